@@ -58,8 +58,8 @@ def prepared_job(folder: Path, *, steps: int) -> TrainingJob:
     recipe = load_recipe(
         "sample",
         overrides=[
-            f"pretrain.{PHASE}.budget.steps={steps}",
-            f"pretrain.{PHASE}.evaluation.instances=8",
+            f"pretrain.{PHASE}.budget.max_steps={steps}",
+            f"pretrain.{PHASE}.evaluation.max_eval_samples=8",
         ],
         store=str(folder / "store"),
     )

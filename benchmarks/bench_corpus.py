@@ -61,7 +61,7 @@ def as_input(name: str, output: StageOutput, data: str) -> StageInput:
 
 def _configs(dump: str, split_mb: float) -> tuple[DocumentsConfig, InstancesConfig]:
     source = WikipediaSource(
-        name="samplewiki", paths=(dump,), split_bytes=int(split_mb * (1 << 20))
+        name="samplewiki", paths=(dump,), target_split_bytes=int(split_mb * (1 << 20))
     )
     return DocumentsConfig(sources=(source,)), InstancesConfig(max_seq_length=128)
 
@@ -115,7 +115,7 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
     started = time.perf_counter()
     tokenize = BuildTokenShard(
         vocab=_vocabulary(vocab), lowercase=True, vocab_size=_lines(vocab),
-        memory_words=1 << 20, output=str(folder / "tokens"),
+        word_cache_size=1 << 20, output=str(folder / "tokens"),
     )  # fmt: skip
     tokenize.setup()
     pieces = shard_pieces(made, remove_duplicates=True)

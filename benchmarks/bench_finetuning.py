@@ -150,11 +150,11 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
         examples=TASK,
         init_checkpoint=checkpoint,
         max_seq_length=LENGTH,
-        batch=BATCH,
+        batch_size=BATCH,
         learning_rate=5e-5,
-        epochs=1,
-        threads=threads,
-        optimizer=OptimizerConfig(name="adamw", epsilon=1e-6),
+        num_epochs=1,
+        num_threads=threads,
+        optimizer=OptimizerConfig(name="adamw", adam_epsilon=1e-6),
     )
     runs = iter(range(1 << 30))
 

@@ -97,7 +97,7 @@ def our_step(case: Case, batch: PretrainingBatch, *, device: torch.device) -> Ca
     """A step of ours on a batch."""
     model = new_model(case.preset).to(device)
     optimizer = build_optimizer(
-        model.named_parameters(), OptimizerConfig(name="adamw", max_gradient_norm=1.0)
+        model.named_parameters(), OptimizerConfig(name="adamw", max_grad_norm=1.0)
     )
     model.train()
     wrapped, placed = compiled(model, case), batch.to(device)
@@ -236,7 +236,7 @@ def main() -> None:
         found = run_case(
             case,
             device=device,
-            tokens=arguments.micro_batch_tokens,
+            tokens=arguments.per_device_max_tokens,
             steps=arguments.steps,
             peak=peaks[case.precision],
             peer=not arguments.no_peer,

@@ -197,7 +197,7 @@ def measure_plain(
 def report(
     name: str, documents: TokenDocuments, vocabulary: VocabularyIds, *, length: int, repeat: int
 ) -> None:
-    masking = MaskingConfig(max_predictions=20 if length == 128 else 77)
+    masking = MaskingConfig(max_predictions_per_seq=20 if length == 128 else 77)
     config = InstancesConfig(max_seq_length=length, masking=masking)
     pool = NegativePool({0: documents})
     tokens = len(documents.token_ids)

@@ -170,7 +170,7 @@ def our_batches(
     is_continuation = np.random.default_rng(1).random(VOCAB_SIZE) < 0.15
     loader = Loader(
         instances,
-        batch=BatchConfig(instances=INSTANCES, layout=layout),
+        batch=BatchConfig(global_batch_size=INSTANCES, batching=layout),
         seed=0,
         vocabulary=VocabularyIds(VOCAB_SIZE, 101, 102, 103, is_continuation),
         pad_id=0,
@@ -207,7 +207,7 @@ def measure(folder: Path, data: StageInput, *, repeat: int, profile: str) -> Non
     ours: dict[str, Callable[[], Iterator[int]]] = {
         "packed": lambda: our_batches(instances, layout="packed", masking="stored"),
         "padded": lambda: our_batches(instances, layout="padded", masking="stored"),
-        "binned": lambda: our_batches(instances, layout="binned", masking="stored"),
+        "bucketed": lambda: our_batches(instances, layout="bucketed", masking="stored"),
         "packed, dynamic masks": lambda: our_batches(instances, layout="packed", masking="dynamic"),
         "packed, left to right": lambda: our_batches(
             instances, layout="packed", masking="stored", objective="left-to-right"

@@ -152,8 +152,8 @@ def _ngrams(documents: StageInput) -> Iterator[tuple[str, set[str]]]:
             for row in batch.select(["document_id", "sentences"]).to_pylist():
                 text = " ".join(row["sentences"])
                 words = [word for word in words_of(text) if any(map(str.isalnum, word))]
-                last = max(1, len(words) - CONFIG.ngram + 1)
-                grams = {" ".join(words[at : at + CONFIG.ngram]) for at in range(last)}
+                last = max(1, len(words) - CONFIG.ngram_size + 1)
+                grams = {" ".join(words[at : at + CONFIG.ngram_size]) for at in range(last)}
                 yield row["document_id"], grams
 
 
@@ -161,10 +161,10 @@ def _peer(documents: StageInput) -> list[tuple[str, str]]:
     """Pairs of documents that `datasketch` takes for near."""
     from datasketch import MinHash, MinHashLSH
 
-    lsh = MinHashLSH(threshold=CONFIG.threshold, num_perm=CONFIG.permutations)
+    lsh = MinHashLSH(threshold=CONFIG.threshold, num_perm=CONFIG.num_perm)
     found = []
     for name, grams in _ngrams(documents):
-        signature = MinHash(num_perm=CONFIG.permutations)
+        signature = MinHash(num_perm=CONFIG.num_perm)
         signature.update_batch([gram.encode() for gram in grams])
         found += [(name, other) for other in lsh.query(signature)]
         lsh.insert(name, signature)

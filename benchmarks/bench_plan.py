@@ -188,9 +188,11 @@ def _stage(
     vocab = InputFile("gs://bucket/vocab.txt", "vocab.txt", "vocabulary 0", 1, "0" * 64)
     if stage == "build-documents":
         source = WikipediaSource(
-            name="enwiki", paths=(f"{PROTOCOL}://{files}/{splits}",), split_bytes=SPLIT_BYTES,
+            name="enwiki",
+            paths=(f"{PROTOCOL}://{files}/{splits}",),
+            target_split_bytes=SPLIT_BYTES,
             trust_checksums=True,
-        )  # fmt: skip
+        )
         config = DocumentsConfig(sources=(source,))
         return lambda: plan_documents(config), BuildDocumentShard(config, output), None
     given = StageInput(
@@ -199,7 +201,7 @@ def _stage(
     if stage == "build-tokens":
         work = BuildTokenShard(vocab, True, 30_522, 1 << 20, output)
         return lambda: shard_pieces(given, remove_duplicates=True), work, None
-    instances = InstancesConfig(duplicates=passes)
+    instances = InstancesConfig(dupe_factor=passes)
     shared = SharedInput(given)
     return (
         lambda: plan_instances(instances, given),

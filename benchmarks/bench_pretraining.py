@@ -113,7 +113,7 @@ def precision(*, bf16: bool, device: str = "cpu") -> contextlib.AbstractContextM
 def our_step(preset: str, batches: list[PretrainingBatch], *, bf16: bool) -> list[Step]:
     """A step on each of the batches, of one and the same model."""
     model = BertForPretraining(ModelConfig.model_validate({"preset": preset}), vocab_size=VOCAB)
-    config = OptimizerConfig(name="adamw", epsilon=1e-6, max_gradient_norm=1.0)
+    config = OptimizerConfig(name="adamw", adam_epsilon=1e-6, max_grad_norm=1.0)
     optimizer = build_optimizer(model.named_parameters(), config)
     model.train()
     steps = iter(range(1 << 62))

@@ -38,16 +38,16 @@ PARTS, GOAL = 10, 0.85
 def corpus_recipe(folder: Path, books: str, *, store: str, vocab_file: str | None) -> Recipe:
     """Documents of the parts and tales, and one set of instances."""
     wiki = WikipediaSource(
-        name="samplewiki", paths=(str(folder / "parts/*.bz2"),), split_bytes=1 << 30
+        name="samplewiki", paths=(str(folder / "parts/*.bz2"),), target_split_bytes=1 << 30
     )
     return Recipe(
         name="rebuild",
         store=store,
         build_documents=DocumentsConfig(
-            sources=(wiki, BooksSource(name="tales", paths=(books,), split_bytes=1 << 17))
+            sources=(wiki, BooksSource(name="tales", paths=(books,), target_split_bytes=1 << 17))
         ),
         build_vocabulary=VocabularyConfig(vocab_size=600, vocab_file=vocab_file),
-        build_instances={"length-128": InstancesConfig(pool_bytes=1 << 10)},
+        build_instances={"length-128": InstancesConfig(negative_pool_bytes=1 << 10)},
     )
 
 

@@ -147,7 +147,7 @@ def make_corpus(
         how: where to run.
         vocab_size: what the text has words for.
     """
-    source = WikipediaSource(name="wiki", paths=tuple(dumps), split_bytes=1 << 20)
+    source = WikipediaSource(name="wiki", paths=tuple(dumps), target_split_bytes=1 << 20)
     inputs: dict[str, StageInput] = {}
     digest = hashlib.sha256()
 

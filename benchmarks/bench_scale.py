@@ -117,7 +117,7 @@ def measure(source: WikipediaSource | BooksSource, *, folder: Path, passes: int)
         lambda piece: documents.files[piece.number].size,
     )
     tokens = entered("build-tokens", files)
-    how = InstancesConfig(max_seq_length=128, duplicates=passes, held_out_share=0.0)
+    how = InstancesConfig(max_seq_length=128, dupe_factor=passes, held_out_fraction=0.0)
     rates["build-instances"], _ = _measured(
         BuildInstanceShard(how, SharedInput(tokens), vocab, size, places["build-instances"]),
         plan_instances(how, tokens),

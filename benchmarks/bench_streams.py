@@ -104,12 +104,12 @@ class _Counting(io.FileIO):
         return data
 
 
-def plan(path: Path, split_bytes: int) -> tuple[list[tuple[int, int]], float]:
+def plan(path: Path, target_split_bytes: int) -> tuple[list[tuple[int, int]], float]:
     """The places to cut, and seconds of the processor that they took to find."""
     file = describe_file(str(path), name=path.name)
     began = time.process_time()
     with mock.patch.object(bzip2_blocks, "open_file", _Counting):
-        places = cut_at_blocks(file, start=0, end=file.size, split_bytes=split_bytes)
+        places = cut_at_blocks(file, start=0, end=file.size, target_split_bytes=target_split_bytes)
     return places, time.process_time() - began
 
 
@@ -129,15 +129,15 @@ def main() -> None:
         path = options.file or Path(folder) / "stream.bz2"
         if options.file is None:
             write_stream(path, options.megabytes)
-        compare(path, options.split_bytes)
+        compare(path, options.target_split_bytes)
 
 
-def compare(path: Path, split_bytes: int) -> None:
+def compare(path: Path, target_split_bytes: int) -> None:
     size = path.stat().st_size
     peer, expected, length = timed(lambda: of_stream(path, bz2.open))
     print(f"one file of {size / 1e6:,.1f} MB, {length / 1e6:,.1f} MB of text")
     show("bz2.open", peer, peer, length)
-    places, planned = plan(path, split_bytes)
+    places, planned = plan(path, target_split_bytes)
     rows: dict[str, Callable[[], Iterator[bytes]]] = {
         "by streams": lambda: in_one_piece(path),
         "by blocks, 1 range": lambda: by_blocks(path, []),

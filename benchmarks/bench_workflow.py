@@ -44,10 +44,10 @@ chain()
 def small_changes() -> list[str]:
     """`--set` texts that leave every step of the sample and next to no training."""
     recipe = load_recipe("sample-full")
-    changes = [f"pretrain.{name}.budget.steps=2" for name in recipe.pretrain]
-    changes += [f"pretrain.{name}.evaluation.instances=8" for name in recipe.pretrain]
+    changes = [f"pretrain.{name}.budget.max_steps=2" for name in recipe.pretrain]
+    changes += [f"pretrain.{name}.evaluation.max_eval_samples=8" for name in recipe.pretrain]
     changes += [f"finetune.{name}.max_steps=1" for name in recipe.finetune]
-    changes += [f"build_instances.{name}.duplicates=1" for name in recipe.build_instances]
+    changes += [f"build_instances.{name}.dupe_factor=1" for name in recipe.build_instances]
     return changes
 
 

@@ -103,15 +103,17 @@ def _masked(
     kept_out = (vocabulary.cls_id, vocabulary.sep_id)
     candidates = [place for place, token in enumerate(tokens) if token not in kept_out]
     rng.shuffle(candidates)
-    budget = min(masking.max_predictions, max(1, round(len(tokens) * masking.masked_lm_prob)))
+    budget = min(
+        masking.max_predictions_per_seq, max(1, round(len(tokens) * masking.masked_lm_prob))
+    )
     output = list(tokens)
     chosen: list[tuple[int, int]] = []
     for place in candidates:
         if len(chosen) >= budget:
             break
-        if rng.random() < masking.mask_rate:
+        if rng.random() < masking.mask_token_prob:
             output[place] = vocabulary.mask_id
-        elif rng.random() >= masking.keep_rate / (1 - masking.mask_rate):
+        elif rng.random() >= masking.unchanged_prob / (1 - masking.mask_token_prob):
             output[place] = rng.randint(0, vocabulary.vocab_size - 1)
         chosen.append((place, tokens[place]))
     chosen.sort()

@@ -278,7 +278,7 @@ def load_recipe(
 ) -> Recipe:
     """Load a recipe.
 
-    >>> recipe = load_recipe("tiny.yaml", overrides=["build_instances.length-32.duplicates=2"])
+    >>> recipe = load_recipe("tiny.yaml", overrides=["build_instances.length-32.dupe_factor=2"])
     >>> recipe.build_instances["length-32"].duplicates
     2
 

@@ -39,8 +39,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--vocab_file", required=True, help="URL of a vocab.txt")
     found.add_argument("--lowercase", default="true", choices=["true", "false"])
     found.add_argument("--max_seq_length", type=int, default=128)
-    found.add_argument("--duplicates", type=int, default=1)
-    found.add_argument("--max_predictions", type=int, default=20)
+    found.add_argument("--dupe_factor", type=int, default=1)
+    found.add_argument("--max_predictions_per_seq", type=int, default=20)
     found.add_argument("--output", required=True, help="URL of the folder of the shards")
     found.add_argument("--pools", type=int, default=1, help="groups that random Bs come from")
     found.add_argument("--shards", type=int, default=1, help="files, at most")
@@ -70,8 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     config = InstancesConfig(
         max_seq_length=given.max_seq_length,
-        duplicates=given.duplicates,
-        masking=MaskingConfig(max_predictions=given.max_predictions),
+        dupe_factor=given.dupe_factor,
+        masking=MaskingConfig(max_predictions_per_seq=given.max_predictions_per_seq),
     )
     schema = columns(len(read_vocab(given.vocab_file)))
     pipeline = beam.Pipeline(options=PipelineOptions([*others, "--no_save_main_session"]))

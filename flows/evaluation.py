@@ -8,32 +8,32 @@ from flows.finetuning import trials
 from flows.run.graph import Step, StepGraph
 from model import build_examples, evaluate, finetune, pretrain, tabulate
 from schemas.recipe import Recipe
-from schemas.task_configs import EvaluateConfig, FinetuneConfig, SweptAxis, TabulateConfig
+from schemas.task_configs import EvaluateConfig, ExpandedAxis, FinetuneConfig, TabulateConfig
 
 STAGES = (evaluate.STAGE, tabulate.STAGE)
 
 
 def evaluation_steps(recipe: Recipe, graph: StepGraph) -> None:
     """Add an evaluation per fine-tuning and ensemble, and the tables of all of them."""
-    groups = {name: ([name], entry.ensemble) for name, entry in recipe.finetune.items()}
-    groups |= {name: (list(e.members), e.size) for name, e in recipe.ensembles.items()}
+    groups = {name: ([name], entry.ensemble_size) for name, entry in recipe.finetune.items()}
+    groups |= {name: (list(e.members), e.ensemble_size) for name, e in recipe.ensembles.items()}
     evaluations = {
         name: _add_evaluation(recipe, graph, name, members=members, size=size)
         for name, (members, size) in groups.items()
     }
     if evaluations:
         # Table 6 shows the held-out perplexity of the phases that were fine-tuned.
-        phases = dict.fromkeys(item.phase for item in recipe.swept or () if item.phase)
+        phases = dict.fromkeys(item.phase for item in recipe.expanded_sweep or () if item.phase)
         pretrained = {f"pretrain.{name}": graph.get(pretrain.STAGE, name) for name in phases}
         graph.add(tabulate.STAGE, _tabulate_config(recipe), **evaluations, **pretrained)
 
 
 def _tabulate_config(recipe: Recipe) -> TabulateConfig:
     axes = {
-        name: SweptAxis(table=axis.table, variants=tuple(axis.variants))
+        name: ExpandedAxis(table=axis.table, variants=tuple(axis.variants))
         for name, axis in recipe.sweep.items()
     }
-    return TabulateConfig(axes=axes, swept=recipe.swept or ())
+    return TabulateConfig(axes=axes, expanded_sweep=recipe.expanded_sweep or ())
 
 
 def _add_evaluation(
@@ -45,10 +45,10 @@ def _add_evaluation(
         examples=first.examples,
         entry=name,
         start=", ".join(dict.fromkeys(starts)),
-        ensemble=size,
-        micro_batch_tokens=first.micro_batch_tokens,
+        ensemble_size=size,
+        per_device_max_tokens=first.per_device_max_tokens,
         device=first.device,
-        threads=first.threads,
+        num_threads=first.num_threads,
     )
     trial_steps = {
         f"{member}.{trial}" if len(members) > 1 else trial: graph.get(
@@ -67,6 +67,8 @@ def _start(entry: FinetuneConfig) -> str:
         *before, last = entry.init_checkpoint.rstrip("/").split("/")
         # Files of an artifact are in .../pretrain/ID/data.
         return " ".join(before[-2:]) if last == "data" and before else last
-    if entry.start_from is not None:
-        return entry.start_from + (f" at step {entry.at_step}" if entry.at_step else "")
+    if entry.init_from_phase is not None:
+        return entry.init_from_phase + (
+            f" at step {entry.init_from_step}" if entry.init_from_step else ""
+        )
     return "scratch" if entry.model is not None else entry.method

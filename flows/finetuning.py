@@ -28,30 +28,30 @@ def finetuning_steps(recipe: Recipe, graph: StepGraph) -> None:
     for name, entry in recipe.finetune.items():
         for trial, config in trials(entry).items():
             if _starts_from_published(entry, recipe):
-                config = config.model_copy(update={"at_step": None})  # the same cache key
+                config = config.model_copy(update={"init_from_step": None})  # the same cache key
             graph.add(
                 finetune.STAGE,
                 config,
                 f"{name}.{trial}",
                 examples=graph.get(build_examples.STAGE, entry.examples),
-                checkpoint=graph.get(pretrain.STAGE, entry.start_from),
+                checkpoint=graph.get(pretrain.STAGE, entry.init_from_phase),
                 vocabulary=graph.get(build_vocabulary.STAGE) if entry.model is not None else None,
             )
 
 
 def _starts_from_published(entry: FinetuneConfig, recipe: Recipe) -> bool:
-    """Return whether `at_step` is the model that the phase publishes, not one of its snapshots."""
-    return entry.start_from is not None and (
-        entry.at_step not in recipe.pretrain[entry.start_from].kept_steps
+    """Return whether `init_from_step` is the last step, whose model the phase publishes."""
+    return entry.init_from_phase is not None and (
+        entry.init_from_step not in recipe.pretrain[entry.init_from_phase].kept_steps
     )
 
 
 def trials(entry: FinetuneConfig) -> dict[str, TrialConfig]:
     """Return the trials of a grid by name, in the order of the recipe, restarts last."""
     common = {name: getattr(entry, name) for name in TaskTrainingConfig.model_fields}
-    axes = (entry.batch, entry.learning_rate, entry.epochs, range(entry.restarts))
+    axes = (entry.batch_size, entry.learning_rate, entry.num_epochs, range(entry.restarts))
     if entry.method == "majority":  # it trains nothing: one trial
-        axes = (entry.batch[:1], entry.learning_rate[:1], entry.epochs[:1], range(1))
+        axes = (entry.batch_size[:1], entry.learning_rate[:1], entry.num_epochs[:1], range(1))
     points = (dict(zip(AXES, point, strict=True)) for point in itertools.product(*axes))
     configs = [TrialConfig(**common, **point) for point in points]
     return {trial_name(config): config for config in configs}

@@ -19,5 +19,5 @@ def pretraining_steps(recipe: Recipe, graph: StepGraph) -> None:
             name,
             vocabulary=graph.get(build_vocabulary.STAGE),
             instances=graph.get(build_instances.STAGE, phase.instances),
-            checkpoint=graph.get(pretrain.STAGE, phase.start_from),
+            checkpoint=graph.get(pretrain.STAGE, phase.init_from_phase),
         )

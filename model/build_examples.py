@@ -66,7 +66,7 @@ def build_examples(
     Raises:
         ConfigError: no such task or split.
         InputError: a file is missing, damaged, or is not what the task's files look like
-            (ExamplesError), as when more than `max_bad_share` of its rows are bad.
+            (ExamplesError), as when more than `max_invalid_fraction` of its rows are bad.
     """
     from model.tasks.split_build import SplitBuild  # start-up: 250 ms, pyarrow's
     from schemas.arrow import EXAMPLES
@@ -98,7 +98,7 @@ def build_examples(
             "labels": list(answers.labels()),
             "splits": rows,
             **({"cut": cuts} if cuts else {}),
-            **({"data": config.data} if config.data else {}),
+            **({"data": config.data_label} if config.data_label else {}),
         },
         table=EXAMPLES[task.type].metadata[b"bertloom.table"].decode(),
         notes=tuple(notes),

@@ -71,7 +71,7 @@ def evaluate(
     task_type = TASK_TYPES[task.type]
     trials = read_trials({name: given for name, given in inputs.items() if name != _EXAMPLES})
     compared = compare(trials, metric=task.metrics[0])
-    chosen = _different(compared.best)[: config.ensemble]
+    chosen = _different(compared.best)[: config.ensemble_size]
     splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
     with tempfile.TemporaryDirectory(prefix="bertloom-evaluate-") as folder:
         threshold = _answer(
@@ -190,9 +190,9 @@ def _ask(
         members=tuple(trial.given for trial in trials),
         splits=splits,
         folder=folder,
-        micro_batch_tokens=config.micro_batch_tokens,
+        per_device_max_tokens=config.per_device_max_tokens,
         device=config.device,
-        threads=config.threads,
+        threads=config.num_threads,
     )
     return float(call("model.finetuning.prediction:run_evaluation", job)["threshold"])
 
@@ -271,8 +271,10 @@ def _score_majority(
 
 def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:
     notes = []
-    if len(chosen) < config.ensemble:
-        notes.append(f"an ensemble of {config.ensemble} was asked for, and there are {len(chosen)}")
+    if len(chosen) < config.ensemble_size:
+        notes.append(
+            f"an ensemble of {config.ensemble_size} was asked for, and there are {len(chosen)}"
+        )
     if chosen[0].cased is not None and task.is_cased not in (None, chosen[0].cased):
         used, own = ("cased", "uncased") if chosen[0].cased else ("uncased", "cased")
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")

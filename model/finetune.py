@@ -78,7 +78,7 @@ def finetune(
 
     Args:
         config: method, hyper-parameters, and so on.
-        inputs: `examples`; `checkpoint` where the configuration says start_from, `vocabulary` where
+        inputs: `examples`; `checkpoint` with init_from_phase, `vocabulary` where
             it has a model of its own.
         output: URL of the folder to write to.
         execution: not used: the configuration itself says on what to train.
@@ -100,7 +100,7 @@ def finetune(
         return _majority(config, examples, output=output)
     checkpoint = inputs.get("checkpoint")
     if checkpoint is not None:
-        at = config.at_step
+        at = config.init_from_step
         checkpoint = without_snapshots(checkpoint) if at is None else at_snapshot(checkpoint, at)
     job = TrialJob(
         name=step_name(f"finetune {examples.statistics['task']} {trial_name(config)}"),
@@ -111,8 +111,8 @@ def finetune(
         work=work,
         result_folder=f"result-{uuid.uuid4().hex}",
     )
-    if config.start_from is not None and job.checkpoint is None:
-        raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
+    if config.init_from_phase is not None and job.checkpoint is None:
+        raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
     if job.checkpoint is not None:
         # Read by the folder's URL, as a checkpoint from outside is.
         check_files(job.checkpoint, without=(OPTIMIZER_FILE, STATE_FILE))

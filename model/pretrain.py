@@ -55,7 +55,7 @@ def pretrain(
 
     Args:
         config: model, budget, batches, optimiser, and so on.
-        inputs: `instances` and `vocabulary`; `checkpoint` where the configuration says start_from.
+        inputs: `instances` and `vocabulary`; `checkpoint` with init_from_phase.
         output: URL of the folder to write to.
         execution: not used: the configuration itself says on what to train.
         work: URL of the folder for checkpoints, the same each time this phase is run.
@@ -71,7 +71,7 @@ def pretrain(
     if "checkpoint" in inputs:
         # Read by the folder's URL, as a checkpoint from outside is.
         before = without_snapshots(inputs["checkpoint"])
-        carries = config.optimizer_state == "carry"
+        carries = config.optimizer_state == "restore"
         check_files(before, without=() if carries else (OPTIMIZER_FILE, STATE_FILE))
     job = TrainingJob(
         name=step_name(f"pretrain {config.instances}"),

@@ -63,7 +63,9 @@ def tabulate(
     from model.tables.verdicts import find_verdicts
 
     del execution
-    phases = {f"pretrain.{entry.phase}": entry.phase for entry in config.swept if entry.phase}
+    phases = {
+        f"pretrain.{entry.phase}": entry.phase for entry in config.expanded_sweep if entry.phase
+    }
     evaluated = {name: given for name, given in inputs.items() if name not in phases}
     if not evaluated:
         raise PredictionsError(
@@ -78,7 +80,7 @@ def tabulate(
     )
     sweep = Sweep(
         axes=config.axes,
-        swept=config.swept,
+        swept=config.expanded_sweep,
         evaluations={item.entry: item for item in evaluations},
         phases={phase: inputs[name].statistics for name, phase in phases.items() if name in inputs},
         contents={

@@ -43,7 +43,7 @@ def build_tokens(
         vocab=input_file(vocabulary, VOCAB_FILE),
         lowercase=lowercase,
         vocab_size=vocab_size,
-        memory_words=config.memory_words,
+        word_cache_size=config.word_cache_size,
         output=output,
     )
     job = run_shard_job(

@@ -58,11 +58,11 @@ def find_contamination(
     job = run_shard_job(
         "find-contamination",
         planned,
-        work=ScanShard(file, config.max_documents, output),
+        work=ScanShard(file, config.max_document_frequency, output),
         output=output,
         execution=execution,
         pieces=pieces,
-        grouping=counting(config.max_documents, output=output),
+        grouping=counting(config.max_document_frequency, output=output),
     )
     counters = add_up(job.reports)
     check_balance(counters, "documents", where="find-contamination")
@@ -72,7 +72,7 @@ def find_contamination(
         texts,
         zip((piece.path for piece in planned), job.files, strict=True),
         splits=splits,
-        min_share=config.min_share,
+        min_overlap=config.min_overlap,
         output=output,
     )
     rows = summary_rows(texts, matcher.found, matcher.common)

@@ -646,9 +646,9 @@ class _CreateInstances(beam.DoFn):
         assert self._vocabulary is not None  # noqa: S101 - Beam calls setup first
         documents = _in_order(element[1])
         ids = [document.split_id or document_id for document_id, document in documents]
-        is_out = is_held_out(ids, share=self._config.held_out_share)
+        is_out = is_held_out(ids, share=self._config.held_out_fraction)
         pool = _Pool(self._config, self._vocabulary, _counting("PairAndMask"))
-        for part, passes in ((TRAINING, self._config.duplicates), (HELD_OUT, 1)):
+        for part, passes in ((TRAINING, self._config.dupe_factor), (HELD_OUT, 1)):
             chosen = [documents[row] for row in np.flatnonzero(is_out == (part == HELD_OUT))]
             yield from pool.instances(chosen, part=part, passes=passes)
 
@@ -663,14 +663,14 @@ class PairAndMask(beam.PTransform[Any, Any]):
     pool's documents.
 
     >>> tokens = [("rain", TokenDocument([104, 105, 106, 104, 107, 108], [3, 3]))]
-    >>> config = InstancesConfig(max_seq_length=16, duplicates=1, held_out_share=0.0)
+    >>> config = InstancesConfig(max_seq_length=16, duplicates=1, held_out_fraction=0.0)
     >>> with beam.Pipeline("FnApiRunner") as pipeline:
     ...     instances = pipeline | beam.Create(tokens) | PairAndMask(config, vocab="vocab.txt")
     ...     _ = instances | beam.MapTuple(lambda name, found: print(name, found.input_ids))
     rain [101, 104, 105, 106, 102, 104, 107, 103, 102]
 
     Args:
-        config: lengths, pairing, masking, passes and the seed; `pool_bytes` is not used.
+        config: lengths, pairing, masking, passes and the seed; `negative_pool_bytes` is not used.
         vocab: path or URL of the vocab.txt of the tokens, that every worker can read.
         pools: how many.
 

@@ -102,7 +102,7 @@ class SourceConfig(Config):
     language: Language = "en"
     """ISO 639 code; decides how sentences are split and which wiki namespace words are known."""
 
-    split_bytes: int = Field(default=32 << 20, ge=1 << 10, le=1 << 40)
+    target_split_bytes: int = Field(default=32 << 20, ge=1 << 10, le=1 << 40)
     """Bytes of raw input (as stored) that one split, and so one document shard, aims at."""
 
 
@@ -150,7 +150,7 @@ class BookCorpusSource(SourceConfig):
     lines_per_document: int = Field(default=2000, ge=1)
     """Sentences that make up one document."""
 
-    document_start: str | None = None
+    document_start_pattern: str | None = None
     """Regular expression; a line that it matches begins a new document as well."""
 
 
@@ -161,7 +161,7 @@ class TextSource(SourceConfig):
     kind: Literal["text"] = "text"
     """`text`: files of your own."""
 
-    document: Literal["blank-line", "line", "file"] = "blank-line"
+    document_delimiter: Literal["blank-line", "line", "file"] = "blank-line"
     """What ends a document in a .txt file: a blank line, each line, or only the end of the file.
     Hard-wrapped lines are joined to paragraphs; each other line is a paragraph."""
 
@@ -199,7 +199,7 @@ class DocumentsConfig(Config):
     max_sentence_characters: int = Field(default=100_000, ge=1_000)
     """A longer sentence is cut at a space: no sentence grows without bound."""
 
-    shard_bytes: int = Field(default=128 << 20, ge=1 << 10)
+    max_shard_bytes: int = Field(default=128 << 20, ge=1 << 10)
     """A split with more bytes of text than this is written as several shards, so that the stages
     after this one find pieces of bounded size even where a dump is one indivisible stream."""
 
@@ -228,10 +228,10 @@ class VocabularyConfig(Config):
     lowercase: bool = True
     """Uncased (lower-cased, accents stripped) or cased."""
 
-    min_count: int = Field(default=2, ge=1)
+    min_frequency: int = Field(default=2, ge=1)
     """Words seen fewer times are not learnt from."""
 
-    max_alphabet: int = Field(default=1_000, ge=1)
+    limit_alphabet: int = Field(default=1_000, ge=1)
     """Distinct characters that get a piece of their own, the most frequent first."""
 
     max_training_words: int = Field(default=200_000_000, ge=1_000)
@@ -244,7 +244,7 @@ class TokensConfig(Config):
     remove_duplicates: bool = True
     """Leave out the documents that `build-documents` recorded as duplicates."""
 
-    memory_words: int = not_identity(1 << 20, ge=1)
+    word_cache_size: int = not_identity(1 << 20, ge=1)
     """Distinct words whose ids are remembered before the memory is emptied."""
 
 
@@ -254,10 +254,10 @@ class NearDuplicatesConfig(Config):
     threshold: float = Field(default=0.8, ge=0.5, le=1.0)
     """Jaccard similarity of two documents' sets of n-grams from which on one is left out."""
 
-    ngram: int = Field(default=5, ge=1, le=64)
+    ngram_size: int = Field(default=5, ge=1, le=64)
     """Words of an n-gram; in scripts that put no space between words, characters."""
 
-    permutations: int = Field(default=128, ge=32, le=1024)
+    num_perm: int = Field(default=128, ge=32, le=1024)
     """Numbers of a document's MinHash signature. Bands and rows follow from it and `threshold`: as
     many rows as let two documents at the threshold meet in some band with a probability of .98."""
 
@@ -271,19 +271,19 @@ class MaskingConfig(Config):
     masked_lm_prob: float = Field(default=0.15, gt=0.0, le=1.0)
     """Share of an instance's tokens that are chosen ([CLS] and [SEP] counted, never chosen)."""
 
-    max_predictions: int = Field(default=20, ge=1, le=512)
+    max_predictions_per_seq: int = Field(default=20, ge=1, le=512)
     """No instance has more chosen tokens. Paper's code: 20 at length 128, 77 to 80 at 512."""
 
-    mask_rate: float = Field(default=0.8, ge=0.0, le=1.0)
+    mask_token_prob: float = Field(default=0.8, ge=0.0, le=1.0)
     """Share of the chosen tokens replaced by [MASK]."""
 
-    keep_rate: float = Field(default=0.1, ge=0.0, le=1.0)
+    unchanged_prob: float = Field(default=0.1, ge=0.0, le=1.0)
     """Share of the chosen tokens left as they are."""
 
-    random_rate: float = Field(default=0.1, ge=0.0, le=1.0)
+    random_token_prob: float = Field(default=0.1, ge=0.0, le=1.0)
     """Share of the chosen tokens replaced by a random one, drawn from the whole vocabulary."""
 
-    span_length_p: float = Field(default=0.2, gt=0.0, le=1.0)
+    span_geometric_p: float = Field(default=0.2, gt=0.0, le=1.0)
     """`span` only: span lengths in words are geometric with this parameter (SpanBERT 3.1)."""
 
     max_span_words: int = Field(default=10, ge=1)
@@ -291,10 +291,11 @@ class MaskingConfig(Config):
 
     @model_validator(mode="after")
     def _rates_sum_to_one(self) -> Self:
-        total = self.mask_rate + self.keep_rate + self.random_rate
+        total = self.mask_token_prob + self.unchanged_prob + self.random_token_prob
         if abs(total - 1.0) > 1e-6:
             raise ValueError(
-                f"mask_rate + keep_rate + random_rate must be 1, found {total:g}: change one"
+                "mask_token_prob + unchanged_prob + random_token_prob: expected a sum of 1, got "
+                f"{total:g}"
             )
         return self
 
@@ -308,7 +309,7 @@ class InstancesConfig(Config):
     short_seq_prob: float = Field(default=0.1, ge=0.0, le=1.0)
     """Share of (document, duplicate) passes with a random shorter target length."""
 
-    duplicates: int = Field(default=1, ge=1, le=65_535)
+    dupe_factor: int = Field(default=1, ge=1, le=65_535)
     """Passes over the corpus, each with draws of its own (Google's dupe_factor)."""
 
     pairing: Literal["nsp", "none"] = "nsp"
@@ -317,13 +318,13 @@ class InstancesConfig(Config):
     random_next_prob: float = Field(default=0.5, ge=0.0, le=1.0)
     """Share of the instances whose B is random."""
 
-    pool_bytes: int = Field(default=16 << 20, ge=1 << 10)
+    negative_pool_bytes: int = Field(default=16 << 20, ge=1 << 10)
     """Token bytes of *other* shards that random Bs are drawn from, beside the shard's own, in an
     order drawn from what the shards hold; none where none fits and the shard has 128 documents
     itself. A shard's instances are made again when one of its pool changes: a corpus that is
     rebuilt in part wants a small pool. (Held-out documents have pools of their own.)"""
 
-    held_out_share: float = Field(default=0.005, ge=0.0, le=0.5)
+    held_out_fraction: float = Field(default=0.005, ge=0.0, le=0.5)
     """Share of the documents, chosen by their ids alone, that training never sees: the same
     documents at every length, seed and pass. Their instances are in files of their own."""
 
@@ -433,19 +434,19 @@ class DataflowConfig(Config):
     staging_location: str | None = not_identity(None, pattern="^gs://.+")
     """A folder in a bucket for packages and the graph; None: `temp_location`."""
 
-    service_account: str | None = not_identity(None)
+    service_account_email: str | None = not_identity(None)
     """Email of the account that workers act as."""
 
     machine_type: str | None = not_identity(None)
     """Type of the workers' machines, as `n2-standard-4`. None: Dataflow's choice."""
 
-    disk_gb: int | None = not_identity(None, ge=10, le=65_536)
+    disk_size_gb: int | None = not_identity(None, ge=10, le=65_536)
     """Disk of each worker, in GB."""
 
-    max_workers: int | None = not_identity(None, ge=1, le=4_000)
+    max_num_workers: int | None = not_identity(None, ge=1, le=4_000)
     """Machines at once, at most."""
 
-    threads: int | None = not_identity(None, ge=1, le=64)
+    number_of_worker_harness_threads: int | None = not_identity(None, ge=1, le=64)
     """Pieces that each of a machine's processes works on at once. None: 1, as there is a process a
     core; more cost memory."""
 
@@ -455,11 +456,11 @@ class DataflowConfig(Config):
     subnetwork: str | None = not_identity(None)
     """Subnetwork of the workers, as `regions/REGION/subnetworks/NAME`. None: that of the region."""
 
-    public_ips: bool | None = not_identity(None)
+    use_public_ips: bool | None = not_identity(None)
     """Whether workers have public addresses. Without, an image brings the code, or there is a NAT
     by which they reach the package index."""
 
-    flexrs: Literal["cost", "speed"] | None = not_identity(None)
+    flexrs_goal: Literal["cost", "speed"] | None = not_identity(None)
     """Flexible scheduling: `cost` starts within six hours, on spot machines among others."""
 
     image: str | None = not_identity(None)
@@ -482,10 +483,10 @@ class ExecutionConfig(Config):
     workers: int = not_identity(1, ge=1, le=4096)
     """Workers on this machine (local runners)."""
 
-    options: tuple[str, ...] = not_identity(())
+    beam_options: tuple[str, ...] = not_identity(())
     """Further Beam options as on its command line, e.g. `--project=P` (remote runners)."""
 
-    @field_validator("options", mode="after")
+    @field_validator("beam_options", mode="after")
     @classmethod
     def _one_text_per_option(cls, options: tuple[str, ...]) -> tuple[str, ...]:
         # Beam repeats options that it does not know. A value without its name could not be
@@ -498,15 +499,15 @@ class ExecutionConfig(Config):
                 joined.append(text)
         return tuple(joined)
 
-    verify_on_hit: Literal["size", "full"] = not_identity("size")
+    verify_cached: Literal["size", "full"] = not_identity("size")
     """How an artifact that is there already is looked at before it is used: that its files have
     their sizes, or that every byte is as it was."""
 
-    parallel_steps: int | None = not_identity(None, ge=1, le=256)
+    max_parallel_steps: int | None = not_identity(None, ge=1, le=256)
     """Steps that do not need each other and may run at once. None: one where steps share this
     machine (each uses all of it), eight on a remote runner."""
 
-    shared_folder: bool = not_identity(False)
+    shared_filesystem: bool = not_identity(False)
     """The store's folder and the input's are the same paths on every machine of the engine."""
 
     detach: bool = not_identity(False)

@@ -16,25 +16,26 @@ class ContaminationRules(Config):
     """Splits whose texts are looked for; none named: all but those that models learn from (`train`,
     `augmentation`)."""
 
-    words: int = Field(default=13, ge=4, le=100)
+    ngram_size: int = Field(default=13, ge=4, le=100)
     """Words of a run (an n-gram) that text and document share. A character of a script that is
     written without spaces counts half a word."""
 
-    min_words: int = Field(default=8, ge=1)
+    min_text_words: int = Field(default=8, ge=1)
     """A text that has fewer than `words`, but so many, is looked for as a whole; one with fewer
     still is counted as too short."""
 
-    max_documents: int = Field(default=10, ge=1)
+    max_document_frequency: int = Field(default=10, ge=1)
     """A run that more documents have is a common phrase, and tells nothing of where it is from."""
 
-    min_share: float = Field(default=0.2, gt=0.0, le=1.0)
+    min_overlap: float = Field(default=0.2, gt=0.0, le=1.0)
     """A document is to be left out that has this share of the runs of any text."""
 
     @model_validator(mode="after")
     def _shorter_is_fewer(self) -> ContaminationRules:
-        if self.min_words > self.words:
+        if self.min_text_words > self.ngram_size:
             raise ValueError(
-                f"min_words: expected no more than words, {self.words}, found {self.min_words}"
+                f"min_text_words: expected at most ngram_size, {self.ngram_size}, got "
+                f"{self.min_text_words}"
             )
         return self
 

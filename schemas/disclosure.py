@@ -21,7 +21,7 @@ _CONTROLS = re.compile(
 )
 
 _NAMES = (
-    r"(?:token(?!s|i)|secret|passw(?:or)?d|signature|credential|(?:access|api|account|private)[_-]?key"
+    r"(?:token(?!s|i|_prob)|secret|passw(?:or)?d|signature|credential|(?:access|api|account|private)[_-]?key"
     r"|googleaccessid|\bsig\b|\bpwd\b)[a-z0-9_-]{0,40}"
 )
 # A colon behind the value belongs to the sentence: `URL?sig=VALUE: cannot be reached`.

@@ -41,13 +41,13 @@ class ModelConfig(Config):
     and `24-1024-16`.
     """
 
-    layers: int = Field(ge=1, le=256)
+    num_hidden_layers: int = Field(ge=1, le=256)
     """Transformer blocks (L)."""
 
     hidden_size: int = Field(ge=8)
     """Width of every token's vector (H)."""
 
-    heads: int = Field(ge=1)
+    num_attention_heads: int = Field(ge=1)
     """Attention heads (A); hidden_size is a multiple of it."""
 
     intermediate_size: int = Field(default=0, ge=0)
@@ -59,14 +59,14 @@ class ModelConfig(Config):
     type_vocab_size: int = Field(default=2, ge=1)
     """Segment embeddings."""
 
-    activation: Literal["gelu", "gelu_tanh"] = "gelu"
+    hidden_act: Literal["gelu", "gelu_tanh"] = "gelu"
     """`gelu` is x * Phi(x), as Hugging Face's checkpoints say; `gelu_tanh` its approximation, as
     Google's code computes it (modeling.py, lines 264-277)."""
 
-    hidden_dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    hidden_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Probability by which dropout takes an output of embeddings and blocks (paper A.2: .1)."""
 
-    attention_dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    attention_probs_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Probability by which dropout takes an attention weight (paper A.2: .1)."""
 
     initializer_range: float = Field(default=0.02, gt=0.0)
@@ -78,7 +78,7 @@ class ModelConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _from_preset(cls, data: Any) -> Any:
-        """`preset: base` stands for its layers, hidden_size and heads."""
+        """`preset: base` stands for its num_hidden_layers, hidden_size and num_attention_heads."""
         if not isinstance(data, dict) or "preset" not in data:
             return data
         name = data["preset"]
@@ -86,14 +86,20 @@ class ModelConfig(Config):
             raise ValueError(f"preset: no model {name!r}; choose from {', '.join(PRESETS)}")
         layers, hidden_size, heads = PRESETS[name]
         rest = {key: value for key, value in data.items() if key != "preset"}
-        return {"layers": layers, "hidden_size": hidden_size, "heads": heads, **rest}
+        shape = {
+            "num_hidden_layers": layers,
+            "hidden_size": hidden_size,
+            "num_attention_heads": heads,
+        }
+        return {**shape, **rest}
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
-        if self.hidden_size % self.heads:
+        if self.hidden_size % self.num_attention_heads:
             raise ValueError(
-                f"hidden_size must be a multiple of heads, found {self.hidden_size} and "
-                f"{self.heads}: change one"
+                f"hidden_size must be a multiple of num_attention_heads, found "
+                f"{self.hidden_size} and "
+                f"{self.num_attention_heads}: change one"
             )
         return self
 
@@ -106,46 +112,50 @@ class ModelConfig(Config):
 class BudgetConfig(Config):
     """How long a phase trains: exactly one of these."""
 
-    steps: int | None = Field(default=None, ge=1)
+    max_steps: int | None = Field(default=None, ge=1)
     """Updates of the weights."""
 
-    tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     """Real tokens read, padding not counted; the step that reaches it is the last."""
 
-    minutes: float | None = Field(default=None, gt=0.0)
+    max_minutes: float | None = Field(default=None, gt=0.0)
     """Time spent training, over all restarts. Such a run cannot be repeated to the bit."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        if sum(value is not None for value in (self.steps, self.tokens, self.minutes)) != 1:
-            raise ValueError("expected exactly one of steps, tokens and minutes")
+        if (
+            sum(value is not None for value in (self.max_steps, self.max_tokens, self.max_minutes))
+            != 1
+        ):
+            raise ValueError("expected exactly one of max_steps, max_tokens and max_minutes")
         return self
 
 
 class BatchConfig(Config):
     """What one update of the weights sees, and how it is laid out."""
 
-    instances: int | None = Field(default=None, ge=1)
-    """Instances of a global batch, over all processes; 256 if `tokens` is not given either."""
+    global_batch_size: int | None = Field(default=None, ge=1)
+    """Instances of a global batch, over all processes; 256 if `global_batch_tokens` is not given
+    either."""
 
-    tokens: int | None = Field(default=None, ge=1)
-    """In place of `instances`: as many as have together at most so many real tokens."""
+    global_batch_tokens: int | None = Field(default=None, ge=1)
+    """In place of `global_batch_size`: as many as have together at most so many real tokens."""
 
-    layout: Literal["packed", "binned", "padded"] = "packed"
-    """`packed`: instances end to end without padding, attention kept apart. `binned`: batches of
+    batching: Literal["packed", "bucketed", "padded"] = "packed"
+    """`packed`: instances end to end without padding, attention kept apart. `bucketed`: batches of
     similar length, padded to their longest. `padded`: every row padded to max_seq_length."""
 
-    window_batches: int = Field(default=64, ge=1)
-    """`binned` only: batches are formed from instances of so many batches in the shuffled order."""
+    bucket_batches: int = Field(default=64, ge=1)
+    """`bucketed` only: number of batches whose instances are sorted by length together."""
 
-    micro_batch_tokens: int = not_identity(16_384, ge=8)
+    per_device_max_tokens: int = not_identity(16_384, ge=8)
     """Tokens, padding counted, that one process works on at once; gradients are accumulated up to
     the global batch. Bounds memory."""
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:
-        if self.instances is not None and self.tokens is not None:
-            raise ValueError("expected one of instances and tokens, found both")
+        if self.global_batch_size is not None and self.global_batch_tokens is not None:
+            raise ValueError("expected one of global_batch_size and global_batch_tokens, got both")
         return self
 
 
@@ -159,63 +169,64 @@ class OptimizerConfig(Config):
     learning_rate: float = Field(default=1e-4, gt=0.0)
     """At its peak, right after the warm-up."""
 
-    beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     """Decay of the running mean of gradients, a step."""
 
-    beta2: float = Field(default=0.999, ge=0.0, lt=1.0)
+    adam_beta2: float = Field(default=0.999, ge=0.0, lt=1.0)
     """Decay of the running mean of squared gradients, a step."""
 
-    epsilon: float = Field(default=1e-6, gt=0.0)
+    adam_epsilon: float = Field(default=1e-6, gt=0.0)
     """Added to the root of the squared gradients' mean, so that nothing is divided by 0."""
 
     weight_decay: float = Field(default=0.01, ge=0.0)
     """Decoupled, not applied to biases and layer norms."""
 
-    max_gradient_norm: float = Field(default=1.0, ge=0.0)
+    max_grad_norm: float = Field(default=1.0, ge=0.0)
     """Gradients are scaled down to this global norm; 0 turns that off."""
 
 
 class ScheduleConfig(Config):
     """The learning rate over the budget, in whatever unit the budget is."""
 
-    decay: Literal["linear", "polynomial", "constant"] = "linear"
-    """Course of the rate after the warm-up: to `end_share` in a line, or by `power`; or level."""
+    lr_scheduler_type: Literal["linear", "polynomial", "constant"] = "linear"
+    """Course of the rate after the warm-up: down to `min_lr_ratio` in a line or by `power`;
+    level."""
 
-    warmup_share: float = Field(default=0.01, ge=0.0, lt=1.0)
+    warmup_ratio: float = Field(default=0.01, ge=0.0, lt=1.0)
     """Share of the total in which the rate grows linearly from 0 to what the decay would be worth
     at its peak. Paper: 10,000 of 1,000,000 steps."""
 
-    total: float | None = Field(default=None, gt=0.0)
+    total_budget: float | None = Field(default=None, gt=0.0)
     """Where the decay ends, in steps, tokens or minutes as the budget; the budget itself if not
     given. Larger than the budget in the first of two phases that share one schedule."""
 
     power: float = Field(default=0.5, gt=0.0)
     """`polynomial` only: the degree. NVIDIA's recipe for LAMB: .5."""
 
-    end_share: float = Field(default=0.0, ge=0.0, le=1.0)
+    min_lr_ratio: float = Field(default=0.0, ge=0.0, le=1.0)
     """What is left of the peak at the end."""
 
 
 class EvaluationConfig(Config):
     """Evaluation on held-out documents during training; there is one at the end in any case."""
 
-    every_steps: int = Field(default=0, ge=0)
+    eval_steps: int = Field(default=0, ge=0)
     """Steps between evaluations; 0 for the one at the end alone."""
 
-    instances: int = Field(default=2_000, ge=1)
+    max_eval_samples: int = Field(default=2_000, ge=1)
     """Number of held-out instances to evaluate on, spread evenly over all of them."""
 
 
 class CheckpointConfig(Config):
     """What is kept of a run while it runs, so that it can go on after a crash."""
 
-    every_steps: int = not_identity(0, ge=0)
+    save_steps: int = not_identity(0, ge=0)
     """Steps between checkpoints; 0: by time alone."""
 
-    every_minutes: float = not_identity(10.0, gt=0.0)
+    save_minutes: float = not_identity(10.0, gt=0.0)
     """Minutes between checkpoints."""
 
-    keep_last: int = not_identity(2, ge=1)
+    save_total_limit: int = not_identity(2, ge=1)
     """Number of newest checkpoints to keep."""
 
 
@@ -228,16 +239,16 @@ class PretrainConfig(Config):
     model: ModelConfig | None = None
     """The model's shape; not given where the phase starts from a checkpoint, whose shape it has."""
 
-    start_from: SourceName | None = None
+    init_from_phase: SourceName | None = None
     """Name of the phase that comes before this one."""
 
     init_checkpoint: str | None = not_identity(None)
-    """In place of `start_from`: folder of a checkpoint in Hugging Face's layout (local or any
+    """In place of `init_from_phase`: folder of a checkpoint in Hugging Face's layout (local or any
     fsspec URL); its content is what counts."""
 
-    optimizer_state: Literal["carry", "reset"] = "carry"
-    """With `start_from`: go on with the earlier phase's moments and place in the schedule, or begin
-    anew, as Google's code does."""
+    optimizer_state: Literal["restore", "reset"] = "restore"
+    """With `init_from_phase`: `restore` the earlier phase's moments and position in the schedule,
+    or `reset` them, as Google's code does."""
 
     objective: Objective = "mlm+nsp"
     """`left-to-right`: every token from those before it, with causal attention (paper 5.1)."""
@@ -266,14 +277,14 @@ class PretrainConfig(Config):
     checkpoints: CheckpointConfig = not_identity(CheckpointConfig())
     """How often the run is saved, so that it can go on after a crash."""
 
-    snapshots: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    snapshot_steps: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Steps of this phase (counted from its own begin) whose models stay in the artifact, each with
-    what it scores on held-out documents (Figure 5); a fine-tuning names one by `at_step`. A model
-    takes 4 bytes a parameter (BASE 440 MB), twice that until the phase ends."""
+    what it scores on held-out documents (Figure 5); a fine-tuning names one by `init_from_step`. A
+    model takes 4 bytes a parameter (BASE 440 MB), twice that until the phase ends."""
 
     keep: Literal["last", "best"] = "last"
     """Model to publish. `last`: the model of the last step, as in the paper. `best`: the model with
-    the lowest held-out loss of all evaluations (see `evaluation.every_steps`)."""
+    the lowest held-out loss of all evaluations (see `evaluation.eval_steps`)."""
 
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Decides initial weights, order of instances, dynamic masks and dropout."""
@@ -287,16 +298,16 @@ class PretrainConfig(Config):
     device: Literal["auto", "cpu", "cuda"] = not_identity("auto")
     """Where to compute; `auto`: on a GPU where there is one."""
 
-    processes: int = not_identity(1, ge=1, le=1024)
+    num_processes: int = not_identity(1, ge=1, le=1024)
     """Processes on this machine, one a GPU on GPUs; more than one run under torchrun."""
 
-    threads: int = not_identity(0, ge=0)
+    num_threads: int = not_identity(0, ge=0)
     """CPU threads of a process; 0 for torch's choice."""
 
-    log_every_steps: int = not_identity(10, ge=1)
+    logging_steps: int = not_identity(10, ge=1)
     """Steps between lines of the curves."""
 
-    max_loss_rise: float = not_identity(3.0, ge=0.0)
+    divergence_threshold: float = not_identity(3.0, ge=0.0)
     """The run stops as diverging when its mean loss over 50 steps is more than so many nats above
     its lowest such mean; 0 turns that off. A loss that is not finite always stops it."""
 
@@ -306,34 +317,36 @@ class PretrainConfig(Config):
 
         With `keep: last` the last step is not among them: its model is the published one.
         """
-        published = self.budget.steps if self.keep == "last" else None
-        return tuple(step for step in self.snapshots if step != published)
+        published = self.budget.max_steps if self.keep == "last" else None
+        return tuple(step for step in self.snapshot_steps if step != published)
 
     @model_validator(mode="after")
     def _snapshots_are_reached(self) -> Self:
-        last = self.budget.steps
-        if self.snapshots and last is None:
+        last = self.budget.max_steps
+        if self.snapshot_steps and last is None:
             raise ValueError(
-                "snapshots: expected a budget in steps, found another, of which it is not known "
+                "snapshot_steps: expected a budget in steps, found another, of which it is "
+                "not known "
                 "which steps it reaches"
             )
-        if list(self.snapshots) != sorted(set(self.snapshots)):
+        if list(self.snapshot_steps) != sorted(set(self.snapshot_steps)):
             raise ValueError(
-                f"snapshots: expected different steps in order, found {list(self.snapshots)}"
+                f"snapshot_steps: expected different steps in order, found "
+                f"{list(self.snapshot_steps)}"
             )
-        if self.snapshots and last is not None and self.snapshots[-1] > last:
+        if self.snapshot_steps and last is not None and self.snapshot_steps[-1] > last:
             raise ValueError(
-                f"snapshots: {self.snapshots[-1]:,} is after the last step, {last:,} by the budget "
-                "(steps are counted from the begin of this phase)"
+                f"snapshot_steps: expected steps of this phase, at most {last:,}, got "
+                f"{self.snapshot_steps[-1]:,}"
             )
         return self
 
     @model_validator(mode="after")
     def _has_models_to_choose_from(self) -> Self:
-        if self.keep == "best" and not self.evaluation.every_steps:
+        if self.keep == "best" and not self.evaluation.eval_steps:
             raise ValueError(
                 "keep: best chooses among evaluations, and there is only one, at the end. Set "
-                "evaluation.every_steps, or keep to last"
+                "evaluation.eval_steps, or keep to last"
             )
         return self
 
@@ -349,22 +362,24 @@ class PretrainConfig(Config):
 
     @model_validator(mode="after")
     def _schedule_reaches_the_end(self) -> Self:
-        budget = self.budget.steps or self.budget.tokens or self.budget.minutes or 0
-        if self.schedule.total is not None and self.schedule.total < budget:
+        budget = self.budget.max_steps or self.budget.max_tokens or self.budget.max_minutes or 0
+        if self.schedule.total_budget is not None and self.schedule.total_budget < budget:
             raise ValueError(
-                f"schedule.total: expected at least the budget of {budget:,}, found "
-                f"{self.schedule.total:g}: the rest would train at a rate of "
-                f"{self.schedule.end_share:g} times the peak"
+                f"schedule.total_budget: expected at least the budget of {budget:,}, found "
+                f"{self.schedule.total_budget:g}: the rest would train at a rate of "
+                f"{self.schedule.min_lr_ratio:g} times the peak"
             )
         return self
 
     @model_validator(mode="after")
     def _one_start(self) -> Self:
-        given = [name for name in ("model", "start_from", "init_checkpoint") if getattr(self, name)]
+        given = [
+            name for name in ("model", "init_from_phase", "init_checkpoint") if getattr(self, name)
+        ]
         if len(given) != 1:
             found = " and ".join(given) or "none"
             raise ValueError(
-                "expected exactly one of model (a new one), start_from (an earlier phase) and "
+                "expected exactly one of model (a new one), init_from_phase (an earlier phase) and "
                 f"init_checkpoint (a folder), found {found}"
             )
         return self

@@ -13,28 +13,28 @@ class ChangeLimits(Config):
     A corpus beyond a limit is kept in the store and not published.
     """
 
-    documents_shrink: float = Field(default=0.02, ge=0, le=1)
+    max_documents_decrease: float = Field(default=0.02, ge=0, le=1)
     """Share of documents by which it may have fewer, of each source and in all."""
 
-    tokens_shrink: float = Field(default=0.02, ge=0, le=1)
+    max_tokens_decrease: float = Field(default=0.02, ge=0, le=1)
     """Share of tokens by which it may have fewer."""
 
-    instances_shrink: float = Field(default=0.05, ge=0, le=1)
+    max_instances_decrease: float = Field(default=0.05, ge=0, le=1)
     """Share of instances by which it may have fewer, of each entry of build_instances."""
 
-    documents_growth: float = Field(default=0.25, ge=0)
+    max_documents_increase: float = Field(default=0.25, ge=0)
     """Share of documents by which it may have more, of each source and in all."""
 
-    tokens_growth: float = Field(default=0.25, ge=0)
+    max_tokens_increase: float = Field(default=0.25, ge=0)
     """Share of tokens by which it may have more."""
 
-    instances_growth: float = Field(default=0.3, ge=0)
+    max_instances_increase: float = Field(default=0.3, ge=0)
     """Share of instances by which it may have more, of each entry of build_instances."""
 
-    drop_share_change: float = Field(default=0.05, ge=0, le=1)
+    max_drop_rate_change: float = Field(default=0.05, ge=0, le=1)
     """By how much the share of records dropped may differ, for any kind of record and reason."""
 
-    unknown_rate_change: float = Field(default=0.005, ge=0, le=1)
+    max_unk_rate_change: float = Field(default=0.005, ge=0, le=1)
     """By how much the share of unknown tokens may differ."""
 
 
@@ -45,7 +45,7 @@ class PublishConfig(Config):
     """Such as `corpus/simplewiki`. Publishing moves `NAME/latest`; every publication stays under
     `NAME/` and the date of its dump, or the id of the run where it has no date of its own."""
 
-    keep_vocabulary: bool = True
+    reuse_vocabulary: bool = True
     """Whether `bertloom rebuild` takes the published corpus's vocabulary over, so that a model goes
     on with the next corpus and unchanged parts of a dump are not tokenised again. A vocabulary
     learnt anew gives every token another number. A changed size or casing is always learnt."""

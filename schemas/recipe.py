@@ -24,12 +24,12 @@ from schemas.contamination_configs import DecontaminateConfig
 from schemas.model_configs import ModelConfig, PretrainConfig
 from schemas.publish_configs import PublishConfig
 from schemas.task_configs import (
-    LAYERS_NEEDED,
+    MIN_LAYERS,
     EnsembleConfig,
     ExamplesConfig,
+    ExpandedEntry,
     FeaturesConfig,
     FinetuneConfig,
-    SweptEntry,
 )
 
 
@@ -100,7 +100,7 @@ class Recipe(Config):
     """Axes by name; where there are several, every combination of their variants is run. What a
     variant changes, and what depends on it, is there once for each (`flows.recipes.sweeps`)."""
 
-    swept: tuple[SweptEntry, ...] | None = None
+    expanded_sweep: tuple[ExpandedEntry, ...] | None = None
     """What the sweep has made of `finetune` and `ensembles`. Nobody writes it: a recipe that was
     read has it, and the entries above are those that the sweep has made."""
 
@@ -111,7 +111,7 @@ class Recipe(Config):
     cards: CardsConfig = not_identity(CardsConfig())
     """Licences and attribution for the cards of artifacts, which change nothing else."""
 
-    report_text: bool = not_identity(True)
+    report_include_text: bool = not_identity(True)
     """Whether a run's page shows samples of its texts: sentences, raw text, titles. `false` for
     texts that are not to be read by everyone who may see the page."""
 
@@ -131,15 +131,16 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _sweep_is_expanded(self) -> Self:
-        if bool(self.sweep) != (self.swept is not None):
+        if bool(self.sweep) != (self.expanded_sweep is not None):
             raise ValueError(
-                "swept: is written when a recipe with a sweep is read: expected `sweep` alone, to "
+                "expanded_sweep: is written when a recipe with a sweep is read: expected "
+                "`sweep` alone, to "
                 "be read by load_recipe, or both of a recipe that was read"
             )
         evaluated = {*self.finetune, *self.ensembles}
-        lost = [item.entry for item in self.swept or () if item.entry not in evaluated]
+        lost = [item.entry for item in self.expanded_sweep or () if item.entry not in evaluated]
         if lost:
-            raise ValueError(f"swept: no {lost[0]!r} in finetune or ensembles")
+            raise ValueError(f"expanded_sweep: no {lost[0]!r} in finetune or ensembles")
         return self
 
     @model_validator(mode="after")
@@ -155,11 +156,12 @@ class Recipe(Config):
             if phase.instances not in self.build_instances:
                 where = f"pretrain.{name}.instances"
                 yield _no_entry(where, phase.instances, "build_instances", self.build_instances)
-            if phase.start_from is not None and phase.start_from not in earlier:
+            if phase.init_from_phase is not None and phase.init_from_phase not in earlier:
                 known = ", ".join(earlier) or "none"
                 yield (
-                    f"pretrain.{name}.start_from: no phase {phase.start_from!r} before this one "
-                    f"(before it: {known}){_meant(phase.start_from, earlier)}"
+                    f"pretrain.{name}.init_from_phase: no phase {phase.init_from_phase!r} "
+                    f"before this "
+                    f"one (before it: {known}){_meant(phase.init_from_phase, earlier)}"
                 )
             earlier.append(name)
 
@@ -180,11 +182,12 @@ class Recipe(Config):
             if entry.examples not in self.build_examples:
                 of = self.build_examples
                 yield _no_entry(f"{where}.examples", entry.examples, "build_examples", of)
-            if entry.start_from is not None and entry.start_from not in self.pretrain:
+            if entry.init_from_phase is not None and entry.init_from_phase not in self.pretrain:
                 known = ", ".join(self.pretrain) or "no phases"
                 yield (
-                    f"{where}.start_from: no phase {entry.start_from!r} in pretrain, which has "
-                    f"{known}{_meant(entry.start_from, self.pretrain)}"
+                    f"{where}.init_from_phase: no phase {entry.init_from_phase!r} in pretrain, "
+                    f"which "
+                    f"has {known}{_meant(entry.init_from_phase, self.pretrain)}"
                 )
         for name, ensemble in self.ensembles.items():
             for member in ensemble.members:
@@ -216,16 +219,18 @@ class Recipe(Config):
     def _finetunings_fit_their_models(self) -> Self:
         for name, entry in self.finetune.items():
             where = f"finetune.{name}"
-            if entry.start_from is not None and entry.at_step is not None:
-                _check_step(where, entry.at_step, phase=entry.start_from, given=self.pretrain)
+            if entry.init_from_phase is not None and entry.init_from_step is not None:
+                _check_step(
+                    where, entry.init_from_step, phase=entry.init_from_phase, given=self.pretrain
+                )
             if entry.model is not None and self.build_documents is None:
                 raise ValueError(
                     f"{where}.model: a model from scratch takes the vocabulary of the recipe's "
                     "corpus, and there is no build_documents"
                 )
             shape = self._shape_of(entry)
-            if shape is not None and entry.method == "features":
-                _check_layers(where, entry, has=shape.layers)
+            if shape is not None and entry.method == "feature-based":
+                _check_layers(where, entry, has=shape.num_hidden_layers)
             positions = shape.max_position_embeddings if shape is not None else None
             if positions is not None and entry.max_seq_length > positions:
                 raise ValueError(
@@ -238,9 +243,9 @@ class Recipe(Config):
         """Shape of the model that a fine-tuning starts from; None where only its files say."""
         if entry.model is not None:
             return entry.model
-        phase = self.pretrain[entry.start_from] if entry.start_from is not None else None
-        while phase is not None and phase.start_from is not None:
-            phase = self.pretrain[phase.start_from]
+        phase = self.pretrain[entry.init_from_phase] if entry.init_from_phase is not None else None
+        while phase is not None and phase.init_from_phase is not None:
+            phase = self.pretrain[phase.init_from_phase]
         return None if phase is None else phase.model
 
     @model_validator(mode="after")
@@ -273,16 +278,16 @@ class Recipe(Config):
         for name, phase in self.pretrain.items():
             if phase.model is not None:
                 positions[name] = phase.model.max_position_embeddings
-            elif phase.start_from in positions:
-                positions[name] = positions[phase.start_from]
+            elif phase.init_from_phase in positions:
+                positions[name] = positions[phase.init_from_phase]
             length = self.build_instances[phase.instances].max_seq_length
             if length > positions.get(name, length):
                 raise ValueError(
                     f"pretrain.{name}.instances: {phase.instances} has up to {length} tokens, the "
                     f"model positions for {positions[name]}: raise max_position_embeddings"
                 )
-            if phase.start_from is not None and phase.optimizer_state == "carry":
-                _check_carried(name, phase, before=self.pretrain[phase.start_from])
+            if phase.init_from_phase is not None and phase.optimizer_state == "restore":
+                _check_carried(name, phase, before=self.pretrain[phase.init_from_phase])
         return self
 
 
@@ -297,24 +302,26 @@ def _meant(name: str, known: Iterable[str]) -> str:
 
 
 def _check_layers(where: str, entry: FinetuneConfig, *, has: int) -> None:
-    needed = LAYERS_NEEDED[entry.layers]
+    needed = MIN_LAYERS[entry.feature_layers]
     if has < needed:
-        fitting = ", ".join(name for name, number in LAYERS_NEEDED.items() if number <= has)
+        fitting = ", ".join(name for name, number in MIN_LAYERS.items() if number <= has)
         raise ValueError(
-            f"{where}.layers: {entry.layers} needs an encoder of at least {needed} layers, that of "
-            f"{entry.start_from} has {has}: choose from {fitting}, or pretrain a larger one"
+            f"{where}.feature_layers: {entry.feature_layers} needs an encoder of at least {needed} "
+            f"layers, that of {entry.init_from_phase} has {has}: choose from {fitting}, or "
+            f"pretrain a larger one"
         )
 
 
 def _check_step(where: str, step: int, *, phase: str, given: Mapping[str, PretrainConfig]) -> None:
     config = given[phase]
-    last = config.budget.steps if config.keep == "last" else None
-    known = sorted({*config.snapshots, *([last] if last is not None else [])})
+    last = config.budget.max_steps if config.keep == "last" else None
+    known = sorted({*config.snapshot_steps, *([last] if last is not None else [])})
     if step not in known:
         kept = ", ".join(map(str, known)) or "none that are known before it is trained"
         raise ValueError(
-            f"{where}.at_step: pretrain.{phase} keeps no model of step {step}; it has {kept} "
-            f"(counted from its own begin): add {step} to pretrain.{phase}.snapshots, or name "
+            f"{where}.init_from_step: pretrain.{phase} keeps no model of step {step}; it has "
+            f"{kept} "
+            f"(counted from its own begin): add {step} to pretrain.{phase}.snapshot_steps, or name "
             "another step"
         )
 
@@ -323,12 +330,14 @@ def _check_carried(name: str, phase: PretrainConfig, *, before: PretrainConfig) 
     if phase.optimizer.name != before.optimizer.name:
         raise ValueError(
             f"pretrain.{name}.optimizer.name: {phase.optimizer.name} cannot go on with the state "
-            f"of {before.optimizer.name} ({phase.start_from}): use that, or set optimizer_state to "
-            "reset"
+            f"of {before.optimizer.name} ({phase.init_from_phase}): use that, or set "
+            f"optimizer_state "
+            "to reset"
         )
-    if phase.budget.minutes is not None and before.budget.minutes is None:
+    if phase.budget.max_minutes is not None and before.budget.max_minutes is None:
         raise ValueError(
-            f"pretrain.{name}.budget: it is in minutes, that of {phase.start_from} is not, so its "
-            "place in the schedule is not known: give both in one unit, or set optimizer_state to "
+            f"pretrain.{name}.budget: it is in minutes, that of {phase.init_from_phase} is not, so "
+            "its place in the schedule is not known: give both in one unit, or set "
+            "optimizer_state to "
             "reset"
         )

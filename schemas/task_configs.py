@@ -3,7 +3,7 @@
 A recipe says `build_examples` and `finetune`; the trials of each grid and the evaluations are made
 of those (`flows.finetuning`). As elsewhere, a field marked `not_identity` says where and how to
 run: it is in no cache key, and a training goes on with another value of it. Of those,
-`micro_batch_tokens` decides how dropout is drawn, a micro-batch at a time, and `device` and
+`per_device_max_tokens` decides how dropout is drawn, a micro-batch at a time, and `device` and
 `threads` the last bits of sums.
 """
 
@@ -31,7 +31,7 @@ LayerChoice = Literal[
 ]
 """The six choices of Table 7 for the feature-based approach (paper 5.3)."""
 
-LAYERS_NEEDED: dict[LayerChoice, int] = {
+MIN_LAYERS: dict[LayerChoice, int] = {
     "embeddings": 1,
     "second-to-last": 2,
     "last": 1,
@@ -49,21 +49,21 @@ Column = (
 """Of a table: its number, counted from 0, or its name in the header."""
 
 
-class TableConfig(Config):
+class FileFormatConfig(Config):
     """How the lines of a task's files are cut, where `columns` are named."""
 
-    separator: Literal["auto", "tab", "comma", "semicolon", "spaces"] = "auto"
+    delimiter: Literal["auto", "tab", "comma", "semicolon", "spaces"] = "auto"
     """`auto`: of a table a tab if its first line has one, else a comma; of tagged words a tab in
     lines that have one, else spaces."""
 
     header: bool | None = None
     """Whether the first line has the columns' names. None: yes if a column is given by its name."""
 
-    quotes: bool | None = None
+    quoted: bool | None = None
     """Whether quotation marks may stand around a field, as RFC 4180 says. None: where commas or
     semicolons separate."""
 
-    comments: str = Field(default="", max_length=8)
+    comment_prefix: str = Field(default="", max_length=8)
     """Lines that begin with this are left out. "": of tagged words, those that begin with `#` where
     the word is not in the first column."""
 
@@ -74,11 +74,11 @@ class ExamplesConfig(Config):
     task: str
     """A name in `model.tasks.TASKS`."""
 
-    folder: str | None = not_identity(None)
+    data_dir: str | None = not_identity(None)
     """Folder (local or any fsspec URL) with the task's files under their official names; their
     content is what counts."""
 
-    files: dict[str, Paths] = not_identity({})
+    data_files: dict[str, Paths] = not_identity({})
     """Files by split (`train`, `dev`, `test`, ...), in place of those of the folder. Their bytes
     are what counts, not their names."""
 
@@ -87,34 +87,35 @@ class ExamplesConfig(Config):
     and `text_b`), `label` or `score`, and `id`; of tagged words `words` and `tags`. {}: official
     names and places."""
 
-    table: TableConfig = TableConfig()
+    file_format: FileFormatConfig = FileFormatConfig()
     """How the lines of files whose `columns` are named are cut."""
 
     labels: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Names of the labels or tags that files hold as numbers, in the order of the numbers, from 0.
     []: the names that `datasets` writes into Parquet files; without those, the numbers."""
 
-    data: str = Field(default="", max_length=40)
+    data_label: str = Field(default="", max_length=40)
     """What the files are, where they are not the task's own but others in its format, as those of
     the sample: tables say it, and set no score of the paper beside; nothing is handed in."""
 
-    evidence: str | None = not_identity(None)
+    evidence_dir: str | None = not_identity(None)
     """Of TriviaQA's questions, which SQuAD's tasks take as `augmentation`: the folder that holds
     `wikipedia` and `web`, their documents. None: `evidence` beside `qa`, as in its archive. Its
     content is what counts."""
 
-    max_examples: dict[str, int] = Field(default={})
+    max_samples: dict[str, int] = Field(default={})
     """By split: take the first so many examples; for small machines. Those left out are counted."""
 
-    max_bad_share: float = Field(default=0.01, ge=0.0, le=1.0)
+    max_invalid_fraction: float = Field(default=0.01, ge=0.0, le=1.0)
     """Rows of a file that may be bad (malformed, label unknown). They are dropped and counted; more
     of them make an error, since then it is the wrong file."""
 
     @model_validator(mode="after")
     def _has_files(self) -> Self:
-        if self.folder is None and not self.files:
+        if self.data_dir is None and not self.data_files:
             raise ValueError(
-                "expected folder (with the task's official file names) or files (by split), found "
+                "expected data_dir (with the task's official file names) or data_files (by "
+                "split), found "
                 "neither"
             )
         return self
@@ -127,8 +128,8 @@ class ExamplesConfig(Config):
 
     @model_validator(mode="after")
     def _columns_are_different(self) -> Self:
-        if not self.columns and self.table != TableConfig():
-            raise ValueError("table: is of files whose columns are named: give columns too")
+        if not self.columns and self.file_format != FileFormatConfig():
+            raise ValueError("file_format: is of files whose columns are named: give columns too")
         held: dict[Column, str] = {}
         for name, column in self.columns.items():
             if column in held:
@@ -137,9 +138,10 @@ class ExamplesConfig(Config):
                     "for each"
                 )
             held[column] = name
-            if isinstance(column, str) and self.table.header is False:
+            if isinstance(column, str) and self.file_format.header is False:
                 raise ValueError(
-                    f"columns.{name}: {column!r} is a name, and table.header says that there are "
+                    f"columns.{name}: {column!r} is a name, and file_format.header says that "
+                    f"there are "
                     "none: give its number, counted from 0"
                 )
         return self
@@ -152,16 +154,16 @@ class FeaturesConfig(Config):
     """Tokens of the longest sequence, [CLS] and [SEP] included. Paper's code: 128 for GLUE, 384 for
     SQuAD."""
 
-    window_step: int = Field(default=128, ge=1)
+    doc_stride: int = Field(default=128, ge=1)
     """`span`: tokens between the starts of two windows over a long passage (run_squad.py)."""
 
-    max_query_tokens: int = Field(default=64, ge=1)
+    max_query_length: int = Field(default=64, ge=1)
     """`span`: longer questions are cut."""
 
-    n_best: int = Field(default=20, ge=1)
+    n_best_size: int = Field(default=20, ge=1)
     """`span`: best starts and ends that are paired."""
 
-    max_answer_tokens: int = Field(default=30, ge=1)
+    max_answer_length: int = Field(default=30, ge=1)
     """`span`: answers have at most so many word pieces."""
 
     document_context: bool = True
@@ -174,34 +176,34 @@ class TaskTrainingConfig(FeaturesConfig):
     examples: SourceName = not_identity(...)
     """Name of the recipe's entry in build_examples; its content is what counts."""
 
-    start_from: SourceName | None = not_identity(None)
+    init_from_phase: SourceName | None = not_identity(None)
     """Name of the pretraining phase to start from; its checkpoint's content is what counts."""
 
-    at_step: int | None = Field(default=None, ge=1)
-    """With `start_from`: begin with the phase's model of this step, one of its `snapshots`; None
-    for the model that the phase publishes."""
+    init_from_step: int | None = Field(default=None, ge=1)
+    """With `init_from_phase`: start from the phase's model of this step, one of its
+    `snapshot_steps`. None: for the model that the phase publishes."""
 
     init_checkpoint: str | None = not_identity(None)
-    """In place of `start_from`: folder of a checkpoint in Hugging Face's layout, with its vocab.txt
-    or tokenizer.json (local or any fsspec URL); its content is what counts."""
+    """In place of `init_from_phase`: folder of a checkpoint in Hugging Face's layout with its
+    vocab.txt or tokenizer.json (local or any fsspec URL); its content is what counts."""
 
     model: ModelConfig | None = None
     """In place of both: a new model of this shape, trained on the task from scratch."""
 
-    method: Literal["fine-tune", "features", "majority"] = "fine-tune"
-    """`features`: the encoder is frozen, a BiLSTM is trained on its layers (`tagging` only).
+    method: Literal["fine-tune", "feature-based", "majority"] = "fine-tune"
+    """`feature-based`: the encoder is frozen, a BiLSTM is trained on its layers (`tagging` only).
     `majority`: no model, always the most frequent label of the training data."""
 
-    layers: LayerChoice = "concat-last-4"
-    """`features` only: which of the encoder's layers."""
+    feature_layers: LayerChoice = "concat-last-4"
+    """`feature-based` only: which of the encoder's layers."""
 
     bilstm: bool = False
     """`fine-tune` only: two new BiLSTM layers on the encoder's outputs, trained with it (Table 5,
     last row)."""
 
-    lstm_size: int = Field(default=768, ge=1)
-    """`features` and `bilstm`: units of each direction of the two BiLSTM layers (paper 5.3: 768;
-    of those of Table 5 it says nothing)."""
+    lstm_hidden_size: int = Field(default=768, ge=1)
+    """`feature-based` and `bilstm`: units of each direction of the two BiLSTM layers (paper 5.3:
+    768; of those of Table 5 it says nothing)."""
 
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Everywhere in encoder and classifier (paper A.3)."""
@@ -216,7 +218,7 @@ class TaskTrainingConfig(FeaturesConfig):
     optimizer: OptimizerConfig = OptimizerConfig()
     """Its learning_rate is that of the grid."""
 
-    warmup_share: float = Field(default=0.1, ge=0.0, lt=1.0)
+    warmup_ratio: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Share of all updates (run_classifier.py: .1); then linear decay to 0."""
 
     seed: int = Field(default=0, ge=0, lt=1 << 63)
@@ -225,16 +227,16 @@ class TaskTrainingConfig(FeaturesConfig):
     precision: Literal["fp32", "bf16"] = "fp32"
     """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums stay fp32."""
 
-    layout: Literal["packed", "padded"] = "packed"
+    batching: Literal["packed", "padded"] = "packed"
     """`packed`: sequences of a batch end to end, so that no length has to be sorted or padded."""
 
-    micro_batch_tokens: int = not_identity(16_384, ge=8)
+    per_device_max_tokens: int = not_identity(16_384, ge=8)
     """Tokens, padding counted, that are worked on at once; bounds memory."""
 
     device: Literal["auto", "cpu", "cuda"] = not_identity("auto")
     """Where to compute; `auto`: on a GPU where there is one."""
 
-    threads: int = not_identity(0, ge=0)
+    num_threads: int = not_identity(0, ge=0)
     """CPU threads; 0 for torch's choice."""
 
     checkpoints: CheckpointConfig = not_identity(CheckpointConfig())
@@ -249,7 +251,7 @@ def _as_several(value: Any) -> Any:
 class FinetuneConfig(TaskTrainingConfig):
     """`finetune`: a grid of hyper-parameters, each point trained with several restarts."""
 
-    batch: Annotated[tuple[int, ...], BeforeValidator(_as_several)] = Field(
+    batch_size: Annotated[tuple[int, ...], BeforeValidator(_as_several)] = Field(
         default=(16, 32), min_length=1
     )
     """Examples of a batch (paper A.3)."""
@@ -259,7 +261,7 @@ class FinetuneConfig(TaskTrainingConfig):
     )
     """Peak rates to try (paper A.3)."""
 
-    epochs: Annotated[tuple[int, ...], BeforeValidator(_as_several)] = Field(
+    num_epochs: Annotated[tuple[int, ...], BeforeValidator(_as_several)] = Field(
         default=(2, 3, 4), min_length=1
     )
     """Passes over the training data to try (paper A.3)."""
@@ -267,29 +269,31 @@ class FinetuneConfig(TaskTrainingConfig):
     restarts: int = Field(default=1, ge=1, le=1000)
     """Trainings of each grid point, with other data order and classifier weights (paper 4.1)."""
 
-    ensemble: int = Field(default=1, ge=1, le=100)
+    ensemble_size: int = Field(default=1, ge=1, le=100)
     """The best so many trials on dev answer together."""
 
     @model_validator(mode="after")
     def _one_start(self) -> Self:
-        given = [name for name in ("start_from", "init_checkpoint", "model") if getattr(self, name)]
+        given = [
+            name for name in ("init_from_phase", "init_checkpoint", "model") if getattr(self, name)
+        ]
         if self.method == "majority":
             if given:
                 raise ValueError(f"method majority has no model: leave out {' and '.join(given)}")
         elif len(given) != 1:
             found = " and ".join(given) or "none"
             raise ValueError(
-                "expected exactly one of start_from (a phase of pretrain), init_checkpoint (a "
+                "expected exactly one of init_from_phase (a phase of pretrain), init_checkpoint (a "
                 f"folder) and model (from scratch), found {found}"
             )
         return self
 
     @model_validator(mode="after")
     def _step_is_of_a_phase(self) -> Self:
-        if self.at_step is not None and self.start_from is None:
+        if self.init_from_step is not None and self.init_from_phase is None:
             raise ValueError(
-                f"at_step: {self.at_step} is a step of a phase of pretraining, and start_from "
-                "names none: add it, or leave at_step out"
+                f"init_from_step: {self.init_from_step} is a step of a phase of pretraining, and "
+                "init_from_phase names none: add it, or remove init_from_step"
             )
         return self
 
@@ -298,13 +302,13 @@ class FinetuneConfig(TaskTrainingConfig):
         if self.bilstm and self.method != "fine-tune":
             raise ValueError(
                 f"bilstm: with method {self.method} there is none to put on an encoder that is "
-                "fine-tuned (features has its own on a frozen one): leave one of the two out"
+                "fine-tuned (feature-based has its own on a frozen one): leave one of the two out"
             )
         return self
 
     @model_validator(mode="after")
     def _grid_has_no_twins(self) -> Self:
-        for name in ("batch", "learning_rate", "epochs"):
+        for name in ("batch_size", "learning_rate", "num_epochs"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(f"{name}: expected different values, found {list(values)}")
@@ -329,7 +333,7 @@ class EnsembleConfig(Config):
     members: tuple[SourceName, ...] = Field(min_length=1)
     """Entries of `finetune`, all on the same examples."""
 
-    size: int = Field(default=7, ge=2, le=100)
+    ensemble_size: int = Field(default=7, ge=2, le=100)
     """The best so many of all their trials on dev."""
 
     @model_validator(mode="after")
@@ -342,13 +346,13 @@ class EnsembleConfig(Config):
 class TrialConfig(TaskTrainingConfig):
     """One training: a point of the grid and the number of the restart. A stage of its own."""
 
-    batch: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
     """Examples of a batch."""
 
     learning_rate: float = Field(gt=0.0)
     """The rate at its peak."""
 
-    epochs: int = Field(ge=1)
+    num_epochs: int = Field(ge=1)
     """Passes over the training data."""
 
     restart: int = Field(default=0, ge=0)
@@ -367,20 +371,20 @@ class EvaluateConfig(Config):
     start: str = ""
     """What its models started from, for tables: a phase, `scratch`, a folder's name, `majority`."""
 
-    ensemble: int = Field(default=1, ge=1, le=100)
+    ensemble_size: int = Field(default=1, ge=1, le=100)
     """The best so many trials on dev answer together."""
 
-    micro_batch_tokens: int = not_identity(16_384, ge=8)
+    per_device_max_tokens: int = not_identity(16_384, ge=8)
     """Tokens, padding counted, that are worked on at once; bounds memory."""
 
     device: Literal["auto", "cpu", "cuda"] = not_identity("auto")
     """Where to compute; `auto`: on a GPU where there is one."""
 
-    threads: int = not_identity(0, ge=0)
+    num_threads: int = not_identity(0, ge=0)
     """CPU threads; 0 for torch's choice."""
 
 
-class SweptAxis(Config):
+class ExpandedAxis(Config):
     """One thing that a recipe's `sweep` varies."""
 
     table: str = ""
@@ -390,7 +394,7 @@ class SweptAxis(Config):
     """Their names, in the recipe's order."""
 
 
-class SweptEntry(Config):
+class ExpandedEntry(Config):
     """Which variants an entry that a sweep made stands for. One entry may stand for several."""
 
     entry: str
@@ -413,8 +417,8 @@ class TabulateConfig(Config):
     start from.
     """
 
-    axes: dict[str, SweptAxis] = Field(default={})
+    axes: dict[str, ExpandedAxis] = Field(default={})
     """The axes of the recipe's `sweep`, by name."""
 
-    swept: tuple[SweptEntry, ...] = ()
+    expanded_sweep: tuple[ExpandedEntry, ...] = ()
     """What the sweep made of the entries, in the order of the recipe and its variants."""

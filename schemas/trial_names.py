@@ -1,7 +1,7 @@
-"""Names of trials: `b16-lr2e-05-e3-r0` says batch, learning rate, epochs and number of the restart.
+"""Names of trials: `bs16-lr2e-05-ep3-r0` says batch size, learning rate, epochs and restart.
 
 Before it stands, where there are others, the entry of the recipe or the step that it is a trial of:
-`cola.b16-lr2e-05-e3-r0`, `finetune.cola.b16-lr2e-05-e3-r0`.
+`cola.bs16-lr2e-05-ep3-r0`, `finetune.cola.bs16-lr2e-05-ep3-r0`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 from schemas.task_configs import TrialConfig
 
-AXES = ("batch", "learning_rate", "epochs", "restart")
+AXES = ("batch_size", "learning_rate", "num_epochs", "restart")
 """What tells a trial from the others of its grid: fields of its configuration."""
 
-_NAME = re.compile(r"(?:(?P<entry>.+)\.)?(?P<point>b\d+-lr[\d.e-]+-e\d+)-r\d+")
+_NAME = re.compile(r"(?:(?P<entry>.+)\.)?(?P<point>bs\d+-lr[\d.e-]+-ep\d+)-r\d+")
 
 
 def trial_axes(config: TrialConfig) -> dict[str, Any]:
@@ -27,20 +27,20 @@ def trial_name(config: TrialConfig) -> str:
     rate = f"{config.learning_rate:g}"
     if float(rate) != config.learning_rate:
         rate = repr(config.learning_rate)
-    return f"b{config.batch}-lr{rate}-e{config.epochs}-r{config.restart}"
+    return f"bs{config.batch_size}-lr{rate}-ep{config.num_epochs}-r{config.restart}"
 
 
 def trial_entry(name: str) -> str:
-    """What a trial's name begins with: `a` of `a.b16-lr2e-05-e3-r0`; "" where it has none."""
+    """What a trial's name begins with: `a` of `a.bs16-lr2e-05-ep3-r0`; "" where it has none."""
     match = _NAME.fullmatch(name)
     return (match["entry"] or "") if match else ""
 
 
 def grid_point(name: str) -> str:
-    """A trial's name without the restart, `a.b16-lr2e-05-e3`; one that is no trial's as it is."""
+    """A trial's name without the restart, `a.bs16-lr2e-05-ep3`; one that is no trial's as it is."""
     return name.rpartition("-r")[0] if _NAME.fullmatch(name) else name
 
 
 def entry_label(label: str) -> str:
-    """A step's label without the trial: `finetune.cola` of `finetune.cola.b16-lr2e-05-e3-r0`."""
+    """A step's label without the trial: `finetune.cola` of `finetune.cola.bs16-lr2e-05-ep3-r0`."""
     return trial_entry(label) or label

@@ -39,57 +39,58 @@ from the command line, by the path in its heading:
 - **no**: it says where, how or how fast a stage runs; what is there is used whatever it says.
 """
 UNITS = {
-    "at_step every_steps log_every_steps max_steps snapshots steps": "steps",
-    "attention_dropout dropout hidden_dropout short_seq_prob masked_lm_prob": "probability",
-    "augmentation_epochs epochs": "epochs",
-    "batch": "examples",
-    "beta1 beta2 epsilon initializer_range layer_norm_eps learning_rate power span_length_p"
-    " max_gradient_norm weight_decay threshold": "a number",
+    "eval_steps init_from_step logging_steps max_steps save_steps snapshot_steps": "steps",
+    "attention_probs_dropout_prob dropout hidden_dropout_prob masked_lm_prob"
+    " short_seq_prob": "probability",
+    "augmentation_epochs num_epochs": "epochs",
+    "batch_size max_samples": "examples",
+    "adam_beta1 adam_beta2 adam_epsilon initializer_range layer_norm_eps learning_rate"
+    " max_grad_norm power seed span_geometric_p threshold weight_decay": "a number",
     "columns": "column",
-    "disk_gb": "GB",
-    "documents_growth documents_shrink drop_share_change end_share held_out_share instances_growth"
-    " instances_shrink keep_rate mask_rate max_bad_share min_share random_next_prob random_rate"
-    " tokens_growth tokens_shrink unknown_rate_change warmup_share": "share",
-    "duplicates": "passes",
-    "ensemble size": "models",
-    "every_minutes minutes": "minutes",
-    "heads": "heads",
-    "hidden_size intermediate_size lstm_size": "units",
-    "instances": "instances",
-    "keep_last": "checkpoints",
-    "layers": "layers",
+    "disk_size_gb": "GB",
+    "held_out_fraction mask_token_prob max_documents_decrease max_documents_increase"
+    " max_drop_rate_change max_instances_decrease max_instances_increase"
+    " max_invalid_fraction max_tokens_decrease max_tokens_increase max_unk_rate_change"
+    " min_lr_ratio min_overlap random_next_prob random_token_prob unchanged_prob"
+    " warmup_ratio": "share",
+    "dupe_factor": "passes",
+    "ensemble_size": "models",
+    "max_minutes save_minutes": "minutes",
+    "num_attention_heads": "heads",
+    "hidden_size intermediate_size lstm_hidden_size": "units",
+    "global_batch_size max_eval_samples": "instances",
+    "save_total_limit": "checkpoints",
+    "num_hidden_layers": "layers",
     "lines_per_document min_sentences": "sentences",
-    "max_alphabet max_sentence_characters": "characters",
-    "max_answer_tokens max_position_embeddings max_predictions max_query_tokens max_seq_length"
-    " micro_batch_tokens tokens window_step": "tokens",
-    "max_document_bytes pool_bytes shard_bytes split_bytes": "bytes",
-    "max_documents": "documents",
-    "max_examples": "examples",
-    "max_loss_rise": "nats",
-    "max_span_words max_training_words memory_words min_words words": "words",
-    "max_workers": "machines",
-    "min_count": "occurrences",
-    "n_best": "places",
+    "limit_alphabet max_sentence_characters": "characters",
+    "doc_stride global_batch_tokens max_answer_length max_position_embeddings"
+    " max_predictions_per_seq max_query_length max_seq_length max_tokens"
+    " per_device_max_tokens": "tokens",
+    "max_document_bytes max_shard_bytes negative_pool_bytes target_split_bytes": "bytes",
+    "max_document_frequency": "documents",
+    "divergence_threshold": "nats",
+    "max_span_words max_training_words min_text_words min_words ngram_size"
+    " word_cache_size": "words",
+    "max_num_workers": "machines",
+    "min_frequency": "occurrences",
+    "n_best_size": "places",
     "namespaces": "namespace numbers",
-    "ngram": "words",
-    "parallel_steps": "steps of the plan",
+    "max_parallel_steps": "steps of the plan",
     "parallelism": "pieces",
-    "permutations": "hashes",
-    "processes": "processes",
+    "num_perm": "hashes",
+    "num_processes workers": "processes",
     "restarts": "trainings",
-    "seed": "a number",
-    "threads": "threads",
-    "total": "as the budget",
+    "num_threads number_of_worker_harness_threads": "threads",
+    "total_budget": "as the budget",
     "type_vocab_size": "segments",
     "vocab_size": "word pieces",
-    "window_batches": "batches",
-    "workers": "processes",
+    "bucket_batches": "batches",
 }
 UNIT = {name: unit for names, unit in UNITS.items() for name in names.split()}
 KEYLESS = ("publish", "execution", "sweep")
 """Sections that no stage gets."""
 
-UNWRITTEN = {"swept"}
+UNWRITTEN = {"expanded_sweep"}
 """What nobody writes."""
 
 HOMES: dict[type[Config], str] = {}

@@ -142,9 +142,9 @@ def _title(manifest: Manifest) -> str:
 
 def _shape(manifest: Manifest) -> str:
     model = manifest.statistics.get("model") or manifest.config.get("model") or {}
-    if not isinstance(model, Mapping) or "layers" not in model:
+    if not isinstance(model, Mapping) or "num_hidden_layers" not in model:
         return ""
-    return f" of {model['layers']} layers, {model.get('hidden_size')} wide"
+    return f" of {model['num_hidden_layers']} layers, {model.get('hidden_size')} wide"
 
 
 def _use(manifest: Manifest) -> str:

@@ -53,10 +53,10 @@ def contamination(
     ] = None,
     words: Annotated[
         int, typer.Option(min=4, max=100, help="Words of a run that both share.")
-    ] = _DEFAULTS.words,
+    ] = _DEFAULTS.ngram_size,
     max_documents: Annotated[
         int, typer.Option(min=1, help="What more documents have is a common phrase.")
-    ] = _DEFAULTS.max_documents,
+    ] = _DEFAULTS.max_document_frequency,
     store: StoreOption = None,
     runner: RunnerOption = None,
     workers: WorkersOption = None,
@@ -65,9 +65,9 @@ def contamination(
     """Look for the texts of tasks in a corpus, and show the longest passages that both have."""
     rules = {
         "splits": split or [],
-        "words": words,
-        "min_words": min(_DEFAULTS.min_words, words),
-        "max_documents": max_documents,
+        "ngram_size": words,
+        "min_text_words": min(_DEFAULTS.min_text_words, words),
+        "max_document_frequency": max_documents,
     }
     execution = {"runner": runner, "workers": workers}
     recipe, given = _recipe(corpus, tasks, rules=rules, store=store, execution=execution)
@@ -130,9 +130,9 @@ def _examples(
             task, _, split = name.partition(":")
             entry = found.setdefault(task, {"task": task})
             if split:
-                entry.setdefault("files", {}).setdefault(split, []).append(path)
+                entry.setdefault("data_files", {}).setdefault(split, []).append(path)
             else:
-                entry["folder"] = path
+                entry["data_dir"] = path
             continue
         manifest = _artifact(text, BUILD_EXAMPLES.name, store=store)
         entry_name = text.rpartition(f"{BUILD_EXAMPLES.name}.")[2] or text

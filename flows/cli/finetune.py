@@ -76,13 +76,13 @@ def finetune(
 ) -> None:
     """Fine-tune a checkpoint on one task: a grid with restarts, the best on dev evaluated."""
     found = find_task(task)
-    examples = {"task": found.name, "folder": data, "files": _files(files or ())}
+    examples = {"task": found.name, "data_dir": data, "data_files": _files(files or ())}
     examples = {field: value for field, value in examples.items() if value}
     examples |= columns_given(columns, table, labels)
     grid = {
-        "batch": _numbers(batch, of=int, option="batch"),
+        "batch_size": _numbers(batch, of=int, option="batch"),
         "learning_rate": _numbers(learning_rate, of=float, option="learning-rate"),
-        "epochs": _numbers(epochs, of=int, option="epochs"),
+        "num_epochs": _numbers(epochs, of=int, option="epochs"),
     }
     folder = _checked(examples, checkpoint, store=store)
     entry = {
@@ -113,7 +113,7 @@ def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | N
     """The folder of the checkpoint; all that is wrong with it and the data is said together."""
     faults: list[BertloomError] = []
     folder = ""
-    if not {"folder", "files"} & examples.keys():
+    if not {"data_dir", "data_files"} & examples.keys():
         faults.append(
             ConfigError(
                 "--data is missing: expected folder with the task's official files, or --file "

@@ -71,8 +71,8 @@ TableOption = Annotated[
     typer.Option(
         "--table",
         metavar="KEY=VALUE",
-        help="With --column, how lines are cut: separator=tab, comma, semicolon or spaces; "
-        "header=false; quotes=false; comments=#.",
+        help="With --column, how lines are cut: delimiter=tab, comma, semicolon or spaces; "
+        "header=false; quoted=false; comment_prefix=#.",
     ),
 ]
 LabelsOption = Annotated[
@@ -148,8 +148,8 @@ def columns_given(
     Raises:
         UsageError: one is not of the form NAME=VALUE, or is given twice.
     """
-    found: dict[str, dict[str, Any]] = {"columns": {}, "table": {}}
-    for option, field, given in (("column", "columns", columns), ("table", "table", table)):
+    found: dict[str, dict[str, Any]] = {"columns": {}, "file_format": {}}
+    for option, field, given in (("column", "columns", columns), ("table", "file_format", table)):
         for text in given or ():
             name, equals, value = text.partition("=")
             if not (name and equals and value):
@@ -177,7 +177,7 @@ def named_columns(
     if not given:
         return task
     try:
-        return task_of(ExamplesConfig.model_validate({"task": task.name, "folder": ".", **given}))
+        return task_of(ExamplesConfig.model_validate({"task": task.name, "data_dir": ".", **given}))
     except ValidationError as error:
         raise UsageError(
             f"--column, --table or --labels: {format_validation_error(error)}"

@@ -33,7 +33,9 @@ def report(
     ] = False,
     no_text: Annotated[
         bool,
-        typer.Option("--no-text", help="Without sentences and raw text (report_text: false)."),
+        typer.Option(
+            "--no-text", help="Without sentences and raw text (report_include_text: false)."
+        ),
     ] = False,
     store: StoreOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the page to this file as well.")] = None,

@@ -267,7 +267,9 @@ def _step_rows(label: str, new: Manifest, old: Manifest, *, limits: ChangeLimits
     for figure in _FIGURES[_stage(label)]:
         limit = None
         if figure.limits:
-            down, up = (getattr(limits, f"{figure.limits}_{way}") for way in ("shrink", "growth"))
+            down, up = (
+                getattr(limits, f"max_{figure.limits}_{way}") for way in ("decrease", "increase")
+            )
             limit = Limit(down, up)
         counted = {figure.counter: figure.title}
         prefix = f"{figure.counter}@"
@@ -283,9 +285,9 @@ def _step_rows(label: str, new: Manifest, old: Manifest, *, limits: ChangeLimits
             counters.get("unknown-tokens", 0) / max(counters.get("tokens", 0), 1)
             for counters in (before, after)
         )
-        allowed = Limit(limits.unknown_rate_change, limits.unknown_rate_change)
+        allowed = Limit(limits.max_unk_rate_change, limits.max_unk_rate_change)
         yield Row(label, "unknown tokens", "share", old_rate, new_rate, allowed)
-    yield from _drop_rows(label, before, after, limit=limits.drop_share_change)
+    yield from _drop_rows(label, before, after, limit=limits.max_drop_rate_change)
     yield Row(label, "size", "bytes", old.size, new.size)
 
 

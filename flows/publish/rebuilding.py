@@ -319,7 +319,7 @@ def _kept_vocabulary(
     """Changes of the recipe so that it takes the published vocabulary, and what to say of it."""
     config, made = recipe.build_vocabulary, published.get(VOCABULARY)
     entry = made.file(VOCAB_FILE) if made is not None else None
-    is_given = config.vocab_file is not None or not publish_config(recipe).keep_vocabulary
+    is_given = config.vocab_file is not None or not publish_config(recipe).reuse_vocabulary
     if is_given or made is None or entry is None:
         return (), ()
     if any(made.statistics.get(n) != getattr(config, n) for n in ("vocab_size", "lowercase")):

@@ -106,7 +106,7 @@ def propose(found: Survey, machine: Machine, *, minutes: float, name: str) -> Pr
         "sources": "\n".join(_source(form.fields, form.kind, found) for form in found.forms),
         "vocab_size": vocab_size,
         "lowercase": str(found.guess.lowercase).lower(),
-        "max_alphabet": alphabet,
+        "limit_alphabet": alphabet,
         "held_out": _held_out(found),
         "preset": preset,
         "dropout": 0.1 if epochs > 40 else 0.0,
@@ -211,46 +211,46 @@ build_documents:
 build_vocabulary:
   vocab_size: {vocab_size}             # word pieces; more for more text (BERT: 30522)
   lowercase: {lowercase}              # {language}: {case}
-  max_alphabet: {max_alphabet}           # letters that get a piece of their own
+  limit_alphabet: {limit_alphabet}           # letters that get a piece of their own
 
 # Texts without a second segment: with so little time the masked words alone are learnt.
 build_instances:
   length-32: &short
     max_seq_length: 32
     pairing: none
-    held_out_share: {held_out}        # of the documents are kept apart, to measure with
-    masking: {{max_predictions: 5}}
+    held_out_fraction: {held_out}        # of the documents are kept apart, to measure with
+    masking: {{max_predictions_per_seq: 5}}
   length-64:
     <<: *short
     max_seq_length: 64
-    masking: {{max_predictions: 10}}
+    masking: {{max_predictions_per_seq: 10}}
 
 # Short sequences first: a model as small as this learns to look at the words around from those.
-# About {epochs} times over all texts. For a better model set `minutes` higher in both, and `total`;
-# with `steps` in their place the training can be repeated to the bit.
+# About {epochs} passes over all texts. For a better model set `max_minutes` higher in both, and
+# `total_budget`; with `max_steps` in their place the training can be repeated to the bit.
 pretrain:
   short: &phase
     instances: length-32
     model:
       preset: {preset}                # then mini, small, medium, base
       max_position_embeddings: 64
-      hidden_dropout: {dropout}
-      attention_dropout: {dropout}
+      hidden_dropout_prob: {dropout}
+      attention_probs_dropout_prob: {dropout}
       initializer_range: {range}
     objective: mlm
     masking: dynamic              # drawn anew each time a text is read
-    dynamic_masking: {{max_predictions: 5}}
-    budget: {{minutes: {short}}}
-    batch: {{tokens: {batch}, micro_batch_tokens: {micro}}}
+    dynamic_masking: {{max_predictions_per_seq: 5}}
+    budget: {{max_minutes: {short}}}
+    batch: {{global_batch_tokens: {batch}, per_device_max_tokens: {micro}}}
     optimizer: {{name: adamw, learning_rate: {rate}}}
-    schedule: {{total: {minutes}, warmup_share: 0.05}}
-    evaluation: {{instances: 1000}}
+    schedule: {{total_budget: {minutes}, warmup_ratio: 0.05}}
+    evaluation: {{max_eval_samples: 1000}}
     precision: {precision}
   longer:
     <<: *phase
     instances: length-64
     model: null
-    start_from: short
-    dynamic_masking: {{max_predictions: 10}}
-    budget: {{minutes: {longer}}}
+    init_from_phase: short
+    dynamic_masking: {{max_predictions_per_seq: 10}}
+    budget: {{max_minutes: {longer}}}
 """

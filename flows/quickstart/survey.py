@@ -331,7 +331,7 @@ def _texts(
         share = blanks if document == "blank-line" else lines
         documents = max(len(files), int(share * held))
     fields: dict[str, Any] = {
-        "name": "notes" if is_markdown else "texts", "paths": paths, "document": document
+        "name": "notes" if is_markdown else "texts", "paths": paths, "document_delimiter": document
     }  # fmt: skip
     if documents < _MANY:  # so that some can be held out
         fields["max_document_bytes"] = max(2048, held // 100)

@@ -42,7 +42,7 @@ _EXTENDS = {
 }
 _PRESET = {
     "title": "Preset",
-    "description": "Values for layers, hidden_size and heads.",
+    "description": "Values for num_hidden_layers, hidden_size and num_attention_heads.",
     "anyOf": [{"enum": list(PRESETS)}, _VARIABLE_REF],
 }
 
@@ -51,14 +51,14 @@ def schema_text() -> str:
     """Return the JSON Schema (draft 2020-12) of recipe files as the text of a file."""
     schema: Schema = _for_files(Recipe.model_json_schema())
     parts = schema["$defs"]
-    del schema["properties"]["swept"], parts["SweptEntry"]  # written by bertloom only
+    del schema["properties"]["expanded_sweep"], parts["ExpandedEntry"]  # written by bertloom only
     for part in parts.values():
         if "kind" in part["properties"]:  # a source
             part["required"].append("kind")
             _allow_single(part["properties"], "paths")
-    for name in ("batch", "learning_rate", "epochs"):
+    for name in ("batch_size", "learning_rate", "num_epochs"):
         _allow_single(parts["FinetuneConfig"]["properties"], name)
-    _allow_single(parts["ExamplesConfig"]["properties"]["files"], "additionalProperties")
+    _allow_single(parts["ExamplesConfig"]["properties"]["data_files"], "additionalProperties")
     for title, name, names in (
         ("ExamplesConfig", "task", TASKS),
         ("ExecutionConfig", "runner", RUNNERS),

@@ -38,12 +38,14 @@ ENDINGS = (".yaml", ".yml", ".json")
 # A default has no braces, so that matching takes linear time.
 _VARIABLE = re.compile(r"\$(?:\$|\{(?:(\w+)(?::-([^{}]*))?\})?)")
 
-_LIST_OF_PATHS = re.compile(r"build_documents/sources/\d+/paths|build_examples/[^/]+/files/[^/]+")
+_LIST_OF_PATHS = re.compile(
+    r"build_documents/sources/\d+/paths|build_examples/[^/]+/data_files/[^/]+"
+)
 """Fields with a list of paths, which may also be a single path."""
 
 _PATH = re.compile(
     rf"store|build_vocabulary/vocab_file|(pretrain|finetune)/[^/]+/init_checkpoint"
-    rf"|build_examples/[^/]+/(folder|evidence)|({_LIST_OF_PATHS.pattern})/\d+"
+    rf"|build_examples/[^/]+/(data_dir|evidence_dir)|({_LIST_OF_PATHS.pattern})/\d+"
 )
 """Fields with a path."""
 
@@ -89,12 +91,17 @@ def load_recipe(
             YAML.
         store: Replaces the recipe's `store`.
         runner, workers, detach: Replace fields of the recipe's `execution`.
-        parallel: Replaces `execution.parallel_steps`.
+        parallel: Replaces `execution.max_parallel_steps`.
 
     Raises:
         RecipeError: The recipe does not exist or cannot be used; names each file, line and field.
     """
-    execution = {"runner": runner, "workers": workers, "parallel_steps": parallel, "detach": detach}
+    execution = {
+        "runner": runner,
+        "workers": workers,
+        "max_parallel_steps": parallel,
+        "detach": detach,
+    }
     return _resolve(_open(name), overrides, store, execution)
 
 
@@ -217,8 +224,10 @@ def _task_problems(recipe: Recipe) -> Iterator[Problem]:
             yield validator_problem(str(error), f"build_examples.{name}{below}", examples.task)
     for name, entry in recipe.finetune.items():
         task = TASKS.get(recipe.build_examples[entry.examples].task)
-        if entry.method == "features" and task is not None and task.type != "tagging":
-            message = f"features is for tagging tasks, got {task.name} ({task.type}). Remove it"
+        if entry.method == "feature-based" and task is not None and task.type != "tagging":
+            message = (
+                f"feature-based is for tagging tasks, got {task.name} ({task.type}). Remove it"
+            )
             yield Problem(message, f"finetune.{name}.method", value=quote(entry.method))
 
 

@@ -18,15 +18,15 @@ from flows.recipes.errors import Problem, RecipeError
 from flows.recipes.overrides import SECTIONS, apply_variant
 from schemas.configs import Config
 from schemas.recipe import Recipe
-from schemas.task_configs import SweptEntry
+from schemas.task_configs import ExpandedEntry
 from schemas.trial_names import grid_point
 
 MAX_COMBINATIONS = 256
 _MAX_NAME_LENGTH = 64  # of a SourceName
 
 _READS = {
-    "pretrain": {"instances": "build_instances", "start_from": "pretrain"},
-    "finetune": {"examples": "build_examples", "start_from": "pretrain"},
+    "pretrain": {"instances": "build_instances", "init_from_phase": "pretrain"},
+    "finetune": {"examples": "build_examples", "init_from_phase": "pretrain"},
     "ensembles": {"members": "finetune"},
 }
 """Fields that name other entries, and the section of those, by section."""
@@ -59,9 +59,9 @@ def swept_recipe(data: dict[str, Any], *, read: Callable[[dict[str, Any]], Recip
         data = {**data, "sweep": {k: v for k, v in data["sweep"].items() if v is not None}}
     if data.get("sweep") in (None, {}):
         return read({key: value for key, value in data.items() if key != "sweep"})
-    if data.get("swept") is not None:
+    if data.get("expanded_sweep") is not None:
         return read(data)
-    whole = read({**data, "swept": []})
+    whole = read({**data, "expanded_sweep": []})
     return _Expansion(whole, _combinations(data, whole, read)).recipe()
 
 
@@ -124,7 +124,7 @@ class _Expansion:
             for entry in fields[section]:
                 self._copies[section][entry] = self._copy(section, entry)
             fields[section] = self._section(section)
-        return Recipe(**{**fields, "swept": self._swept_entries()})
+        return Recipe(**{**fields, "expanded_sweep": self._swept_entries()})
 
     def _copy(self, section: str, entry: str) -> _Copies:
         """Return the copies of an entry, after those of all entries that it may read."""
@@ -175,20 +175,20 @@ class _Expansion:
                 configs[name] = config
         return configs
 
-    def _swept_entries(self) -> tuple[SweptEntry, ...]:
+    def _swept_entries(self) -> tuple[ExpandedEntry, ...]:
         """Return the variants that each evaluated copy stands for."""
-        swept: dict[tuple[str, ...], SweptEntry] = {}
+        swept: dict[tuple[str, ...], ExpandedEntry] = {}
         finetune = self._copies["finetune"]
         for entry, of in {**finetune, **self._copies["ensembles"]}.items():
             for at, recipe in enumerate(self._recipes):
                 variants = {axis: self._variants[at][axis] for axis in of.axes}
                 members = [entry] if entry in finetune else recipe.ensembles[entry].members
                 configs: list[Any] = [finetune[member].configs[at] for member in members]
-                phases = {config.start_from or "" for config in configs}
+                phases = {config.init_from_phase or "" for config in configs}
                 phase = phases.pop() if len(phases) == 1 else ""
                 if variants:
                     name = of.names[at]
-                    swept[(entry, *variants.values())] = SweptEntry(
+                    swept[(entry, *variants.values())] = ExpandedEntry(
                         entry=name, of=entry, variants=variants, phase=phase
                     )
         return tuple(swept.values())

@@ -53,10 +53,11 @@ def contamination_of(store: ArtifactStore, manifest: Manifest) -> Contamination:
         summary=(
             f"{counters['texts-contaminated']:,} of {counters['texts-in']:,} texts are in "
             f"{counters['documents-with-a-text']:,} of {looked:,} documents; "
-            f"{counters['documents-to-leave-out']:,} have {manifest.config['min_share']:.0%} of a "
+            f"{counters['documents-to-leave-out']:,} have "
+            f"{manifest.config['min_overlap']:.0%} of a "
             f"text or more. {counters['ngrams-common']:,} of {counters['ngrams']:,} runs of "
-            f"{manifest.config['words']} words are in more than "
-            f"{manifest.config['max_documents']} documents and count for nothing."
+            f"{manifest.config['ngram_size']} words are in more than "
+            f"{manifest.config['max_document_frequency']} documents and count for nothing."
         ),
         fields=_field_columns(statistics["fields"]),
         splits=_split_columns(statistics["splits"]),

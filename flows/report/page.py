@@ -89,10 +89,10 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
     """The page as HTML.
 
     What cannot be read, such as an artifact that is gone, is said in its section. Texts of the
-    corpus are in it unless the recipe says `report_text: false`, or `text` is False.
+    corpus are in it unless the recipe says `report_include_text: false`, or `text` is False.
     """
     steps = read_steps(store, record)
-    shows_text = text and record.recipe.get("report_text") is not False
+    shows_text = text and record.recipe.get("report_include_text") is not False
     corpus, results = read_corpus(store, steps), read_results(store, steps)
     tables = results.tables if results else None
     curves = _curves(store, steps)

@@ -1,7 +1,7 @@
 """Samples of the texts of a run: documents beside their source, and instances with their masks.
 
 Which ones is decided by digests alone. They are read once and kept in the store, like figures; a
-recipe's `report_text: false` leaves them out.
+recipe's `report_include_text: false` leaves them out.
 """
 
 from __future__ import annotations

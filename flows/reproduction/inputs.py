@@ -133,7 +133,7 @@ def _examples(
     config: dict[str, Any], raw: Sequence[RawInput], *, at: str, label: str
 ) -> tuple[dict[str, Any], list[PlacedFile]]:
     """Files under their official names in one folder; those named by split in one for each."""
-    folder, named = str(config.get("folder") or ""), config.get("files") or {}
+    folder, named = str(config.get("data_dir") or ""), config.get("data_files") or {}
     files, by_split = list[PlacedFile](), {split: list[str]() for split in named}
     for item in raw:
         split, _, name = item.name.partition("/")
@@ -141,7 +141,7 @@ def _examples(
         if "evidence" in parts[1:]:
             below = name.rpartition("/evidence/")[2]
             files.append(_file(item, f"{at}/evidence/{below}", label, check="meaning"))
-            config["evidence"] = f"{ROOT}/{at}/evidence"
+            config["evidence_dir"] = f"{ROOT}/{at}/evidence"
             continue
         if split in named:
             path = f"{at}/{split}/{name}"
@@ -151,8 +151,8 @@ def _examples(
         else:
             path = f"{at}/{_below(item.uri, folder) or name}"
         files.append(_file(item, path, label))
-    config["folder"] = f"{ROOT}/{at}" if folder else None
-    config["files"] = {
+    config["data_dir"] = f"{ROOT}/{at}" if folder else None
+    config["data_files"] = {
         split: [_literal(f"{ROOT}/{path}") for path in paths] for split, paths in by_split.items()
     }
     return config, list({one.file.path: one for one in files}.values())

@@ -159,10 +159,10 @@ class _Reader:
     def _pretrain(self, manifest: Manifest, hint: str) -> str:
         self._reads(manifest, "vocabulary")
         instances = self._reads(manifest, "instances", manifest.config.get("instances", ""))
-        before = self._reads(manifest, "checkpoint", manifest.config.get("start_from") or "")
+        before = self._reads(manifest, "checkpoint", manifest.config.get("init_from_phase") or "")
         entry = self._entry(manifest, hint, "phase")
         label, config = self._step(f"pretrain.{entry}", manifest, f"checkpoints/pretrain.{entry}")
-        config |= {"instances": instances, "start_from": before or None}
+        config |= {"instances": instances, "init_from_phase": before or None}
         self.data.setdefault("pretrain", {})[entry] = config
         return label
 
@@ -192,9 +192,9 @@ class _Reader:
         for name, trials in members.items():
             self._grid(name, trials, starts=starts)
         if list(members) == [entry]:
-            self.data["finetune"][entry]["ensemble"] = config["ensemble"]
+            self.data["finetune"][entry]["ensemble_size"] = config["ensemble_size"]
         else:
-            chosen = {"members": list(members), "size": config["ensemble"]}
+            chosen = {"members": list(members), "ensemble_size": config["ensemble_size"]}
             self.data.setdefault("ensembles", {})[entry] = chosen
         return self._step(f"evaluate.{entry}", manifest, "")[0]
 
@@ -204,7 +204,7 @@ class _Reader:
         """An entry of `finetune` with some trials, which are all of its grid; their labels."""
         first, labels = trials[0], list[str]()
         examples = self._reads(first, "examples", first.config.get("examples", ""))
-        phase = self._reads(first, "checkpoint", first.config.get("start_from") or "")
+        phase = self._reads(first, "checkpoint", first.config.get("init_from_phase") or "")
         self._reads(first, "vocabulary")
         for trial in trials:
             label = f"finetune.{entry}.{_trial(trial)}"
@@ -217,17 +217,17 @@ class _Reader:
             elif trial is first:
                 return labels
         axes = [trial.config for trial in trials]
-        last = self.data["pretrain"][phase]["budget"]["steps"] if phase else None
+        last = self.data["pretrain"][phase]["budget"]["max_steps"] if phase else None
         # A trial from a phase's last step is one that names no step; its entry may have named it.
-        at_step = last if f"{phase} at step {last}" in starts else None
+        last_step = last if f"{phase} at step {last}" in starts else None
         self.data.setdefault("finetune", {})[entry] = {
             **{name: common[name] for name in TaskTrainingConfig.model_fields if name in common},
             "examples": examples,
-            "start_from": phase or None,
-            "at_step": common.get("at_step") or at_step,
+            "init_from_phase": phase or None,
+            "init_from_step": common.get("init_from_step") or last_step,
             **{
                 axis: list(dict.fromkeys(config[axis] for config in axes))
-                for axis in ("batch", "learning_rate", "epochs")
+                for axis in ("batch_size", "learning_rate", "num_epochs")
             },
             "restarts": 1 + max(config["restart"] for config in axes),
         }
@@ -243,7 +243,9 @@ class _Reader:
                 axis: {"table": one["table"], "variants": {name: {} for name in one["variants"]}}
                 for axis, one in config["axes"].items()
             }
-            self.data["swept"] = config["swept"]  # carried out: entries are as it made them
+            self.data["expanded_sweep"] = config[
+                "expanded_sweep"
+            ]  # carried out: entries are as it made them
         return label
 
 

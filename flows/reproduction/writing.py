@@ -180,7 +180,7 @@ def _notes(steps: Mapping[str, Manifest]) -> Iterator[str]:
     if trained:
         told = _few(sorted({note for one in trained.values() for note in one.notes
                             if note.startswith("trained on")}))  # fmt: skip
-        free = [label for label, one in trained.items() if not one.config.get("threads")]
+        free = [label for label, one in trained.items() if not one.config.get("num_threads")]
         threads = " (as many threads as it gave, which nobody recorded)" if free else ""
         kinds = _few(sorted({one.produced_by.host_kind for one in trained.values()}))
         yield (

@@ -149,7 +149,7 @@ def _estimate_volume(step: Step, before: _Volume, *, read: int) -> _Volume:
     if step.stage.name == "build-tokens":
         return before._replace(tokens=before.text_bytes / cost_rates()["bytes_of_text_in_a_token"])
     if isinstance(config, InstancesConfig):
-        tokens = before.tokens * config.duplicates * (1 - config.held_out_share)
+        tokens = before.tokens * config.dupe_factor * (1 - config.held_out_fraction)
         return before._replace(tokens=tokens, length=0.85 * config.max_seq_length)
     if isinstance(config, PretrainConfig):
         return before._replace(shape=config.model or before.shape)
@@ -204,12 +204,14 @@ def _estimate_training(
     if volume.shape is not None:
         state = _STATE_BYTES_PER_PARAMETER * _parameters(volume.shape, volume.vocab_size)
         # While a checkpoint is written, the one that it replaces is still there.
-        checkpoints = config.checkpoints.keep_last + 2 + (config.keep == "best")
+        checkpoints = config.checkpoints.save_total_limit + 2 + (config.keep == "best")
         disk_bytes = state * checkpoints + len(config.kept_steps) * state // 3
-    if config.budget.minutes is not None:
-        return StepEstimate(60 * config.budget.minutes + start, disk_bytes)
-    batch = config.batch.tokens or (config.batch.instances or 256) * volume.length
-    tokens = config.budget.tokens or (config.budget.steps or 0) * batch
+    if config.budget.max_minutes is not None:
+        return StepEstimate(60 * config.budget.max_minutes + start, disk_bytes)
+    batch = (
+        config.batch.global_batch_tokens or (config.batch.global_batch_size or 256) * volume.length
+    )
+    tokens = config.budget.max_tokens or (config.budget.max_steps or 0) * batch
     model = config.model.model_dump(mode="json") if config.model else None
     speeds = [
         made.counters["tokens"] / made.produced_by.seconds
@@ -230,7 +232,7 @@ def _training_seconds(shape: ModelConfig, volume: _Volume, tokens: float) -> flo
     rates, hidden = cost_rates(), shape.hidden_size
     layer = 4 * hidden * hidden + 2 * hidden * shape.feed_forward_size + 2 * hidden * volume.length
     head = 0.15 * hidden * (hidden + volume.vocab_size)
-    flops = 6 * tokens * (shape.layers * layer + head)
+    flops = 6 * tokens * (shape.num_hidden_layers * layer + head)
     speed = rates["training"][max(size for size in rates["training"] if size <= hidden)]
     return float(flops / speed * rates["cores_measured"] / (os.cpu_count() or 1))
 
@@ -239,7 +241,7 @@ def _parameters(shape: ModelConfig, vocab_size: int) -> int:
     hidden, inner = shape.hidden_size, shape.feed_forward_size
     embedded = vocab_size + shape.max_position_embeddings + shape.type_vocab_size
     layer = 4 * hidden * hidden + 2 * hidden * inner + 9 * hidden + inner
-    return embedded * hidden + shape.layers * layer + 2 * hidden * hidden + vocab_size
+    return embedded * hidden + shape.num_hidden_layers * layer + 2 * hidden * hidden + vocab_size
 
 
 def sum_estimates(estimates: Mapping[str, StepEstimate]) -> RunEstimate:

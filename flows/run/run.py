@@ -69,8 +69,8 @@ def get_store(root: str) -> ArtifactStore:
 
 def max_parallel_steps(execution: ExecutionConfig) -> int:
     """Return how many steps can run concurrently."""
-    if execution.parallel_steps is not None:
-        return execution.parallel_steps
+    if execution.max_parallel_steps is not None:
+        return execution.max_parallel_steps
     return 1 if execution.runner in RUNNERS_HERE else steps_at_once(execution)
 
 
@@ -278,7 +278,7 @@ class Run:
         if step.label in self.rebuilt:
             return None
         manifest = self.store.lookup(step.stage.name, self.key(step).cache_key)
-        if manifest is not None and self.recipe.execution.verify_on_hit != "size":
+        if manifest is not None and self.recipe.execution.verify_cached != "size":
             verdicts = verify(self.store, [pointer_to(manifest)])
             if not verdicts[0].is_ok:
                 quarantine(self.store, verdicts)

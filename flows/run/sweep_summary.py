@@ -68,7 +68,7 @@ def _evaluations(recipe: Recipe) -> Mapping[tuple[str, ...], set[str]]:
     return {
         combination: {
             f"evaluate.{item.entry}"
-            for item in recipe.swept or ()
+            for item in recipe.expanded_sweep or ()
             if item.variants.items() <= dict(zip(recipe.sweep, combination, strict=True)).items()
         }
         for combination in itertools.product(*(axis.variants for axis in recipe.sweep.values()))

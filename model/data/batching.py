@@ -6,7 +6,7 @@ after epoch, each a shuffle of all instances (`permutation.stream_rows`). Batche
 not fill another one is left to the next window, which begins there. So no instance is lost, every
 batch is full, and a state is two numbers: where the window begins, and which batch of it is next.
 
-In the layouts `packed` and `padded` the batches are consecutive pieces of the window. In `binned`
+In the layouts `packed` and `padded` the batches are consecutive pieces of the window. In `bucketed`
 the window is sorted by length first, and its batches come in shuffled order.
 """
 
@@ -25,7 +25,7 @@ from pipelines.seeds import key_for, random_bits
 from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 
-Layout = Literal["packed", "binned", "padded"]
+Layout = Literal["packed", "bucketed", "padded"]
 
 DEFAULT_INSTANCES = 256
 """Instances of a global batch where the configuration gives neither them nor tokens."""
@@ -66,14 +66,16 @@ class BatchPlan:
         """
         self._instances = instances
         self._seed = seed
-        self._is_binned = batch.layout == "binned"
-        self._tokens = batch.tokens
-        self._size = batch.instances or DEFAULT_INSTANCES
+        self._is_bucketed = batch.batching == "bucketed"
+        self._tokens = batch.global_batch_tokens
+        self._size = batch.global_batch_size or DEFAULT_INSTANCES
         _check_size(batch, size=self._size, longest=instances.max_seq_length, ranks=ranks)
-        if self._is_binned:
-            self._batches = batch.window_batches
-        elif batch.tokens is not None:
-            self._batches = min(_PLANNED_BATCHES, max(1, _PLANNED_TOKENS // batch.tokens))
+        if self._is_bucketed:
+            self._batches = batch.bucket_batches
+        elif batch.global_batch_tokens is not None:
+            self._batches = min(
+                _PLANNED_BATCHES, max(1, _PLANNED_TOKENS // batch.global_batch_tokens)
+            )
         else:
             self._batches = min(_PLANNED_BATCHES, max(1, _PLANNED_INSTANCES // self._size))
 
@@ -83,10 +85,10 @@ class BatchPlan:
             rows, epochs, lengths, bounds = self._by_tokens(start, budget=self._tokens)
         else:
             rows, epochs = self._stream(start, self._batches * self._size)
-            lengths = self._instances.lengths(rows) if self._is_binned else rows[:0]
+            lengths = self._instances.lengths(rows) if self._is_bucketed else rows[:0]
             bounds = np.arange(self._batches + 1) * self._size
         end = start + len(rows)
-        if not self._is_binned:
+        if not self._is_bucketed:
             return Window(start, end, rows, epochs, bounds)
         order = np.argsort(lengths, kind="stable")
         if self._tokens is not None:
@@ -133,20 +135,24 @@ def _even_bounds(lengths: Int64s, *, budget: int) -> Int64s:
 
 def _check_size(batch: BatchConfig, *, size: int, longest: int, ranks: int) -> None:
     """Every rank must have an instance of every batch."""
-    if batch.tokens is None:
+    if batch.global_batch_tokens is None:
         if size < ranks:
             raise ConfigError(
-                f"batch.instances: expected at least one for each of the {ranks} processes, found "
-                f"{size}: raise it or use fewer processes"
+                f"batch.global_batch_size: expected at least one for each of the {ranks} "
+                f"processes, "
+                f"found {size}: raise it or use fewer "
+                "processes"
             )
         return
     # Binned batches share what the window has: they may have half the budget, less two instances.
-    least = (2 * ranks + 3 if batch.layout == "binned" else ranks) * longest
-    if batch.tokens < least:
+    least = (2 * ranks + 3 if batch.batching == "bucketed" else ranks) * longest
+    if batch.global_batch_tokens < least:
         raise ConfigError(
-            f"batch.tokens: expected at least {least} for {ranks} processes, the layout "
-            f"{batch.layout} and instances of up to {longest} tokens, so that each process has "
-            f"one of every batch; found {batch.tokens}: raise it or use fewer processes"
+            f"batch.global_batch_tokens: expected at least {least} for {ranks} processes, the "
+            f"batching {batch.batching} and instances of up to {longest} tokens, so that each "
+            f"process has "
+            f"one of every batch; found {batch.global_batch_tokens}: raise it or use fewer "
+            "processes"
         )
 
 
@@ -172,7 +178,7 @@ def share_of(lengths: Int64s, *, rank: int, ranks: int) -> Int64s:
 
 
 def padded_length(longest: npt.NDArray[Any] | int, *, row_length: int) -> Any:
-    """Places of a `binned` row: the longest instance rounded up to a multiple of 8."""
+    """Places of a `bucketed` row: the longest instance rounded up to a multiple of 8."""
     return np.minimum(-(-longest // _MULTIPLE) * _MULTIPLE, row_length)
 
 
@@ -183,7 +189,7 @@ def micro_batch_bounds(lengths: Int64s, *, layout: Layout, limit: int, row_lengt
         lengths: tokens of the instances, falling.
         layout: how they are laid out, which decides how much padding counts.
         limit: most positions of a micro-batch, padding counted; a longer instance goes alone.
-        row_length: S of the layout `padded`, and the most of `binned`.
+        row_length: S of the layout `padded`, and the most of `bucketed`.
 
     Returns:
         int64 of shape (micro-batches + 1,): where they begin and end.
@@ -197,7 +203,7 @@ def micro_batch_bounds(lengths: Int64s, *, layout: Layout, limit: int, row_lengt
 
     else:
         widths = np.full(len(lengths), row_length)
-        if layout == "binned":
+        if layout == "bucketed":
             widths = padded_length(lengths, row_length=row_length)
         places = int(widths.sum())
 

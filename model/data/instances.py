@@ -144,7 +144,7 @@ class InstanceSet:
         )
         if not sum(entry.rows or 0 for entry in entries):
             hint = (
-                "set build_instances.NAME.held_out_share above 0 and rebuild the stage"
+                "set build_instances.NAME.held_out_fraction above 0 and rebuild the stage"
                 if part == "held-out"
                 else "the corpus may be too small, or every document too short"
             )

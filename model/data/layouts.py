@@ -27,10 +27,10 @@ def lay_out(
 
     Args:
         instances: with what is to be predicted of them.
-        bounds: micro-batch k has the instances bounds[k] .. bounds[k + 1] - 1; in `binned`, its
+        bounds: micro-batch k has the instances bounds[k] .. bounds[k + 1] - 1; in `bucketed`, its
             longest instance comes first.
-        layout: `packed`, `binned` or `padded`.
-        row_length: S of `padded`, and the most of `binned`; no instance is longer.
+        layout: `packed`, `bucketed` or `padded`.
+        row_length: S of `padded`, and the most of `bucketed`; no instance is longer.
         pad_id: what fills up rows.
         has_pairs: whether next sentences are predicted.
     """

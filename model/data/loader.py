@@ -87,8 +87,8 @@ class Loader:
             raise ConfigError(f"expected a rank of 0 to {ranks - 1}, found {rank}")
         self._instances = instances
         self._plan = BatchPlan(instances, batch=batch, seed=seed, ranks=ranks)
-        self._layout: Layout = batch.layout
-        self._micro_batch_tokens = batch.micro_batch_tokens
+        self._layout: Layout = batch.batching
+        self._micro_batch_tokens = batch.per_device_max_tokens
         self._seed = seed
         self._vocabulary = vocabulary
         self._pad_id = pad_id
@@ -218,7 +218,7 @@ def fixed_batches(
     pad_id: int,
     layout: Layout,
     row_length: int,
-    micro_batch_tokens: int,
+    per_device_max_tokens: int,
 ) -> Iterator[PretrainingBatch]:
     """Each of these rows once, with the stored masks, for evaluation.
 
@@ -227,7 +227,7 @@ def fixed_batches(
         rows: numbers of the instances; they come by falling length within some thousands.
         objective, vocabulary, pad_id, row_length: as in `Loader`.
         layout: how a batch is laid out.
-        micro_batch_tokens: most positions of a batch, padding counted; a longer one goes alone.
+        per_device_max_tokens: most positions of a batch, padding counted; a longer one goes alone.
 
     Raises:
         ConfigError, InstancesError: as `Loader`.
@@ -240,7 +240,7 @@ def fixed_batches(
         yield from lay_out(
             next_tokens(found) if objective == "left-to-right" else found,
             micro_batch_bounds(
-                headers.lengths, layout=layout, limit=micro_batch_tokens, row_length=row_length
+                headers.lengths, layout=layout, limit=per_device_max_tokens, row_length=row_length
             ),
             layout=layout,
             row_length=row_length,

@@ -34,11 +34,11 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: ModelConfig, *, is_causal: bool, dense: type[nn.Linear]) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.heads = config.num_attention_heads
         self.is_causal = is_causal
         self.qkv = dense(config.hidden_size, 3 * config.hidden_size)
         self.output = dense(config.hidden_size, config.hidden_size)
-        self.dropout = Dropout(config.attention_dropout)
+        self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def forward(self, x: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
         """`x` (T, H) to (T, H)."""

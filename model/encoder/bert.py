@@ -84,7 +84,7 @@ class Embeddings(nn.Module):
         self.position = Embedding(config.max_position_embeddings, hidden)
         self.segment = Embedding(config.type_vocab_size, hidden)
         self.norm = nn.LayerNorm(hidden, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, tokens: TokenBatch) -> torch.Tensor:
         """The tokens' vectors, (T, H)."""
@@ -103,16 +103,16 @@ class Block(nn.Module):
         self.attention = SelfAttention(config, is_causal=is_causal, dense=Dense)
         self.attention_norm = nn.LayerNorm(hidden, eps=eps)
         self.intermediate = Dense(hidden, config.feed_forward_size)
-        self.activation = nn.GELU("tanh" if config.activation == "gelu_tanh" else "none")
+        self.activation = nn.GELU("tanh" if config.hidden_act == "gelu_tanh" else "none")
         self.output = Dense(config.feed_forward_size, hidden)
         self.output_norm = nn.LayerNorm(hidden, eps=eps)
-        self.attention_dropout = Dropout(config.hidden_dropout)
-        self.output_dropout = Dropout(config.hidden_dropout)
+        self.attention_probs_dropout_prob = Dropout(config.hidden_dropout_prob)
+        self.output_dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, x: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
         """`x` (T, H) to (T, H)."""
         attended = self.attention(x, layout)
-        x = self.attention_norm(self.attention_dropout.add(attended, x))
+        x = self.attention_norm(self.attention_probs_dropout_prob.add(attended, x))
         inner = self.activation(self.intermediate(x))  # (T, F)
         x = self.output_norm(self.output_dropout.add(self.output(inner), x))  # (T, H)
         return x
@@ -129,7 +129,7 @@ class BertModel(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config, vocab_size=vocab_size)
-        blocks = [Block(config, is_causal=is_causal) for _ in range(config.layers)]
+        blocks = [Block(config, is_causal=is_causal) for _ in range(config.num_hidden_layers)]
         self.layers = nn.ModuleList(blocks)
         self.pooler = Dense(config.hidden_size, config.hidden_size)
         seed_dropout(self, 0)
@@ -140,9 +140,9 @@ class BertModel(nn.Module):
         layout = attention_layout(
             tokens.lengths,
             padded_length=tokens.padded_length,
-            heads=self.config.heads,
+            heads=self.config.num_attention_heads,
             device=x.device,
-            flash=_has_flash(x, depth=self.config.hidden_size // self.config.heads),
+            flash=_has_flash(x, depth=self.config.hidden_size // self.config.num_attention_heads),
         )
         layers = [x] if all_layers else []
         for block in self.layers:

@@ -49,7 +49,7 @@ class MaskedLMHead(nn.Module):
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()
         self.dense = Dense(config.hidden_size, config.hidden_size)
-        self.activation = nn.GELU("tanh" if config.activation == "gelu_tanh" else "none")
+        self.activation = nn.GELU("tanh" if config.hidden_act == "gelu_tanh" else "none")
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.output_bias = nn.Parameter(torch.zeros(vocab_size))
 

@@ -243,10 +243,10 @@ def hf_config(
     is_causal = objective == "left-to-right"
     return {
         "architectures": [_ARCHITECTURES[objective]],
-        "attention_probs_dropout_prob": config.attention_dropout,
+        "attention_probs_dropout_prob": config.attention_probs_dropout_prob,
         "dtype": "float32",
-        "hidden_act": _WRITTEN_ACTIVATIONS[config.activation],
-        "hidden_dropout_prob": config.hidden_dropout,
+        "hidden_act": _WRITTEN_ACTIVATIONS[config.hidden_act],
+        "hidden_dropout_prob": config.hidden_dropout_prob,
         "hidden_size": config.hidden_size,
         "initializer_range": config.initializer_range,
         "intermediate_size": config.feed_forward_size,
@@ -254,8 +254,8 @@ def hf_config(
         "layer_norm_eps": config.layer_norm_eps,
         "max_position_embeddings": config.max_position_embeddings,
         "model_type": "bert",
-        "num_attention_heads": config.heads,
-        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.num_attention_heads,
+        "num_hidden_layers": config.num_hidden_layers,
         "pad_token_id": pad_token_id,
         "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
@@ -353,16 +353,16 @@ def _shape(found: Mapping[str, Any], *, where: str) -> ModelConfig:
     hidden, inner = found["hidden_size"], found["intermediate_size"]
     try:
         return ModelConfig(
-            layers=found["num_hidden_layers"],
+            num_hidden_layers=found["num_hidden_layers"],
             hidden_size=hidden,
-            heads=found["num_attention_heads"],
+            num_attention_heads=found["num_attention_heads"],
             # As a preset says it, so that a model is equal to itself read back.
             intermediate_size=0 if inner == 4 * hidden else inner,
             max_position_embeddings=found["max_position_embeddings"],
             type_vocab_size=found["type_vocab_size"],
-            activation=READ_ACTIVATIONS[found["hidden_act"]],
-            hidden_dropout=found["hidden_dropout_prob"],
-            attention_dropout=found["attention_probs_dropout_prob"],
+            hidden_act=READ_ACTIVATIONS[found["hidden_act"]],
+            hidden_dropout_prob=found["hidden_dropout_prob"],
+            attention_probs_dropout_prob=found["attention_probs_dropout_prob"],
             initializer_range=found["initializer_range"],
             layer_norm_eps=found["layer_norm_eps"],
         )

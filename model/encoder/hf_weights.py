@@ -257,7 +257,7 @@ def _check_size(
     """
     renamed = _renamed(state, where=where)
     embeddings, layer = "bert.embeddings", "bert.encoder.layer."
-    last = f"{layer}{config.layers - 1}.intermediate.dense.weight"
+    last = f"{layer}{config.num_hidden_layers - 1}.intermediate.dense.weight"
     hidden = config.hidden_size
     for name, shape in (
         (f"{embeddings}.word_embeddings.weight", (vocab_size, hidden)),

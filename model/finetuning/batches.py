@@ -118,7 +118,7 @@ def task_batches(
     *,
     batch: int,
     layout: Layout,
-    micro_batch_tokens: int,
+    per_device_max_tokens: int,
     pad_id: int,
 ) -> Iterator[TaskStep]:
     """Global batches of `batch` units each in the given order; the last one may be smaller.
@@ -129,14 +129,18 @@ def task_batches(
         batch: units of a global batch.
         layout: `packed` has sequences end to end, `padded` pads those of a global batch to its
             longest.
-        micro_batch_tokens: token positions of a micro-batch, padding counted; a longer unit is a
+        per_device_max_tokens: token positions of a micro-batch, padding counted; a longer unit is a
             micro-batch of its own.
         pad_id: what fills up rows.
     """
     for begin in range(0, len(order), batch):
         units = order[begin : begin + batch]
         yield lay_out_units(
-            features, units, layout=layout, micro_batch_tokens=micro_batch_tokens, pad_id=pad_id
+            features,
+            units,
+            layout=layout,
+            per_device_max_tokens=per_device_max_tokens,
+            pad_id=pad_id,
         )
 
 
@@ -145,7 +149,7 @@ def lay_out_units(
     units: Int64s,
     *,
     layout: Layout,
-    micro_batch_tokens: int,
+    per_device_max_tokens: int,
     pad_id: int,
 ) -> TaskStep:
     """One global batch of these units; see `task_batches`."""
@@ -155,7 +159,7 @@ def lay_out_units(
     lengths = features.offsets[chosen + 1] - sources
     width = int(lengths.max()) if layout == "padded" else None
     widths = lengths if width is None else np.full(len(lengths), width)
-    bounds = _bounds(widths.reshape(-1, per_unit).sum(axis=1), limit=micro_batch_tokens)
+    bounds = _bounds(widths.reshape(-1, per_unit).sum(axis=1), limit=per_device_max_tokens)
     tokens, starts = token_batches(
         features.input_ids[ranges(sources, lengths)],
         lengths=lengths,

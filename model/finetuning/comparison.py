@@ -16,7 +16,7 @@ class Trial(NamedTuple):
     """A finished training."""
 
     name: str
-    """Such as `b16-lr2e-05-e3-r0`, before it the entry's name where there are several."""
+    """Such as `bs16-lr2e-05-ep3-r0`, before it the entry's name where there are several."""
 
     given: StageInput
 

@@ -31,7 +31,7 @@ from model.finetuning.window_lstm import BiLSTM
 from model.task_types.features import IGNORED
 from schemas.errors import ConfigError, TrainingError
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import LAYERS_NEEDED, LayerChoice, TaskTypeName
+from schemas.task_configs import MIN_LAYERS, LayerChoice, TaskTypeName
 
 
 class LayerMix(nn.Module):
@@ -62,10 +62,10 @@ def _taken(choice: LayerChoice, *, layers: int) -> tuple[int, ...]:
     Raises:
         ConfigError: the encoder has too few.
     """
-    if choice not in LAYERS_NEEDED:
-        known = ", ".join(LAYERS_NEEDED)
+    if choice not in MIN_LAYERS:
+        known = ", ".join(MIN_LAYERS)
         raise ConfigError(f"layers: no choice {choice!r}; choose from {known}")
-    needed = LAYERS_NEEDED[choice]
+    needed = MIN_LAYERS[choice]
     if layers < needed:
         raise ConfigError(
             f"layers: {choice} needs an encoder of at least {needed} layers, this one has "
@@ -92,7 +92,7 @@ class FeatureTagger(nn.Module):
         lstm: two bidirectional LSTM layers.
         classifier: dense, on 2 L values a word.
         kind, outputs, config, vocab_size, is_causal: as of `model.finetuning.task_model.TaskModel`.
-        layers, lstm_size: as given.
+        layers, lstm_hidden_size: as given.
 
     Raises:
         ConfigError: the encoder has fewer layers than `layers` needs.
@@ -107,7 +107,7 @@ class FeatureTagger(nn.Module):
         vocab_size: int,
         outputs: int,
         layers: LayerChoice = "concat-last-4",
-        lstm_size: int = 768,
+        lstm_hidden_size: int = 768,
         dropout: float = 0.1,
         is_causal: bool = False,
         seed: int = 0,
@@ -120,7 +120,7 @@ class FeatureTagger(nn.Module):
             vocab_size: word pieces.
             outputs: tags.
             layers: which layers of the encoder (Table 7).
-            lstm_size: L.
+            lstm_hidden_size: L.
             dropout: around the LSTM layers.
             is_causal: whether the encoder is.
             seed: decides all new weights.
@@ -131,13 +131,13 @@ class FeatureTagger(nn.Module):
         self.vocab_size = vocab_size
         self.outputs = outputs
         self.layers: LayerChoice = layers
-        self.lstm_size = lstm_size
+        self.lstm_hidden_size = lstm_hidden_size
         self.is_causal = is_causal
-        self.mix = LayerMix(layers, layers=config.layers, hidden_size=config.hidden_size)
+        self.mix = LayerMix(layers, layers=config.num_hidden_layers, hidden_size=config.hidden_size)
         self.bert = encoder or BertModel(config, vocab_size=vocab_size, is_causal=is_causal)
-        self.lstm = BiLSTM(self.mix.size, units=lstm_size)
+        self.lstm = BiLSTM(self.mix.size, units=lstm_hidden_size)
         self.dropouts = nn.ModuleList([Dropout(dropout) for _ in range(len(self.lstm) + 1)])
-        self.classifier = Dense(2 * lstm_size, outputs)
+        self.classifier = Dense(2 * lstm_hidden_size, outputs)
         self._draw(seed, draws_encoder=encoder is None)
         self.bert.requires_grad_(False)
         seed_dropout(self, 0)
@@ -203,7 +203,7 @@ def feature_tagger_from_checkpoint(
     *,
     outputs: int,
     layers: LayerChoice,
-    lstm_size: int,
+    lstm_hidden_size: int,
     dropout: float,
     seed: int,
 ) -> FromCheckpoint[FeatureTagger]:
@@ -213,7 +213,7 @@ def feature_tagger_from_checkpoint(
         folder_url: the checkpoint's folder, a local path or any fsspec URL; it may be of a
             pretrained or a fine-tuned model. A causal encoder stays causal.
         outputs: tags.
-        layers, lstm_size, dropout: see `FeatureTagger`.
+        layers, lstm_hidden_size, dropout: see `FeatureTagger`.
         seed: decides the weights of LSTM and classifier.
 
     Raises:
@@ -229,7 +229,7 @@ def feature_tagger_from_checkpoint(
         vocab_size=encoder.vocab_size,
         outputs=outputs,
         layers=layers,
-        lstm_size=lstm_size,
+        lstm_hidden_size=lstm_hidden_size,
         dropout=dropout,
         is_causal=encoder.is_causal,
         seed=seed,

@@ -24,7 +24,7 @@ class TrialJob(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     name: str
-    """What people see, such as `finetune.cola.b16-lr2e-05-e3-r0`."""
+    """What people see, such as `finetune.cola.bs16-lr2e-05-ep3-r0`."""
 
     config: TrialConfig
     examples: StageInput
@@ -74,6 +74,6 @@ class EvaluationJob(BaseModel):
     folder: str
     """Local folder for the predictions' files."""
 
-    micro_batch_tokens: int
+    per_device_max_tokens: int
     device: str
     threads: int

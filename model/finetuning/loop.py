@@ -46,10 +46,12 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         DivergenceError: the loss is not finite.
         TrainingError: it was asked to stop, and has written a checkpoint.
     """
-    if job.config.threads:
-        torch.set_num_threads(job.config.threads)
+    if job.config.num_threads:
+        torch.set_num_threads(job.config.num_threads)
     device = choose_device(job.config.device)
-    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=job.config.checkpoints.keep_last)
+    checkpoints = Checkpoints(
+        f"{job.work}/checkpoints", keep_last=job.config.checkpoints.save_total_limit
+    )
     with checkpoints.lock():
         training = TrialTraining(open_trial(job), device=device, checkpoints=checkpoints)
         ranks = Ranks(0, 1, device)
@@ -79,7 +81,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
 class TrialTraining(Training[TaskStep]):
     """A trial in progress."""
 
-    advice = f"Lower learning_rate, or lengthen warmup_share. See {PAGE}#the-loss-becomes-nan"
+    advice = f"Lower learning_rate, or lengthen warmup_ratio. See {PAGE}#the-loss-becomes-nan"
 
     def __init__(
         self, setup: TrialSetup, *, device: torch.device, checkpoints: Checkpoints
@@ -92,7 +94,9 @@ class TrialTraining(Training[TaskStep]):
         self.phases = phases_of(setup)
         self.total_steps: int = sum(phase.steps for phase in self.phases)
         self.progress = TrialState()
-        self._schedule = ScheduleConfig(decay="linear", warmup_share=self.config.warmup_share)
+        self._schedule = ScheduleConfig(
+            lr_scheduler_type="linear", warmup_ratio=self.config.warmup_ratio
+        )
         self.optimizer = self._new_optimizer()
         self.is_resumed = resume(
             checkpoints, model=self.model, optimizer=self.optimizer, load_state=self._load_state

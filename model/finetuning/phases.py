@@ -56,11 +56,11 @@ def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
     """The phases of a trial in order; each has a schedule and moments of its own."""
     found = []
     config = setup.job.config
-    for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.epochs)):
+    for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.num_epochs)):
         if name not in setup.splits:
             continue
         split = setup.splits[name]
-        batches = -(-split.features.units // config.batch)
+        batches = -(-split.features.units // config.batch_size)
         whole = steps = batches * epochs
         if config.max_steps is not None:
             steps = min(steps, config.max_steps)
@@ -83,10 +83,10 @@ def steps_of(phase: Phase, setup: TrialSetup, *, done: int) -> Iterator[TaskStep
         left = min(phase.batches - begin, phase.steps - done)
         yield from task_batches(
             features,
-            order[begin * config.batch : (begin + left) * config.batch],
-            batch=config.batch,
-            layout=config.layout,
-            micro_batch_tokens=config.micro_batch_tokens,
+            order[begin * config.batch_size : (begin + left) * config.batch_size],
+            batch=config.batch_size,
+            layout=config.batching,
+            per_device_max_tokens=config.per_device_max_tokens,
             pad_id=setup.tokenizer.pad_id,
         )
         done += left

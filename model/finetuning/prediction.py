@@ -52,7 +52,7 @@ def run_evaluation(job: EvaluationJob) -> dict[str, Any]:
         found = answer(
             predictors,
             examples,
-            micro_batch_tokens=job.micro_batch_tokens,
+            per_device_max_tokens=job.per_device_max_tokens,
             progress=f"{job.name} {split}",
         )
         if len(predictors) > 1 and split == "dev":
@@ -108,7 +108,7 @@ def answer(
     predictors: Sequence[Predictor],
     examples: pa.Table,
     *,
-    micro_batch_tokens: int = 16_384,
+    per_device_max_tokens: int = 16_384,
     progress: str = "",
 ) -> list[dict[str, Any]]:
     """What one model, or several together, say of examples.
@@ -119,7 +119,7 @@ def answer(
     Args:
         predictors: at least one, all of one task with equal labels and features.
         examples: of the task's type.
-        micro_batch_tokens: bounds memory.
+        per_device_max_tokens: bounds memory.
         progress: what to call this in a progress bar; "" for none.
 
     Raises:
@@ -143,7 +143,7 @@ def answer(
             predict(
                 predictor.model,
                 own,
-                micro_batch_tokens=micro_batch_tokens,
+                per_device_max_tokens=per_device_max_tokens,
                 device=predictor.device,
                 pad_id=predictor.tokenizer.pad_id,
                 progress=progress,
@@ -204,7 +204,7 @@ def predict(
     model: nn.Module,
     features: Features,
     *,
-    micro_batch_tokens: int,
+    per_device_max_tokens: int,
     device: torch.device | str,
     pad_id: int,
     progress: str = "",
@@ -218,7 +218,7 @@ def predict(
     Args:
         model: such as a `TaskModel`, on `device`; left in the mode it was in.
         features: of one split; labels are not looked at.
-        micro_batch_tokens: tokens that are worked on at once; bounds memory.
+        per_device_max_tokens: tokens that are worked on at once; bounds memory.
         device: what the model is on.
         pad_id: not used, as there is no padding; every layout has one.
         progress: what to call this in a terminal's progress bar; "" for none.
@@ -246,14 +246,14 @@ def predict(
     )
     try:
         with bar, torch.inference_mode():
-            for units in _groups(sizes, limit=micro_batch_tokens):
+            for units in _groups(sizes, limit=per_device_max_tokens):
                 if stop is not None and stop.reason:
                     raise TrainingError(f"{progress or 'prediction'}: stopped ({stop.reason})")
                 step = lay_out_units(
                     features,
                     units,
                     layout="packed",
-                    micro_batch_tokens=1 << 62,
+                    per_device_max_tokens=1 << 62,
                     pad_id=pad_id,
                 )
                 (batch,) = step.micro_batches

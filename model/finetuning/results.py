@@ -89,7 +89,7 @@ def _answer_dev(
     outputs = predict(
         setup.model,
         features,
-        micro_batch_tokens=job.config.micro_batch_tokens,
+        per_device_max_tokens=job.config.per_device_max_tokens,
         device=device,
         pad_id=setup.tokenizer.pad_id,
         progress=f"{job.name}: dev",
@@ -136,12 +136,12 @@ def _statistics(
 ) -> dict[str, Any]:
     config, shape = setup.job.config, setup.model.config
     model: dict[str, Any] = {
-        "layers": shape.layers,
+        "num_hidden_layers": shape.num_hidden_layers,
         "hidden_size": shape.hidden_size,
-        "heads": shape.heads,
+        "num_attention_heads": shape.num_attention_heads,
     }
-    if config.method == "features":
-        model["feature_layers"] = config.layers
+    if config.method == "feature-based":
+        model["feature_layers"] = config.feature_layers
     if config.bilstm:
         model["bilstm"] = True
     return {

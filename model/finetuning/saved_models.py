@@ -86,20 +86,20 @@ def save_task_model(
     described |= _label_fields(model.kind, tuple(labels), outputs=model.outputs)
     if isinstance(model, FeatureTagger):
         described["architectures"] = ["BertModel"]
-        described[ABOUT_KEY] = _plain({"method": "features", **about})
+        described[ABOUT_KEY] = _plain({"method": "feature-based", **about})
         described[SHAPE_KEY] = {
             "layers": model.layers,
-            "lstm_size": model.lstm_size,
+            "lstm_hidden_size": model.lstm_hidden_size,
             "dropout": model.dropouts[0].rate,
         }
         tensors = _own_tensors(model)
         config = json.dumps(described, indent=2, sort_keys=True)
-    elif model.lstm_size is not None:
+    elif model.lstm_hidden_size is not None:
         described["architectures"] = ["BertModel"]
         described[ABOUT_KEY] = _plain(about)
         described[BILSTM_KEY] = {
             "kind": model.kind,
-            "lstm_size": model.lstm_size,
+            "lstm_hidden_size": model.lstm_hidden_size,
             "dropout": model.dropout.rate,
             "note": _BILSTM_NOTE,
         }
@@ -136,7 +136,7 @@ def load_task_model(folder_url: str) -> TunedModel:
     about = described.get(ABOUT_KEY, {})
     if not isinstance(about, dict):
         raise CheckpointError(f"{where}: {ABOUT_KEY} is {shown(about)}, expected a JSON object")
-    is_tagger = about.get("method") == "features"
+    is_tagger = about.get("method") == "feature-based"
     bilstm = _bilstm(described, where=where)
     kind: TaskTypeName
     if is_tagger:
@@ -163,7 +163,7 @@ def load_task_model(folder_url: str) -> TunedModel:
         model = TaskModel(
             config,
             kind=kind,
-            dropout=config.hidden_dropout if dropout is None else dropout,
+            dropout=config.hidden_dropout_prob if dropout is None else dropout,
             draws_weights=False,
             **shape,
         )
@@ -188,7 +188,7 @@ def _tagger(
         return FeatureTagger(
             config,
             layers=described["layers"],
-            lstm_size=int(described["lstm_size"]),
+            lstm_hidden_size=int(described["lstm_hidden_size"]),
             dropout=float(described["dropout"]),
             encoder=encoder,
             **shape,
@@ -198,14 +198,14 @@ def _tagger(
 
 
 def _bilstm(described: Mapping[str, Any], *, where: str) -> dict[str, Any] | None:
-    """`kind`, `lstm_size` and `dropout` of a model with a BiLSTM; None of one without."""
+    """`kind`, `lstm_hidden_size` and `dropout` of a model with a BiLSTM; None of one without."""
     given = described.get(BILSTM_KEY)
     if given is None:
         return None
     try:
-        found = {"kind": given["kind"], "lstm_size": int(given["lstm_size"])}
+        found = {"kind": given["kind"], "lstm_hidden_size": int(given["lstm_hidden_size"])}
         found["dropout"] = float(given["dropout"])
-        is_right = found["kind"] in TASK_TYPES and found["lstm_size"] > 0
+        is_right = found["kind"] in TASK_TYPES and found["lstm_hidden_size"] > 0
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{where}: {BILSTM_KEY} is not that of a model: {error!r}") from error
     if not (is_right and 0.0 <= found["dropout"] < 1.0):

@@ -206,12 +206,12 @@ def _open_model(
     config = job.config
     # New weights, like data order and dropout, are those of this restart alone (paper 4.1).
     seed = key_for(config.seed, "task-weights", config.restart)
-    if config.method == "features" and (task.type != "tagging" or config.model is not None):
+    if config.method == "feature-based" and (task.type != "tagging" or config.model is not None):
         raise ConfigError(
             f"{job.name}: method features is a BiLSTM on the layers of a pretrained encoder that "
-            "tags words: expected a tagging task, and start_from or init_checkpoint"
+            "tags words: expected a tagging task, and init_from_phase or init_checkpoint"
         )
-    on_top = config.lstm_size if config.bilstm else None
+    on_top = config.lstm_hidden_size if config.bilstm else None
     if config.model is not None:
         return new_task_model(
             config.model,
@@ -220,18 +220,18 @@ def _open_model(
             outputs=outputs,
             dropout=config.dropout,
             seed=seed,
-            lstm_size=on_top,
+            lstm_hidden_size=on_top,
         )
     folder = job.checkpoint.data if job.checkpoint is not None else config.init_checkpoint
     if folder is None:
-        raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
+        raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
     started: Any
-    if config.method == "features":
+    if config.method == "feature-based":
         started = feature_tagger_from_checkpoint(
             folder,
             outputs=outputs,
-            layers=config.layers,
-            lstm_size=config.lstm_size,
+            layers=config.feature_layers,
+            lstm_hidden_size=config.lstm_hidden_size,
             dropout=config.dropout,
             seed=seed,
         )
@@ -242,7 +242,7 @@ def _open_model(
             outputs=outputs,
             dropout=config.dropout,
             seed=seed,
-            lstm_size=on_top,
+            lstm_hidden_size=on_top,
         )
     notes += started.notes
     model: TaskModel | FeatureTagger = started.model

@@ -50,7 +50,7 @@ class TaskModel(nn.Module):
     A causal model (paper 5.1) is pooled at the last token of each sequence, since [CLS] sees
     nothing but itself there. transformers' classes read [CLS] all the same.
 
-    With `lstm_size` a BiLSTM lies between encoder and dense layer (paper 5.1, last row of Table 5),
+    With `lstm_hidden_size` a BiLSTM lies between encoder and dense layer (paper 5.1, Table 5),
     and reads all tokens of each sequence in float32. The paper says nothing of its form: it has two
     layers, as the feature-based tagger's. Spans and tags are read off its outputs. In place of the
     pooled vector stand the forward direction's output at the last token and the backward one's at
@@ -64,7 +64,7 @@ class TaskModel(nn.Module):
         lstm: the BiLSTM, or None.
         dropout: of the head; span has none.
         classifier: the dense layer, on 2 L values where there is a BiLSTM.
-        kind, outputs, config, vocab_size, is_causal, lstm_size: as given.
+        kind, outputs, config, vocab_size, is_causal, lstm_hidden_size: as given.
 
     Raises:
         TrainingError: a number of outputs that the task type cannot have.
@@ -79,7 +79,7 @@ class TaskModel(nn.Module):
         outputs: int,
         dropout: float = 0.1,
         is_causal: bool = False,
-        lstm_size: int | None = None,
+        lstm_hidden_size: int | None = None,
         seed: int = 0,
         draws_weights: bool = True,
     ) -> None:
@@ -92,7 +92,7 @@ class TaskModel(nn.Module):
             outputs: of the head, see `TaskType.outputs`.
             dropout: of the head.
             is_causal: whether tokens see only those before them and themselves.
-            lstm_size: L of a BiLSTM on the encoder; None for none.
+            lstm_hidden_size: L of a BiLSTM on the encoder; None for none.
             seed: decides all weights (`initialize_weights`).
             draws_weights: False leaves weights zero, for who fills them in at once.
         """
@@ -107,12 +107,12 @@ class TaskModel(nn.Module):
         self.kind: TaskTypeName = kind
         self.outputs = outputs
         self.is_causal = is_causal
-        self.lstm_size = lstm_size
+        self.lstm_hidden_size = lstm_hidden_size
         self.bert = BertModel(config, vocab_size=vocab_size, is_causal=is_causal)
         self.lstm: BiLSTM | None = None
         size = config.hidden_size
-        if lstm_size is not None:
-            self.lstm, size = BiLSTM(size, units=lstm_size), 2 * lstm_size
+        if lstm_hidden_size is not None:
+            self.lstm, size = BiLSTM(size, units=lstm_hidden_size), 2 * lstm_hidden_size
             self.lstm_dropouts = nn.ModuleList([Dropout(dropout) for _ in self.lstm][1:])
         self.dropout = Dropout(dropout)
         self.classifier = Dense(size, outputs)
@@ -283,7 +283,7 @@ def new_task_model(
     outputs: int,
     dropout: float,
     seed: int,
-    lstm_size: int | None = None,
+    lstm_hidden_size: int | None = None,
 ) -> TaskModel:
     """A model from scratch; `dropout` takes the place of the configuration's rates, too."""
     return TaskModel(
@@ -292,7 +292,7 @@ def new_task_model(
         kind=kind,
         outputs=outputs,
         dropout=dropout,
-        lstm_size=lstm_size,
+        lstm_hidden_size=lstm_hidden_size,
         seed=seed,
     )
 
@@ -304,7 +304,7 @@ def task_model_from_checkpoint(
     outputs: int,
     dropout: float,
     seed: int,
-    lstm_size: int | None = None,
+    lstm_hidden_size: int | None = None,
 ) -> FromCheckpoint[TaskModel]:
     """A model whose encoder is that of a checkpoint in Hugging Face's layout.
 
@@ -317,7 +317,7 @@ def task_model_from_checkpoint(
         dropout: of attention, hidden layers and head, whatever the checkpoint says.
         seed: decides the head's weights, and the pooler's where the checkpoint has none. They are
             those of a new model with this seed.
-        lstm_size: see `TaskModel`.
+        lstm_hidden_size: see `TaskModel`.
 
     Raises:
         CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
@@ -332,7 +332,7 @@ def task_model_from_checkpoint(
         outputs=outputs,
         dropout=dropout,
         is_causal=read.objective == "left-to-right",
-        lstm_size=lstm_size,
+        lstm_hidden_size=lstm_hidden_size,
         draws_weights=False,
     )
     encoder = {name: tensor for name, tensor in state.items() if not name.startswith(_HEADS)}
@@ -357,7 +357,9 @@ def task_model_from_checkpoint(
 
 
 def _with_dropout(config: ModelConfig, dropout: float) -> ModelConfig:
-    return config.model_copy(update={"hidden_dropout": dropout, "attention_dropout": dropout})
+    return config.model_copy(
+        update={"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    )
 
 
 def _draw_head(model: TaskModel, *, seed: int, draws_pooler: bool) -> None:

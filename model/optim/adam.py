@@ -72,7 +72,7 @@ class Adam:
         """
         gradients = self._gradients()
         norm = global_norm(list(gradients.values()))
-        limit = self.config.max_gradient_norm
+        limit = self.config.max_grad_norm
         scale: Tensor | None = None
         if self._device.type == "cpu":
             if not math.isfinite(norm.item()):
@@ -164,10 +164,10 @@ class Adam:
             [],
             [self._step] * len(weights),
             lr=learning_rate,
-            beta1=self.config.beta1,
-            beta2=self.config.beta2,
+            beta1=self.config.adam_beta1,
+            beta2=self.config.adam_beta2,
             weight_decay=weight_decay,
-            eps=self.config.epsilon,
+            eps=self.config.adam_epsilon,
             amsgrad=False,
             maximize=False,
             grad_scale=scale,

@@ -20,11 +20,13 @@ def warmup_end(*, total: float, schedule: ScheduleConfig, unit: Unit = "steps") 
     """Where the warm-up ends, in units of the budget; rounded down to whole steps or tokens.
 
     Args:
-        total: the budget; `schedule.total` takes its place where it is given.
-        schedule: its `warmup_share` of the total.
+        total: the budget; `schedule.total_budget` takes its place where it is given.
+        schedule: its `warmup_ratio` of the total.
         unit: what is counted; minutes are not rounded.
     """
-    share = schedule.warmup_share * (total if schedule.total is None else schedule.total)
+    share = schedule.warmup_ratio * (
+        total if schedule.total_budget is None else schedule.total_budget
+    )
     return share if unit == "minutes" else float(int(share))
 
 
@@ -41,31 +43,31 @@ def learning_rate(
     Args:
         position: steps, tokens or minutes done before this update, from 0; past the total the rate
             stays what it is at the end.
-        total: the budget; `schedule.total` takes its place where it is given.
+        total: the budget; `schedule.total_budget` takes its place where it is given.
         peak: `OptimizerConfig.learning_rate`.
         schedule: shape of warm-up and decay. With p the part of the total that is done, `linear` is
-            `peak * (end_share + (1 - end_share) * (1 - p))`, `polynomial` the same with (1 - p)
-            to the `power`, and `constant` the peak; `end_share` does not apply to that.
+            `peak * (min_lr_ratio + (1 - min_lr_ratio) * (1 - p))`, `polynomial` with (1 - p)
+            to the `power`, and `constant` the peak; `min_lr_ratio` does not apply to that.
         unit: what is counted, as in `warmup_end`.
 
     Raises:
         ConfigError: the total is not a positive number.
         ValueError: the position is negative or no number.
     """
-    whole = total if schedule.total is None else schedule.total
+    whole = total if schedule.total_budget is None else schedule.total_budget
     if not (whole > 0 and math.isfinite(whole)):
         raise ConfigError(
             f"schedule: expected a total that is finite and above 0, found {whole}. Set the budget "
-            "or schedule.total"
+            "or schedule.total_budget"
         )
     if not position >= 0:
         raise ValueError(f"position: expected {unit} done, from 0, found {position}")
     warmup = warmup_end(total=whole, schedule=schedule, unit=unit)
     if position < warmup:
         return peak * (position / warmup)
-    if schedule.decay == "constant":
+    if schedule.lr_scheduler_type == "constant":
         return peak
     left = max(0.0, 1.0 - position / whole)
-    if schedule.decay == "polynomial":
+    if schedule.lr_scheduler_type == "polynomial":
         left = left**schedule.power
-    return peak * (schedule.end_share + (1.0 - schedule.end_share) * left)
+    return peak * (schedule.min_lr_ratio + (1.0 - schedule.min_lr_ratio) * left)

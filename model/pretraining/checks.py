@@ -24,7 +24,7 @@ def find_warnings(job: TrainingJob, state: PhaseState) -> list[TrainingWarning |
     before = job.checkpoint.statistics if job.checkpoint is not None else {}
     loss_before = before.get("held_out", {}).get("mlm_loss")
     if loss_before is not None and before["objective"] == job.config.objective:
-        phase = str(job.config.start_from)
+        phase = str(job.config.init_from_phase)
         found.append(check_phases(loss, loss_before, phase_before=phase))
     lowest = state.lowest_evaluation
     found.append(check_evaluations(loss, lowest["mlm_loss"], lowest_step=int(lowest["step"])))

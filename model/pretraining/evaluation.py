@@ -3,7 +3,7 @@
 The masks are those stored with the instances, also where training draws its own, so that models of
 all sizes and of all mixes of dynamic masks are asked the same of one artifact (reference:
 run_pretraining.py, metric_fn). Their perplexities can be set side by side (Table 6) where artifact,
-vocabulary and `evaluation.instances` are the same.
+vocabulary and `evaluation.max_eval_samples` are the same.
 
 A left-to-right model is asked for every token but the first, given those before: another question
 about other tokens, whose perplexity says nothing beside that of masked tokens. Nor do those of
@@ -48,7 +48,7 @@ class HeldOut:
         self._ranks = ranks
         self._has_nsp = config.objective == "mlm+nsp"
         # Rows are sorted by source, so the sample is spread evenly over all of them.
-        count = min(len(instances), config.evaluation.instances)
+        count = min(len(instances), config.evaluation.max_eval_samples)
         sample = np.arange(count) * len(instances) // count
         rows = sample[ranks.rank :: ranks.size]
         self._instances, self._setup, self._rows = instances, setup, rows
@@ -65,9 +65,9 @@ class HeldOut:
             objective=config.objective,
             vocabulary=setup.vocabulary,
             pad_id=setup.pad_id,
-            layout=config.batch.layout,
+            layout=config.batch.batching,
             row_length=setup.max_seq_length,
-            micro_batch_tokens=config.batch.micro_batch_tokens,
+            per_device_max_tokens=config.batch.per_device_max_tokens,
         )
 
     @classmethod

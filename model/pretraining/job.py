@@ -48,5 +48,5 @@ class TrainingJob(BaseModel):
                 self,
                 name=self.name,
                 folder=folder,
-                ranks=self.config.processes,
+                ranks=self.config.num_processes,
             )

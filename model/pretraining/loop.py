@@ -48,11 +48,13 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         TrainingError: it was asked to stop, and has written a checkpoint.
     """
     config = job.config
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    if config.num_threads:
+        torch.set_num_threads(config.num_threads)
     with ExitStack() as stack:
         ranks = stack.enter_context(joined_ranks(config))
-        checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=config.checkpoints.keep_last)
+        checkpoints = Checkpoints(
+            f"{job.work}/checkpoints", keep_last=config.checkpoints.save_total_limit
+        )
         if ranks.is_first:
             stack.enter_context(checkpoints.lock())
         ranks.wait()
@@ -74,7 +76,7 @@ class Pretraining(Training[StepBatch]):
     """A phase in progress."""
 
     advice = (
-        "Lower optimizer.learning_rate or lengthen schedule.warmup_share. "
+        "Lower optimizer.learning_rate or lengthen schedule.warmup_ratio. "
         f"See {PAGE}#the-loss-becomes-nan"
     )
 
@@ -89,7 +91,7 @@ class Pretraining(Training[StepBatch]):
         if config.keep == "best" and self.held_out is None:
             raise ConfigError(
                 f"{job.name}: keep is best: expected held-out instances to choose by, found none. "
-                f"Raise build_instances.{config.instances}.held_out_share, or set keep to last"
+                f"Raise build_instances.{config.instances}.held_out_fraction, or set keep to last"
             )
         if self.held_out is None:
             counts = count_labels(
@@ -162,7 +164,7 @@ class Pretraining(Training[StepBatch]):
 
     def rise(self, loss: float) -> str:
         """See `Training.rise`."""
-        return self.setup.state.note_loss(loss, max_rise=self.config.max_loss_rise)
+        return self.setup.state.note_loss(loss, max_rise=self.config.divergence_threshold)
 
     def note_step(self, batch: StepBatch, found: StepFound) -> None:
         """See `Training.note_step`."""
@@ -187,7 +189,7 @@ class Pretraining(Training[StepBatch]):
         # The last line, too, is written here: a checkpoint of the last step comes after it, and a
         # run that goes on from that one finds it in the file.
         is_last = is_used_up(state, self.config.budget)
-        if is_last or self.steps % self.config.log_every_steps == 0:
+        if is_last or self.steps % self.config.logging_steps == 0:
             self.report.write_line(self._line(found.rate), seconds=found.seconds)
             state.interval = IntervalSums()
             if self.held_out is None:
@@ -220,7 +222,7 @@ class Pretraining(Training[StepBatch]):
 
     def evaluation_is_due(self) -> bool:
         """See `Training.evaluation_is_due`."""
-        every = self.config.evaluation.every_steps
+        every = self.config.evaluation.eval_steps
         return (bool(every) and self.steps % every == 0) or self.steps in self.snapshots.steps
 
     def evaluate(self) -> Mapping[str, float] | None:

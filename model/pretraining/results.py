@@ -82,7 +82,9 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
 
 def _published(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseState, tuple[str, ...]]:
     """Return the checkpoint to publish, its state, and notes on it."""
-    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=job.config.checkpoints.keep_last)
+    checkpoints = Checkpoints(
+        f"{job.work}/checkpoints", keep_last=job.config.checkpoints.save_total_limit
+    )
     latest = checkpoints.latest()
     if latest is None:
         raise CheckpointError(f"{job.work}: expected a finished training, found no checkpoint")
@@ -107,7 +109,7 @@ def _published(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseState, tuple[st
 def _carried_on(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
     """What a phase that goes on from this one must know."""
     # Time is no property of the result, except where it decided how long training went on.
-    by_time = job.config.budget.minutes is not None
+    by_time = job.config.budget.max_minutes is not None
     seconds = state.carried.seconds + state.done.seconds if by_time else 0.0
     return {
         "optimizer": job.config.optimizer.name,
@@ -150,6 +152,6 @@ def _notes(state: PhaseState) -> tuple[str, ...]:
     if not state.evaluation:
         notes.append(
             "not evaluated: the instances have no held-out documents "
-            "(build_instances.NAME.held_out_share)"
+            "(build_instances.NAME.held_out_fraction)"
         )
     return tuple(notes)

@@ -88,7 +88,7 @@ def open_setup(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> P
     model.to(ranks.device)  # before the optimiser, whose moments lie where the weights lie
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
     state = PhaseState()
-    if config.start_from is not None and config.optimizer_state == "carry":
+    if config.init_from_phase is not None and config.optimizer_state == "restore":
         state.carried = _carry(job, optimizer=optimizer)
     device = f"{ranks.size} x {device_name(ranks.device)}, {config.precision}"
 
@@ -156,7 +156,7 @@ def check_objective(job: TrainingJob) -> None:
         raise InstancesError(
             f"{job.instances.data}: the held-out instances have no masks, so there is nothing to "
             f"evaluate on: {advice} (with masking: dynamic, training undoes them), or "
-            "held_out_share to 0"
+            "held_out_fraction to 0"
         )
 
 
@@ -187,7 +187,7 @@ def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:
         folder = config.init_checkpoint.rstrip("/")
         beside = vocabulary_url(folder)
     else:
-        raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
+        raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
     loaded = load_pretrained(folder, objective=config.objective, seed=config.seed)
     _check_vocabulary(beside, vocab, found=loaded.model.vocab_size, expected=vocab_size)
     for note in loaded.notes:
@@ -238,7 +238,7 @@ def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int
 def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
     """Load the optimiser's state of the phase before; how much was trained there."""
     if job.checkpoint is None:
-        raise ConfigError(f"{job.name}: start_from names a phase whose artifact was not given")
+        raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
     where = file_url(job.checkpoint, STATE_FILE)
     before = json.loads(read_file(where))
     name = job.config.optimizer.name
@@ -248,7 +248,7 @@ def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
             f"{name} cannot go on with: set optimizer_state to reset, or optimizer.name to "
             f"{before['optimizer']}"
         )
-    if job.config.budget.minutes is not None and not before["seconds"]:
+    if job.config.budget.max_minutes is not None and not before["seconds"]:
         raise ConfigError(
             f"{job.name}: the budget is in minutes, that of the phase before was not, so its "
             "position in the schedule is not known in minutes: give both budgets in one unit, or "

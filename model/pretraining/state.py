@@ -133,7 +133,7 @@ class PhaseState:
         if max_rise and mean > self.lowest_mean + max_rise:
             return (
                 f"the mean loss over {RECENT_STEPS} steps has risen from {self.lowest_mean:.3f} to "
-                f"{mean:.3f}, by more than max_loss_rise = {max_rise:g}"
+                f"{mean:.3f}, by more than divergence_threshold = {max_rise:g}"
             )
         return ""
 

@@ -392,7 +392,7 @@ def _lost(name: str, code: int) -> RunnerError:
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return RunnerError(
         f"{name}: its process {how} and left no message (for SIGKILL: perhaps out of memory; lower "
-        "micro_batch_tokens). Run again: a training goes on from its last checkpoint"
+        "per_device_max_tokens). Run again: a training goes on from its last checkpoint"
     )
 
 

@@ -83,7 +83,7 @@ class Trial(Record):
     """What one training of a grid scored."""
 
     name: str
-    """Point and restart: `b16-lr2e-05-e3-r0`."""
+    """Point and restart: `bs16-lr2e-05-ep3-r0`."""
 
     batch: int | None = None
     learning_rate: float | None = None
@@ -269,11 +269,15 @@ def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> 
     start = str(model.get("start", "?"))
     shape = [
         f"{letter}={model[name]}"
-        for letter, name in (("L", "layers"), ("H", "hidden_size"), ("A", "heads"))
+        for letter, name in (
+            ("L", "num_hidden_layers"),
+            ("H", "hidden_size"),
+            ("A", "num_attention_heads"),
+        )
         if model.get(name) is not None
     ]
     parts = [names.get(start, start), " ".join(shape)]
-    if method == "features":
+    if method == "feature-based":
         parts.append(f"features: {feature_layers(model) or 'of unnamed layers'}")
     if model.get("bilstm"):
         parts.append("a BiLSTM on top")

@@ -22,7 +22,7 @@ class AblationColumn(Column):
     task: str = ""
     """Name of the task; "" for the masked LM's perplexity on held-out text."""
 
-    method: Literal["fine-tune", "features"] = "fine-tune"
+    method: Literal["fine-tune", "feature-based"] = "fine-tune"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Ablation:
 
 
 def _dev(
-    key: str, task: str, metric: str, method: Literal["fine-tune", "features"] = "fine-tune"
+    key: str, task: str, metric: str, method: Literal["fine-tune", "feature-based"] = "fine-tune"
 ) -> AblationColumn:
     return AblationColumn(key=key, task=task, metric=metric, split="dev", method=method)
 
@@ -159,7 +159,7 @@ _TABLE_8 = Ablation(
     columns=(
         _dev("MNLI", "mnli", "accuracy"),
         _dev("NER", "conll-2003", "entity-f1"),
-        _dev("NER, features", "conll-2003", "entity-f1", "features"),
+        _dev("NER, features", "conll-2003", "entity-f1", "feature-based"),
     ),
     names={
         "80-10-10": "80 % mask, 10 same, 10 random",

@@ -118,7 +118,7 @@ def _rows(item: Evaluation, task: Task | None, *, is_repeat: bool) -> Iterator[R
                 model=model,
                 method=item.method,
                 start=str(item.model.get("start") or ""),
-                features=feature_layers(item.model) if item.method == "features" else "",
+                features=feature_layers(item.model) if item.method == "feature-based" else "",
                 data=str(item.model.get("data") or ""),
                 split=split,
                 metric=metric,
@@ -148,8 +148,8 @@ def _paper(
 ) -> tuple[dict[PaperModel, float], str]:
     """Fine-tuned models beside the paper's, features beside features of the same layers."""
     of_table = task.paper.get(f"{split}/{metric}") if task else None
-    layers = feature_layers(item.model) if item.method == "features" else ""
-    is_unnamed = item.method == "features" and not layers
+    layers = feature_layers(item.model) if item.method == "feature-based" else ""
+    is_unnamed = item.method == "feature-based" and not layers
     if of_table is None or item.is_majority or item.is_on_other_data or is_unnamed:
         return {}, ""
     table, name = PAPER_TABLES[of_table[0]], of_table[1]

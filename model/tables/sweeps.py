@@ -24,7 +24,7 @@ from model.tables.paper_ablations import ABLATIONS, PERPLEXITY, UNNAMED, Ablatio
 from model.tables.paper_tables import PAPER_TABLES, Column
 from model.tables.variant_comparisons import ONCE_NOTE, Pair, compare_variants
 from model.tasks.task import Task
-from schemas.task_configs import SweptAxis, SweptEntry
+from schemas.task_configs import ExpandedAxis, ExpandedEntry
 
 STEPS = "figure-5"
 FEATURES = "table-7"
@@ -34,8 +34,8 @@ FEATURES = "table-7"
 class Sweep(NamedTuple):
     """What a sweep varied, and what came of it."""
 
-    axes: Mapping[str, SweptAxis]
-    swept: Sequence[SweptEntry]
+    axes: Mapping[str, ExpandedAxis]
+    swept: Sequence[ExpandedEntry]
     evaluations: Mapping[str, Evaluation]
     """By entry."""
 
@@ -65,7 +65,7 @@ class _Line(NamedTuple):
     """A column: an entry of the recipe in all its variants."""
 
     column: Column
-    entries: Sequence[SweptEntry]  # () where none of the recipe's entries is of this column
+    entries: Sequence[ExpandedEntry]  # () where none of the recipe's entries is of this column
     is_ensemble: bool = False
 
 
@@ -73,9 +73,9 @@ class _Variants(NamedTuple):
     """An axis, and which variants of the others its entries are in."""
 
     name: str
-    axis: SweptAxis
+    axis: ExpandedAxis
     ablation: Ablation
-    entries: Sequence[SweptEntry]
+    entries: Sequence[ExpandedEntry]
     contexts: Sequence[dict[str, str]]
 
 
@@ -113,7 +113,7 @@ def fill_sweep(sweep: Sweep) -> tuple[FilledTable, ...]:
     return (*(_without_ours(of) for key, of in ABLATIONS.items() if key not in there), *tables)
 
 
-def is_steps(axis: SweptAxis) -> bool:
+def is_steps(axis: ExpandedAxis) -> bool:
     """Whether its variants are numbers of steps of pretraining."""
     return axis.table == STEPS and all(name.isdecimal() for name in axis.variants)
 
@@ -138,7 +138,7 @@ def _columns(ablation: Ablation) -> tuple[Column, ...]:
     )
 
 
-def _variants(sweep: Sweep, name: str, axis: SweptAxis) -> _Variants:
+def _variants(sweep: Sweep, name: str, axis: ExpandedAxis) -> _Variants:
     entries = [
         entry
         for entry in sweep.swept
@@ -194,7 +194,7 @@ def _paper_rows(ablation: Ablation, columns: Sequence[Column]) -> Iterator[Paper
 
 def _lines(sweep: Sweep, found: _Variants) -> list[_Line]:
     """The paper's columns, then those of entries that it has no column for."""
-    by_entry: dict[str, list[SweptEntry]] = {}
+    by_entry: dict[str, list[ExpandedEntry]] = {}
     for entry in found.entries:
         by_entry.setdefault(entry.of, []).append(entry)
     firsts = {of: sweep.evaluations[entries[0].entry] for of, entries in by_entry.items()}
@@ -246,12 +246,12 @@ def _score(sweep: Sweep, line: _Line, place: Mapping[str, str]) -> FilledCell | 
     return score_cell(item, DEV, line.column.metric, is_ensemble=line.is_ensemble)
 
 
-def _is_at(entry: SweptEntry, place: Mapping[str, str]) -> bool:
+def _is_at(entry: ExpandedEntry, place: Mapping[str, str]) -> bool:
     """Whether an entry stands there: an axis that makes no difference to it is left out of it."""
     return all(place.get(axis) == variant for axis, variant in entry.variants.items())
 
 
-def _perplexity(sweep: Sweep, entries: Sequence[SweptEntry]) -> FilledCell | None:
+def _perplexity(sweep: Sweep, entries: Sequence[ExpandedEntry]) -> FilledCell | None:
     """Of the one phase that entries start from, on its held-out text."""
     found = {entry.phase for entry in entries if entry.phase}
     if len(found) != 1:

@@ -158,7 +158,7 @@ def compare_features(
         best = max(fine, key=lambda item: statistics.fmean(_runs(item)), default=None)
         for item in group:
             layers = feature_layers(item.model)
-            if best is None or item.method != "features" or not layers or not _runs(item):
+            if best is None or item.method != "feature-based" or not layers or not _runs(item):
                 continue
             paper = [table.value(column, model="BERT_BASE", layers=of) for of in ("", layers)]
             known = [value for value in paper if value is not None]

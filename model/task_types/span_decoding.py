@@ -61,7 +61,7 @@ def best_entries(
 
     In each window the `n_best` highest starts are paired with the `n_best` highest ends, whatever
     token these are. A pair is an answer if both are pieces of the context, the start is where it
-    has most context, the end is not before it, and it has `max_answer_tokens` pieces at most. Of
+    has most context, the end is not before it, and it has `max_answer_length` pieces at most. Of
     all answers of all windows those of the highest sums are taken; one text is taken once.
 
     Args:
@@ -93,7 +93,7 @@ def best_entries(
             _Candidates(*map(np.concatenate, zip(*found, strict=True))),
             null=null,
             texts=texts,
-            size=config.n_best,
+            size=config.n_best_size,
             has_unanswerable=has_unanswerable,
         )
 
@@ -105,13 +105,14 @@ def _in_window(
     size = len(is_max)
     # Stable: of equal logits the earlier token comes first.
     starts, ends = (
-        np.argsort(-logits[:, side], kind="stable")[: config.n_best] - b_start for side in (0, 1)
+        np.argsort(-logits[:, side], kind="stable")[: config.n_best_size] - b_start
+        for side in (0, 1)
     )
     starts = starts[(starts >= 0) & (starts < size)]
     starts = starts[is_max[starts]]
     ends = ends[(ends >= 0) & (ends < size)]
     pieces = ends[None, :] - starts[:, None] + 1
-    start, end = np.nonzero((pieces >= 1) & (pieces <= config.max_answer_tokens))
+    start, end = np.nonzero((pieces >= 1) & (pieces <= config.max_answer_length))
     first, last = starts[start], ends[end]
     return _Candidates(first, last, logits[first + b_start, 0], logits[last + b_start, 1])
 

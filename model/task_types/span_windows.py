@@ -2,7 +2,7 @@
 
 Words are what run_squad.py takes for words: what stands between white space (space, tab, line feed,
 carriage return and U+202F). Every distinct word is tokenised once. A window is
-`[CLS] question [SEP] part of the context [SEP]`. Windows begin every `window_step` pieces until one
+`[CLS] question [SEP] part of the context [SEP]`. Windows begin every `doc_stride` pieces until one
 reaches the end. A piece that stands in several windows is scored in the one where it has most
 context.
 
@@ -151,7 +151,7 @@ class Plan:
 
     Attributes:
         contexts: the passages as pieces.
-        questions: pieces of each question, (R) rows, cut to `max_query_tokens`.
+        questions: pieces of each question, (R) rows, cut to `max_query_length`.
         cut_questions: how many were cut.
         rows: int64 (U,): example of each window, ascending.
         starts: int64 (U,): where it begins, in pieces of its context.
@@ -202,16 +202,16 @@ def plan_windows(
     contexts = read_contexts(examples.column("context"), tokenizer)
     questions = encode_texts(examples.column("question").to_pylist(), tokenizer)
     full = questions.lengths
-    queries = np.minimum(full, config.max_query_tokens)
+    queries = np.minimum(full, config.max_query_length)
     room = config.max_seq_length - _MARKS - queries
     if len(room) and room.min() < 1:
         raise ConfigError(
             f"max_seq_length {config.max_seq_length} leaves no room for the context beside a "
             f"question of {int(queries.max())} tokens and {_MARKS} marks: raise max_seq_length, or "
-            f"lower max_query_tokens (now {config.max_query_tokens})"
+            f"lower max_query_length (now {config.max_query_length})"
         )
     pieces = np.diff(contexts.context_pieces)[contexts.of_row]
-    step = np.minimum(config.window_step, room)
+    step = np.minimum(config.doc_stride, room)
     # Rounded up: windows after the first until one reaches the end.
     count = np.where(pieces > 0, 1 + np.maximum(0, -((room - pieces) // step)), 0)
     rows = np.repeat(np.arange(len(count)), count)

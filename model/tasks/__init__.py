@@ -56,7 +56,7 @@ def task_of(config: ExamplesConfig) -> Task:
     Raises:
         ConfigError: The task does not exist, or has no such splits, columns or labels.
     """
-    task = with_columns(find_task(config.task), config.columns, config.table)
+    task = with_columns(find_task(config.task), config.columns, config.file_format)
     check_splits(config, task=task)
     return with_labels(task, config.labels)
 

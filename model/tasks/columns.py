@@ -163,11 +163,11 @@ def read_documents(
 def _named_form(url: str, named: NamedColumns, *, needs_tags: bool) -> tuple[_Form, _Places]:
     table, given = named.table, named.columns[WORDS]
     cut = fields_of
-    if table.separator != "auto":
-        separator = SEPARATORS[table.separator]
-        quotes = separator in ",;" if table.quotes is None else table.quotes
+    if table.delimiter != "auto":
+        separator = SEPARATORS[table.delimiter]
+        quotes = separator in ",;" if table.quoted is None else table.quoted
         cut = partial(_cut, TextForm(separator, quotes=quotes and separator != " "))
-    comments = table.comments or (_COMMENTS if isinstance(given, int) and given else "")
+    comments = table.comment_prefix or (_COMMENTS if isinstance(given, int) and given else "")
     fields = cut(first_line(url, comments=comments).strip(_BLANK))
     header = fields if has_header(named) else None
     at = [
@@ -179,7 +179,7 @@ def _named_form(url: str, named: NamedColumns, *, needs_tags: bool) -> tuple[_Fo
     is_webanno = next(file_lines(url)).data.startswith(_WEBANNO)
     form = _Form(
         cut,
-        comments=table.comments or (_COMMENTS if words else ""),
+        comments=table.comment_prefix or (_COMMENTS if words else ""),
         allows_comments=True,
         has_header=header is not None,
         has_ranges=bool(words) and not is_webanno,

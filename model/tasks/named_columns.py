@@ -24,7 +24,7 @@ from model.tasks.raw_tables import (
 )
 from model.tasks.task import Task, is_answered
 from schemas.errors import ConfigError, ExamplesError
-from schemas.task_configs import Column, TableConfig
+from schemas.task_configs import Column, FileFormatConfig
 
 TEXTS = ("text",)
 PAIR_TEXTS = ("text_a", "text_b")
@@ -44,7 +44,7 @@ class NamedColumns:
     """What a recipe says of a task's files. It is the entry `named` of `Task.columns`."""
 
     columns: Mapping[str, Column]
-    table: TableConfig
+    table: FileFormatConfig
 
     @property
     def has_names(self) -> bool:
@@ -52,7 +52,7 @@ class NamedColumns:
         return any(isinstance(column, str) for column in self.columns.values())
 
 
-def with_columns(task: Task, columns: Mapping[str, Column], table: TableConfig) -> Task:
+def with_columns(task: Task, columns: Mapping[str, Column], table: FileFormatConfig) -> Task:
     """The task as it reads files with these columns.
 
     Raises:
@@ -133,7 +133,7 @@ def open_named_table(
         ExamplesError: one that is needed is not there, or a name stands twice.
         CorruptInputError: the file is cut off or damaged.
     """
-    if is_parquet(url) or (named.table.separator == "auto" and is_json(url)):
+    if is_parquet(url) or (named.table.delimiter == "auto" and is_json(url)):
         table = open_parquet(url) if is_parquet(url) else open_json(url)
         header: Sequence[str] | None = table.columns
         fields = table.columns
@@ -212,14 +212,14 @@ def _possible(task: Task) -> tuple[str, ...]:
 
 def _form(url: str, named: NamedColumns) -> TextForm:
     table = named.table
-    if table.separator == "auto":
-        separator = "\t" if "\t" in first_line(url, comments=table.comments) else ","
+    if table.delimiter == "auto":
+        separator = "\t" if "\t" in first_line(url, comments=table.comment_prefix) else ","
     else:
-        separator = SEPARATORS[table.separator]
-    quotes = separator in ",;" if table.quotes is None else table.quotes
+        separator = SEPARATORS[table.delimiter]
+    quotes = separator in ",;" if table.quoted is None else table.quoted
     if quotes and separator == " ":
         raise ConfigError("table: quotes go with tabs, commas or semicolons, not with spaces")
-    return TextForm(separator, has_header(named), quotes, table.comments)
+    return TextForm(separator, has_header(named), quotes, table.comment_prefix)
 
 
 def has_header(named: NamedColumns) -> bool:

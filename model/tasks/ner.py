@@ -3,7 +3,7 @@
 Files are in columns (`model.tasks.columns`), or JSON Lines or Parquet (`model.tasks.tagged_rows`).
 A row is a document. A sentence with a line that cannot be used is counted as a row of its own that
 was dropped, at that line, so that rows in = documents kept + sentences dropped, and
-`max_bad_share` sees it. The document it was in, without it, has the note
+`max_invalid_fraction` sees it. The document it was in, without it, has the note
 `without-a-sentence`.
 
 Tags become IOB2 whatever the file has. Each document in which that changed something has a note:

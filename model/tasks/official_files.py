@@ -84,12 +84,13 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
     list_files = cache(_files_of)  # each folder is asked once
     found: dict[str, tuple[ExampleFile, ...]] = {}
     for split, globs in task.splits.items():
-        if split in config.files:
+        if split in config.data_files:
             files = [
-                ExampleFile(uri, base_name(uri)) for uri, _ in expand_paths(config.files[split])
+                ExampleFile(uri, base_name(uri))
+                for uri, _ in expand_paths(config.data_files[split])
             ]
-        elif config.folder is not None:
-            files = _match(config.folder, globs, list_files=list_files)
+        elif config.data_dir is not None:
+            files = _match(config.data_dir, globs, list_files=list_files)
         else:
             files = []
         if files:
@@ -159,25 +160,25 @@ def _beside(file: ExampleFile, task: Task) -> Iterator[tuple[str, ExampleFile]]:
 def _with_evidence(file: ExampleFile, config: ExamplesConfig, *, task: Task) -> ExampleFile:
     if task.type != "span":
         return file
-    return file._replace(evidence=find_evidence(file.uri, config.evidence))
+    return file._replace(evidence=find_evidence(file.uri, config.evidence_dir))
 
 
 def check_splits(config: ExamplesConfig, *, task: Task) -> None:
-    """Check that `files` and `max_examples` name splits of the task.
+    """Check that `data_files` and `max_samples` name splits of the task.
 
     Raises:
         ConfigError: A split does not exist, or its limit is below 1.
     """
-    for field in ("files", "max_examples"):
+    for field in ("data_files", "max_samples"):
         unknown = sorted(set(getattr(config, field)) - set(task.splits))
         if unknown:
             raise ConfigError(
                 f"{field}: no split {unknown[0]!r:.80} in {task.name}. "
                 f"Choose from {', '.join(task.splits)}"
             )
-    for split, limit in config.max_examples.items():
+    for split, limit in config.max_samples.items():
         if limit < 1:
-            raise ConfigError(f"max_examples: expected 1 or more of {split}, got {limit}")
+            raise ConfigError(f"max_samples: expected 1 or more of {split}, got {limit}")
 
 
 def _match(folder: str, globs: Sequence[str], *, list_files: _Lister) -> list[ExampleFile]:
@@ -210,17 +211,17 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
     globs = [glob for glob in task.splits[split] if not glob.endswith(_COMPRESSED)]
     more = " or another of its official names" if len(globs) > _SHOWN_GLOBS else ""
     expected = ", ".join(globs[:_SHOWN_GLOBS]) + more
-    if config.folder is None:
-        given = ", ".join(config.files)
+    if config.data_dir is None:
+        given = ", ".join(config.data_files)
         return MissingInputError(
             f"{task.name} {split}: no file. The recipe's files are those of {given or 'no split'}: "
             f"add {split} to files, or give a folder with {expected}"
         )
-    names = _names_in(config.folder)
+    names = _names_in(config.data_dir)
     shown = ", ".join(names[:_SHOWN_NAMES]) or "nothing"
     if len(names) > _SHOWN_NAMES:
         shown += f" and {len(names) - _SHOWN_NAMES} more"
     return MissingInputError(
-        f"{config.folder}: expected {expected} for {task.name} {split}, found {shown}. Correct the "
-        f"folder, or name the file in the recipe's files: {split}"
+        f"{config.data_dir}: expected {expected} for {task.name} {split}, found {shown}. "
+        f"Correct data_dir, or name the file in data_files.{split}"
     )

@@ -59,7 +59,7 @@ class SplitBuild:
             left_out=self._left_out,
             split=self._split,
             task=self._task,
-            data=self._config.data,
+            data=self._config.data_label,
         )
 
     def _rows_of(self, file: ExampleFile) -> Iterator[Row]:
@@ -78,7 +78,7 @@ class SplitBuild:
                     bad += [item] if len(bad) < _SHOWN_BAD else []
                 continue
             read += 1
-            if self.counters["rows-kept"] >= self._config.max_examples.get(self._split, 1 << 62):
+            if self.counters["rows-kept"] >= self._config.max_samples.get(self._split, 1 << 62):
                 self.counters.count("rows-dropped-over-limit")
                 self._left_out += units_of(item, task=self._task)
                 continue
@@ -95,11 +95,11 @@ class SplitBuild:
         listing = "; ".join(f"{bad.position}: {bad.reason}: {bad.found}" for bad in first)
         more = "; ..." if faults > len(first) else ""
         told = f"{faults:,} of {read:,} rows are bad: {listing}{more}"
-        if faults > self._config.max_bad_share * read:
-            share = f"{self._config.max_bad_share:.2%}"
+        if faults > self._config.max_invalid_fraction * read:
+            share = f"{self._config.max_invalid_fraction:.2%}"
             raise ExamplesError(
                 f"{file.uri}: as {self._task.name} {self._split}, {told}. At most {share} may be: "
-                "is it the right file? If it is, raise max_bad_share; bad rows are left out"
+                "is it the right file? If it is, raise max_invalid_fraction; bad rows are left out"
             )
         self.notes.append(f"{self._split}: {file.name}: {told}. They were left out.")
 
@@ -127,7 +127,7 @@ class SplitBuild:
             kept = self.counters["rows-kept"]
             self.notes.append(
                 f"{self._split}: the first {kept:,} examples are used, {left_out:,} are left out "
-                "(max_examples)."
+                "(max_samples)."
             )
         self._check_ids(where)
 

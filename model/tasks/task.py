@@ -34,7 +34,7 @@ class Bad(NamedTuple):
 
     is_fault: bool = True
     """False for what a good file holds and is left out by rule (MNLI's gold label `-`): such rows
-    are counted, and not held against the file (`max_bad_share`)."""
+    are counted, and not held against the file (`max_invalid_fraction`)."""
 
 
 def is_answered(split: str) -> bool:

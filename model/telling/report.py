@@ -116,7 +116,7 @@ class TrialReport:
         self._curve = JsonLines(curve, last_step=done)
         self._progress = TrainingProgress(
             name,
-            budget=BudgetConfig(steps=total),
+            budget=BudgetConfig(max_steps=total),
             done=Amounts(steps=done),
             readings=folder / READING_FILE,
         )

@@ -61,7 +61,7 @@ def forward_flops(
     layer = tokens * (4 * hidden * hidden + 2 * hidden * feed_forward) + attended * 2 * hidden
     mlm_head = predictions * hidden * (hidden + vocab_size)
     nsp_head = pooled * hidden * (hidden + 2)
-    return 2 * (model.layers * layer + mlm_head + nsp_head)
+    return 2 * (model.num_hidden_layers * layer + mlm_head + nsp_head)
 
 
 def batch_flops(

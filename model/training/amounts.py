@@ -25,8 +25,8 @@ class Amounts:
 
 def budget_unit(budget: BudgetConfig) -> tuple[Unit, float]:
     """The unit a budget is given in, and how many."""
-    if budget.steps is not None:
-        return "steps", float(budget.steps)
-    if budget.tokens is not None:
-        return "tokens", float(budget.tokens)
-    return "minutes", budget.minutes or 0.0
+    if budget.max_steps is not None:
+        return "steps", float(budget.max_steps)
+    if budget.max_tokens is not None:
+        return "tokens", float(budget.max_tokens)
+    return "minutes", budget.max_minutes or 0.0

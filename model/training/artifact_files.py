@@ -81,7 +81,7 @@ def at_snapshot(phase: StageInput, step: int) -> StageInput:
         )
         raise ConfigError(
             f"{phase.name} {phase.artifact_id} has no snapshot of step {step}; it has "
-            f"{', '.join(map(str, kept)) or 'none'}: add it to snapshots of the phase"
+            f"{', '.join(map(str, kept)) or 'none'}: add it to snapshot_steps of the phase"
         )
     return phase.model_copy(
         update={"data": f"{phase.data}/{prefix.rstrip('/')}", "files": tuple(files)}

@@ -334,7 +334,7 @@ class Trainer(Generic[Batch]):
 
     def _exchanged(self, sums: list[float]) -> tuple[list[float], float, bool]:
         """Sums over all processes, and what the first one's clock says: one exchange a step."""
-        every = self.training.checkpoint_config.every_minutes * 60
+        every = self.training.checkpoint_config.save_minutes * 60
         is_due = every < time.monotonic() - self._saved_at
         clock = [self._clock.seconds, float(is_due)] if self.ranks.is_first else [0.0, 0.0]
         asked = float(bool(self._stop.reason))
@@ -367,7 +367,7 @@ class Trainer(Generic[Batch]):
         best_loss = self.evaluate() if self.training.evaluation_is_due() else None
         with self._clock.paused():
             self.training.keep_snapshot()
-        every = self.training.checkpoint_config.every_steps
+        every = self.training.checkpoint_config.save_steps
         is_due = checkpoint_is_due or (every and self.training.steps % every == 0)
         if is_due or best_loss is not None:
             self.save(loss=best_loss)

@@ -54,7 +54,7 @@ class ScanShard(PieceWork):
     ngrams: InputFile
     """A table `CONTAMINATION_NGRAMS`."""
 
-    max_documents: int
+    max_document_frequency: int
     output: str
     _tables: list[NgramTable] = field(default_factory=list, repr=False)
     _hasher: WordHasher | None = field(default=None, repr=False)
@@ -88,7 +88,7 @@ class ScanShard(PieceWork):
 
     def process(self, piece: ShardPiece) -> WorkReport:
         hasher, counters = self._open(), Counters()
-        hits = _Hits(sum(len(table.hashes) for table in self._tables), self.max_documents)
+        hits = _Hits(sum(len(table.hashes) for table in self._tables), self.max_document_frequency)
         for rows, batch in wanted_rows(piece, counters):
             hits.add(rows, batch, self._found(batch, hasher, counters))
         with ShardWriter(_shard_path(piece), schema=CONTAMINATION_HITS, output=self.output) as to:
@@ -187,9 +187,9 @@ class _Hits:
         return blobs
 
 
-def counting(max_documents: int, *, output: str) -> Grouping:
+def counting(max_document_frequency: int, *, output: str) -> Grouping:
     """Adds up how many documents have each run; reports the runs that too many have."""
-    report = functools.partial(_report_common, most=max_documents, output=output)
+    report = functools.partial(_report_common, most=max_document_frequency, output=output)
     return Grouping(report, merge=_add_counts)
 
 

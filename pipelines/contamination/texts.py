@@ -161,7 +161,7 @@ class _Reading:
 
     def __init__(self, config: ContaminationConfig) -> None:
         self._config = config
-        self._full = config.words * WHOLE
+        self._full = config.ngram_size * WHOLE
         self._number_of: dict[bytes, int] = {}
         self._places: list[Place] = []
         self._place: list[int] = []
@@ -196,7 +196,7 @@ class _Reading:
         """The runs of new texts: those of full weight, or the one of a whole short text."""
         stream = Stream(words)
         weights = np.diff(offsets_of(words.weights)[words.offsets])
-        short = (weights < self._full) & (weights >= self._config.min_words * WHOLE)
+        short = (weights < self._full) & (weights >= self._config.min_text_words * WHOLE)
         full, whole = stream.all(self._full), stream.whole(np.flatnonzero(short))
         starts = np.r_[full.starts, whole.starts]
         order = np.argsort(starts, kind="stable")

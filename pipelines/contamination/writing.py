@@ -53,7 +53,7 @@ def write_matches(
     hits: Iterable[tuple[str, FileEntry]],
     *,
     splits: SplitFiles,
-    min_share: float,
+    min_overlap: float,
     output: str,
 ) -> Written:
     """Write the pairs of texts and documents, the documents to leave out, and the worst passages.
@@ -63,7 +63,7 @@ def write_matches(
         texts: all of them.
         hits: by the document shard's name its file of CONTAMINATION_HITS.
         splits: the files of the examples.
-        min_share: of a text's runs, from which on a document is to be left out.
+        min_overlap: of a text's runs, from which on a document is to be left out.
         output: URL of the folder of all these files.
     """
     ids, worst = _example_ids(texts, splits), _Worst(texts)
@@ -76,7 +76,7 @@ def write_matches(
             for found in matcher.matches(f"{output}/{entry.object}"):
                 batch = _match_rows(found, texts, ids, shard=shard)
                 rows.write(batch)
-                leave.write(out := _left_out_rows(found, batch, least=min_share))
+                leave.write(out := _left_out_rows(found, batch, least=min_overlap))
                 documents += len(np.unique(found.document))
                 left_out += out.num_rows
                 worst.add(found, batch)

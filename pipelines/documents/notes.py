@@ -214,7 +214,7 @@ def _text_shape(source: TextSource, job: JobCounts) -> Iterator[str]:
     documents = job.of_source("documents-in", source.name)
     words = job.of_source("words", source.name) // max(1, documents)
     if (
-        source.document == "blank-line"
+        source.document_delimiter == "blank-line"
         and len(files) == len(every)
         and documents >= max(_MANY_DOCUMENTS, 2 * len(files))
         and words < _FEW_WORDS

@@ -62,8 +62,8 @@ class Bands(NamedTuple):
         >>> Bands.of(NearDuplicatesConfig())
         Bands(bands=18, rows=7)
         """
-        sizes = range(config.permutations, 0, -1)
-        shapes = (cls(config.permutations // rows, rows) for rows in sizes)
+        sizes = range(config.num_perm, 0, -1)
+        shapes = (cls(config.num_perm // rows, rows) for rows in sizes)
         return next(shape for shape in shapes if shape.probability(config.threshold) >= FOUND)
 
     def probability(self, similarity: float) -> float:
@@ -179,7 +179,7 @@ def sketches(
         bands: how signatures are cut.
         hasher: of their words.
     """
-    ngrams, offsets = ngram_sets(documents.column("sentences"), config.ngram, hasher=hasher)
+    ngrams, offsets = ngram_sets(documents.column("sentences"), config.ngram_size, hasher=hasher)
     worded = np.flatnonzero(np.diff(offsets))
     keys = np.empty(0, np.uint64)
     if len(worded):

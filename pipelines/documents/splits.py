@@ -133,7 +133,7 @@ class BuildDocumentShard(PieceWork):
         return self.go_on(piece, WorkReport(piece.number), None)
 
     def weight_of_parts(self) -> int:
-        return self.config.shard_bytes
+        return self.config.max_shard_bytes
 
     def go_on(
         self, piece: DocumentPiece, begun: WorkReport, hand_over: HandOver | None
@@ -174,7 +174,7 @@ class BuildDocumentShard(PieceWork):
                 shard.write(batch)
                 keys.append(batch.select(KEY_COLUMNS))
                 text_bytes += batch.column("sentences").flatten().nbytes
-                if text_bytes >= self.config.shard_bytes:
+                if text_bytes >= self.config.max_shard_bytes:
                     more = True
                     break
         report.files.append(shard.entry())

@@ -29,7 +29,7 @@ class BuildTokenShard(PieceWork):
     vocab: InputFile
     lowercase: bool
     vocab_size: int
-    memory_words: int
+    word_cache_size: int
     output: str
     _tokenizer: WordPieceTokenizer | None = field(default=None, repr=False)
 
@@ -39,7 +39,7 @@ class BuildTokenShard(PieceWork):
     def _open(self) -> WordPieceTokenizer:
         if self._tokenizer is None:
             self._tokenizer = WordPieceTokenizer.from_vocab_file(
-                self.vocab, lowercase=self.lowercase, memory_words=self.memory_words
+                self.vocab, lowercase=self.lowercase, word_cache_size=self.word_cache_size
             )
         return self._tokenizer
 

@@ -99,11 +99,11 @@ def _add_counts(tables: Sequence[bytes]) -> bytes:
 
 
 def _report_words(
-    bucket: int, tables: Iterable[bytes], *, output: str, min_count: int
+    bucket: int, tables: Iterable[bytes], *, output: str, min_frequency: int
 ) -> WorkReport:
     """The report of a bucket with its words, or their file in the folder `output`."""
     table = merge_counts(map(from_bytes, tables))
-    kept = table.filter(pc.greater_equal(table.column("count"), min_count))
+    kept = table.filter(pc.greater_equal(table.column("count"), min_frequency))
     counters = Counters({"distinct-words": table.num_rows})
     counters["distinct-words-dropped-rare"] = table.num_rows - kept.num_rows
     return bucket_report(
@@ -136,7 +136,9 @@ def count_corpus(
 ) -> CountedWords:
     """Count the words of all documents but duplicates and those that `leave_out` names."""
     planned = shard_pieces(documents, remove_duplicates=True, leave_out=leave_out)
-    report_words = functools.partial(_report_words, output=output, min_count=config.min_count)
+    report_words = functools.partial(
+        _report_words, output=output, min_frequency=config.min_frequency
+    )
     job = run_shard_job(
         "build-vocabulary",
         planned,

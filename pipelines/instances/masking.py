@@ -85,7 +85,7 @@ def prediction_counts(lengths: Int64s, config: MaskingConfig) -> Int64s:
     Half is rounded to even (reference: create_pretraining_data.py, lines 369-370).
     """
     share = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
-    counts: Int64s = np.minimum(config.max_predictions, np.maximum(1, share))
+    counts: Int64s = np.minimum(config.max_predictions_per_seq, np.maximum(1, share))
     return counts
 
 
@@ -135,9 +135,9 @@ def _replacements(
     """[MASK], the token itself, or one from the whole vocabulary: decided for each token alone."""
     draw = uniform(keys, positions + _REPLACEMENT)
     replaced = original.copy()
-    replaced[draw < config.mask_rate] = vocabulary.mask_id
+    replaced[draw < config.mask_token_prob] = vocabulary.mask_id
     # From the upper end, so that a rate of 0 means never, however the rates' sum was rounded.
-    at = np.flatnonzero((draw >= config.mask_rate) & (draw >= 1.0 - config.random_rate))
+    at = np.flatnonzero((draw >= config.mask_token_prob) & (draw >= 1.0 - config.random_token_prob))
     counters = positions[at] + _RANDOM_TOKEN
     replaced[at] = integers(keys[at], counters, below=vocabulary.vocab_size)
     return replaced
@@ -178,12 +178,12 @@ def choose_whole_words(rows: Rows, vocabulary: VocabularyIds, _config: MaskingCo
 def choose_spans(rows: Rows, vocabulary: VocabularyIds, config: MaskingConfig) -> Bools:
     """Spans of whole words (SpanBERT, Joshi et al. 2020, 3.1) within one segment.
 
-    First words come in random order; lengths in words are geometric(span_length_p), cut to
+    First words come in random order; lengths in words are geometric(span_geometric_p), cut to
     max_span_words. A span ends early at the end of its segment, at a word already chosen and at
     one that would exceed what is left of the budget.
     """
     # P(longer than n words); by products alone, whose rounding is the same on every machine.
-    powers = np.cumprod(np.full(config.max_span_words - 1, 1.0 - config.span_length_p))
+    powers = np.cumprod(np.full(config.max_span_words - 1, 1.0 - config.span_geometric_p))
     return _choose_words(rows, vocabulary, longer_than=powers)
 
 

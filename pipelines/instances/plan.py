@@ -18,7 +18,7 @@ from schemas.configs import InstancesConfig
 from schemas.manifest import FileEntry, StageInput
 
 POOL_DOCUMENTS = 128
-"""A shard with fewer documents gets another beside it, even if none fits `pool_bytes`."""
+"""A shard with fewer documents gets another beside it, even if none fits `negative_pool_bytes`."""
 
 
 _FIRST_OTHERS = 64
@@ -101,9 +101,9 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
     passes = [
         (TRAINING, shard, pass_number, pools[shard], files[shard].size)
         for shard in range(len(files))
-        for pass_number in range(config.duplicates)
+        for pass_number in range(config.dupe_factor)
     ]
-    share = config.held_out_share
+    share = config.held_out_fraction
     held_out = [
         (HELD_OUT, shard, 0, (), max(1, round(entry.size * share)))
         for shard, entry in enumerate(files)
@@ -130,7 +130,7 @@ def read_together(planned: Sequence[InstancePiece]) -> Callable[[InstancePiece],
 def choose_pool(
     files: Sequence[FileEntry], shard: int, *, ranking: Ranking, config: InstancesConfig
 ) -> tuple[int, ...]:
-    """The shard itself, and others in an order drawn for it as long as they fit `pool_bytes`.
+    """The shard itself, and others in an order drawn for it while they fit `negative_pool_bytes`.
 
     One other at least where the shard has fewer than `POOL_DOCUMENTS`: a pool of a single
     document could draw nothing.
@@ -142,7 +142,9 @@ def choose_pool(
     while fitting == len(others) and len(others) < len(files) - 1:
         first = max(_FIRST_OTHERS, 4 * first)
         others = ranking.others(shard, purpose="pool", first=first)
-        fitting = int(np.count_nonzero(np.cumsum(ranking.sizes[others]) <= config.pool_bytes))
+        fitting = int(
+            np.count_nonzero(np.cumsum(ranking.sizes[others]) <= config.negative_pool_bytes)
+        )
     is_small = (files[shard].rows or 0) < POOL_DOCUMENTS
     return (shard, *others[: max(fitting, int(is_small))].tolist())
 

@@ -104,7 +104,7 @@ class BuildInstanceShard(PieceWork):
             self._shards = TokenShards(
                 [InputFile.of(tokens, entry) for entry in tokens.files],
                 vocab_size=self.vocab_size,
-                share=self.config.held_out_share,
+                share=self.config.held_out_fraction,
             )
         return self._vocabulary, self._shards
 
@@ -229,7 +229,7 @@ def corpus_statistics(
     return {
         "vocab_size": vocab_size,
         "max_seq_length": config.max_seq_length,
-        "max_predictions": config.masking.max_predictions,
+        "max_predictions_per_seq": config.masking.max_predictions_per_seq,
         "held_out_instances": counters[f"{HELD_OUT}-instances"],
         **{name: round(share, 6) for name, share in shares.items()},
     }

@@ -371,7 +371,7 @@ class BlockReader:
         reason = (
             f"expected a bzip2 block to start at byte {self._end:,}, where the file was cut, found "
             f"that one goes on to byte {byte:,}, so the file has been made to deceive; to read it "
-            "in one piece, set split_bytes to more than its size"
+            "in one piece, set target_split_bytes to more than its size"
         )
         return Damage("untrusted", byte, reason, self._end - 1)
 
@@ -411,9 +411,9 @@ def _rotated(crc: int, times: int) -> int:
 
 
 def cut_at_blocks(
-    file: SourceFile, *, start: int, end: int, split_bytes: int
+    file: SourceFile, *, start: int, end: int, target_split_bytes: int
 ) -> list[tuple[int, int]]:
-    """Where to cut a range of a file, each time at the first block behind `split_bytes` more.
+    """Where to cut a range of a file: at the first block behind `target_split_bytes` more.
 
     Only what lies around these places is read, by several threads. It is remembered of the file's
     bytes (`pipelines.io.user_cache`).
@@ -422,21 +422,21 @@ def cut_at_blocks(
         file: a .bz2 file.
         start: of the range, as stored, which is no place to cut.
         end: of the range.
-        split_bytes: wanted length of a piece; the last may be half as long again.
+        target_split_bytes: wanted length of a piece; the last may be half as long again.
 
     Returns:
         (byte, bit of it) in which a block begins, ascending.
     """
-    targets = range(start + split_bytes, end - split_bytes // 2, split_bytes)
+    targets = range(start + target_split_bytes, end - target_split_bytes // 2, target_split_bytes)
     if not targets:
         return []
-    asked = f"{_CUTS_VERSION} {file.sha256} {start} {end} {split_bytes}"
+    asked = f"{_CUTS_VERSION} {file.sha256} {start} {end} {target_split_bytes}"
     digest = hashlib.sha256(asked.encode()).hexdigest()
     bits = remembered("cuts", digest) if file.sha256 else None
     if bits is None:
 
         def find(target: int) -> int | None:
-            return block_at_or_after(file.uri, target, before=min(target + split_bytes, end))
+            return block_at_or_after(file.uri, target, before=min(target + target_split_bytes, end))
 
         bits = [bit for bit in in_parallel(find, targets) if bit is not None]
         if file.sha256:

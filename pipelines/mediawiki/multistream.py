@@ -219,14 +219,14 @@ def _has_head(uri: str, offset: int) -> bool:
 
 
 def choose_starts(
-    uri: str, *, streams: Sequence[int], size: int, split_bytes: int
+    uri: str, *, streams: Sequence[int], size: int, target_split_bytes: int
 ) -> list[tuple[int, int]]:
-    """Ranges of a bzip2 file, of about `split_bytes` each, that start where streams do.
+    """Ranges of a bzip2 file, of about `target_split_bytes` each, that start where streams do.
 
     Args:
         streams: as `find_all_streams` gives them.
         size: of the file, in bytes.
-        split_bytes: wanted length of a range, in bytes; a longer stream is not cut here.
+        target_split_bytes: wanted length of a range, in bytes; a longer stream is not cut here.
 
     Returns:
         (start, end) of each range, end exclusive; together they are the whole file.
@@ -235,6 +235,6 @@ def choose_starts(
     # The last stream holds only the last tag, and is no range of its own.
     candidates = [offset for offset in streams[1:-1] if offset > 0]
     for offset in candidates:
-        if offset - starts[-1] >= split_bytes and is_stream(uri, offset):
+        if offset - starts[-1] >= target_split_bytes and is_stream(uri, offset):
             starts.append(offset)
     return list(zip(starts, [*starts[1:], size], strict=True))

@@ -63,7 +63,7 @@ def _check_places(
             f"{execution.runner!r} are others: use a folder or a bucket"
         )
     is_here = launch.engine is not None and launch.engine.is_here
-    if is_here or (execution.shared_folder and launch.engine is not None):
+    if is_here or (execution.shared_filesystem and launch.engine is not None):
         return
     local = [f"store {store}"] if _is_local(store) else []
     local += [f"input {path}" for path in inputs if _is_local(path)]
@@ -72,7 +72,7 @@ def _check_places(
         shared = (
             ""
             if launch.engine is None
-            else "; or say execution.shared_folder=true, where it is the same folder on every "
+            else "; or say execution.shared_filesystem=true, where it is the same folder on every "
             "machine of the engine"
         )
         raise ConfigError(

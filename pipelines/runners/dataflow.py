@@ -27,7 +27,7 @@ def dataflow_flags(execution: ExecutionConfig) -> tuple[tuple[str, ...], bool]:
     Raises:
         ConfigError: one that Dataflow needs is missing, or one is said twice.
     """
-    flags = flags_once(_own_flags(execution.dataflow), execution.options)
+    flags = flags_once(_own_flags(execution.dataflow), execution.beam_options)
     named = {flag.split("=", 1)[0] for flag in flags}
     missing = [name for name in _NEEDED if name not in named]
     if missing:
@@ -46,18 +46,18 @@ def _own_flags(config: DataflowConfig) -> list[str]:
         "--region": config.region,
         "--temp_location": config.temp_location,
         "--staging_location": config.staging_location,
-        "--service_account_email": config.service_account,
+        "--service_account_email": config.service_account_email,
         "--worker_machine_type": config.machine_type,
-        "--disk_size_gb": config.disk_gb,
-        "--max_num_workers": config.max_workers,
-        "--number_of_worker_harness_threads": config.threads,
+        "--disk_size_gb": config.disk_size_gb,
+        "--max_num_workers": config.max_num_workers,
+        "--number_of_worker_harness_threads": config.number_of_worker_harness_threads,
         "--network": config.network,
         "--subnetwork": config.subnetwork,
-        "--flexrs_goal": config.flexrs and _GOALS[config.flexrs],
+        "--flexrs_goal": config.flexrs_goal and _GOALS[config.flexrs_goal],
         "--sdk_container_image": config.image,
         "--dataflow_endpoint": config.endpoint,
     }
     own = [f"{name}={value}" for name, value in given.items() if value is not None]
-    if config.public_ips is not None:
-        own.append("--use_public_ips" if config.public_ips else "--no_use_public_ips")
+    if config.use_public_ips is not None:
+        own.append("--use_public_ips" if config.use_public_ips else "--no_use_public_ips")
     return own + [f"--extra_package={package}" for package in config.packages]

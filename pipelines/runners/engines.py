@@ -99,11 +99,11 @@ def flags_once(own: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
         name = flag.split("=", 1)[0]
         if name in made:
             raise ConfigError(
-                f"{name} is said twice: in execution.options ({flag}), and by a field of "
+                f"{name} is said twice: in execution.beam_options ({flag}), and by a field of "
                 "execution. Leave one of them out"
             )
         if name in ("--runner", "--job_name"):
-            raise ConfigError(f"{flag} cannot be in execution.options: bertloom sets {name}")
+            raise ConfigError(f"{flag} cannot be in execution.beam_options: bertloom sets {name}")
     return (*own, *options)
 
 
@@ -158,37 +158,39 @@ def flink_flags(execution: ExecutionConfig, engine: Engine) -> tuple[str, ...]:
     own = [*environment_flags(execution.flink, execution, engine), *_endpoint_flags(engine)]
     if engine.parallelism:
         own.append(f"--parallelism={engine.parallelism}")
-    return flags_once(own, execution.options)
+    return flags_once(own, execution.beam_options)
 
 
 def spark_flags(execution: ExecutionConfig, engine: Engine) -> tuple[str, ...]:
     """Beam's options of a job on Spark, but for the job service and the name."""
     own = [*environment_flags(execution.spark, execution, engine), *_endpoint_flags(engine)]
-    given = {flag.split("=", 1)[0] for flag in execution.options}
+    given = {flag.split("=", 1)[0] for flag in execution.beam_options}
     if _CACHE not in given:
         own.append(f"{_CACHE}={_CACHE_MILLIS}")
     if _WORKERS not in given and (cores := _LOCAL.fullmatch(engine.master)):
         own.append(f"{_WORKERS}={cores[1]}")
-    return flags_once(own, execution.options)
+    return flags_once(own, execution.beam_options)
 
 
 def portable_flags(execution: ExecutionConfig) -> tuple[tuple[str, ...], Engine]:
     """Beam's options of a job of any job service, and where that is."""
     config = execution.portable
     by_hand = [
-        flag.split("=", 1)[1] for flag in execution.options if flag.startswith("--job_endpoint=")
+        flag.split("=", 1)[1]
+        for flag in execution.beam_options
+        if flag.startswith("--job_endpoint=")
     ]
     endpoint = config.job_endpoint or (by_hand[-1] if by_hand else "")
     if not endpoint:
         raise ConfigError(
             "the portable runner needs to know its job service: set execution.portable."
-            "job_endpoint to HOST:PORT (or add --job_endpoint=HOST:PORT to execution.options)"
+            "job_endpoint to HOST:PORT (or add --job_endpoint=HOST:PORT to execution.beam_options)"
         )
     engine = Engine("portable", endpoint=endpoint)
     own = environment_flags(config, execution, engine)
     if config.job_endpoint:
         own.append(f"--job_endpoint={endpoint}")
-    return flags_once(own, execution.options), engine
+    return flags_once(own, execution.beam_options), engine
 
 
 def environment_flags(
@@ -199,12 +201,12 @@ def environment_flags(
     Raises:
         ConfigError: there is no way, or two.
     """
-    by_hand = {flag.split("=", 1)[0] for flag in execution.options} & _ENVIRONMENT_FLAGS
+    by_hand = {flag.split("=", 1)[0] for flag in execution.beam_options} & _ENVIRONMENT_FLAGS
     where = f"execution.{engine.name}"
     if by_hand:
         if {"environment", "worker_command", "worker_pool", "image"} & config.model_fields_set:
             raise ConfigError(
-                f"{', '.join(sorted(by_hand))} in execution.options and {where} both say how "
+                f"{', '.join(sorted(by_hand))} in execution.beam_options and {where} both say how "
                 "workers get their code: leave one of them out"
             )
         return []
@@ -212,12 +214,12 @@ def environment_flags(
         return ["--environment_type=EXTERNAL", f"--environment_config={config.worker_pool}"]
     if config.environment == "docker":
         return ["--environment_type=DOCKER", f"--environment_config={config.image}"]
-    if config.worker_command is None and not (engine.is_here or execution.shared_folder):
+    if config.worker_command is None and not (engine.is_here or execution.shared_filesystem):
         raise ConfigError(
             f"workers of {engine.master or engine.endpoint} have no way to get bertloom's code: "
             f"set {where}.worker_command to the path of {WORKER_PROGRAM} on its machines, or "
-            f"{where}.environment to docker or external; or execution.shared_folder=true, where "
-            f"{Path(sys.executable).parent} is the same folder there"
+            f"{where}.environment to docker or external; or execution.shared_filesystem=true, "
+            f"where {Path(sys.executable).parent} is the same folder there"
         )
     command = config.worker_command or worker_program()
     return [

@@ -76,11 +76,11 @@ def check_known(runner: str) -> None:
 def _local(execution: ExecutionConfig) -> Launch:
     """This machine: in this process with one worker, in worker processes with more."""
     if execution.workers == 1:
-        return Launch(THIS_MACHINE, execution.options, 1)
+        return Launch(THIS_MACHINE, execution.beam_options, 1)
     flags = (
         f"--direct_num_workers={execution.workers}",
         "--default_sdk_harness_log_level=WARNING",
-        *execution.options,
+        *execution.beam_options,
     )
     return Launch(THIS_MACHINE, flags, execution.workers, has_processes=True)
 
@@ -90,7 +90,7 @@ def _threads(execution: ExecutionConfig) -> Launch:
     flags = (
         "--direct_running_mode=multi_threading",
         f"--direct_num_workers={execution.workers}",
-        *execution.options,
+        *execution.beam_options,
     )
     return Launch(THIS_MACHINE, flags, execution.workers)
 

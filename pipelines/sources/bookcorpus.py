@@ -2,8 +2,8 @@
 
 Plain, .gz, .bz2 or .zst, or members of a .zip or .tar archive (`books_large_p1.txt`). As nothing
 says where a book ends, `lines_per_document` lines make a document, and a line that matches
-`document_start` begins a new one as well. The documents depend on the file alone, never on how it
-is cut: a plain file is read through once when planning, and cut between documents.
+`document_start_pattern` starts a new one as well. The documents depend on the file alone, never on
+how it is cut: a plain file is read through once when planning, and cut between documents.
 
 A line is a paragraph, so that no two sentences are joined. The text stays as it is: `did n't` and
 ``` `` ''``` are BookCorpus's own tokens, and the paper's vocabulary was learnt from them.
@@ -40,10 +40,10 @@ _MAX_MEMBER_BYTES = 1 << 40  # members are read line by line
 
 
 def plan(config: BookCorpusSource) -> list[Split]:
-    """Splits of about `split_bytes` of a plain file; one of each compressed file or member.
+    """Splits of about `target_split_bytes` of a plain file; one of each compressed file or member.
 
     Raises:
-        ConfigError: `document_start` is no regular expression.
+        ConfigError: `document_start_pattern` is no regular expression.
         MissingInputError: there is no .txt file and no archive at a path.
         CorruptInputError: an archive is cut off or damaged.
     """
@@ -84,19 +84,21 @@ def read(
 
 
 def start_of_document(config: BookCorpusSource) -> re.Pattern[str] | None:
-    """The compiled `document_start`.
+    """The compiled `document_start_pattern`.
 
     Raises:
         ConfigError: it is no regular expression.
     """
-    if config.document_start is None:
+    if config.document_start_pattern is None:
         return None
     try:
-        return re.compile(config.document_start)
+        return re.compile(config.document_start_pattern)
     except re.error as error:
         raise ConfigError(
-            f"document_start of the source {config.name!r} is no regular expression: {error}, in "
-            f"{config.document_start!r}"
+            f"document_start_pattern of the source {config.name!r} is no regular expression: "
+            f"{error}, "
+            "in "
+            f"{config.document_start_pattern!r}"
         ) from error
 
 
@@ -121,7 +123,7 @@ def _grouped(lines: Iterator[Line], config: BookCorpusSource) -> Iterator[tuple[
 def _plan_plain(file: SourceFile, config: BookCorpusSource) -> Iterator[Split]:
     start = 0
     for first, line in _grouped(read_lines(file), config):
-        if first and line.start - start >= config.split_bytes:
+        if first and line.start - start >= config.target_split_bytes:
             yield Split(config.name, file, start, line.start, _detail())
             start = line.start
     if start < file.size or not file.size:

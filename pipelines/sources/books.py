@@ -64,7 +64,7 @@ class _Entry(NamedTuple):
 
 
 def plan(config: BooksSource) -> list[Split]:
-    """Groups of about `split_bytes` of text.
+    """Groups of about `target_split_bytes` of text.
 
     Raises:
         MissingInputError: there is no text file and no archive at a path.
@@ -204,7 +204,7 @@ def _plan_loose(
     for file in files:
         group.append(file)
         size = sum(member.size for member in group)
-        if size >= config.split_bytes or len(group) == _MAX_FILES:
+        if size >= config.target_split_bytes or len(group) == _MAX_FILES:
             splits.append(_loose_split(group, config, times, start=start))
             start, group = start + size, []
     if group:
@@ -261,7 +261,7 @@ def _splits_by_size(
     groups: list[list[_PlannedMember]] = [[]]
     text = 0
     for member in members:
-        if text >= config.split_bytes:
+        if text >= config.target_split_bytes:
             groups.append([])
             text = 0
         groups[-1].append(member)

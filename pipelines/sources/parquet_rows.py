@@ -19,7 +19,7 @@ _BATCH_ROWS = 256
 
 
 def plan_parquet(file: SourceFile, config: TextSource) -> Iterator[Split]:
-    """Row groups of about `split_bytes` together.
+    """Row groups of about `target_split_bytes` together.
 
     Raises:
         InputError: a column is missing, or that of the text holds none.
@@ -47,7 +47,7 @@ def plan_parquet(file: SourceFile, config: TextSource) -> Iterator[Split]:
     start, size = 0, 0
     for number, group in enumerate(sizes):
         size += group
-        if size >= config.split_bytes or number == len(sizes) - 1:
+        if size >= config.target_split_bytes or number == len(sizes) - 1:
             yield Split(config.name, file, start, number + 1)
             start, size = number + 1, 0
 

@@ -63,7 +63,7 @@ _LONG_TEXT = 1 << 16
 """Bytes of a file that is hardly meant to be one paragraph: about 10,000 words."""
 
 _SMALL, _GROUP = 32, 8
-"""Smaller than this part of `split_bytes` is a file that is grouped, this part of it a group."""
+"""Files below this fraction of `target_split_bytes` are grouped up to this fraction."""
 
 _ONE_IN = 512
 """Files of which, on average, one ends a group by its name: one file more or less than last month
@@ -71,7 +71,7 @@ changes its own group, and those behind it are cut as they were."""
 
 
 def plan(config: TextSource) -> list[Split]:
-    """Splits of about `split_bytes`, cut between documents, and groups of small files.
+    """Splits of about `target_split_bytes`, cut between documents, and groups of small files.
 
     Raises:
         MissingInputError: there is no .txt, .jsonl or .parquet file at a path.
@@ -86,11 +86,11 @@ def plan(config: TextSource) -> list[Split]:
             continue
         if _form(file.name) == "jsonl":
             _check_keys(file, config)
-        if file.size < config.split_bytes // _SMALL:
+        if file.size < config.target_split_bytes // _SMALL:
             small.append(file)
         else:
             splits.extend(_plan_lines(file, config))
-    for group in _groups(small, most_bytes=config.split_bytes // _GROUP):
+    for group in _groups(small, most_bytes=config.target_split_bytes // _GROUP):
         splits.extend(_plan_group(group, config))
     return splits
 
@@ -257,7 +257,9 @@ def _text_rows(
     size, texts, goes_on = 0, 0, False
     for line in lines:
         is_blank = not line.data.strip()
-        if config.document == "line" or (is_blank and config.document == "blank-line"):
+        if config.document_delimiter == "line" or (
+            is_blank and config.document_delimiter == "blank-line"
+        ):
             if document:
                 yield _text_row(document)
             document, size, goes_on = [], 0, False
@@ -284,7 +286,7 @@ def _text_rows(
     if document:
         yield _text_row(document)
     is_all = bool(split.detail) or (split.start, split.end) == (0, split.file.size)
-    if config.document == "blank-line" and texts == 1 and is_all and size > _LONG_TEXT:
+    if config.document_delimiter == "blank-line" and texts == 1 and is_all and size > _LONG_TEXT:
         count("files-without-blank-line", example=split.file.name)
 
 
@@ -394,7 +396,7 @@ def _plan_lines(file: SourceFile, config: TextSource) -> Iterator[Split]:
         return
     start = 0
     while start < file.size:
-        end = _next_document(file, start + config.split_bytes, config)
+        end = _next_document(file, start + config.target_split_bytes, config)
         yield Split(config.name, file, start, end)
         start = end
 
@@ -402,9 +404,9 @@ def _plan_lines(file: SourceFile, config: TextSource) -> Iterator[Split]:
 def _next_document(file: SourceFile, offset: int, config: TextSource) -> int:
     """Where the first document begins whose beginning lies at or behind `offset`."""
     is_text = _form(file.name) == "txt"
-    if offset >= file.size or (is_text and config.document == "file"):
+    if offset >= file.size or (is_text and config.document_delimiter == "file"):
         return file.size
-    ended = not is_text or config.document == "line"
+    ended = not is_text or config.document_delimiter == "line"
     longest = config.max_document_bytes if is_text else 0
     within = True  # what stands from `offset` to the next line end may be the rest of a line
     with contextlib.closing(read_lines(file, start=offset, longest=longest)) as lines:

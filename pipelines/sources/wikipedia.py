@@ -221,9 +221,11 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> tuple[Split, ...]:
             sha256=file.sha256,
         )
         by_blocks = has_long_stream(streams, size=file.size)
-        ranges = _cut_bzip2(file, streams, by_blocks=by_blocks, split_bytes=config.split_bytes)
+        ranges = _cut_bzip2(
+            file, streams, by_blocks=by_blocks, target_split_bytes=config.target_split_bytes
+        )
     elif compression == "plain":
-        ranges = _cut_anywhere(file.size, split_bytes=config.split_bytes)
+        ranges = _cut_anywhere(file.size, target_split_bytes=config.target_split_bytes)
     language = config.language or header.language or "en"
     names = dict(header.namespaces)
     detail = _Detail(
@@ -249,22 +251,24 @@ def _between(streams: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
 
 
 def _cut_bzip2(
-    file: SourceFile, streams: tuple[int, ...], *, by_blocks: bool, split_bytes: int
+    file: SourceFile, streams: tuple[int, ...], *, by_blocks: bool, target_split_bytes: int
 ) -> list[tuple[int, int | None, int]]:
     starts: list[tuple[int, int | None]] = []
     for start, end in choose_starts(
-        file.uri, streams=streams, size=file.size, split_bytes=split_bytes
+        file.uri, streams=streams, size=file.size, target_split_bytes=target_split_bytes
     ):
         starts.append((start, None))
         if by_blocks:
-            starts += cut_at_blocks(file, start=start, end=end, split_bytes=split_bytes)
+            starts += cut_at_blocks(
+                file, start=start, end=end, target_split_bytes=target_split_bytes
+            )
     ends = [*(start for start, _ in starts[1:]), file.size]
     return [(start, shift, end) for (start, shift), end in zip(starts, ends, strict=True)]
 
 
-def _cut_anywhere(size: int, *, split_bytes: int) -> list[tuple[int, int | None, int]]:
+def _cut_anywhere(size: int, *, target_split_bytes: int) -> list[tuple[int, int | None, int]]:
     # The last range is never a short one: the whole of the last tag must lie in it.
-    starts = [0, *range(split_bytes, size - split_bytes // 2, split_bytes)]
+    starts = [0, *range(target_split_bytes, size - target_split_bytes // 2, target_split_bytes)]
     return [(start, None, end) for start, end in zip(starts, [*starts[1:], size], strict=True)]
 
 

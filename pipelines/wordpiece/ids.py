@@ -56,8 +56,8 @@ class WordPieceTokenizer:
     Args:
         vocab: the pieces, in the order of their ids.
         lowercase: whether the vocabulary is uncased (lower-cased, accents stripped) or cased.
-        memory_words: distinct chunks whose ids are remembered, about 200 bytes each; the memory is
-            emptied when the next batch would not fit. No id depends on it.
+        word_cache_size: distinct chunks whose ids are remembered, about 200 bytes each; the memory
+            is emptied when the next batch would not fit. No id depends on it.
 
     Attributes:
         vocab, vocab_size: the pieces and their number.
@@ -70,13 +70,13 @@ class WordPieceTokenizer:
     """
 
     def __init__(
-        self, vocab: Sequence[str], *, lowercase: bool, memory_words: int = 1 << 20
+        self, vocab: Sequence[str], *, lowercase: bool, word_cache_size: int = 1 << 20
     ) -> None:
         self.vocab = tuple(vocab)
         check_vocab(self.vocab)
         self.vocab_size = len(self.vocab)
         self.lowercase = lowercase
-        self.memory_words = memory_words
+        self.word_cache_size = word_cache_size
         self.id_type: np.dtype[Any] = np.dtype(str(token_type(self.vocab_size)))
         self.is_continuation = np.array([piece.startswith(CONTINUATION) for piece in self.vocab])
         self._id_of = {piece: index for index, piece in enumerate(self.vocab)}
@@ -90,7 +90,7 @@ class WordPieceTokenizer:
 
     @classmethod
     def from_vocab_file(
-        cls, file: str | InputFile, *, lowercase: bool, memory_words: int = 1 << 20
+        cls, file: str | InputFile, *, lowercase: bool, word_cache_size: int = 1 << 20
     ) -> Self:
         """Read a vocab.txt, as `read_vocab` does.
 
@@ -98,7 +98,7 @@ class WordPieceTokenizer:
             VocabularyError: the file is missing, or is no vocabulary; the message names the line.
             ArtifactCorruptError: it is not the artifact's.
         """
-        return cls(read_vocab(file), lowercase=lowercase, memory_words=memory_words)
+        return cls(read_vocab(file), lowercase=lowercase, word_cache_size=word_cache_size)
 
     def encode_sentences(self, sentences: Sentences) -> tuple[TokenIds, npt.NDArray[np.uint32]]:
         """Encode sentences; the more at once (some megabytes), the faster.
@@ -134,12 +134,12 @@ class WordPieceTokenizer:
     def _rows(self, distinct: list[str]) -> pa.ListArray:
         """The ids of each of these chunks, a list each; the new ones are remembered."""
         rows = self._look_up(distinct)
-        if int((rows < 0).sum()) > self.memory_words - len(self._row_of):
+        if int((rows < 0).sum()) > self.word_cache_size - len(self._row_of):
             self._row_of.clear()
             self._remembered.truncate(0)
             rows[:] = -1
         remembered = len(self._row_of)
-        room = self.memory_words - remembered
+        room = self.word_cache_size - remembered
         keep: list[int] = []
         rest: list[int] = []
         for i in np.flatnonzero(rows < 0).tolist():
@@ -160,7 +160,7 @@ class WordPieceTokenizer:
 
     def _encode(self, chunks: list[str]) -> tuple[list[int], list[int]]:
         """The ids of new chunks end to end, and how many each has."""
-        if len(self._word_ids) > self.memory_words:
+        if len(self._word_ids) > self.word_cache_size:
             self._word_ids.clear()
         ids: list[int] = []
         ends: list[int] = [0]

@@ -67,10 +67,10 @@ def learn_vocabulary(word_counts: pa.Table, config: VocabularyConfig) -> list[st
     never released. The pieces are used by the same longest-match-first WordPiece either way.
 
     The result depends on the counts and the configuration alone. Left out of learning are words
-    seen fewer than `min_count` times, words of more than 100 characters, and words with a character
-    outside the alphabet. The alphabet is the `max_alphabet` most frequent characters of all words
-    (of equally frequent ones, the lower code points); each gets a piece of its own, and one with
-    `##` if it ever stands inside a word.
+    seen fewer than `min_frequency` times, words of more than 100 characters, and words with a
+    character outside the alphabet. The alphabet is the `limit_alphabet` most frequent characters
+    of all words (of equally frequent ones, the lower code points); each gets a piece of its own,
+    and one with `##` if it ever stands inside a word.
 
     If what is left has more than `max_training_words` running words, the counts are scaled down to
     it: every word keeps 1, and the rest of the budget is shared in proportion to count - 1, rounded
@@ -84,23 +84,23 @@ def learn_vocabulary(word_counts: pa.Table, config: VocabularyConfig) -> list[st
         VocabularyError: the corpus does not yield that many pieces, or the alphabet alone is more.
     """
     short = _short_words(word_counts)
-    alphabet, inner = _alphabet(short, size=config.max_alphabet)
+    alphabet, inner = _alphabet(short, size=config.limit_alphabet)
     fixed = [*FIXED_PIECES, *alphabet, *(CONTINUATION + character for character in inner)]
     if len(fixed) > config.vocab_size:
         raise VocabularyError(
             f"the {len(alphabet)} characters of the alphabet take {len(fixed)} pieces with the "
             f"special and unused ones, expected at most vocab_size, {config.vocab_size}: set "
-            "build_vocabulary.vocab_size higher or build_vocabulary.max_alphabet lower"
+            "build_vocabulary.vocab_size higher or build_vocabulary.limit_alphabet lower"
         )
-    learnable = _learnable(short, alphabet, min_count=config.min_count)
+    learnable = _learnable(short, alphabet, min_frequency=config.min_frequency)
     shown = scale_counts(learnable, budget=config.max_training_words)
     vocab = _train(shown, fixed=fixed, vocab_size=config.vocab_size)
     if len(vocab) != config.vocab_size:
         raise VocabularyError(
             f"the corpus gives {len(vocab)} pieces ({learnable.num_rows} words seen at least "
-            f"{config.min_count} times, {len(alphabet)} characters), expected vocab_size, "
+            f"{config.min_frequency} times, {len(alphabet)} characters), expected vocab_size, "
             f"{config.vocab_size}: set build_vocabulary.vocab_size to {len(vocab)} or less, set "
-            "build_vocabulary.min_count lower, or give it more text"
+            "build_vocabulary.min_frequency lower, or give it more text"
         )
     return vocab
 
@@ -144,9 +144,9 @@ def _alphabet(word_counts: pa.Table, *, size: int) -> tuple[list[str], list[str]
     return alphabet, [character for character in alphabet if inside[ord(character)]]
 
 
-def _learnable(word_counts: pa.Table, alphabet: list[str], *, min_count: int) -> pa.Table:
+def _learnable(word_counts: pa.Table, alphabet: list[str], *, min_frequency: int) -> pa.Table:
     """The words frequent enough to learn from and made of the alphabet's characters alone."""
-    frequent = word_counts.filter(pc.greater_equal(word_counts["count"], min_count))
+    frequent = word_counts.filter(pc.greater_equal(word_counts["count"], min_frequency))
     foreign = np.ones(sys.maxunicode + 1, np.bool_)
     foreign[[ord(character) for character in alphabet]] = False
     kept = []

@@ -98,7 +98,7 @@ def test_golden_rows_where_nothing_is_held_out(
     }
     config = small_recipe(sample).build_instances["length-64"]
     made = build_instances(
-        config.model_copy(update={"held_out_share": 0.0}),
+        config.model_copy(update={"held_out_fraction": 0.0}),
         inputs=inputs,
         output=str(tmp_path),
         execution=ExecutionConfig(),
@@ -190,7 +190,7 @@ def test_the_portable_job_service_gives_the_same_bytes_in_a_bucket(
 ) -> None:
     """Raw files and shards are in the bucket; launcher and workers have no disk in common."""
     recipe = small_recipe(small_sample(f"{bucket}/raw"))
-    how = ExecutionConfig(runner="portable", options=job_service)
+    how = ExecutionConfig(runner="portable", beam_options=job_service)
     outputs = run_corpus(recipe, f"{bucket}/run", execution=how)
     assert digests(outputs) == digests(one_worker[1])
     fs, path = file_system(f"{bucket}/run")

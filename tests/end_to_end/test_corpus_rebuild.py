@@ -31,14 +31,14 @@ def reused(result: StepResult) -> float:
 def test_a_changed_part_redoes_its_own_splits(tmp_path: Path) -> None:
     parts = write_parts(small_sample(tmp_path / "raw"), tmp_path / "parts", parts=5)
     source = WikipediaSource(
-        name="samplewiki", paths=(str(tmp_path / "parts/*.bz2"),), split_bytes=1 << 20
+        name="samplewiki", paths=(str(tmp_path / "parts/*.bz2"),), target_split_bytes=1 << 20
     )
     recipe = Recipe(
         name="parts",
         store=str(tmp_path / "store"),
         build_documents=DocumentsConfig(sources=(source,)),
         build_vocabulary=VocabularyConfig(vocab_size=400),
-        build_instances={"short": InstancesConfig(max_seq_length=64, pool_bytes=1024)},
+        build_instances={"short": InstancesConfig(max_seq_length=64, negative_pool_bytes=1024)},
     )
     first, said = run(recipe)
     assert [reused(result) for result in first] == [0.0] * 4

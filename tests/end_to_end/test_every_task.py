@@ -37,28 +37,37 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Recipe, Arti
     folder = tmp_path_factory.mktemp("all")
     checkpoint = write_checkpoint(folder / "bert")
     common = {
-        "init_checkpoint": checkpoint, "batch": (8,), "learning_rate": (1e-3,), "epochs": (1,),
-        "max_steps": 2, "max_seq_length": 64, "threads": 1,
-    }  # fmt: skip
+        "init_checkpoint": checkpoint,
+        "batch_size": (8,),
+        "learning_rate": (1e-3,),
+        "num_epochs": (1,),
+        "max_steps": 2,
+        "max_seq_length": 64,
+        "num_threads": 1,
+    }
     build, finetune = {}, {}
     for name in TRAINED:
         task = TASKS[name]
         files = {
             split: (write_task_file(task, split, folder=folder / "raw"),) for split in task.splits
         }
-        build[name] = ExamplesConfig(task=name, files=files)
+        build[name] = ExamplesConfig(task=name, data_files=files)
         finetune[name] = FinetuneConfig(examples=name, **common)
     finetune["wnli"] = FinetuneConfig(examples="wnli", method="majority")
     finetune["again"] = FinetuneConfig(examples="squad-2.0", restarts=2, **common)
     finetune["features"] = FinetuneConfig(
-        examples="conll-2003", method="features", layers="last", lstm_size=8, **common
+        examples="conll-2003",
+        method="feature-based",
+        feature_layers="last",
+        lstm_hidden_size=8,
+        **common,
     )
     recipe = Recipe(
         name="all",
         store=str(folder / "store"),
         build_examples=build,
         finetune=finetune,
-        ensembles={"both": EnsembleConfig(members=("squad-2.0", "again"), size=2)},
+        ensembles={"both": EnsembleConfig(members=("squad-2.0", "again"), ensemble_size=2)},
     )
     said: list[str] = []
     run_recipe(recipe, log=said.append, engine="local")
@@ -95,7 +104,7 @@ def test_rows_add_up_and_each_gets_an_answer(run: tuple[Recipe, ArtifactStore], 
         found.statistics["metrics"]
     )
     if name not in ("wnli", "both"):
-        trial = resolve(f"all/finetune.{name}.b8-lr0.001-e1-r0", store=store)
+        trial = resolve(f"all/finetune.{name}.bs8-lr0.001-ep1-r0", store=store)
         assert trial.statistics["training"]["steps"] >= 1
 
 
@@ -107,7 +116,7 @@ def test_the_model_answers_a_file_again_as_it_did(
     task = TASKS[name]
     split = "test" if "test" in task.splits else "dev"
     predictors = open_predictors(f"all/evaluate.{name}", store=recipe.store)
-    (path,) = recipe.build_examples[name].files[split]
+    (path,) = recipe.build_examples[name].data_files[split]
     asked = asked_of(name, path, split=split, predictors=predictors)
     said = [json.loads(line) for line in ask(predictors, asked, as_json=True)]
     found = resolve(f"all/evaluate.{name}", store=store)

@@ -23,33 +23,35 @@ _RECIPE = """
 name: buckets
 build_documents:
   sources:
-    - {{kind: wikipedia, name: wiki, paths: ["{raw}/*.xml.bz2"], split_bytes: 4096}}
-    - {{kind: books, name: tales, paths: ["{raw}/books.tar.gz"], split_bytes: 32768}}
+    - {{kind: wikipedia, name: wiki, paths: ["{raw}/*.xml.bz2"], target_split_bytes: 4096}}
+    - {{kind: books, name: tales, paths: ["{raw}/books.tar.gz"], target_split_bytes: 32768}}
 build_vocabulary: {{vocab_size: 400}}
 build_instances:
-  short: {{max_seq_length: 32, held_out_share: 0.1, masking: {{max_predictions: 6}}}}
+  short: {{max_seq_length: 32, held_out_fraction: 0.1, masking: {{max_predictions_per_seq: 6}}}}
 pretrain:
   first: &phase
     instances: short
-    model: {{layers: 1, hidden_size: 16, heads: 2, max_position_embeddings: 32}}
-    budget: {{steps: 4}}
-    batch: {{instances: 8, micro_batch_tokens: 4096}}
-    checkpoints: {{every_steps: 2}}
-    threads: 1
+    model: {{num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 2,
+        max_position_embeddings: 32}}
+    budget: {{max_steps: 4}}
+    batch: {{global_batch_size: 8, per_device_max_tokens: 4096}}
+    checkpoints: {{save_steps: 2}}
+    num_threads: 1
   second:
-    {{<<: *phase, model: null, start_from: first, optimizer_state: carry, budget: {{steps: 2}}}}
+    {{<<: *phase, model: null, init_from_phase: first, optimizer_state: restore,
+        budget: {{max_steps: 2}}}}
 build_examples:
-  cola: {{task: cola, folder: "{raw}/tasks/cola", max_examples: {{train: 32, dev: 32, test: 8}}}}
+  cola: {{task: cola, data_dir: "{raw}/tasks/cola", max_samples: {{train: 32, dev: 32, test: 8}}}}
 finetune:
   cola:
     examples: cola
-    start_from: second
+    init_from_phase: second
     max_seq_length: 32
-    batch: [16]
+    batch_size: [16]
     learning_rate: [1.0e-3]
-    epochs: [1]
+    num_epochs: [1]
     restarts: 1
-    threads: 1
+    num_threads: 1
 """
 # Else so little work would be done in one process, and would not be worth a record.
 _COMMAND = (

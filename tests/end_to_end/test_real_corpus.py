@@ -67,7 +67,7 @@ def _recipe(data: Path, *, on_corrupt: str) -> Recipe:
         build_instances={
             "length-128": InstancesConfig(),
             "length-512": InstancesConfig(
-                max_seq_length=512, masking=MaskingConfig(max_predictions=80)
+                max_seq_length=512, masking=MaskingConfig(max_predictions_per_seq=80)
             ),
         },
     )
@@ -215,7 +215,7 @@ def test_other_languages_go_through(
                 ),
             )
         ),
-        build_vocabulary=VocabularyConfig(vocab_size=8000, lowercase=False, max_alphabet=3000),
+        build_vocabulary=VocabularyConfig(vocab_size=8000, lowercase=False, limit_alphabet=3000),
     )
     outputs = run_corpus(recipe, tmp_path)
     assert outputs["build-documents"].counters["pages-in"] == pages

@@ -58,7 +58,7 @@ code, store, go, engine, limit = sys.argv[1:]
 with installed(Path(code), pytest.MonkeyPatch()) as fakes:
     fakes.write("stages", STAGES + {SLOWLY!r})
     trials = {{f"t{{number}}": InstancesConfig(seed=number) for number in range({TRIALS})}}
-    execution = ExecutionConfig(parallel_steps=int(limit))
+    execution = ExecutionConfig(max_parallel_steps=int(limit))
     recipe = fakes.recipe(store, build_instances=trials, execution=execution)
     Path(code, "ready").touch()
     while not Path(go).exists():

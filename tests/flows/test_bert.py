@@ -51,7 +51,7 @@ def real_places(batch: TokenBatch) -> torch.Tensor:
 
 
 def config_of(preset: str = "tiny", *, dropout: float = 0.0, **fields: Any) -> ModelConfig:
-    rates = {"hidden_dropout": dropout, "attention_dropout": dropout}
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     return ModelConfig.model_validate({"preset": preset, **rates, **fields})
 
 
@@ -78,10 +78,10 @@ def peer_of(model: BertModel) -> nn.Module:
             PeerConfig(
                 vocab_size=VOCAB,
                 hidden_size=config.hidden_size,
-                num_hidden_layers=config.layers,
-                num_attention_heads=config.heads,
+                num_hidden_layers=config.num_hidden_layers,
+                num_attention_heads=config.num_attention_heads,
                 intermediate_size=config.feed_forward_size,
-                hidden_act={"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}[config.activation],
+                hidden_act={"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}[config.hidden_act],
                 hidden_dropout_prob=0.0,
                 attention_probs_dropout_prob=0.0,
                 layer_norm_eps=config.layer_norm_eps,
@@ -165,7 +165,7 @@ CASES = [
 def test_equals_transformers(
     preset: str, lengths: tuple[int, ...], activation: str, is_causal: bool
 ) -> None:
-    model = model_of(config_of(preset, activation=activation), is_causal=bool(is_causal))
+    model = model_of(config_of(preset, hidden_act=activation), is_causal=bool(is_causal))
     peer = peer_of(model)
     padded = batch_of(lengths, padded_length=max(lengths) + 3)
     expected = peer(**peer_inputs(padded))
@@ -193,7 +193,7 @@ def test_all_layers_are_those_of_transformers() -> None:
     padded = batch_of(LENGTHS, padded_length=64)
     expected = peer_of(model)(**peer_inputs(padded), output_hidden_states=True).hidden_states
     found = model(batch_of(LENGTHS), all_layers=True)
-    assert len(found.layers) == len(expected) == model.config.layers + 1
+    assert len(found.layers) == len(expected) == model.config.num_hidden_layers + 1
     for ours, theirs in zip(found.layers, expected, strict=True):
         real = theirs.flatten(0, 1)[real_places(padded)]
         torch.testing.assert_close(ours, real, atol=1e-5, rtol=0)
@@ -299,8 +299,8 @@ def test_rate_and_scale_of_dropout(rate: float) -> None:
 
 def test_attention_drops_at_its_rate() -> None:
     """Values that are all 1 give contexts whose mean is that of the kept, scaled probabilities."""
-    config = config_of(layers=1, heads=2, hidden_size=128, preset="tiny")
-    config = config.model_copy(update={"attention_dropout": 0.3})
+    config = config_of(num_hidden_layers=1, num_attention_heads=2, hidden_size=128, preset="tiny")
+    config = config.model_copy(update={"attention_probs_dropout_prob": 0.3})
     attention = BertModel(config, vocab_size=VOCAB).layers[0].attention
     with torch.no_grad():
         attention.qkv.bias[256:] = 1.0
@@ -344,7 +344,7 @@ def test_dropout_is_a_function_of_the_key() -> None:
 def test_every_dropout_has_its_own_draws() -> None:
     model = BertModel(config_of(dropout=0.1), vocab_size=VOCAB)
     dropouts = [module for module in model.modules() if isinstance(module, Dropout)]
-    assert len(dropouts) == 1 + 3 * model.config.layers
+    assert len(dropouts) == 1 + 3 * model.config.num_hidden_layers
     draws = {tuple(dropout(torch.ones(200)).tolist()) for dropout in dropouts}
     assert len(draws) == len(dropouts)
 
@@ -384,7 +384,7 @@ def test_initial_weights() -> None:
     other = BertModel(config_of(), vocab_size=VOCAB)
     initialize_weights(other, initializer_range=0.02, seed=2)
     assert not torch.equal(other.pooler.weight, model.pooler.weight)
-    deeper = BertModel(config_of(layers=3), vocab_size=VOCAB)
+    deeper = BertModel(config_of(num_hidden_layers=3), vocab_size=VOCAB)
     initialize_weights(deeper, initializer_range=0.02, seed=1)
     for name, parameter in model.named_parameters():
         assert torch.equal(deeper.get_parameter(name), parameter), name
@@ -404,7 +404,7 @@ def test_groups_cover_all_instances_once_and_waste_little() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_compiled_model_is_the_same(dropout: float) -> None:
-    model = model_of(config_of(dropout=dropout, layers=1, preset="tiny"))
+    model = model_of(config_of(dropout=dropout, num_hidden_layers=1, preset="tiny"))
     compiled = torch.compile(model, dynamic=True)
     for lengths in ((9, 31, 31), (12, 50)):
         results = []

@@ -57,7 +57,10 @@ def test_text_of_users_cannot_leave_its_cell(run: Run) -> None:
 
 
 def test_metrics_of_training_are_rows(run: Run) -> None:
-    statistics = {"held_out": {"perplexity": 12.5, "is_best": True}, "model": {"layers": 2}}
+    statistics = {
+        "held_out": {"perplexity": 12.5, "is_best": True},
+        "model": {"num_hidden_layers": 2},
+    }
     result = with_manifest(
         run.step_results["build-tokens"], stage="pretrain", statistics=statistics
     )

@@ -93,10 +93,10 @@ def tiny_recipe(folder: Path) -> dict[str, Any]:
         "tiny": {
             "instances": "length-64",
             "model": TINY,
-            "budget": {"steps": 2},
-            "batch": {"instances": 4, "micro_batch_tokens": 256},
-            "evaluation": {"instances": 4},
-            "threads": 1,
+            "budget": {"max_steps": 2},
+            "batch": {"global_batch_size": 4, "per_device_max_tokens": 256},
+            "evaluation": {"max_eval_samples": 4},
+            "num_threads": 1,
         }
     }
     return written
@@ -150,7 +150,7 @@ def test_the_automation_for_silent_runs_is_taken(scheduled: Scheduled) -> None:
 
 
 def test_cancelled_the_training_stops_and_the_record_says_so(scheduled: Scheduled) -> None:
-    flow_run_id = scheduled.start(overrides=["pretrain.tiny.budget.steps=1000000"])
+    flow_run_id = scheduled.start(overrides=["pretrain.tiny.budget.max_steps=1000000"])
     work = Path(scheduled.store) / "work" / "pretrain"
     scheduled.server.wait_for("training", lambda: list(work.glob("*/reading.json")))
     assert trainings(work)

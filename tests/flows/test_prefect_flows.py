@@ -202,7 +202,7 @@ def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:
 
 @pytest.mark.slow
 def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
-    execution = recipe.execution.model_copy(update={"parallel_steps": 2})
+    execution = recipe.execution.model_copy(update={"max_parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution})
     fakes.module.FAULTS["instances"] = [ValueError("first")]
     with pytest.raises(ValueError, match="first"):
@@ -230,8 +230,8 @@ def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
 
     monkeypatch.setattr(fakes.module, "documents", train)
     monkeypatch.setattr("flows.run.run.stop_running_calls", stopped.set)
-    examples = {"a": ExamplesConfig(task="cola", folder="cola")}
-    execution = recipe.execution.model_copy(update={"parallel_steps": 2})
+    examples = {"a": ExamplesConfig(task="cola", data_dir="cola")}
+    execution = recipe.execution.model_copy(update={"max_parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
     monkeypatch.setattr("flows.preparation.check_inputs", lambda steps: None)
     with pytest.raises(KeyboardInterrupt):
@@ -268,9 +268,9 @@ def test_what_computes_on_a_gpu_is_tagged() -> None:
     from flows.prefect_flows import step_task
 
     for device, tags in (("cuda", {"stage:pretrain", "gpu"}), ("cpu", {"stage:pretrain"})):
-        model = ModelConfig(layers=2, hidden_size=32, heads=2)
+        model = ModelConfig(num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
         config = PretrainConfig(
-            instances="x", model=model, budget=BudgetConfig(steps=1), device=device
+            instances="x", model=model, budget=BudgetConfig(max_steps=1), device=device
         )
         step = Step("pretrain.x", stages()["pretrain"], config, {})
         made = step_task(step)

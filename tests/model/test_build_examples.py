@@ -150,7 +150,7 @@ def test_an_unpacked_benchmarks_own_folder_will_do(folder: Path, tmp_path: Path)
 def test_bad_rows_are_left_out_counted_and_told(folder: Path, tmp_path: Path) -> None:
     bad = sentences(18) + "film\tgood\n" + " \t1\n" + "film\t1\t1\n\n"
     write(folder / "train.tsv", bad)
-    made, _ = build(tmp_path / "out", task="sst-2", folder=str(folder), max_bad_share=0.2)
+    made, _ = build(tmp_path / "out", task="sst-2", folder=str(folder), max_invalid_fraction=0.2)
     counters = made.counters
     assert counters["rows-in@train"] == 22
     assert counters["rows-kept@train"] == 18
@@ -167,10 +167,10 @@ def test_too_many_bad_rows_make_an_error(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ExamplesError,
         match=r"dev\.tsv: as sst-2 dev, 2 of 100 rows are bad: line 100: unknown-label: yes.*"
-        r"At most 1\.00% may be.*max_bad_share",
+        r"At most 1\.00% may be.*max_invalid_fraction",
     ):
         build(tmp_path / "out", task="sst-2", folder=str(folder))
-    made, _ = build(tmp_path / "b", task="sst-2", folder=str(folder), max_bad_share=0.02)
+    made, _ = build(tmp_path / "b", task="sst-2", folder=str(folder), max_invalid_fraction=0.02)
     assert made.counters["rows-kept@dev"] == 98
 
 
@@ -186,12 +186,12 @@ def test_rows_left_out_by_rule_are_not_held_against_a_file(tmp_path: Path) -> No
 
 def test_the_first_examples_are_taken_and_the_others_counted(folder: Path, tmp_path: Path) -> None:
     made, given = build(
-        tmp_path / "out", task="sst-2", folder=str(folder), max_examples={"train": 8, "test": 50}
+        tmp_path / "out", task="sst-2", folder=str(folder), max_samples={"train": 8, "test": 50}
     )
     assert made.counters["rows-kept@train"] == 8
     assert made.counters["rows-dropped-over-limit"] == 12
     assert read_examples(given, "train")["text_a"].to_pylist() == [f"film {n}" for n in range(8)]
-    assert made.notes == ("train: the first 8 examples are used, 12 are left out (max_examples).",)
+    assert made.notes == ("train: the first 8 examples are used, 12 are left out (max_samples).",)
 
 
 def test_rows_that_vanish_are_an_error(
@@ -249,7 +249,7 @@ def test_a_label_that_training_lacks_makes_a_bad_row(tmp_path: Path) -> None:
     files = own(tmp_path, train="ab", dev="abcd")
     with pytest.raises(ExamplesError, match="20 of 40 rows are bad: line 4: label-not-in-train: c"):
         build(tmp_path / "a", task="single-sentence", files=files)
-    made, _ = build(tmp_path / "b", task="single-sentence", files=files, max_bad_share=0.5)
+    made, _ = build(tmp_path / "b", task="single-sentence", files=files, max_invalid_fraction=0.5)
     assert made.counters["rows-dropped-label-not-in-train@dev"] == 20
     assert made.statistics["labels"] == ["a", "b"]
 
@@ -276,7 +276,7 @@ def test_types_of_tags_are_those_of_train_and_dev(tmp_path: Path) -> None:
 def test_what_is_missing_is_told_with_what_is_there(folder: Path, tmp_path: Path) -> None:
     (folder / "dev.tsv").unlink()
     (folder / "extra").mkdir()
-    config = {"task": "sst-2", "folder": str(folder)}
+    config = {"task": "sst-2", "data_dir": str(folder)}
     with pytest.raises(
         MissingInputError, match=r"expected dev\.tsv.* for sst-2 dev, found extra, test\.tsv, train"
     ):
@@ -284,27 +284,29 @@ def test_what_is_missing_is_told_with_what_is_there(folder: Path, tmp_path: Path
     with pytest.raises(MissingInputError):
         raw_inputs(ExamplesConfig(**config))
     with pytest.raises(MissingInputError, match=r"found nothing"):
-        raw_inputs(ExamplesConfig(task="ax", folder=str(tmp_path / "nowhere")))
+        raw_inputs(ExamplesConfig(task="ax", data_dir=str(tmp_path / "nowhere")))
     with pytest.raises(InputError, match=r"nosuch://x: cannot be reached"):
-        raw_inputs(ExamplesConfig(task="ax", folder="nosuch://x"))
+        raw_inputs(ExamplesConfig(task="ax", data_dir="nosuch://x"))
     with pytest.raises(MissingInputError, match=r"files are those of train: add dev"):
-        raw_inputs(ExamplesConfig(task="rte", files={"train": (str(folder / "train.tsv"),)}))
+        raw_inputs(ExamplesConfig(task="rte", data_files={"train": (str(folder / "train.tsv"),)}))
 
 
 def test_splits_and_tasks_that_do_not_exist_are_refused(folder: Path) -> None:
     files = {"holdout": (str(folder / "dev.tsv"),)}
     with pytest.raises(ConfigError, match=r"sst-2 has no split holdout. Expected some of train"):
-        raw_inputs(ExamplesConfig(task="sst-2", folder=str(folder), files=files))
-    with pytest.raises(ConfigError, match=r"max_examples: .*no split dve"):
-        raw_inputs(ExamplesConfig(task="sst-2", folder=str(folder), max_examples={"dve": 1}))
+        raw_inputs(ExamplesConfig(task="sst-2", data_dir=str(folder), data_files=files))
+    with pytest.raises(ConfigError, match=r"max_samples: .*no split dve"):
+        raw_inputs(ExamplesConfig(task="sst-2", data_dir=str(folder), max_samples={"dve": 1}))
     with pytest.raises(ConfigError, match="no task 'sst'"):
-        raw_inputs(ExamplesConfig(task="sst", folder=str(folder)))
+        raw_inputs(ExamplesConfig(task="sst", data_dir=str(folder)))
 
 
 def test_the_cache_key_knows_split_and_bytes_not_names(folder: Path, tmp_path: Path) -> None:
     def identities(**files: str) -> list[str]:
         given = {split: (path,) for split, path in files.items()}
-        return [item.identity for item in raw_inputs(ExamplesConfig(task="sst-2", files=given))]
+        return [
+            item.identity for item in raw_inputs(ExamplesConfig(task="sst-2", data_files=given))
+        ]
 
     train, dev = str(folder / "train.tsv"), str(folder / "dev.tsv")
     renamed = write(tmp_path / "other", (folder / "train.tsv").read_text())
@@ -326,7 +328,7 @@ def test_the_list_of_mrpcs_dev_pairs_is_in_the_cache_key(tmp_path: Path) -> None
         "train 0", "train beside", "dev 0", "dev beside",
     ]  # fmt: skip
     write(tmp_path / "in/dev_ids.tsv", "4\t104\n")
-    config = ExamplesConfig(task="mrpc", folder=str(tmp_path / "in"))
+    config = ExamplesConfig(task="mrpc", data_dir=str(tmp_path / "in"))
     assert before != [item.identity for item in raw_inputs(config)]
 
 

@@ -150,7 +150,9 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     tmp_path: Path,
 ) -> None:
     single = evaluated(tmp_path / "single", examples, restarts).statistics
-    checkpoint = write_checkpoint(tmp_path / "other", layers=1)  # as another phase's model may be
+    checkpoint = write_checkpoint(
+        tmp_path / "other", num_hidden_layers=1
+    )  # as another phase's model may be
     others = {"one": trained(tmp_path / "trials", examples, checkpoint, restart=0)}
     trials = {f"a.{name}": given for name, given in restarts.items()}
     trials |= {f"b.{given.name}": given for given in others.values()}

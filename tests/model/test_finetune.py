@@ -62,7 +62,7 @@ def test_the_artifact_is_a_model_with_its_tokenizer_and_scores(
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     examples = kinds["sst-2"]
-    config = trial_config(checkpoint, epochs=10, learning_rate=3e-3)
+    config = trial_config(checkpoint, num_epochs=10, learning_rate=3e-3)
     output = run(tmp_path, config, examples=examples)
     assert {entry.path for entry in output.files} == {
         "config.json",
@@ -84,12 +84,16 @@ def test_the_artifact_is_a_model_with_its_tokenizer_and_scores(
     again = TASK_TYPES["classification"].score(dev, predictions, task=TASKS["sst-2"])
     assert again == output.statistics["metrics"]["dev"]
     assert output.statistics["cell"] == {
-        "batch": 8,
+        "batch_size": 8,
         "learning_rate": 3e-3,
-        "epochs": 10,
+        "num_epochs": 10,
         "restart": 0,
     }
-    assert output.statistics["model"] == {"layers": 2, "hidden_size": 32, "heads": 2}
+    assert output.statistics["model"] == {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+    }
     assert output.statistics["training"]["steps"] == 50
     assert "seconds" not in json.dumps(output.statistics)
     assert output.counters["examples@dev"] == 16
@@ -125,24 +129,33 @@ def test_a_phase_a_folder_and_a_new_model(
 ) -> None:
     examples = kinds["sst-2"]
     from_folder = run(tmp_path / "folder", trial_config(checkpoint), examples=examples)
-    config = trial_config(None, start_from="phase-1")
+    config = trial_config(None, init_from_phase="phase-1")
     given = as_given("checkpoint", checkpoint)
     from_phase = run(tmp_path / "phase", config, examples=examples, checkpoint=given)
     assert content(from_phase) == content(from_folder)
     assert from_phase.raw_inputs == ()
-    with pytest.raises(ConfigError, match="start_from names a phase"):
+    with pytest.raises(ConfigError, match="init_from_phase names a phase"):
         run(tmp_path / "lost", config, examples=examples)
-    shape = {"layers": 1, "hidden_size": 16, "heads": 2, "max_position_embeddings": 40}
-    config = trial_config(None, model=shape, start_from=None)
+    shape = {
+        "num_hidden_layers": 1,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 40,
+    }
+    config = trial_config(None, model=shape, init_from_phase=None)
     vocabulary = as_given("vocabulary", checkpoint)
     scratch = run(tmp_path / "scratch", config, examples=examples, vocabulary=vocabulary)
-    assert scratch.statistics["model"] == {"layers": 1, "hidden_size": 16, "heads": 2}
+    assert scratch.statistics["model"] == {
+        "num_hidden_layers": 1,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+    }
 
 
 def test_raw_inputs_are_all_that_is_read(checkpoint: str, tmp_path: Path) -> None:
     names = {item.name for item in raw_inputs(trial_config(checkpoint))}
     assert names == {"config.json", "model.safetensors", VOCAB_FILE, TOKENIZER_CONFIG_FILE}
-    assert raw_inputs(trial_config(None, start_from="phase")) == ()
+    assert raw_inputs(trial_config(None, init_from_phase="phase")) == ()
     with pytest.raises(MissingInputError, match="expected a checkpoint"):
         raw_inputs(trial_config(str(tmp_path / "nothing")))
     lacking = write_checkpoint(tmp_path / "lacking")
@@ -214,7 +227,7 @@ def wait_for_lines(folder: Path, count: int, thread: threading.Thread) -> None:
 def test_stopped_and_killed_trials_go_on(checkpoint: str, tmp_path: Path) -> None:
     examples = sentiment(tmp_path / "examples", train=80)
     # Long enough to be met in the middle; a checkpoint now and then.
-    config = trial_config(checkpoint, epochs=40, checkpoints={"every_steps": 20})
+    config = trial_config(checkpoint, num_epochs=40, checkpoints={"save_steps": 20})
     found: list[BaseException] = []
 
     def try_it() -> None:

@@ -27,11 +27,11 @@ LABELS = ("pretrain.phase-1", "pretrain.phase-2")
 
 
 def phases(**second: Any) -> dict[str, Any]:
-    share = {"warmup_share": 0.2, "total": 10}
+    share = {"warmup_ratio": 0.2, "total_budget": 10}
     return {
-        "phase-1": tiny_config(budget={"steps": 7}, schedule=share),
+        "phase-1": tiny_config(budget={"max_steps": 7}, schedule=share),
         "phase-2": tiny_config(
-            length=64, start_from="phase-1", budget={"steps": 3}, schedule=share, **second
+            length=64, init_from_phase="phase-1", budget={"max_steps": 3}, schedule=share, **second
         ),
     }
 
@@ -39,13 +39,13 @@ def phases(**second: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     folder = tmp_path_factory.mktemp("pretrain")
-    masking = MaskingConfig(max_predictions=10)
+    masking = MaskingConfig(max_predictions_per_seq=10)
     return small_recipe(small_sample(folder / "raw")).model_copy(
         update={
             "store": str(folder / "store"),
             "build_instances": {
                 f"length-{length}": InstancesConfig(
-                    max_seq_length=length, held_out_share=0.1, masking=masking
+                    max_seq_length=length, held_out_fraction=0.1, masking=masking
                 )
                 for length in (32, 64)
             },
@@ -105,7 +105,7 @@ def test_a_second_run_does_nothing_and_a_change_only_what_depends_on_it(
     states = {step.label: step.state for step in plan_recipe(changed, store=store)}
     assert [label for label, state in states.items() if state != "cached"] == [LABELS[1]]
     # How and where it is trained is not what is trained.
-    elsewhere = recipe.model_copy(update={"pretrain": phases(processes=2, log_every_steps=7)})
+    elsewhere = recipe.model_copy(update={"pretrain": phases(num_processes=2, logging_steps=7)})
     assert all(step.state == "cached" for step in plan_recipe(elsewhere, store=store))
 
 
@@ -165,7 +165,7 @@ def test_a_checkpoint_from_outside_starts_a_run(
     folder = tmp_path / "theirs"
     BertForPreTraining(config).save_pretrained(folder)
     (folder / "vocab.txt").write_bytes(vocab.read_bytes())
-    phase = tiny_config(init_checkpoint=str(folder), budget={"steps": 2})
+    phase = tiny_config(init_checkpoint=str(folder), budget={"max_steps": 2})
     own = recipe.model_copy(update={"pretrain": {"own": phase}})
     manifest = run(own)["pretrain.own"].manifest
     assert "config.json" in [item.name for item in manifest.raw_inputs]
@@ -183,7 +183,7 @@ def test_a_recipe_says_what_it_means(recipe: Recipe) -> None:
     def check(**changes: Any) -> None:
         data = recipe.model_dump()
         data["pretrain"] = {
-            "one": {"instances": "length-32", "model": TINY, "budget": {"steps": 1}, **changes}
+            "one": {"instances": "length-32", "model": TINY, "budget": {"max_steps": 1}, **changes}
         }
         Recipe.model_validate(data)
 
@@ -191,29 +191,34 @@ def test_a_recipe_says_what_it_means(recipe: Recipe) -> None:
     with pytest.raises(ValueError, match="no 'length-9' in build_instances"):
         check(instances="length-9")
     with pytest.raises(ValueError, match="no phase 'zero' before this one"):
-        check(model=None, start_from="zero")
+        check(model=None, init_from_phase="zero")
     with pytest.raises(ValueError, match="exactly one of model"):
-        check(start_from="zero")
+        check(init_from_phase="zero")
     with pytest.raises(ValueError, match="exactly one of steps, tokens and minutes"):
-        check(budget={"steps": 1, "minutes": 2})
+        check(budget={"max_steps": 1, "max_minutes": 2})
     with pytest.raises(ValueError, match="no model 'huge'"):
         check(model={"preset": "huge"})
     with pytest.raises(ValueError, match="multiple of heads"):
-        check(model={"preset": "base", "heads": 7})
+        check(model={"preset": "base", "num_attention_heads": 7})
 
 
 def test_presets_are_the_papers() -> None:
     from schemas.model_configs import ModelConfig
 
     large = ModelConfig.model_validate({"preset": "large"})
-    assert (large.layers, large.hidden_size, large.heads) == (24, 1024, 16)
+    assert (large.num_hidden_layers, large.hidden_size, large.num_attention_heads) == (24, 1024, 16)
     assert large.feed_forward_size == 4096
-    small = ModelConfig.model_validate({"preset": "6-768-3", "hidden_dropout": 0.0})
-    assert (small.layers, small.hidden_size, small.heads, small.hidden_dropout) == (6, 768, 3, 0.0)
+    small = ModelConfig.model_validate({"preset": "6-768-3", "hidden_dropout_prob": 0.0})
+    assert (
+        small.num_hidden_layers,
+        small.hidden_size,
+        small.num_attention_heads,
+        small.hidden_dropout_prob,
+    ) == (6, 768, 3, 0.0)
 
 
 def test_a_schedule_in_minutes_cannot_go_on_from_one_in_steps(recipe: Recipe) -> None:
-    second = tiny_config(length=64, start_from="phase-1", budget={"minutes": 1})
+    second = tiny_config(length=64, init_from_phase="phase-1", budget={"max_minutes": 1})
     other = recipe.model_copy(update={"pretrain": {**phases(), "phase-2": second}})
     with pytest.raises(ConfigError, match="give both budgets in one unit"):
         run(other)
@@ -229,8 +234,13 @@ def test_dynamic_masks_of_nothing_are_refused() -> None:
 def test_phases_that_cannot_go_on_are_refused_before_the_first_is_trained(recipe: Recipe) -> None:
     def check(first: dict[str, Any], **second: Any) -> None:
         data = recipe.model_dump()
-        one = {"instances": "length-32", "model": TINY, "budget": {"steps": 1}, **first}
-        two = {"instances": "length-64", "start_from": "one", "budget": {"steps": 1}, **second}
+        one = {"instances": "length-32", "model": TINY, "budget": {"max_steps": 1}, **first}
+        two = {
+            "instances": "length-64",
+            "init_from_phase": "one",
+            "budget": {"max_steps": 1},
+            **second,
+        }
         Recipe.model_validate({**data, "pretrain": {"one": one, "two": two}})
 
     check({})
@@ -240,5 +250,5 @@ def test_phases_that_cannot_go_on_are_refused_before_the_first_is_trained(recipe
         check({}, optimizer={"name": "lamb"})
     check({}, optimizer={"name": "lamb"}, optimizer_state="reset")
     with pytest.raises(ValueError, match="in minutes, that of one is not"):
-        check({}, budget={"minutes": 1})
-    check({"budget": {"minutes": 1}}, budget={"minutes": 1})
+        check({}, budget={"max_minutes": 1})
+    check({"budget": {"max_minutes": 1}}, budget={"max_minutes": 1})

@@ -37,9 +37,9 @@ from model.tables.result_rows import in_order, result_rows
 from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
 from schemas.manifest import StageOutput
-from schemas.task_configs import SweptAxis, SweptEntry, TabulateConfig
+from schemas.task_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 
-FEATURES = {**BASE, "method": "features", "feature_layers": "concat-last-4"}
+FEATURES = {**BASE, "method": "feature-based", "feature_layers": "concat-last-4"}
 
 
 def everything() -> list[dict[str, Any]]:
@@ -127,9 +127,9 @@ def test_a_sweep_has_its_rows_and_differences_as_csv_and_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model.tabulate, "TASKS", TASKS)
-    axes = {"size": SweptAxis(table="table-6", variants=("1-64-2", "2-64-2"))}
+    axes = {"size": ExpandedAxis(table="table-6", variants=("1-64-2", "2-64-2"))}
     swept = [
-        SweptEntry(entry=f"mnli.{name}", of="mnli", variants={"size": name}, phase=name)
+        ExpandedEntry(entry=f"mnli.{name}", of="mnli", variants={"size": name}, phase=name)
         for name in axes["size"].variants
     ]
     inputs = {
@@ -140,7 +140,7 @@ def test_a_sweep_has_its_rows_and_differences_as_csv_and_a_picture(
         phase = {"entry": one.phase, "held_out": {"perplexity": 5.5}}
         inputs[f"pretrain.{one.phase}"] = artifact(tmp_path / "in", phase)
     found = model.tabulate.tabulate(
-        TabulateConfig(axes=axes, swept=tuple(swept)),
+        TabulateConfig(axes=axes, expanded_sweep=tuple(swept)),
         inputs=inputs,
         output=str(tmp_path / "out"),
         execution=ExecutionConfig(),
@@ -362,7 +362,7 @@ def test_names_of_models() -> None:
     assert model_label(BASE, method="fine-tune") == "phase-2, L=2 H=128 A=2"
     assert model_label(SCRATCH, method="fine-tune") == "from scratch, L=2 H=128 A=2"
     assert model_label({"start": "majority"}, method="majority") == "majority class"
-    assert model_label(FEATURES, method="features").endswith("features: concat-last-4")
+    assert model_label(FEATURES, method="feature-based").endswith("features: concat-last-4")
 
 
 # Comparisons.

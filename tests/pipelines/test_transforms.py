@@ -49,7 +49,10 @@ from schemas.manifest import StageOutput
 from schemas.recipe import Recipe
 
 INSTANCES = InstancesConfig(
-    max_seq_length=64, duplicates=2, held_out_share=0.2, masking=MaskingConfig(max_predictions=10)
+    max_seq_length=64,
+    dupe_factor=2,
+    held_out_fraction=0.2,
+    masking=MaskingConfig(max_predictions_per_seq=10),
 )
 
 
@@ -89,9 +92,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Job:
     sample = small_sample(folder / "sample")
     return Job(
         folder / "made",
-        WikipediaSource(name="wiki", paths=(sample.pages,), split_bytes=4 << 10),
-        WikipediaSource(name="again", paths=(sample.pages,), split_bytes=8 << 10),
-        BooksSource(name="tales", paths=(sample.books,), split_bytes=32 << 10),
+        WikipediaSource(name="wiki", paths=(sample.pages,), target_split_bytes=4 << 10),
+        WikipediaSource(name="again", paths=(sample.pages,), target_split_bytes=8 << 10),
+        BooksSource(name="tales", paths=(sample.books,), target_split_bytes=32 << 10),
     )
 
 

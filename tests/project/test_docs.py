@@ -257,7 +257,7 @@ def test_shown_presets_of_reference_are_models() -> None:
     sentence = re.search("`preset: base` stands .*", text)
     assert sentence is not None
     for name in re.findall(r"`([\w-]+)`", sentence[0]):
-        assert ModelConfig.model_validate({"preset": name}).layers >= 1
+        assert ModelConfig.model_validate({"preset": name}).num_hidden_layers >= 1
 
 
 def slug(heading: str) -> str:

@@ -42,8 +42,8 @@ SECRETS = [
 HARMLESS = [
     "http://host:8080/a/b@c/d",
     "432,409 tokens",
-    "--set publish.limits.tokens_shrink=0.02",
-    "batch.micro_batch_tokens=32768",
+    "--set publish.limits.max_tokens_decrease=0.02",
+    "batch.per_device_max_tokens=32768",
     "tokenizer=wordpiece",
     "design=plain",
     "the secret: a password is no signature",

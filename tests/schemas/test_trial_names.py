@@ -9,14 +9,14 @@ from schemas.trial_names import entry_label, grid_point, trial_entry, trial_name
 
 
 @pytest.mark.parametrize("rate", [2e-5, 1.0000001e-5, 0.001, 1.5, 3.0, 1e-12])
-@pytest.mark.parametrize("entry", ["", "cola", "cola.b-r1.0", "b8-lr2e-05-e3-r0", "x.e3-r0"])
+@pytest.mark.parametrize("entry", ["", "cola", "cola.b-r1.0", "bs8-lr2e-05-ep3-r0", "x.e3-r0"])
 def test_a_name_is_read_as_it_was_made(rate: float, entry: str) -> None:
-    config = TrialConfig(examples="x", batch=16, learning_rate=rate, epochs=3, restart=12)
+    config = TrialConfig(examples="x", batch_size=16, learning_rate=rate, num_epochs=3, restart=12)
     name = f"{entry}.{trial_name(config)}" if entry else trial_name(config)
     assert trial_entry(name) == entry
     assert f"{grid_point(name)}-r12" == name
     assert entry_label(f"finetune.{name}") == (f"finetune.{entry}" if entry else "finetune")
-    assert float(trial_name(config).split("-lr")[1].split("-e3")[0]) == rate
+    assert float(trial_name(config).split("-lr")[1].split("-ep3")[0]) == rate
 
 
 @pytest.mark.parametrize("name", ["build-tokens", "evaluate.cola", "pretrain.phase-1", "x.b8-r1"])

@@ -19,7 +19,7 @@ LENGTHS = (19, 31, 12, 24)
 
 def small_config(preset: str = "tiny", **fields: Any) -> ModelConfig:
     """A preset without dropout."""
-    without = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     return ModelConfig.model_validate({"preset": preset, **without, **fields})
 
 

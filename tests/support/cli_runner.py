@@ -15,10 +15,10 @@ build_documents:
     - kind: text
       name: notes
       paths: [texts/*.txt]
-      split_bytes: 32768  # a shard a file
-build_vocabulary: {vocab_size: 240, min_count: 1}
+      target_split_bytes: 32768  # a shard a file
+build_vocabulary: {vocab_size: 240, min_frequency: 1}
 build_instances:
-  length-64: {max_seq_length: 64, masking: {max_predictions: 10}}
+  length-64: {max_seq_length: 64, masking: {max_predictions_per_seq: 10}}
 """
 """Of texts of its own, and a minute's work for no machine."""
 

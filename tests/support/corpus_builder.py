@@ -99,8 +99,8 @@ def small_recipe_file(folder: Path) -> Path:
 def small_recipe(sample: SampleFiles, *, reverse: bool = False) -> Recipe:
     """A recipe over a written sample, in several splits of each source."""
     sources = [
-        WikipediaSource(name="samplewiki", paths=(sample.pages,), split_bytes=4 << 10),
-        BooksSource(name="tales", paths=(sample.books,), split_bytes=32 << 10),
+        WikipediaSource(name="samplewiki", paths=(sample.pages,), target_split_bytes=4 << 10),
+        BooksSource(name="tales", paths=(sample.books,), target_split_bytes=32 << 10),
     ]
     return Recipe(
         name="test",
@@ -109,9 +109,9 @@ def small_recipe(sample: SampleFiles, *, reverse: bool = False) -> Recipe:
         build_instances={
             "length-64": InstancesConfig(
                 max_seq_length=64,
-                duplicates=2,
-                held_out_share=0.1,
-                masking=MaskingConfig(max_predictions=10),
+                dupe_factor=2,
+                held_out_fraction=0.1,
+                masking=MaskingConfig(max_predictions_per_seq=10),
             )
         },
     )

@@ -14,7 +14,13 @@ from model.tables.evaluations import Evaluation
 from model.tasks.task import Bad, Row, Task
 from schemas.manifest import FileEntry, StageInput
 
-BASE = {"start": "phase-2", "layers": 2, "hidden_size": 128, "heads": 2, "method": "fine-tune"}
+BASE = {
+    "start": "phase-2",
+    "num_hidden_layers": 2,
+    "hidden_size": 128,
+    "num_attention_heads": 2,
+    "method": "fine-tune",
+}
 SCRATCH = BASE | {"start": "scratch"}
 
 
@@ -112,9 +118,11 @@ def written(
         baseline: Score of the majority class on dev.
     """
     metric = TASKS[task].metrics[0]
-    cells = [_cell(f"{prefix}b16-lr2e-05-e3-r{n}", 3, n, metric, run) for n, run in enumerate(runs)]
+    cells = [
+        _cell(f"{prefix}bs16-lr2e-05-ep3-r{n}", 3, n, metric, run) for n, run in enumerate(runs)
+    ]
     if other_point is not None:
-        cells.append(_cell(f"{prefix}b16-lr2e-05-e4-r0", 4, 0, metric, other_point))
+        cells.append(_cell(f"{prefix}bs16-lr2e-05-ep4-r0", 4, 0, metric, other_point))
 
     def dev(cell: dict[str, Any]) -> float:
         value = cell["metrics"]["dev"][metric]
@@ -136,14 +144,14 @@ def written(
         "cells": cells,
         "points": [
             {
-                "name": f"{prefix}b16-lr2e-05-e3",
+                "name": f"{prefix}bs16-lr2e-05-ep3",
                 "mean": statistics.fmean(known) if known else None,
                 "sd": statistics.stdev(known) if len(known) > 1 else 0.0,
                 "runs": len(runs),
             }
         ],
         "best": best["name"],
-        "best_point": f"{prefix}b16-lr2e-05-e3",
+        "best_point": f"{prefix}bs16-lr2e-05-ep3",
         "ensemble": ensemble,
         "threshold": 0.0,
         "method": model["method"],
@@ -154,9 +162,9 @@ def written(
 def _cell(name: str, epochs: int, restart: int, metric: str, value: float | None) -> dict[str, Any]:
     return {
         "name": name,
-        "batch": 16,
+        "batch_size": 16,
         "learning_rate": 2e-5,
-        "epochs": epochs,
+        "num_epochs": epochs,
         "restart": restart,
         "metrics": {"dev": {metric: value}},
     }

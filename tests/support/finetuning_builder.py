@@ -25,7 +25,12 @@ from schemas.manifest import FileEntry, StageInput
 from schemas.model_configs import ModelConfig
 from schemas.task_configs import FeaturesConfig, TrialConfig
 
-SHAPE = {"layers": 2, "hidden_size": 32, "heads": 2, "max_position_embeddings": 64}
+SHAPE = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+}
 GOOD = ("fine", "bright", "warm", "lovely")
 BAD = ("dull", "grim", "cold", "weak")
 NOUNS = ("film", "song", "tale", "play", "scene", "house", "river", "town")
@@ -213,12 +218,12 @@ def trial_config(checkpoint: str | None, **changes: Any) -> TrialConfig:
         "examples": "task",
         "init_checkpoint": checkpoint,
         "max_seq_length": 32,
-        "window_step": 8,
-        "batch": 8,
+        "doc_stride": 8,
+        "batch_size": 8,
         "learning_rate": 1e-3,
-        "epochs": 2,
-        "lstm_size": 16,
-        "threads": 1,
+        "num_epochs": 2,
+        "lstm_hidden_size": 16,
+        "num_threads": 1,
         **changes,
     }
     return TrialConfig.model_validate(given)

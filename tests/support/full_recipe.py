@@ -15,37 +15,40 @@ _RECIPE = """
 name: whole
 build_documents:
   sources:
-    - {{kind: wikipedia, name: wiki, paths: ["{pages}"], split_bytes: 4096}}
-    - {{kind: books, name: tales, paths: ["{books}"], split_bytes: 32768}}
+    - {{kind: wikipedia, name: wiki, paths: ["{pages}"], target_split_bytes: 4096}}
+    - {{kind: books, name: tales, paths: ["{books}"], target_split_bytes: 32768}}
 build_vocabulary: {{vocab_size: 400}}
 build_instances:
-  short: {{max_seq_length: 32, held_out_share: 0.1, masking: {{max_predictions: 6}}}}
-  long: {{max_seq_length: 64, held_out_share: 0.1, masking: {{max_predictions: 10}}}}
+  short: {{max_seq_length: 32, held_out_fraction: 0.1, masking: {{max_predictions_per_seq: 6}}}}
+  long: {{max_seq_length: 64, held_out_fraction: 0.1, masking: {{max_predictions_per_seq: 10}}}}
 pretrain:
   first: &phase
     instances: short
-    model: {{layers: 1, hidden_size: 16, heads: 2, max_position_embeddings: 64}}
-    budget: {{steps: 30}}
-    batch: {{instances: 8, micro_batch_tokens: 4096}}
-    checkpoints: {{every_steps: 10}}
-    threads: 1
-  second: {{<<: *phase, instances: long, model: null, start_from: first, budget: {{steps: 10}}}}
+    model: {{num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 2,
+        max_position_embeddings: 64}}
+    budget: {{max_steps: 30}}
+    batch: {{global_batch_size: 8, per_device_max_tokens: 4096}}
+    checkpoints: {{save_steps: 10}}
+    num_threads: 1
+  second: {{<<: *phase, instances: long, model: null, init_from_phase: first,
+      budget: {{max_steps: 10}}}}
 build_examples:
-  cola: {{task: cola, folder: "{tasks}/cola", max_examples: {{train: 32, dev: 32, test: 8}}}}
+  cola: {{task: cola, data_dir: "{tasks}/cola", max_samples: {{train: 32, dev: 32, test: 8}}}}
 finetune:
   cola: &tuned
     examples: cola
-    start_from: second
+    init_from_phase: second
     max_seq_length: 32
-    batch: [16]
+    batch_size: [16]
     learning_rate: [1.0e-3]
-    epochs: [1]
+    num_epochs: [1]
     restarts: 2
-    threads: 1
+    num_threads: 1
   scratch:
     <<: *tuned
-    start_from: null
-    model: {{layers: 1, hidden_size: 16, heads: 2, max_position_embeddings: 64}}
+    init_from_phase: null
+    model: {{num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 2,
+        max_position_embeddings: 64}}
     restarts: 1
 """
 

@@ -105,7 +105,7 @@ class Oracle:
         self.word_of.append(word_of)
 
     def _cut(self, number: int, question: str) -> None:
-        query = self.library.encode(question).ids[: self.config.max_query_tokens]
+        query = self.library.encode(question).ids[: self.config.max_query_length]
         room = self.config.max_seq_length - len(query) - 3
         pieces = self.pieces[number]
         own: list[Window] = []
@@ -115,7 +115,7 @@ class Oracle:
             own.append(Window(number, start, length))
             if start + length == len(pieces):
                 break
-            start += min(length, self.config.window_step)
+            start += min(length, self.config.doc_stride)
         for window in own:
             part = pieces[window.start : window.start + window.length]
             cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
@@ -201,8 +201,10 @@ class Oracle:
                 continue
             null = min(null, logits[0][0] + logits[0][1])
             places = range(len(logits))
-            starts = sorted(places, key=lambda at: logits[at][0], reverse=True)[: config.n_best]
-            ends = sorted(places, key=lambda at: logits[at][1], reverse=True)[: config.n_best]
+            starts = sorted(places, key=lambda at: logits[at][0], reverse=True)[
+                : config.n_best_size
+            ]
+            ends = sorted(places, key=lambda at: logits[at][1], reverse=True)[: config.n_best_size]
             for start in starts:
                 for end in ends:
                     first, last = start - window.b_start, end - window.b_start
@@ -210,7 +212,7 @@ class Oracle:
                         continue
                     if not window.is_max[first]:
                         continue
-                    if last < first or last - first + 1 > config.max_answer_tokens:
+                    if last < first or last - first + 1 > config.max_answer_length:
                         continue
                     total = logits[start][0] + logits[end][1]
                     found.append((total, first + window.start, last + window.start))
@@ -220,7 +222,7 @@ class Oracle:
             ranked.insert(at, None)
         best: list[tuple[str, float]] = []
         for item in ranked:
-            if len(best) == config.n_best:
+            if len(best) == config.n_best_size:
                 break
             text = "" if item is None else self.text(number, item[1], item[2])
             if text in [known for known, _ in best]:

@@ -11,7 +11,7 @@ from model.tables.document import Tables
 from model.tables.entry_comparison import compare_entries
 from model.tables.result_rows import in_order, result_rows
 from model.tables.sweeps import Sweep, all_tables
-from schemas.task_configs import SweptAxis, SweptEntry
+from schemas.task_configs import ExpandedAxis, ExpandedEntry
 
 GOOD, FAIR, POOR = (
     [0.90, 0.91, 0.92, 0.90, 0.91],
@@ -20,14 +20,14 @@ GOOD, FAIR, POOR = (
 )
 
 
-def entry(of: str, phase: str = "", **variants: str) -> SweptEntry:
-    return SweptEntry(
+def entry(of: str, phase: str = "", **variants: str) -> ExpandedEntry:
+    return ExpandedEntry(
         entry=".".join([of, *variants.values()]), of=of, variants=variants, phase=phase
     )
 
 
 def source(
-    *given: dict[str, Any], axes: dict[str, SweptAxis] | None = None, swept: Any = ()
+    *given: dict[str, Any], axes: dict[str, ExpandedAxis] | None = None, swept: Any = ()
 ) -> Source:
     """What tabulate makes of written evaluations."""
     items = in_order(evaluations(*given), tasks=TASKS)
@@ -43,7 +43,7 @@ def source(
 
 def sweep_of(table: str, runs: dict[str, dict[str, list[float]]], **model: Any) -> Source:
     """A sweep with restarts by variant and task."""
-    axes = {"axis": SweptAxis(table=table, variants=tuple(runs))}
+    axes = {"axis": ExpandedAxis(table=table, variants=tuple(runs))}
     swept = [entry(task, axis=variant) for variant, tasks in runs.items() for task in tasks]
     given = [
         written(one.entry, one.of, runs[one.variants["axis"]][one.of], model={**BASE, **model})

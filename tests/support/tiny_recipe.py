@@ -9,9 +9,9 @@ name: tiny
 store: {store}
 build_documents:
   sources: [{{kind: text, name: own, paths: [texts.txt]}}]
-build_vocabulary: {{vocab_size: 150, min_count: 1}}
+build_vocabulary: {{vocab_size: 150, min_frequency: 1}}
 build_instances:
-  length-32: {{max_seq_length: 32, held_out_share: 0.0, masking: {{max_predictions: 5}}}}
+  length-32: {{max_seq_length: 32, held_out_fraction: 0.0, masking: {{max_predictions_per_seq: 5}}}}
 """
 
 

@@ -18,7 +18,12 @@ from schemas.configs import InstancesConfig, MaskingConfig
 from schemas.manifest import StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
 
-TINY = {"layers": 2, "hidden_size": 32, "heads": 2, "max_position_embeddings": 128}
+TINY = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 128,
+}
 
 
 class SmallCorpus:
@@ -26,12 +31,12 @@ class SmallCorpus:
 
     def __init__(self, folder: Path) -> None:
         recipe = small_recipe(small_sample(folder / "raw"))
-        masking = MaskingConfig(max_predictions=10)
+        masking = MaskingConfig(max_predictions_per_seq=10)
         recipe = recipe.model_copy(
             update={
                 "build_instances": {
                     f"length-{length}": InstancesConfig(
-                        max_seq_length=length, held_out_share=0.1, masking=masking
+                        max_seq_length=length, held_out_fraction=0.1, masking=masking
                     )
                     for length in (32, 64)
                 }
@@ -63,17 +68,17 @@ def tiny_config(*, length: int = 32, **changes: Any) -> PretrainConfig:
     given: dict[str, Any] = {
         "instances": f"length-{length}",
         "model": TINY,
-        "budget": {"steps": 12},
-        "batch": {"instances": 16, "micro_batch_tokens": 256},
+        "budget": {"max_steps": 12},
+        "batch": {"global_batch_size": 16, "per_device_max_tokens": 256},
         "optimizer": {"learning_rate": 1e-3},
-        "schedule": {"warmup_share": 0.2},
-        "evaluation": {"instances": 40},
-        "checkpoints": {"every_steps": 3},
-        "log_every_steps": 1,
-        "threads": 1,
+        "schedule": {"warmup_ratio": 0.2},
+        "evaluation": {"max_eval_samples": 40},
+        "checkpoints": {"save_steps": 3},
+        "logging_steps": 1,
+        "num_threads": 1,
         **changes,
     }
-    if "start_from" in changes or "init_checkpoint" in changes:
+    if "init_from_phase" in changes or "init_checkpoint" in changes:
         del given["model"]
     return PretrainConfig.model_validate(given)
 

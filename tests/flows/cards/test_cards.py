@@ -187,7 +187,10 @@ def test_a_model_card_has_its_figures_as_the_hub_reads_them(tmp_path: Path) -> N
     manifest = prepared(
         ArtifactStore("memory://cards"),
         stage="pretrain",
-        config={"model": {"layers": 2, "hidden_size": 128}, "init_checkpoint": "/models/bert-tiny"},
+        config={
+            "model": {"num_hidden_layers": 2, "hidden_size": 128},
+            "init_checkpoint": "/models/bert-tiny",
+        },
         statistics={"objective": "mlm+nsp", "held_out": {"perplexity": 21.597217}},
         counters={"steps": 1000, "tokens": 2039503},
     )

@@ -42,11 +42,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                  "title_column": "title"}
             ]
         },
-        "build_vocabulary": {"vocab_size": 160, "min_count": 1},
+        "build_vocabulary": {"vocab_size": 160, "min_frequency": 1},
     }  # fmt: skip
     (tmp_path / "plain.yaml").write_text(yaml.safe_dump(recipe))
     recipe |= {
-        "build_examples": {"feelings": {"task": "sst-2", "folder": "sst"}},
+        "build_examples": {"feelings": {"task": "sst-2", "data_dir": "sst"}},
         "decontaminate": {"tasks": ["feelings"]},
     }
     (tmp_path / "clean.yaml").write_text(yaml.safe_dump(recipe))

@@ -215,7 +215,7 @@ def test_a_lost_ancestor_is_no_error(capsys: pytest.CaptureFixture[str], tmp_pat
 
 
 def test_diff_of_artifacts_and_of_runs(cli: Cli, made: Made) -> None:
-    one, other = "finetune.cola.b16-lr2e-05-e3-r0", "mine/finetune.cola.b16-lr2e-05-e3-r1"
+    one, other = "finetune.cola.bs16-lr2e-05-ep3-r0", "mine/finetune.cola.bs16-lr2e-05-ep3-r1"
     assert "  metrics.dev.matthews: 0 -> 0.1 (+0.1)" in _lines(cli, "diff", one, other)
     found = json.loads("\n".join(_lines(cli, "diff", one, other, "--json")))
     assert found["artifacts"] == [made.id(one), made.id(other.removeprefix("mine/"))]

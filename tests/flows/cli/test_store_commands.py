@@ -60,7 +60,7 @@ def test_ls_shows_the_newest_first_with_what_they_hold(cli: Cli, store: Artifact
 
 def test_ls_shows_the_trials_of_a_grid_as_one(cli: Cli, store: ArtifactStore) -> None:
     for number in range(3):
-        name = f"fake/finetune.sst-2.b32-lr5e-5-e3-r{number + 1}"
+        name = f"fake/finetune.sst-2.bs32-lr5e-5-ep3-r{number + 1}"
         store.set_ref(name, trial(store, number))
     collapsed = cli("ls").out.splitlines()
     assert len(collapsed) == 2

@@ -44,7 +44,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "finetune", "sst-2", "--data", str(folder / "SST-2"), "--checkpoint", str(folder / "bert"),
         "--batch", "8", "--learning-rate", "3e-3", "--epochs", "10", "--restarts", "2",
         "--max-seq-length", "32", "--store", str(folder / "store"), "--engine", "local",
-        "--name", "mine", "--set", "finetune.sst-2.threads=1",
+        "--name", "mine", "--set", "finetune.sst-2.num_threads=1",
         "--set", "finetune.sst-2.dropout=0.0",
     )  # fmt: skip
     return folder
@@ -63,7 +63,7 @@ def test_a_fine_tuning_leaves_models_scores_and_tables(tuned: Path) -> None:
     report = (tuned / "store" / "reports" / "mine.html").read_text()
     assert "Table 1: GLUE" in report
     assert "84.6" in report
-    cell = resolve("mine/finetune.sst-2.b8-lr0.003-e10-r0", store=store)
+    cell = resolve("mine/finetune.sst-2.bs8-lr0.003-ep10-r0", store=store)
     data = store.url(cell.data)
     assert AutoModelForSequenceClassification.from_pretrained(data).config.id2label == {
         0: "0",
@@ -79,13 +79,13 @@ def test_a_second_run_trains_nothing(tuned: Path, cli: Cli) -> None:
     given = (
         "finetune", "sst-2", "--data", data, "--checkpoint", bert, "--batch", "8",
         "--learning-rate", "3e-3", "--epochs", "10", "--max-seq-length", "32", "--store", store,
-        "--name", "mine", "--set", "finetune.sst-2.threads=1",
+        "--name", "mine", "--set", "finetune.sst-2.num_threads=1",
         "--set", "finetune.sst-2.dropout=0.0",
     )  # fmt: skip
     said = cli(*given, "--restarts", "3", "--dry-run")
     assert said.code == 0, said.err
     assert re.search(r"^finetune\.sst-2 \(2 trials\) +cached", said.out, re.MULTILINE)
-    assert re.search(r"^finetune\.sst-2\.b8-lr0\.003-e10-r2 +\w+ +build", said.out, re.MULTILINE)
+    assert re.search(r"^finetune\.sst-2\.bs8-lr0\.003-ep10-r2 +\w+ +build", said.out, re.MULTILINE)
     said = cli(*given, "--show-recipe")
     recipe = yaml.safe_load(said.out)
     assert recipe["finetune"]["sst-2"]["learning_rate"] == [3e-3]
@@ -203,16 +203,22 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = span_rows(count, split=split, unanswerable=True)
         (folder / f"{split}.json").write_text(json.dumps(as_squad(rows)))
     entry = {
-        "examples": "questions", "init_checkpoint": "bert", "batch": [8], "learning_rate": [2e-3],
-        "epochs": [6], "restarts": 2, "max_seq_length": 48, "threads": 1,
-    }  # fmt: skip
+        "examples": "questions",
+        "init_checkpoint": "bert",
+        "batch_size": [8],
+        "learning_rate": [2e-3],
+        "num_epochs": [6],
+        "restarts": 2,
+        "max_seq_length": 48,
+        "num_threads": 1,
+    }
     files = {split: f"{split}.json" for split in ("train", "dev", "test")}
     recipe = {
         "name": "asked",
         "store": "store",
-        "build_examples": {"questions": {"task": "squad-2.0", "files": files}},
+        "build_examples": {"questions": {"task": "squad-2.0", "data_files": files}},
         "finetune": {"one": entry, "same": entry},
-        "ensembles": {"both": {"members": ["one", "same"], "size": 3}},
+        "ensembles": {"both": {"members": ["one", "same"], "ensemble_size": 3}},
     }
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     main_or_exit("run", str(folder / "recipe.yaml"), "--engine", "local")
@@ -256,7 +262,7 @@ def test_an_ensemble_asked_again_has_its_own_threshold(questions: Path, cli: Cli
 
 def test_a_model_under_two_names_answers_once(questions: Path) -> None:
     found = resolve("asked/evaluate.both", store=ArtifactStore(str(questions / "store")))
-    cell = "b8-lr0.002-e6-r"
+    cell = "bs8-lr0.002-ep6-r"
     assert sorted(found.statistics["members"]) == [f"one.{cell}0", f"one.{cell}1"]
     assert found.notes == ("an ensemble of 3 was asked for, and there are 2",)
 

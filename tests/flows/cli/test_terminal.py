@@ -131,7 +131,7 @@ def test_each_step_has_one_line_with_its_number_and_the_time_left(
 ) -> None:
     finished, total = recorder.finished, len(recorder.finished)
     assert [len(event.remaining) for event in finished] == list(reversed(range(total)))
-    long = finished[0].result._replace(label="finetune.a-task.b16-lr0.0003-e4-r11", seconds=100.0)
+    long = finished[0].result._replace(label="finetune.a-task.bs16-lr0.0003-ep4-r11", seconds=100.0)
     finished[0] = replace(finished[0], result=long)
     failed = StepFailed(finished[0].run, finished[0].step, {}, InputError("of\nsomething"))
     with shown(monkeypatch) as read:
@@ -141,7 +141,7 @@ def test_each_step_has_one_line_with_its_number_and_the_time_left(
         said = read()
     found = _CONTROL.sub("", said).splitlines()
     assert found[0].startswith(f"1 of {total}  finetune.a-t")
-    assert "-e4-r11  1 min 40 s" in found[0]
+    assert "-ep4-r11  1 min 40 s" in found[0]
     says = [bool(re.search(r"  about \d+ (s|min) left$", line)) for line in found[:total]]
     assert says == [True] * (total - 1) + [False]
     assert max(map(len, found)) <= 80

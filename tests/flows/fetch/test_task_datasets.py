@@ -106,7 +106,7 @@ def test_an_archive_becomes_the_folder_that_its_task_reads(sets: Sets, tmp_path:
     assert fetched.files == tuple(f"{fetched.folder}/{name}" for name in UNPACK.values())
     assert fetched.bytes_downloaded == len(sets.site.files["/RTE.zip"])
     for folder in (fetched.folder, str(tmp_path / "data" / "glue")):
-        found = find_files(ExamplesConfig(task="rte", folder=folder), task=TASKS["rte"])
+        found = find_files(ExamplesConfig(task="rte", data_dir=folder), task=TASKS["rte"])
         assert set(found) == {"train", "dev", "test"}
 
 
@@ -264,11 +264,11 @@ def test_every_packaged_set_is_pinned_and_one_that_a_task_reads(tmp_path: Path) 
             for target in file.targets:
                 (folder / target).write_text("")
     for name, found in sources.sets.items():
-        config = ExamplesConfig(task=name, folder=str(tmp_path / found.folder))
+        config = ExamplesConfig(task=name, data_dir=str(tmp_path / found.folder))
         splits = find_files(config, task=TASKS[name])
         needed = {"test"} if name == "ax" else {"train", "dev"}
         assert needed <= set(splits), name
-    mnli = ExamplesConfig(task="mnli", folder=str(tmp_path / "glue"))
+    mnli = ExamplesConfig(task="mnli", data_dir=str(tmp_path / "glue"))
     assert set(find_files(mnli, task=TASKS["mnli"])) == set(TASKS["mnli"].splits)
 
 

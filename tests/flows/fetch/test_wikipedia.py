@@ -94,7 +94,9 @@ def test_the_newest_complete_dump_comes_as_documents_are_built_from(
     assert fetched.bytes_downloaded == len(dump["pages"]) + len(dump["index"])
     assert fetched.files_reused == 0
 
-    source = WikipediaSource(kind="wikipedia", name="w", paths=(fetched.folder,), split_bytes=4096)
+    source = WikipediaSource(
+        kind="wikipedia", name="w", paths=(fetched.folder,), target_split_bytes=4096
+    )
     splits = wikipedia.plan(source)
     assert len(splits) > 1
     assert {split.file.name for split in splits} == {PAGES.format(DATE)}

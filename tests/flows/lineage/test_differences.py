@@ -143,7 +143,7 @@ def test_runs_step_by_step(store: ArtifactStore) -> None:
         "build-tokens",
         {"documents": first["build-documents"], "vocabulary": second["build-vocabulary"]},
     )
-    trial = "finetune.cola.b16-lr2e-05-e3-r0"
+    trial = "finetune.cola.bs16-lr2e-05-ep3-r0"
     second[trial] = put(
         store,
         "finetune",

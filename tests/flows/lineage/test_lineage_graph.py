@@ -63,7 +63,7 @@ def test_a_group_of_trials_is_made_from_what_they_are(store: ArtifactStore) -> N
 
 def test_what_is_asked_for_is_in_no_group(store: ArtifactStore) -> None:
     made = put_recipe(store)
-    other = made["finetune.cola.b16-lr2e-05-e3-r0"]
+    other = made["finetune.cola.bs16-lr2e-05-ep3-r0"]
     graph = downstream_graph([other], store=store)
     assert graph.nodes[other.artifact_id].manifest == other
     assert _edges(graph) == {("finetune", "evaluate.cola"), ("evaluate.cola", "tabulate")}

@@ -101,7 +101,7 @@ def test_names_in_an_error_are_few_and_like_the_text_and_in_order(store: Artifac
     assert len(names) == 12
     assert names == sorted(names)
     assert listed[2].endswith(" more")
-    assert "b16-lr2e-05" not in listed[0]
+    assert "bs16-lr2e-05" not in listed[0]
     assert len(text) < 700
 
 

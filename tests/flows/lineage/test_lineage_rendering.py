@@ -29,7 +29,7 @@ def test_trials_that_did_not_answer_are_one_line(store: ArtifactStore) -> None:
     made = put_recipe(store)
     lines = tree_lines(upstream_graph([made["evaluate.cola"]], store=store))
     assert lines[-1] == "└─ compared with 4 other trials of the grid"
-    best = made["finetune.cola.b16-lr2e-05-e3-r4"].artifact_id
+    best = made["finetune.cola.bs16-lr2e-05-ep3-r4"].artifact_id
     assert [line for line in lines if "finetune " in line] == [
         line for line in lines if best in line
     ]
@@ -53,7 +53,7 @@ def test_a_lost_ancestor_is_shown_as_gone(store: ArtifactStore) -> None:
 def test_trials_that_are_gone_are_one_line_too(store: ArtifactStore) -> None:
     made = put_recipe(store)
     for restart in (0, 1):
-        lose(store, made[f"finetune.cola.b16-lr2e-05-e3-r{restart}"])
+        lose(store, made[f"finetune.cola.bs16-lr2e-05-ep3-r{restart}"])
     lines = tree_lines(upstream_graph([made["evaluate.cola"]], store=store))
     assert [line[3:] for line in lines[-2:]] == [
         "compared with 2 other trials of the grid, gone from the store",

@@ -35,10 +35,13 @@ RECIPE = """
 name: monthly
 build_documents:
   sources:
-    - {kind: wikipedia, name: samplewiki, paths: ["${BERTLOOM_DUMP}/*.bz2"], split_bytes: 4096}
+    - kind: wikipedia
+      name: samplewiki
+      paths: ["${BERTLOOM_DUMP}/*.bz2"]
+      target_split_bytes: 4096
 build_vocabulary: {vocab_size: 300}
 build_instances:
-  length-32: {max_seq_length: 32, masking: {max_predictions: 5}}
+  length-32: {max_seq_length: 32, masking: {max_predictions_per_seq: 5}}
 publish: {name: corpus/samplewiki}
 """
 
@@ -240,7 +243,7 @@ def test_the_same_dump_is_built_again_where_the_recipe_changed(
     configs = {step.label: step.config.identity() for step in recipe_steps(loaded)}
     publish_tiny(tmp_path, date="20261101", config=configs)
     assert "is published already" in look(order(tiny, tmp_path))[0].done
-    assert look(order(tiny, tmp_path, changes=("build_tokens.memory_words=9",)))[0].done
+    assert look(order(tiny, tmp_path, changes=("build_tokens.word_cache_size=9",)))[0].done
     for change in ("build_instances.one.seed=9", "build_instances.two={}"):
         assert look(order(tiny, tmp_path, changes=(change,)))[0].done == ""
 
@@ -275,7 +278,7 @@ SAME = {"vocab_size": 30_522, "lowercase": True}
     ("statistics", "changes", "is_kept"),
     [
         (SAME, (), True),
-        (SAME, ("publish.keep_vocabulary=false",), False),
+        (SAME, ("publish.reuse_vocabulary=false",), False),
         (SAME, ("build_vocabulary.vocab_file=mine.txt",), False),
         (SAME, ("build_vocabulary.vocab_size=20000",), False),
         ({**SAME, "lowercase": False}, (), False),
@@ -359,4 +362,4 @@ def test_the_packaged_recipe_loads() -> None:
     recipe = load_recipe("simplewiki")
     assert recipe.publish is not None
     assert recipe.publish.name == "corpus/simplewiki"
-    assert recipe.publish.keep_vocabulary
+    assert recipe.publish.reuse_vocabulary

@@ -154,7 +154,7 @@ def kanji(letters: int, words: int) -> str:
 def test_a_vocabulary_that_is_proposed_is_reached(text: str) -> None:
     guess = guess_language(text)
     size, alphabet = vocabulary_size(text, text_bytes=len(text.encode()), guess=guess)
-    config = VocabularyConfig(vocab_size=size, max_alphabet=alphabet, lowercase=guess.lowercase)
+    config = VocabularyConfig(vocab_size=size, limit_alphabet=alphabet, lowercase=guess.lowercase)
     words = count_words(text.split("\n"), lowercase=guess.lowercase)
     assert len(learn_vocabulary(words.filter(pc.greater_equal(words["count"], 2)), config)) == size
 

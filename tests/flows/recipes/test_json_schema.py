@@ -20,14 +20,14 @@ CHECK = jsonschema.Draft202012Validator(SCHEMA)
 
 MORE = """\
 finetune:
-  sst: {examples: sst, start_from: one, batch: 16, learning_rate: 5.0e-5}
+  sst: {examples: sst, init_from_phase: one, batch_size: 16, learning_rate: 5.0e-5}
 build_examples:
-  sst: {task: sst-2, folder: "${GLUE:-glue}", files: {dev: dev.tsv}}
+  sst: {task: sst-2, data_dir: "${GLUE:-glue}", data_files: {dev: dev.tsv}}
 pretrain:
   one:
     instances: length-64
-    model: {preset: tiny, hidden_dropout: "${DROPOUT:-0.1}"}
-    budget: {steps: "${STEPS:-1000}"}
+    model: {preset: tiny, hidden_dropout_prob: "${DROPOUT:-0.1}"}
+    budget: {max_steps: "${STEPS:-1000}"}
 sweep:
   size: {variants: {as-is: , more: {pretrain.one.seed: 1}}}
   other:
@@ -53,7 +53,7 @@ def is_read(text: str, folder: Path) -> bool:
 def test_it_is_a_schema_that_explains_every_field() -> None:
     CHECK.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert "swept" not in SCHEMA["properties"]
+    assert "expanded_sweep" not in SCHEMA["properties"]
     properties = SCHEMA["$defs"]["MaskingConfig"]["properties"]
     assert properties["strategy"]["anyOf"][0]["enum"] == ["wordpiece", "whole-word", "span", "none"]
     assert properties["strategy"]["default"] == "wordpiece"
@@ -89,12 +89,12 @@ def test_what_the_file_may_say_is_valid(tmp_path: Path) -> None:
         ("max_seq_length: 64", "max_seq_len: 64"),
         ("max_seq_length: 64", "max_seq_length: four"),
         ("max_seq_length: 64", "max_seq_length: 4"),
-        ("max_predictions: 10", "strategy: whole_word"),
+        ("max_predictions_per_seq: 10", "strategy: whole_word"),
         ("length-64: {", "Length 64: {"),
         ("preset: tiny", "preset: tyni"),
         ("preset: tiny, ", ""),
         ("task: sst-2", "task: sst2"),
-        ("batch: 16", "batch: []"),
+        ("batch_size: 16", "batch_size: []"),
         ("as-is: ,", "as-is: 5,"),
         ("name: mine", "nam: mine"),
         ("name: mine", "name: mine\nexecution: {runner: locl}"),

@@ -21,9 +21,9 @@ PAPER: dict[str, object] = {
     "lowercase": True,
     # 3.1: masks and pairs
     "masked_lm_prob": 0.15,
-    "mask_rate": 0.8,
-    "random_rate": 0.1,
-    "keep_rate": 0.1,
+    "mask_token_prob": 0.8,
+    "random_token_prob": 0.1,
+    "unchanged_prob": 0.1,
     "strategy": "wordpiece",
     "pairing": "nsp",
     "random_next_prob": 0.5,
@@ -32,18 +32,18 @@ PAPER: dict[str, object] = {
     # A.2: batches, steps, Adam
     "instances": 256,
     "steps": {128: 900_000, 512: 100_000},  # 90 % of one million
-    "total": 1_000_000,
+    "total_budget": 1_000_000,
     "warm-up steps": 10_000,
-    "decay": "linear",
-    "end_share": 0.0,
+    "lr_scheduler_type": "linear",
+    "min_lr_ratio": 0.0,
     "optimizer": "bert-adam",
     "learning_rate": 1e-4,
-    "beta1": 0.9,
-    "beta2": 0.999,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
     "weight_decay": 0.01,
-    "hidden_dropout": 0.1,
-    "attention_dropout": 0.1,
-    "activation": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
 }
 SHAPES = {"bert-base": (12, 768, 12, 3072), "bert-large": (24, 1024, 16, 4096)}
 
@@ -63,7 +63,7 @@ def settings_of(recipe: Recipe) -> list[dict[str, object]]:
     for phase in recipe.pretrain.values():
         instances = recipe.build_instances[phase.instances]
         schedule = phase.schedule
-        assert schedule.total is not None
+        assert schedule.total_budget is not None
         found.append(
             {
                 **first.model.model_dump(),
@@ -74,9 +74,9 @@ def settings_of(recipe: Recipe) -> list[dict[str, object]]:
                 **phase.optimizer.model_dump(exclude={"name"}),
                 **schedule.model_dump(),
                 "optimizer": phase.optimizer.name,
-                "instances": phase.batch.instances,
-                "steps": phase.budget.steps,
-                "warm-up steps": schedule.warmup_share * schedule.total,
+                "instances": phase.batch.global_batch_size,
+                "steps": phase.budget.max_steps,
+                "warm-up steps": schedule.warmup_ratio * schedule.total_budget,
             }
         )
     return found
@@ -94,13 +94,13 @@ def test_the_papers_pretraining_has_the_papers_settings(name: str) -> None:
     model = next(iter(recipe.pretrain.values())).model
     assert model is not None
     assert SHAPES[name] == (
-        model.layers,
+        model.num_hidden_layers,
         model.hidden_size,
-        model.heads,
+        model.num_attention_heads,
         model.feed_forward_size,
     )
-    assert [phase.start_from for phase in recipe.pretrain.values()] == [None, "phase-1"]
-    assert recipe.pretrain["phase-2"].optimizer_state == "carry"
+    assert [phase.init_from_phase for phase in recipe.pretrain.values()] == [None, "phase-1"]
+    assert recipe.pretrain["phase-2"].optimizer_state == "restore"
 
 
 def test_both_sizes_share_their_corpus_and_differ_in_the_model_alone() -> None:
@@ -109,34 +109,36 @@ def test_both_sizes_share_their_corpus_and_differ_in_the_model_alone() -> None:
         recipe.pop("name")
         recipe["pretrain"]["phase-1"].pop("model")
         for phase in recipe["pretrain"].values():
-            phase["batch"].pop("micro_batch_tokens")  # memory alone
+            phase["batch"].pop("per_device_max_tokens")  # memory alone
     assert base == large
 
 
 def test_a_day_on_one_gpu_takes_a_day_and_trains_no_position_that_it_does_not_have() -> None:
     recipe = load_recipe("bert-base-1gpu-24h")
-    assert sum(phase.budget.minutes or 0 for phase in recipe.pretrain.values()) == 24 * 60
+    assert sum(phase.budget.max_minutes or 0 for phase in recipe.pretrain.values()) == 24 * 60
     (phase,) = recipe.pretrain.values()
     instances = recipe.build_instances[phase.instances]
     assert phase.model is not None
     assert phase.model.max_position_embeddings == instances.max_seq_length
     share = phase.dynamic_masking.masked_lm_prob * instances.max_seq_length
-    assert phase.dynamic_masking.max_predictions >= share  # or fewer were masked than it says
+    assert (
+        phase.dynamic_masking.max_predictions_per_seq >= share
+    )  # or fewer were masked than it says
 
 
 def test_table_2_has_its_single_model_and_seven_of_different_checkpoints_and_seeds() -> None:
     recipe = load_recipe("squad-ensemble")
     (ensemble,) = recipe.ensembles.values()
     members = [recipe.finetune[name] for name in ensemble.members]
-    assert ensemble.size == 7
+    assert ensemble.ensemble_size == 7
     assert len({member.seed for member in members}) == 7
     assert len({member.init_checkpoint for member in members}) == 7
     for entry in recipe.finetune.values():  # 4.2
-        assert (entry.batch, entry.learning_rate, entry.epochs) == ((32,), (5e-5,), (3,))
+        assert (entry.batch_size, entry.learning_rate, entry.num_epochs) == ((32,), (5e-5,), (3,))
         assert entry.dropout == 0.1
     with_triviaqa = recipe.build_examples[members[0].examples]
-    assert set(with_triviaqa.files) == {"augmentation"}
-    assert not recipe.build_examples[recipe.finetune["single"].examples].files
+    assert set(with_triviaqa.data_files) == {"augmentation"}
+    assert not recipe.build_examples[recipe.finetune["single"].examples].data_files
     assert recipe_steps(recipe)
 
 

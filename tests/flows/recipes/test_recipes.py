@@ -39,7 +39,7 @@ def test_packaged_recipes_can_be_used(
     for source in recipe.build_documents.sources if recipe.build_documents else ():
         assert all(Path(path).is_absolute() for path in source.paths)
     for examples in recipe.build_examples.values():
-        assert Path(str(examples.folder)).is_absolute()
+        assert Path(str(examples.data_dir)).is_absolute()
     assert recipe_steps(recipe)
 
 
@@ -54,7 +54,7 @@ def test_the_template_is_a_recipe_and_tells_the_true_defaults(here: Path) -> Non
     for line in ("vocab_file: vocab.txt", "  # remove_duplicates: true"):
         assert line in uncommented
     for comment, value in [
-        ("# duplicates: 1 ", recipe.build_instances["length-128"].duplicates == 1),
+        ("# dupe_factor: 1 ", recipe.build_instances["length-128"].dupe_factor == 1),
         ("# pairing: nsp ", recipe.build_instances["length-128"].pairing == "nsp"),
         ("# seed: 0", recipe.build_instances["length-128"].seed == 0),
         ("# min_words: 5 ", recipe.build_documents.min_words == 5),
@@ -139,9 +139,13 @@ def test_variables_come_from_the_environment(here: Path, monkeypatch: pytest.Mon
     ("change", "field", "suggestion"),
     [
         ("build_instances.length-64.max_seq_len=8", "max_seq_len", "max_seq_length"),
-        ("build_documents.sources.notes.split_byte=9", "split_byte", "split_bytes"),
+        ("build_documents.sources.notes.split_byte=9", "split_byte", "target_split_bytes"),
         ("build_documents.min_word=9", "min_word", "min_words"),
-        ("build_instances.length-64.masking.mask_rat=9", "mask_rat", "mask_rate"),
+        (
+            "build_instances.length-64.masking.mask_token_probb=9",
+            "mask_token_probb",
+            "mask_token_prob",
+        ),
         ("publish={name: x, nam: x}", "nam", "name"),
         ("nme=x", "nme", "name"),
         ("build_documents.sources.notes.zzz=9", "zzz", ""),
@@ -168,11 +172,11 @@ def test_closest_name_is_suggested(here: Path, change: str, field: str, suggesti
         ("build_instances.length-64.seed=yes", "", "'yes'"),
         ("build_instances.length-64.seed=true", "", "True"),
         ("build_vocabulary.vocab_size=5:00", "", "'5:00'"),
-        ("build_documents.sources.0.split_bytes=1", "", "1"),
+        ("build_documents.sources.0.target_split_bytes=1", "", "1"),
         ("build_documents.sources.0.name=5", "", "5"),
         ("build_documents.sources=[]", "", "an empty list"),
         ("build_documents=5", "", "5"),
-        ("finetune={x: {examples: x, epochs: [true]}}", "finetune.x.epochs", "a list"),
+        ("finetune={x: {examples: x, num_epochs: [true]}}", "finetune.x.num_epochs", "a list"),
         ("sweep=false", "", "False"),
         ("store=gs://", "", "'gs://'"),
     ],
@@ -235,14 +239,14 @@ build_documents:
     - kind: text
       name: b
       lines_per_document: 3
-      split_bytes: many
-build_tokens: {memory_words: 0}
+      target_split_bytes: many
+build_tokens: {word_cache_size: 0}
 build_instances:
   length-64:
     masking: {strategy: whole_word}
   length-32: {max_seq_length: "${NOT_SET:-four}"}
 pretrain:
-  one: {instances: length-64, model: {preset: lage}, budget: {steps: 1}}
+  one: {instances: length-64, model: {preset: lage}, budget: {max_steps: 1}}
 """
 PROBLEMS = {
     ("--set publish.nam=x", 0, "publish.nam"),
@@ -252,8 +256,8 @@ PROBLEMS = {
     ("mine.yaml", 5, "build_documents.sources.0.kind"),
     ("mine.yaml", 6, "build_documents.sources.1.paths"),
     ("mine.yaml", 8, "build_documents.sources.1.lines_per_document"),
-    ("mine.yaml", 9, "build_documents.sources.1.split_bytes"),
-    ("mine.yaml", 10, "build_tokens.memory_words"),
+    ("mine.yaml", 9, "build_documents.sources.1.target_split_bytes"),
+    ("mine.yaml", 10, "build_tokens.word_cache_size"),
     ("mine.yaml", 13, "build_instances.length-64.masking.strategy"),
     ("mine.yaml", 14, "build_instances.length-32.max_seq_length"),
     ("mine.yaml", 16, "pretrain.one.model.preset"),
@@ -298,14 +302,14 @@ build_documents: &all
   sources: [{kind: text, name: a, paths: a}]
 build_instances: {length-64: {max_seq_length: 64}}
 build_examples:
-  sst: {task: %s, folder: x}
+  sst: {task: %s, data_dir: x}
 pretrain:
-  one: {instances: length-46, model: {preset: tiny}, budget: {steps: 1}}
-  two: {instances: length-64, start_from: onee, budget: {steps: 1}}
+  one: {instances: length-46, model: {preset: tiny}, budget: {max_steps: 1}}
+  two: {instances: length-64, init_from_phase: onee, budget: {max_steps: 1}}
 finetune:
   sst:
     examples: st
-    start_from: tow
+    init_from_phase: tow
 ensembles: {both: {members: [sts]}}
 """
 
@@ -316,9 +320,9 @@ def test_unknown_names_of_entries_are_reported_by_line(here: Path) -> None:
         load_recipe("mine.yaml")
     assert [(one.line, one.field) for one in error.value.problems] == [
         (8, "pretrain.one.instances"),
-        (9, "pretrain.two.start_from"),
+        (9, "pretrain.two.init_from_phase"),
         (12, "finetune.sst.examples"),
-        (13, "finetune.sst.start_from"),
+        (13, "finetune.sst.init_from_phase"),
         (14, "ensembles.both.members"),
     ]
     for one, meant in zip(
@@ -328,7 +332,7 @@ def test_unknown_names_of_entries_are_reported_by_line(here: Path) -> None:
 
 
 def test_unknown_task_is_reported_by_line(here: Path) -> None:
-    text = NAMED.replace("length-46", "length-64").replace("from: onee,", "from: one,")
+    text = NAMED.replace("length-46", "length-64").replace("phase: onee,", "phase: one,")
     text = text.replace(": st\n", ": sst\n").replace("tow", "two").replace("sts", "sst")
     (here / "mine.yaml").write_text(text % "sst2")
     with pytest.raises(RecipeError) as error:

@@ -21,25 +21,29 @@ RECIPE = """
 name: everything
 build_documents:
   sources: [{kind: text, name: own, paths: [texts]}]
-decontaminate: {tasks: [cola], min_share: 0.3}
+decontaminate: {tasks: [cola], min_overlap: 0.3}
 find_near_duplicates: {threshold: 0.9}
 build_vocabulary: {vocab_file: /given/vocab.txt}
 build_instances: {short: {max_seq_length: 32}, long: {max_seq_length: 64}, unused: {}}
 pretrain:
-  first: {instances: short, model: {preset: tiny}, budget: {steps: 30}, snapshots: [10]}
-  second: {instances: long, start_from: first, optimizer_state: reset, budget: {steps: 5}}
-  other: {instances: short, init_checkpoint: /models/bert-mini, budget: {steps: 5}}
+  first: {instances: short, model: {preset: tiny}, budget: {max_steps: 30}, snapshot_steps: [10]}
+  second: {instances: long, init_from_phase: first, optimizer_state: reset, budget: {max_steps: 5}}
+  other: {instances: short, init_checkpoint: /models/bert-mini, budget: {max_steps: 5}}
 build_examples:
-  cola: {task: cola, folder: /tasks/cola}
-  mine: {task: sst-2, files: {train: [/a/train.tsv], dev: [/b/dev.tsv]}}
+  cola: {task: cola, data_dir: /tasks/cola}
+  mine: {task: sst-2, data_files: {train: [/a/train.tsv], dev: [/b/dev.tsv]}}
 finetune:
-  early: {examples: cola, start_from: first, at_step: 10, batch: [8, 16], restarts: 2}
-  last: {examples: cola, start_from: first, at_step: 30, batch: 8, learning_rate: 1.0e-4, epochs: 1}
-  given: {examples: cola, init_checkpoint: /store/artifacts/pretrain/ab12/data, batch: 8, epochs: 1}
-  scratch: {examples: mine, model: {preset: tiny}, batch: 8, learning_rate: 1.0e-4, epochs: [1, 2]}
+  early: {examples: cola, init_from_phase: first, init_from_step: 10, batch_size: [8, 16],
+      restarts: 2}
+  last: {examples: cola, init_from_phase: first, init_from_step: 30, batch_size: 8,
+      learning_rate: 1.0e-4, num_epochs: 1}
+  given: {examples: cola, init_checkpoint: /store/artifacts/pretrain/ab12/data, batch_size: 8,
+      num_epochs: 1}
+  scratch: {examples: mine, model: {preset: tiny}, batch_size: 8, learning_rate: 1.0e-4,
+      num_epochs: [1, 2]}
   guess: {examples: cola, method: majority}
 ensembles:
-  both: {members: [early, last], size: 3}
+  both: {members: [early, last], ensemble_size: 3}
 """
 STAGES = ("evaluate", "tabulate", "find", "finetune.scratch", "pretrain.other")
 
@@ -176,7 +180,7 @@ def test_files_keep_the_names_that_count(tmp_path: Path) -> None:
         }
     )
     config, files = placed(mine, "examples/mine", label="build-examples.mine")
-    assert config["files"] == {
+    assert config["data_files"] == {
         "train": ["${BERTLOOM_INPUTS:-inputs}/examples/mine/train/train.tsv"],
         "dev": ["${BERTLOOM_INPUTS:-inputs}/examples/mine/dev/dev.tsv"],
     }

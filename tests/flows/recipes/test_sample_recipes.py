@@ -29,17 +29,17 @@ def test_the_first_run_has_every_kind_of_stage_and_little_of_each(short: Recipe)
     found = recipe_steps(short)
     assert {step.stage.name for step in found} == set(stages()) - ASKED_FOR
     # Two minutes on two quiet cores: about 50 steps of pretraining a second, 2 s a trial.
-    assert sum(phase.budget.steps or 1 << 30 for phase in short.pretrain.values()) <= 2_300
+    assert sum(phase.budget.max_steps or 1 << 30 for phase in short.pretrain.values()) <= 2_300
     assert sum(step.stage.name == "finetune" for step in found) <= 24
 
 
 def test_every_task_is_compared_with_the_same_from_scratch(short: Recipe) -> None:
-    pretrained = {name for name, tuned in short.finetune.items() if tuned.start_from}
+    pretrained = {name for name, tuned in short.finetune.items() if tuned.init_from_phase}
     assert pretrained == {name for name in short.finetune if not name.endswith("-scratch")}
     for name in pretrained:
-        ours = short.finetune[name].model_dump(exclude={"start_from", "model"})
+        ours = short.finetune[name].model_dump(exclude={"init_from_phase", "model"})
         scratch = short.finetune[f"{name}-scratch"]
-        assert scratch.model_dump(exclude={"start_from", "model"}) == ours
+        assert scratch.model_dump(exclude={"init_from_phase", "model"}) == ours
         assert scratch.model is not None
         assert short.finetune[name].restarts >= 3  # an interval needs them
     # The last number leads back to the dump.
@@ -62,9 +62,9 @@ def test_sample_full_compares_every_task_of_the_paper_with_scratch(full: Recipe)
     assert {examples.task for examples in full.build_examples.values()} == glue | others
     for name in glue | others:
         pretrained, scratch = full.finetune[name], full.finetune[f"{name}-scratch"]
-        assert pretrained.start_from == "phase-2"
+        assert pretrained.init_from_phase == "phase-2"
         assert scratch.model is not None
-        exclude = {"start_from", "model"}
+        exclude = {"init_from_phase", "model"}
         assert pretrained.model_dump(exclude=exclude) == scratch.model_dump(exclude=exclude)
 
 

@@ -17,7 +17,7 @@ from flows.recipes.loader import load_recipe, recipe_from
 from flows.run.plan import PlannedStep
 from flows.run.sweep_summary import summarize_sweep, sweep_rows
 from schemas.recipe import Recipe
-from schemas.task_configs import SweptAxis, TabulateConfig
+from schemas.task_configs import ExpandedAxis, TabulateConfig
 
 BASE = """\
 name: mine
@@ -26,17 +26,17 @@ build_instances:
   short: {max_seq_length: 32}
   long: {max_seq_length: 64}
 pretrain:
-  first: {instances: short, model: {preset: tiny}, budget: {steps: 20}}
-  second: {instances: long, start_from: first, budget: {steps: 10}}
+  first: {instances: short, model: {preset: tiny}, budget: {max_steps: 20}}
+  second: {instances: long, init_from_phase: first, budget: {max_steps: 10}}
 build_examples:
-  cola: {task: cola, folder: cola}
-  ner: {task: conll-2003, folder: ner}
+  cola: {task: cola, data_dir: cola}
+  ner: {task: conll-2003, data_dir: ner}
 finetune:
-  cola: {examples: cola, start_from: second, batch: 8, learning_rate: 1.0e-3, epochs: 1}
-  ner: {examples: ner, start_from: second, batch: 8, learning_rate: 1.0e-3, epochs: 1}
-  scratch: {examples: cola, model: {preset: tiny}, batch: 8, learning_rate: 1.0e-3, epochs: 1}
+  cola: {examples: cola, init_from_phase: second, batch_size: 8, learning_rate: 0.01, num_epochs: 1}
+  ner: {examples: ner, init_from_phase: second, batch_size: 8, learning_rate: 1.0e-3, num_epochs: 1}
+  scratch: {examples: cola, model: {preset: tiny}, batch_size: 8, learning_rate: 0.1, num_epochs: 1}
 ensembles:
-  both: {members: [cola], size: 2}
+  both: {members: [cola], ensemble_size: 2}
 """
 SWEEP = """\
 sweep:
@@ -46,13 +46,13 @@ sweep:
       full:
       no-nsp: {pretrain.*.objective: mlm}
       ltr: {pretrain: {first: {objective: left-to-right}, second.objective: left-to-right}}
-      ltr-longer: {pretrain.*.objective: left-to-right, finetune.cola.epochs: 2}
+      ltr-longer: {pretrain.*.objective: left-to-right, finetune.cola.num_epochs: 2}
 """
 STEPS = """\
   rate:
     variants:
       low: {finetune.cola.learning_rate: 1.0e-4}
-      high: {finetune.cola.learning_rate: 1.0e-2}
+      high: {finetune.cola.learning_rate: 1.0e-1}
 """
 
 
@@ -75,7 +75,7 @@ def test_what_differs_is_there_once_for_each_way_and_all_else_once(read) -> None
         *("second", "second.no-nsp", "second.ltr"),
     ]
     # The last two variants pretrain alike, and so on one phase.
-    assert {name: entry.start_from for name, entry in recipe.finetune.items()} == {
+    assert {name: entry.init_from_phase for name, entry in recipe.finetune.items()} == {
         "cola": "second",
         "cola.no-nsp": "second.no-nsp",
         "cola.ltr": "second.ltr",
@@ -85,9 +85,9 @@ def test_what_differs_is_there_once_for_each_way_and_all_else_once(read) -> None
         "ner.ltr": "second.ltr",
         "scratch": None,
     }
-    assert recipe.pretrain["second.ltr"].start_from == "first.ltr"
+    assert recipe.pretrain["second.ltr"].init_from_phase == "first.ltr"
     assert recipe.pretrain["second.ltr"].objective == "left-to-right"
-    assert recipe.finetune["cola.ltr-longer"].epochs == (2,)
+    assert recipe.finetune["cola.ltr-longer"].num_epochs == (2,)
     assert {name: entry.members for name, entry in recipe.ensembles.items()} == {
         "both": ("cola",),
         "both.no-nsp": ("cola.no-nsp",),
@@ -98,7 +98,9 @@ def test_what_differs_is_there_once_for_each_way_and_all_else_once(read) -> None
 
 def test_tables_know_which_entry_is_of_which_variant(read) -> None:
     recipe = read(BASE + SWEEP)
-    found = [(item.entry, item.of, item.variants["tasks"], item.phase) for item in recipe.swept]
+    found = [
+        (item.entry, item.of, item.variants["tasks"], item.phase) for item in recipe.expanded_sweep
+    ]
     assert found == [
         ("cola", "cola", "full", "second"),
         ("cola.no-nsp", "cola", "no-nsp", "second.no-nsp"),
@@ -115,8 +117,8 @@ def test_tables_know_which_entry_is_of_which_variant(read) -> None:
     ]
     tables = list(recipe_steps(recipe))[-1]
     variants = ("full", "no-nsp", "ltr", "ltr-longer")
-    axes = {"tasks": SweptAxis(table="table-5", variants=variants)}
-    assert tables.config == TabulateConfig(axes=axes, swept=recipe.swept)
+    axes = {"tasks": ExpandedAxis(table="table-5", variants=variants)}
+    assert tables.config == TabulateConfig(axes=axes, expanded_sweep=recipe.expanded_sweep)
     assert tables.inputs["ner.ltr"] == "evaluate.ner.ltr"
     phases = {name for name in tables.inputs if name.startswith("pretrain.")}
     assert phases == {"pretrain.second", "pretrain.second.no-nsp", "pretrain.second.ltr"}
@@ -129,23 +131,27 @@ def test_what_a_variant_leaves_is_what_the_recipe_makes_without_a_sweep(read) ->
     for step in recipe_steps(plain):
         if step.label != "tabulate":
             assert by_label[step.label] == step
-    assert plain.swept is None
+    assert plain.expanded_sweep is None
     assert list(recipe_steps(plain))[-1].config == TabulateConfig()
     assert read(BASE + SWEEP, "sweep=null") == plain
     assert read(BASE + SWEEP, "sweep.tasks=null") == plain
 
 
 def test_several_axes_make_every_combination_of_what_they_change(read) -> None:
-    recipe = read(BASE + SWEEP.replace("finetune.cola.epochs: 2", "finetune.ner.epochs: 2") + STEPS)
+    recipe = read(
+        BASE + SWEEP.replace("finetune.cola.num_epochs: 2", "finetune.ner.num_epochs: 2") + STEPS
+    )
     assert [name for name in recipe.finetune if name.startswith("cola")] == [
         f"cola.{tasks}.{rate}" for tasks in ("full", "no-nsp", "ltr") for rate in ("low", "high")
     ]
     assert [name for name in recipe.finetune if name.startswith("ner")] == [
         *("ner", "ner.no-nsp", "ner.ltr", "ner.ltr-longer")
     ]
-    first = recipe.swept[0]
+    first = recipe.expanded_sweep[0]
     assert (first.entry, first.variants) == ("cola.full.low", {"tasks": "full", "rate": "low"})
-    assert [item.variants for item in recipe.swept if item.of == "ner"][1] == {"tasks": "no-nsp"}
+    assert [item.variants for item in recipe.expanded_sweep if item.of == "ner"][1] == {
+        "tasks": "no-nsp"
+    }
 
 
 def test_set_reaches_entries_before_the_sweep_and_variants_themselves(read) -> None:
@@ -153,13 +159,13 @@ def test_set_reaches_entries_before_the_sweep_and_variants_themselves(read) -> N
         BASE + SWEEP,
         "pretrain.first.seed=7",
         "sweep.tasks.variants.ltr.pretrain.first.model.preset=mini",
-        "sweep.tasks.variants.other.finetune.ner.epochs=3",
+        "sweep.tasks.variants.other.finetune.ner.num_epochs=3",
     )
     assert {phase.seed for name, phase in recipe.pretrain.items() if "first" in name} == {7}
-    assert recipe.pretrain["first.ltr"].model.layers == 4
-    assert recipe.pretrain["first.ltr-longer"].model.layers == 2
-    assert recipe.finetune["ner.other"].epochs == (3,)
-    assert recipe.finetune["ner.other"].start_from == "second"
+    assert recipe.pretrain["first.ltr"].model.num_hidden_layers == 4
+    assert recipe.pretrain["first.ltr-longer"].model.num_hidden_layers == 2
+    assert recipe.finetune["ner.other"].num_epochs == (3,)
+    assert recipe.finetune["ner.other"].init_from_phase == "second"
 
 
 def test_a_recipe_that_was_read_is_read_again_as_it_is(read) -> None:
@@ -167,7 +173,7 @@ def test_a_recipe_that_was_read_is_read_again_as_it_is(read) -> None:
     again = recipe_from(recipe.model_dump(mode="json"), where="again", folder=Path.cwd())
     assert again == recipe
     with pytest.raises(ValidationError):
-        Recipe.model_validate(recipe.model_dump() | {"swept": None})
+        Recipe.model_validate(recipe.model_dump() | {"expanded_sweep": None})
 
 
 def test_until_names_an_entry_with_its_copies_or_one_copy(read) -> None:
@@ -195,9 +201,9 @@ VARIANT = "sweep.x.variants.b"
         ("{a: {}, b: {pretrain.first.seed: one}}", 20, f"{VARIANT}.pretrain.first.seed"),
         ("{a: {}, b: {pretrain.*.seed: one}}", 20, f"{VARIANT}.pretrain.first.seed"),
         (
-            "{a: {}, b: {pretrain.second.start_from: third}}",
+            "{a: {}, b: {pretrain.second.init_from_phase: third}}",
             20,
-            f"{VARIANT}.pretrain.second.start_from",
+            f"{VARIANT}.pretrain.second.init_from_phase",
         ),
         ("{a: {}, b: {build_examples.ner.task: nre}}", 20, f"{VARIANT}.build_examples.ner.task"),
         ("{a: {}, b: {pretrain.first: 3}}", 20, f"{VARIANT}.pretrain.first"),
@@ -205,7 +211,7 @@ VARIANT = "sweep.x.variants.b"
         ("{a: {}, b: 3}", 20, VARIANT),
         ("{a: {}, B: {}}", 20, "sweep.x.variants.B"),
         (f"{{a: {{}}, b{'b' * 62}: {{pretrain.first.seed: 1}}}}", 18, "sweep"),
-        ("{a: {}, b8-lr1e-05-e3-r0: {finetune.ner.seed: 1}}", 18, "sweep"),
+        ("{a: {}, bs8-lr1e-05-ep3-r0: {finetune.ner.seed: 1}}", 18, "sweep"),
         ("{a: {}, b: {finetune.ner.seed: 1}}\n    tabel: table-5", 21, "sweep.x.tabel"),
         ("{a: {}, b: {finetune.ner.seed: 1}}\n    table: table-9", 21, "sweep.x.table"),
         (
@@ -250,7 +256,7 @@ def test_a_recipe_extends_another_by_whole_keys(read, tmp_path: Path) -> None:
     assert [*recipe.pretrain] == ["first", "second"]
     # Paths are relative to the file that they stand in.
     assert recipe.build_documents.sources[0].paths == (str(tmp_path / "there" / "notes.txt"),)
-    assert recipe.build_examples["cola"].folder == str(tmp_path / "there" / "cola")
+    assert recipe.build_examples["cola"].data_dir == str(tmp_path / "there" / "cola")
 
 
 @pytest.mark.parametrize(
@@ -313,7 +319,7 @@ def test_each_ablation_has_the_rows_and_columns_of_its_table(
         columns = columns | {"conll-2003"}  # where both directions matter most
     assert {axis.table for axis in recipe.sweep.values()} == {table}
     rows = [*itertools.product(*(axis.variants for axis in recipe.sweep.values()))]
-    found = [(item.of, *item.variants.values()) for item in recipe.swept]
+    found = [(item.of, *item.variants.values()) for item in recipe.expanded_sweep]
     assert sorted(found) == sorted((column, *row) for column in columns for row in rows)
     (axis, *_), (papers, *_) = (each.sweep.values() for each in (recipe, paper))
     if name != "size":  # whose rows are the sizes that a scale can have

@@ -281,7 +281,7 @@ def test_texts_can_be_left_out(run: Run) -> None:
     store.backend.delete_folder("reports/figures")
     sample = next(step for step in record.steps if step.label == "build-documents")
     texts = read_documents(store, store.read_manifest(sample.manifest)).documents
-    quiet = record.model_copy(update={"recipe": {**record.recipe, "report_text": False}})
+    quiet = record.model_copy(update={"recipe": {**record.recipe, "report_include_text": False}})
     for page in (report_page(store, quiet), report_page(store, record, text=False)):
         assert "Texts are left out of this page." in page
         assert not any(item.title in page or item.sentences[0] in page for item in texts)

@@ -22,7 +22,9 @@ from flows.run.provenance import environment
 from schemas.errors import ArtifactCorruptError
 
 TARGET = "tiny/build-instances.length-32"
-MORE = "  length-16: {max_seq_length: 16, held_out_share: 0.0, masking: {max_predictions: 3}}\n"
+MORE = """\
+  length-16: {max_seq_length: 16, held_out_fraction: 0.0, masking: {max_predictions_per_seq: 3}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -230,27 +232,28 @@ TRAINED = """
 name: trained
 build_documents:
   sources: [{kind: text, name: own, paths: [texts.txt]}]
-build_vocabulary: {vocab_size: 150, min_count: 1}
+build_vocabulary: {vocab_size: 150, min_frequency: 1}
 build_instances:
-  short: {max_seq_length: 32, held_out_share: 0.0, masking: {max_predictions: 6}}
+  short: {max_seq_length: 32, held_out_fraction: 0.0, masking: {max_predictions_per_seq: 6}}
 pretrain:
   first:
     instances: short
-    model: {layers: 1, hidden_size: 16, heads: 2, max_position_embeddings: 64}
-    budget: {steps: 3}
-    batch: {instances: 8, micro_batch_tokens: 4096}
-    threads: 1
+    model: {num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 2,
+        max_position_embeddings: 64}
+    budget: {max_steps: 3}
+    batch: {global_batch_size: 8, per_device_max_tokens: 4096}
+    num_threads: 1
 build_examples:
-  cola: {task: cola, folder: cola}
+  cola: {task: cola, data_dir: cola}
 finetune:
   cola:
     examples: cola
-    start_from: first
+    init_from_phase: first
     max_seq_length: 32
-    batch: 16
+    batch_size: 16
     learning_rate: 1.0e-3
-    epochs: 1
-    threads: 1
+    num_epochs: 1
+    num_threads: 1
 """
 
 

@@ -22,8 +22,8 @@ from schemas.errors import ConfigError
 
 TRAINED = """
 pretrain:
-  one: {instances: length-64, model: {preset: tiny}, budget: {steps: 1000}, device: cpu}
-  two: {instances: length-64, model: {preset: tiny}, budget: {minutes: 3}, device: cpu}
+  one: {instances: length-64, model: {preset: tiny}, budget: {max_steps: 1000}, device: cpu}
+  two: {instances: length-64, model: {preset: tiny}, budget: {max_minutes: 3}, device: cpu}
 """
 
 
@@ -46,7 +46,7 @@ def test_volumes_go_from_step_to_step(recipe: str) -> None:
     assert 20_000 < found["build-tokens"].disk_bytes < 200_000
     start = cost_rates()["training_start"]
     assert found["pretrain.two"].seconds == 180 + start
-    twice = step_estimates(recipe, "pretrain.one.budget.steps=2000")["pretrain.one"].seconds
+    twice = step_estimates(recipe, "pretrain.one.budget.max_steps=2000")["pretrain.one"].seconds
     once = found["pretrain.one"].seconds
     assert once is not None
     assert twice is not None

@@ -153,7 +153,7 @@ def examples_recipe(folder: Path, *, train: str) -> str:
     (folder / "dev.tsv").write_text("sentence\tlabel\na b\t0\nc d\t1\n")
     recipe = Path(write_recipe(folder, vocab_file=write(f"{folder}/vocab.txt", WHOLE)))
     content = yaml.safe_load(recipe.read_text())
-    content["build_examples"] = {"task": {"task": "single-sentence", "folder": "."}}
+    content["build_examples"] = {"task": {"task": "single-sentence", "data_dir": "."}}
     content["finetune"] = {
         "task": {"examples": "task", "init_checkpoint": write_checkpoint(folder / "bert")}
     }
@@ -189,6 +189,6 @@ def test_preflight_reports_network_fault_of_vocabulary(closed_server: str, name:
 
 @pytest.mark.network
 def test_preflight_reports_network_fault_of_task_folder(closed_server: str) -> None:
-    fault = check_examples(ExamplesConfig(task="cola", folder=f"{closed_server}/cola"))
+    fault = check_examples(ExamplesConfig(task="cola", data_dir=f"{closed_server}/cola"))
     assert isinstance(fault, NetworkError)
     assert fault.file == f"{closed_server}/cola"

@@ -20,7 +20,7 @@ from schemas.recipe import Recipe
 from schemas.task_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
 from schemas.trial_names import entry_label
 
-EXAMPLES = {"cola": ExamplesConfig(task="cola", folder="cola")}
+EXAMPLES = {"cola": ExamplesConfig(task="cola", data_dir="cola")}
 
 
 def recipe(**changes: Any) -> Recipe:
@@ -37,9 +37,9 @@ def entry(**changes: Any) -> FinetuneConfig:
     given: dict[str, Any] = {
         "examples": "cola",
         "init_checkpoint": "bert",
-        "batch": (16, 32),
+        "batch_size": (16, 32),
         "learning_rate": (5e-5, 2e-5),
-        "epochs": (2, 3),
+        "num_epochs": (2, 3),
         "restarts": 3,
         **changes,
     }
@@ -54,16 +54,18 @@ def by_label(found: list[Step]) -> dict[str, Step]:
 def test_a_grid_has_a_trial_for_each_point_and_restart() -> None:
     found = trials(entry())
     assert len(found) == 2 * 2 * 2 * 3
-    assert list(found)[:3] == ["b16-lr5e-05-e2-r0", "b16-lr5e-05-e2-r1", "b16-lr5e-05-e2-r2"]
-    points = {(c.batch, c.learning_rate, c.epochs, c.restart) for c in found.values()}
+    assert list(found)[:3] == ["bs16-lr5e-05-ep2-r0", "bs16-lr5e-05-ep2-r1", "bs16-lr5e-05-ep2-r2"]
+    points = {(c.batch_size, c.learning_rate, c.num_epochs, c.restart) for c in found.values()}
     assert len(points) == 24
     identities = {str(config.identity()) for config in found.values()}
     assert len(identities) == 24
 
 
 def test_learning_rates_that_are_nearly_equal_are_trials_of_their_own() -> None:
-    found = trials(entry(learning_rate=(1e-5, 1.0000001e-5), batch=(8,), epochs=(2,), restarts=1))
-    assert list(found) == ["b8-lr1e-05-e2-r0", "b8-lr1.0000001e-05-e2-r0"]
+    found = trials(
+        entry(learning_rate=(1e-5, 1.0000001e-5), batch_size=(8,), num_epochs=(2,), restarts=1)
+    )
+    assert list(found) == ["bs8-lr1e-05-ep2-r0", "bs8-lr1.0000001e-05-ep2-r0"]
     assert {entry_label(f"finetune.x.{name}") for name in found} == {"finetune.x"}
 
 
@@ -77,11 +79,11 @@ def test_steps_of_a_fine_tuning_alone_need_no_corpus() -> None:
     assert {step.stage.name for step in found.values()} == {
         "build-examples", "finetune", "evaluate", "tabulate"
     }  # fmt: skip
-    cell = found["finetune.cola.b16-lr5e-05-e2-r0"]
+    cell = found["finetune.cola.bs16-lr5e-05-ep2-r0"]
     assert cell.inputs == {"examples": "build-examples.cola"}
     evaluation = found["evaluate.cola"]
     assert len(evaluation.inputs) == 25
-    assert evaluation.inputs["b32-lr2e-05-e3-r2"] == "finetune.cola.b32-lr2e-05-e3-r2"
+    assert evaluation.inputs["bs32-lr2e-05-ep3-r2"] == "finetune.cola.bs32-lr2e-05-ep3-r2"
     assert found["tabulate"].inputs == {"cola": "evaluate.cola"}
     order = list(found)
     assert all(order.index(label) < order.index(s.label) for s in found.values()
@@ -90,11 +92,16 @@ def test_steps_of_a_fine_tuning_alone_need_no_corpus() -> None:
 
 def test_layers_that_the_encoder_has_not_are_refused_in_the_recipe() -> None:
     corpus = DocumentsConfig(sources=(TextSource(name="mine", paths=("text",)),))
-    shape = ModelConfig(layers=2, hidden_size=8, heads=1)
-    phases = {"one": {"instances": "length-128", "model": shape, "budget": {"steps": 1}}}
+    shape = ModelConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1)
+    phases = {"one": {"instances": "length-128", "model": shape, "budget": {"max_steps": 1}}}
 
     def check(layers: str) -> None:
-        tagger = entry(init_checkpoint=None, start_from="one", method="features", layers=layers)
+        tagger = entry(
+            init_checkpoint=None,
+            init_from_phase="one",
+            method="feature-based",
+            feature_layers=layers,
+        )
         recipe(build_documents=corpus, pretrain=phases, finetune={"a": tagger})
 
     for layers in ("embeddings", "last", "second-to-last", "weighted-sum-all"):
@@ -107,36 +114,36 @@ def test_layers_that_the_encoder_has_not_are_refused_in_the_recipe() -> None:
 def test_a_phase_or_the_vocabulary_is_what_cells_start_from() -> None:
     source = TextSource(name="mine", paths=("text",))
     corpus = DocumentsConfig(sources=(source,))
-    tiny = ModelConfig(layers=1, hidden_size=8, heads=1)
-    pretrain = {"one": {"instances": "length-128", "model": tiny, "budget": {"steps": 1}}}
+    tiny = ModelConfig(num_hidden_layers=1, hidden_size=8, num_attention_heads=1)
+    pretrain = {"one": {"instances": "length-128", "model": tiny, "budget": {"max_steps": 1}}}
     found = by_label(
         recipe_steps(
             recipe(
                 build_documents=corpus,
                 pretrain=pretrain,
                 finetune={
-                    "pretrained": entry(init_checkpoint=None, start_from="one", restarts=1),
+                    "pretrained": entry(init_checkpoint=None, init_from_phase="one", restarts=1),
                     "scratch": entry(init_checkpoint=None, model=tiny, restarts=1),
                 },
             )
         )
     )
-    cell = found["finetune.pretrained.b16-lr5e-05-e2-r0"]
+    cell = found["finetune.pretrained.bs16-lr5e-05-ep2-r0"]
     assert cell.inputs == {"examples": "build-examples.cola", "checkpoint": "pretrain.one"}
-    cell = found["finetune.scratch.b16-lr5e-05-e2-r0"]
+    cell = found["finetune.scratch.bs16-lr5e-05-ep2-r0"]
     assert cell.inputs == {"examples": "build-examples.cola", "vocabulary": "build-vocabulary"}
     starts = {found[f"evaluate.{name}"].config.start for name in ("pretrained", "scratch")}  # type: ignore[attr-defined]
     assert starts == {"one", "scratch"}
 
 
 def test_an_ensemble_reads_the_cells_of_its_members() -> None:
-    both = {"a": entry(restarts=2), "b": entry(batch=(16,), restarts=1)}
-    ensemble = EnsembleConfig(members=("a", "b"), size=3)
+    both = {"a": entry(restarts=2), "b": entry(batch_size=(16,), restarts=1)}
+    ensemble = EnsembleConfig(members=("a", "b"), ensemble_size=3)
     found = by_label(recipe_steps(recipe(finetune=both, ensembles={"both": ensemble})))
     inputs = found["evaluate.both"].inputs
     assert len(inputs) == 1 + 16 + 4
-    assert inputs["a.b16-lr5e-05-e2-r1"] == "finetune.a.b16-lr5e-05-e2-r1"
-    assert found["evaluate.both"].config.ensemble == 3  # type: ignore[attr-defined]
+    assert inputs["a.bs16-lr5e-05-ep2-r1"] == "finetune.a.bs16-lr5e-05-ep2-r1"
+    assert found["evaluate.both"].config.ensemble_size == 3  # type: ignore[attr-defined]
     assert set(found["tabulate"].inputs) == {"a", "b", "both"}
 
 
@@ -152,7 +159,7 @@ def test_until_takes_all_cells_of_an_entry() -> None:
     [
         ({"finetune": {"x": entry(examples="rte")}}, "no 'rte' in build_examples, which has cola"),
         (
-            {"finetune": {"x": entry(init_checkpoint=None, start_from="p")}},
+            {"finetune": {"x": entry(init_checkpoint=None, init_from_phase="p")}},
             "no phase 'p' in pretrain, which has no phases",
         ),
         (
@@ -184,10 +191,10 @@ def test_what_a_recipe_names_has_to_be_there(changes: dict[str, Any], said: str)
     ("changes", "said"),
     [
         ({"init_checkpoint": None}, "found none"),
-        ({"start_from": "one"}, "found start_from and init_checkpoint"),
+        ({"init_from_phase": "one"}, "found init_from_phase and init_checkpoint"),
         ({"method": "majority"}, "leave out init_checkpoint"),
-        ({"batch": (16, 16)}, "expected different values"),
-        ({"epochs": (0,)}, "expected values above 0"),
+        ({"batch_size": (16, 16)}, "expected different values"),
+        ({"num_epochs": (0,)}, "expected values above 0"),
         ({"learning_rate": (math.nan,)}, "expected values above 0"),
         ({"learning_rate": (math.inf,)}, "expected values above 0"),
         ({"optimizer": {"learning_rate": 0.5}}, "give learning_rate beside optimizer"),
@@ -207,11 +214,11 @@ def test_a_member_counts_once() -> None:
 def test_tasks_and_methods_are_checked_before_anything_runs(tmp_path: Path) -> None:
     raw = {
         "name": "mine",
-        "build_examples": {"cola": {"task": "cola", "folder": "cola"}},
-        "finetune": {"x": {"examples": "cola", "init_checkpoint": "bert", "batch": 8}},
+        "build_examples": {"cola": {"task": "cola", "data_dir": "cola"}},
+        "finetune": {"x": {"examples": "cola", "init_checkpoint": "bert", "batch_size": 8}},
     }
     found = recipe_from(raw, where="here", folder=tmp_path)
-    assert found.finetune["x"].batch == (8,)
+    assert found.finetune["x"].batch_size == (8,)
     change = "finetune.x.method=features"
     with pytest.raises(RecipeError) as error:
         recipe_from(raw, where="here", folder=tmp_path, overrides=[change])
@@ -224,7 +231,9 @@ def test_tasks_and_methods_are_checked_before_anything_runs(tmp_path: Path) -> N
 
 def test_texts_longer_than_the_positions_are_refused_before_anything_runs() -> None:
     corpus = DocumentsConfig(sources=(TextSource(name="mine", paths=("text",)),))
-    model = ModelConfig(layers=1, hidden_size=8, heads=1, max_position_embeddings=64)
+    model = ModelConfig(
+        num_hidden_layers=1, hidden_size=8, num_attention_heads=1, max_position_embeddings=64
+    )
     with pytest.raises(ValidationError, match="128, but the model has positions for 64"):
         recipe(build_documents=corpus, finetune={"x": entry(init_checkpoint=None, model=model)})
 
@@ -236,9 +245,9 @@ def test_the_recipe_of_the_papers_tables_has_a_cell_for_every_system(
     for name in ("CHECKPOINT", "CASED_CHECKPOINT", "GLUE", "SQUAD", "SWAG", "CONLL"):
         monkeypatch.setenv(name, f"/data/{name.lower()}")
     loaded = load_recipe("paper-tables")
-    layers = {e.layers for e in loaded.finetune.values() if e.method == "features"}
+    layers = {e.feature_layers for e in loaded.finetune.values() if e.method == "feature-based"}
     assert len(layers) == 6
     tasks = {config.task for config in loaded.build_examples.values()}
     assert {"cola", "mnli", "squad-1.1", "squad-2.0", "swag", "conll-2003", "wnli"} <= tasks
     assert loaded.finetune["ner-last"].restarts == 5
-    assert loaded.build_examples["cola"].folder == "/data/glue/CoLA"
+    assert loaded.build_examples["cola"].data_dir == "/data/glue/CoLA"

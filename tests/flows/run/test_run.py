@@ -25,7 +25,7 @@ from flows.store.runs import RESUME_HINT, read_run, run_ids, write_run
 from schemas.configs import ExecutionConfig, InstancesConfig
 from schemas.errors import InputError
 
-TWO = ExecutionConfig(parallel_steps=2)
+TWO = ExecutionConfig(max_parallel_steps=2)
 QUIETLY = {"log": lambda line: None, "engine": "local"}
 
 
@@ -181,7 +181,7 @@ def test_a_damaged_artifact_is_built_again_if_every_byte_is_looked_at(
     file = Path(root, manifest.data, manifest.files[0].object)
     file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes()))
     assert run_recipe(fakes.recipe(root), engine="local")[0].was_cached
-    full = fakes.recipe(root, execution=ExecutionConfig(verify_on_hit="full"))
+    full = fakes.recipe(root, execution=ExecutionConfig(verify_cached="full"))
     again = run_recipe(full, engine="local")
     assert not again[0].was_cached
     assert again[0].manifest.content == manifest.content
@@ -211,7 +211,9 @@ def test_a_run_that_died_is_told_by_the_next(fakes: FakeStages, root: str) -> No
 
 
 def test_trials_that_fare_alike_are_one_line_of_a_plan() -> None:
-    trials = [PlannedStep(f"finetune.cola.b16-lr2e-05-e3-r{n}", "cached", "k", "a") for n in (0, 1)]
+    trials = [
+        PlannedStep(f"finetune.cola.bs16-lr2e-05-ep3-r{n}", "cached", "k", "a") for n in (0, 1)
+    ]
     rows = plan_rows([PlannedStep("tabulate", "unknown", reason="after x"), *trials])
     assert rows == [
         ("tabulate", "", "unknown", "after x"),

@@ -350,7 +350,7 @@ def test_keys_change_on_configuration(fakes: FakeStages, root: str) -> None:
             {"one": InstancesConfig(), "two": InstancesConfig(seed=3)},
             {"build-instances.two"},
         ),
-        ("build_vocabulary", VocabularyConfig(min_count=3), {"build-vocabulary"}),
+        ("build_vocabulary", VocabularyConfig(min_frequency=3), {"build-vocabulary"}),
     ]:
         assert changed(plain, fakes.recipe(root, **{name: change})) == expected, name
 
@@ -401,8 +401,8 @@ def test_keys_ignore_where_and_how(
         str(tmp_path / "other-store"),
         name="other-name",
         build_documents=DocumentsConfig(sources=(source,)),
-        build_tokens=TokensConfig(memory_words=7),
-        execution=ExecutionConfig(runner="threads", workers=2, options=("--x=1",)),
+        build_tokens=TokensConfig(word_cache_size=7),
+        execution=ExecutionConfig(runner="threads", workers=2, beam_options=("--x=1",)),
     )
     monkeypatch.setenv("PREFECT__FLOW_RUN_ID", "1")
     assert changed(fakes.recipe(root), other) == set()

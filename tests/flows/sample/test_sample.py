@@ -231,7 +231,7 @@ class Search:
     def __init__(self, folder: Path) -> None:
         sample = write_sample(str(folder / "sample"), articles=200, tales=0)
         dump = WikipediaSource(name="wiki", paths=(sample.pages,))
-        data = ExamplesConfig(task="conll-2003", folder=f"{sample.tasks}/conll-2003")
+        data = ExamplesConfig(task="conll-2003", data_dir=f"{sample.tasks}/conll-2003")
         recipe = Recipe(
             name="search",
             store=str(folder / "store"),

@@ -13,10 +13,10 @@ from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
 _LEARN_FASTER = (
-    "pretrain.phase-1.budget.steps=300",
+    "pretrain.phase-1.budget.max_steps=300",
     "pretrain.phase-1.optimizer.learning_rate=3.0e-3",
     "build_instances.length-16.masking.masked_lm_prob=0.3",
-    "build_instances.length-16.masking.max_predictions=5",
+    "build_instances.length-16.masking.max_predictions_per_seq=5",
 )
 """Changes with which a quarter of the recipe's steps teach enough for one task."""
 
@@ -53,7 +53,7 @@ def reduced(recipe: Recipe, folder: Path) -> Recipe:
     """Return the recipe with its first phase, one task and one restart."""
     finetune = {
         entry: config.model_copy(
-            update={"restarts": 1, "start_from": config.start_from and "phase-1"}
+            update={"restarts": 1, "init_from_phase": config.init_from_phase and "phase-1"}
         )
         for entry, config in recipe.finetune.items()
         if config.examples == "conll-2003"

@@ -58,7 +58,7 @@ def test_official_files_are_read_without_a_dropped_row(
 ) -> None:
     official = task.removesuffix("-particle")
     made = build_examples(
-        ExamplesConfig(task=official, folder=f"{tasks}/{task}", max_bad_share=0.0),
+        ExamplesConfig(task=official, data_dir=f"{tasks}/{task}", max_invalid_fraction=0.0),
         inputs={}, output=str(tmp_path), execution=ExecutionConfig(),
     )  # fmt: skip
     counts = {split: len(rows) for split, rows in make_rows(task, WORLD, 0).items()}

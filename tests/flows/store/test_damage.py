@@ -385,10 +385,12 @@ def test_training_starts_from_no_damaged_checkpoint(tmp_path: Path) -> None:
         "execution": ExecutionConfig(),
         "work": str(tmp_path / "work"),
     }
-    cell = TrialConfig(examples="x", start_from="phase", batch=2, learning_rate=1e-3, epochs=1)
+    cell = TrialConfig(
+        examples="x", init_from_phase="phase", batch_size=2, learning_rate=1e-3, num_epochs=1
+    )
     with pytest.raises(ArtifactCorruptError, match=r"model\.safetensors of checkpoint c+ is"):
         finetune(cell, inputs=given, **how)
-    phase = PretrainConfig(instances="x", start_from="phase", budget=BudgetConfig(steps=1))
+    phase = PretrainConfig(instances="x", init_from_phase="phase", budget=BudgetConfig(max_steps=1))
     with pytest.raises(ArtifactCorruptError, match=r"model\.safetensors of checkpoint c+ is"):
         pretrain(phase, inputs={**given, "vocabulary": examples}, **how)
     path.write_bytes(before)

@@ -146,7 +146,7 @@ def test_run_writes_and_prints_no_secret_of_an_address(ran: Ran, form: str) -> N
 @pytest.mark.parametrize("form", FORMS)
 def test_names_of_task_files_hold_no_secret_of_an_address(ran: Ran, form: str) -> None:
     address = ran.address(form)
-    config = ExamplesConfig(task="cola", files={"train": [address], "dev": [address]})
+    config = ExamplesConfig(task="cola", data_files={"train": [address], "dev": [address]})
     task = find_task("cola")
     inputs = raw_inputs_of(find_files(config, task=task), task=task)
     assert [item.name for item in inputs] == [f"train/{form}.txt", f"dev/{form}.txt"]
@@ -220,7 +220,9 @@ def test_public_address_keeps_what_names_the_file(address: str, expected: str | 
 
 
 def test_options_of_a_runner_hold_no_secret() -> None:
-    options = ExecutionConfig(options=["--x_password", "Zq7secret", "--job=a", "--flag"]).options
+    options = ExecutionConfig(
+        beam_options=["--x_password", "Zq7secret", "--job=a", "--flag"]
+    ).beam_options
     assert options == ("--x_password=Zq7secret", "--job=a", "--flag")
     assert "Zq7" not in str(recorded(list(options)))
     assert "Zq7" not in without_secrets(f"Discarding unparseable args: {list(options)}")

@@ -40,13 +40,13 @@ def pairs(rows, epochs):
 
 
 CONFIGS = [
-    {"instances": 7, "layout": "packed"},
-    {"instances": 7, "layout": "binned", "window_batches": 3},
-    {"instances": 32, "layout": "padded"},
-    {"instances": 200, "layout": "binned", "window_batches": 2},  # more than an epoch
-    {"tokens": 300, "layout": "packed"},
-    {"tokens": 300, "layout": "binned", "window_batches": 5},
-    {"tokens": 5000, "layout": "padded"},
+    {"global_batch_size": 7, "batching": "packed"},
+    {"global_batch_size": 7, "batching": "bucketed", "bucket_batches": 3},
+    {"global_batch_size": 32, "batching": "padded"},
+    {"global_batch_size": 200, "batching": "bucketed", "bucket_batches": 2},  # more than an epoch
+    {"global_batch_tokens": 300, "batching": "packed"},
+    {"global_batch_tokens": 300, "batching": "bucketed", "bucket_batches": 5},
+    {"global_batch_tokens": 5000, "batching": "padded"},
 ]
 
 
@@ -70,17 +70,21 @@ def test_batches_have_the_size_asked_for(instances, config):
     for window in windows(plan, 4):
         for rows in batches_of(window):
             tokens = int(instances.lengths(rows).sum())
-            if "instances" in config:
-                assert len(rows) == config["instances"]
-            elif config["layout"] == "binned":
-                assert tokens <= config["tokens"]
-                assert tokens > (config["tokens"] - 3 * LONGEST) / 2
+            if "global_batch_size" in config:
+                assert len(rows) == config["global_batch_size"]
+            elif config["batching"] == "bucketed":
+                assert tokens <= config["global_batch_tokens"]
+                assert tokens > (config["global_batch_tokens"] - 3 * LONGEST) / 2
             else:
-                assert config["tokens"] - LONGEST < tokens <= config["tokens"]
+                assert (
+                    config["global_batch_tokens"] - LONGEST
+                    < tokens
+                    <= config["global_batch_tokens"]
+                )
 
 
 def test_batches_by_tokens_take_all_that_fits(instances):
-    plan = BatchPlan(instances, batch=BatchConfig(tokens=300), seed=1)
+    plan = BatchPlan(instances, batch=BatchConfig(global_batch_tokens=300), seed=1)
     window = plan.window(0)
     lengths = instances.lengths(window.rows)
     for begin, end in zip(window.bounds[:-2], window.bounds[1:-1], strict=True):
@@ -89,14 +93,14 @@ def test_batches_by_tokens_take_all_that_fits(instances):
 
 def test_batches_of_packed_and_padded_follow_the_stream(instances):
     for layout in ("packed", "padded"):
-        plan = BatchPlan(instances, batch=BatchConfig(instances=9, layout=layout), seed=2)
+        plan = BatchPlan(instances, batch=BatchConfig(global_batch_size=9, batching=layout), seed=2)
         window = plan.window(18)
         wanted = stream_rows(18, len(window.rows), size=ROWS, seed=2)
         assert window.rows.tolist() == wanted.rows.tolist()
 
 
-def test_binned_batches_are_of_similar_length_and_in_no_order(instances):
-    config = BatchConfig(instances=10, layout="binned", window_batches=10)
+def test_bucketed_batches_are_of_similar_length_and_in_no_order(instances):
+    config = BatchConfig(global_batch_size=10, batching="bucketed", bucket_batches=10)
     window = BatchPlan(instances, batch=config, seed=2).window(0)
     ranges = [
         (int(lengths.min()), int(lengths.max()))
@@ -122,23 +126,27 @@ def test_ranks_do_not_change_the_batches(instances):
 @pytest.mark.parametrize(
     ("config", "ranks"),
     [
-        ({"instances": 3}, 4),
-        ({"tokens": 4 * LONGEST - 1}, 4),
-        ({"tokens": LONGEST - 1}, 1),
-        ({"tokens": 7 * LONGEST - 1, "layout": "binned"}, 2),
+        ({"global_batch_size": 3}, 4),
+        ({"global_batch_tokens": 4 * LONGEST - 1}, 4),
+        ({"global_batch_tokens": LONGEST - 1}, 1),
+        ({"global_batch_tokens": 7 * LONGEST - 1, "batching": "bucketed"}, 2),
     ],
 )
 def test_batches_too_small_for_the_ranks_are_refused(instances, config, ranks):
-    with pytest.raises(ConfigError, match=r"batch\.(instances|tokens): expected at least"):
+    with pytest.raises(ConfigError, match=r"batch\.global_batch_(size|tokens): expected at least"):
         BatchPlan(instances, batch=BatchConfig(**config), seed=0, ranks=ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_the_smallest_batches_allowed_give_every_rank_an_instance(instances, ranks):
     for config in (
-        {"instances": ranks},
-        {"tokens": ranks * LONGEST},
-        {"tokens": (2 * ranks + 3) * LONGEST, "layout": "binned", "window_batches": 2},
+        {"global_batch_size": ranks},
+        {"global_batch_tokens": ranks * LONGEST},
+        {
+            "global_batch_tokens": (2 * ranks + 3) * LONGEST,
+            "batching": "bucketed",
+            "bucket_batches": 2,
+        },
     ):
         plan = BatchPlan(instances, batch=BatchConfig(**config), seed=3, ranks=ranks)
         for window in windows(plan, 10):
@@ -158,11 +166,11 @@ def test_shares_are_a_balanced_partition(lengths, ranks):
 
 
 @settings(max_examples=300)
-@example([32, 16, 16, 16], 51, "binned")  # halving never ended
+@example([32, 16, 16, 16], 51, "bucketed")  # halving never ended
 @given(
     st.lists(st.integers(1, 128), min_size=1, max_size=90),
     st.integers(8, 2000),
-    st.sampled_from(["packed", "binned", "padded"]),
+    st.sampled_from(["packed", "bucketed", "padded"]),
 )
 def test_micro_batches_hold_what_fits_and_are_few(lengths, limit, layout):
     lengths = np.sort(np.array(lengths))[::-1]
@@ -173,7 +181,7 @@ def test_micro_batches_hold_what_fits_and_are_few(lengths, limit, layout):
     places = []
     for begin, end in pairwise(bounds):
         own = lengths[begin:end]
-        width = {"padded": 128, "binned": int(padded_length(own[0], row_length=128))}.get(layout)
+        width = {"padded": 128, "bucketed": int(padded_length(own[0], row_length=128))}.get(layout)
         places.append(int(own.sum()) if width is None else width * len(own))
         assert places[-1] <= limit or len(own) == 1
     if layout == "packed" and limit >= 128:

@@ -163,7 +163,9 @@ def test_an_artifact_of_another_stage_is_refused(artifact):
         opened(artifact.model_copy(update={"statistics": {"vocab_size": VOCAB_SIZE}}))
 
 
-@pytest.mark.parametrize(("part", "hint"), [("training", "corpus"), ("held-out", "held_out_share")])
+@pytest.mark.parametrize(
+    ("part", "hint"), [("training", "corpus"), ("held-out", "held_out_fraction")]
+)
 def test_no_instances_at_all_is_an_error(tmp_path, part, hint):
     empty = {"part-00000-pass-00.arrow": [], "__held-out__/held-out-00000.arrow": [[]]}
     artifact = write_artifact(str(tmp_path), empty, vocab_size=VOCAB_SIZE, longest=LONGEST)

@@ -49,7 +49,7 @@ def arguments(config, **changes):
         "pad_id": PAD,
         "objective": "mlm+nsp",
         "masking": "stored",
-        "dynamic_masking": MaskingConfig(max_predictions=9),
+        "dynamic_masking": MaskingConfig(max_predictions_per_seq=9),
         "row_length": 44,
         "prefetch": 0,
         **changes,
@@ -57,7 +57,7 @@ def arguments(config, **changes):
 
 
 def make(instances, *, batch=None, **changes):
-    small = {"instances": 16, "micro_batch_tokens": 200, "window_batches": 4}
+    small = {"global_batch_size": 16, "per_device_max_tokens": 200, "bucket_batches": 4}
     return Loader(instances, **arguments(BatchConfig(**{**small, **(batch or {})}), **changes))
 
 
@@ -101,12 +101,12 @@ def decoded(part):
         )
 
 
-LAYOUTS = ["packed", "binned", "padded"]
+LAYOUTS = ["packed", "bucketed", "padded"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_batch_holds_what_the_shards_hold(instances, layout):
-    for batch in take(make(instances, batch={"layout": layout}), 12):
+    for batch in take(make(instances, batch={"batching": layout}), 12):
         found = [one for part in batch.micro_batches for one in decoded(part)]
         for row, ids, segments, targets, label in found:
             written = WRITTEN[row]
@@ -124,7 +124,7 @@ def test_a_batch_holds_what_the_shards_hold(instances, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_place_instances_as_they_say(instances, layout):
-    for batch in take(make(instances, batch={"layout": layout}), 12):
+    for batch in take(make(instances, batch={"batching": layout}), 12):
         for part in batch.micro_batches:
             tokens, lengths = part.tokens, part.tokens.lengths
             total = len(tokens.input_ids)
@@ -150,9 +150,11 @@ def test_layouts_place_instances_as_they_say(instances, layout):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", [{}, {"instances": None, "tokens": 600}])
+@pytest.mark.parametrize("size", [{}, {"global_batch_size": None, "global_batch_tokens": 600}])
 def test_every_instance_comes_once_an_epoch(instances, layout, ranks, size):
-    config = BatchConfig(**{"instances": 15, "layout": layout, "window_batches": 3, **size})
+    config = BatchConfig(
+        **{"global_batch_size": 15, "batching": layout, "bucket_batches": 3, **size}
+    )
     loaders = [
         iter(Loader(instances, **arguments(config, rank=rank, ranks=ranks)))
         for rank in range(ranks)
@@ -172,7 +174,7 @@ def test_every_instance_comes_once_an_epoch(instances, layout, ranks, size):
 @pytest.mark.parametrize("masking", ["stored", "wordpiece", "whole-word"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_shares_of_ranks_unite_to_the_same_global_batches(instances, layout, masking):
-    given = {"batch": {"layout": layout}}
+    given = {"batch": {"batching": layout}}
     if masking != "stored":
         given |= {"masking": "dynamic", "dynamic_masking": MaskingConfig(strategy=masking)}
     alone = take(make(instances, **given), 14)
@@ -193,9 +195,11 @@ def test_shares_of_ranks_unite_to_the_same_global_batches(instances, layout, mas
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", [{}, {"instances": None, "tokens": 400}])
+@pytest.mark.parametrize("size", [{}, {"global_batch_size": None, "global_batch_tokens": 400}])
 def test_going_on_at_any_step_gives_the_same_batches(instances, layout, size):
-    config = BatchConfig(**{"instances": 16, "layout": layout, "window_batches": 4, **size})
+    config = BatchConfig(
+        **{"global_batch_size": 16, "batching": layout, "bucket_batches": 4, **size}
+    )
     given = arguments(config, masking="dynamic")
     whole = take(Loader(instances, **given), 14)
     for step in range(13):
@@ -206,7 +210,7 @@ def test_going_on_at_any_step_gives_the_same_batches(instances, layout, size):
 
 def test_going_on_with_another_number_of_ranks_gives_the_same_global_batches(instances):
     for layout in LAYOUTS:
-        given = {"batch": {"layout": layout}, "masking": "dynamic"}
+        given = {"batch": {"batching": layout}, "masking": "dynamic"}
         whole = take(make(instances, **given), 12)
         first = take(make(instances, rank=1, ranks=2, **given), 5)
         rest = [
@@ -235,8 +239,10 @@ def test_seeds_decide_the_order(instances):
 
 @pytest.mark.parametrize("strategy", ["wordpiece", "whole-word", "span"])
 def test_dynamic_masks_are_those_of_seed_epoch_and_row(instances, strategy):
-    config = MaskingConfig(strategy=strategy, max_predictions=9)
-    loader = make(instances, batch={"layout": "binned"}, masking="dynamic", dynamic_masking=config)
+    config = MaskingConfig(strategy=strategy, max_predictions_per_seq=9)
+    loader = make(
+        instances, batch={"batching": "bucketed"}, masking="dynamic", dynamic_masking=config
+    )
     masks = {}
     for batch in take(loader, 3 * ROWS // 16):
         for part in batch.micro_batches:
@@ -273,7 +279,7 @@ def mask_alone(written, row, *, epoch, config):
 
 @pytest.mark.parametrize("strategy", ["none", "wordpiece"])
 def test_counts_told_ahead_are_those_drawn(instances, strategy):
-    config = MaskingConfig(strategy=strategy, max_predictions=4)
+    config = MaskingConfig(strategy=strategy, max_predictions_per_seq=4)
     rows, epochs = np.arange(ROWS), np.arange(ROWS) % 3
     drawn = masked_anew(
         instances.gather(rows), epochs, seed=1, vocabulary=vocabulary_of(VOCAB_SIZE), config=config
@@ -287,7 +293,7 @@ def test_counts_told_ahead_are_those_drawn(instances, strategy):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_left_to_right_predicts_every_next_token(instances, layout, ranks):
     loader = make(
-        instances, batch={"layout": layout}, objective="left-to-right", ranks=ranks, rank=0
+        instances, batch={"batching": layout}, objective="left-to-right", ranks=ranks, rank=0
     )
     for batch in take(loader, 8):
         for part in batch.micro_batches:
@@ -307,7 +313,7 @@ def test_mlm_alone_has_no_next_sentence_labels(instances):
 
 
 def test_an_instance_longer_than_a_micro_batch_goes_alone(instances):
-    config = BatchConfig(instances=16, micro_batch_tokens=8)
+    config = BatchConfig(global_batch_size=16, per_device_max_tokens=8)
     batch = next(iter(Loader(instances, **arguments(config))))
     sizes = [len(part.rows) for part in batch.micro_batches]
     assert sum(sizes) == 16
@@ -327,7 +333,7 @@ def test_fixed_batches_hold_each_row_once(instances, layout, objective):
         pad_id=PAD,
         layout=layout,
         row_length=44,
-        micro_batch_tokens=200,
+        per_device_max_tokens=200,
     ):
         assert len(part.tokens.input_ids) <= 200
         found |= {one[0]: one for one in decoded(part)}
@@ -348,7 +354,7 @@ def test_what_cannot_be_is_refused_up_front(instances):
         make(instances, row_length=39)
     with pytest.raises(ConfigError, match="expected a rank of 0 to 1, found 2"):
         make(instances, rank=2, ranks=2)
-    with pytest.raises(ConfigError, match=r"batch\.instances"):
+    with pytest.raises(ConfigError, match=r"batch\.global_batch_size"):
         make(instances, ranks=17)
     with pytest.raises(ConfigError, match="batch 257 of a window"):
         next(iter(make(instances, state=LoaderState(0, 257))))

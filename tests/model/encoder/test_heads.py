@@ -48,7 +48,7 @@ def totals(batch: PretrainingBatch) -> tuple[int, int]:
 @pytest.mark.parametrize(("preset", "activation"), SHAPES)
 def test_equals_transformers(preset: str, activation: str, tmp_path: Path) -> None:
     """Logits and loss within 1e-5, gradients of all parameters within 1e-4, in both layouts."""
-    model = random_model(small_config(preset, activation=activation))
+    model = random_model(small_config(preset, hidden_act=activation))
     peer = peer_of(model, tmp_path)
     packed = random_batch()
     theirs = peer(**peer_inputs(packed), next_sentence_label=packed.next_sentence_labels)

@@ -202,7 +202,7 @@ def write_recipe(folder: Path, **examples: Any) -> Path:
     recipe = {
         "name": "early",
         "store": "store",
-        "build_examples": {"task": {"task": "sst-2", "files": files, **examples}},
+        "build_examples": {"task": {"task": "sst-2", "data_files": files, **examples}},
         "finetune": {"one": entry},
     }
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))

@@ -61,7 +61,7 @@ def assert_equal(one: BertForPretraining, other: BertForPretraining) -> None:
 @pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "left-to-right"])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
 def test_there_and_back_to_the_byte(activation: str, objective: Objective, tmp_path: Path) -> None:
-    config = small_config(activation=activation, intermediate_size=96, hidden_dropout=0.2)
+    config = small_config(hidden_act=activation, intermediate_size=96, hidden_dropout_prob=0.2)
     model = random_model(config, objective=objective)
     files = save_model(model)
     loaded = load(write_files(files, tmp_path), objective=objective)
@@ -136,7 +136,7 @@ def test_transformers_to_ours_and_back(tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path / "theirs")
     loaded = load(tmp_path / "theirs")
     assert (loaded.initialized, loaded.notes) == ((), ())
-    assert loaded.model.config.activation == "gelu_tanh"
+    assert loaded.model.config.hidden_act == "gelu_tanh"
     with torch.random.fork_rng():
         back = BertForPreTraining.from_pretrained(written(tmp_path / "ours", loaded.model))
     expected = dict(theirs.state_dict())

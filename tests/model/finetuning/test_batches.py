@@ -19,7 +19,7 @@ def steps_of(features: Features, order: np.ndarray, **changes: object) -> list[T
     given = {
         "batch": 5,
         "layout": "packed",
-        "micro_batch_tokens": 20,
+        "per_device_max_tokens": 20,
         "pad_id": PAD,
         **changes,
     }
@@ -105,16 +105,16 @@ def test_the_mean_of_tags_is_over_labelled_tokens() -> None:
 
 def test_a_unit_that_is_too_long_is_a_micro_batch_of_its_own() -> None:
     features = features_of(units=9)
-    (step,) = steps_of(features, np.arange(9), batch=9, micro_batch_tokens=1)
+    (step,) = steps_of(features, np.arange(9), batch=9, per_device_max_tokens=1)
     assert len(step.micro_batches) == 9
-    (step,) = steps_of(features, np.arange(9), batch=9, micro_batch_tokens=1 << 20)
+    (step,) = steps_of(features, np.arange(9), batch=9, per_device_max_tokens=1 << 20)
     assert len(step.micro_batches) == 1
 
 
 def test_there_may_be_no_labels() -> None:
     features = features_of("choice", per_unit=4)
     unknown = Features(**{**vars(features), "labels": None})
-    (step,) = steps_of(unknown, np.arange(5), batch=5, micro_batch_tokens=1000)
+    (step,) = steps_of(unknown, np.arange(5), batch=5, per_device_max_tokens=1000)
     assert step.micro_batches[0].labels is None
     assert step.count == 5
 

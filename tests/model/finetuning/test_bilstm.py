@@ -59,7 +59,9 @@ def _one_thread() -> Iterator[None]:
 
 
 def bilstm_model(kind: TaskTypeName, **fields: Any) -> TaskModel:
-    return random_task_model(kind, **{"lstm_size": UNITS_OF_LSTM, "is_causal": True, **fields})
+    return random_task_model(
+        kind, **{"lstm_hidden_size": UNITS_OF_LSTM, "is_causal": True, **fields}
+    )
 
 
 def real(kind: TaskTypeName, logits: torch.Tensor, batch: Any) -> torch.Tensor:
@@ -172,7 +174,7 @@ def test_a_saved_model_is_read_back_and_says_what_it_is(kind: TaskTypeName, tmp_
 def test_no_class_of_transformers_takes_its_head_for_one_on_the_encoder(tmp_path: Path) -> None:
     import transformers
 
-    model = bilstm_model("classification", lstm_size=small_config().hidden_size // 2)
+    model = bilstm_model("classification", lstm_hidden_size=small_config().hidden_size // 2)
     folder = written(model, tmp_path)
     peer, info = transformers.BertForSequenceClassification.from_pretrained(
         folder, output_loading_info=True
@@ -194,11 +196,11 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
         load_task_model(str(write_files({**files, "config.json": content}, folder)))
 
     with pytest.raises(CheckpointError, match="not of one model"):
-        loading("size", lstm_size=11)
+        loading("size", lstm_hidden_size=11)
     with pytest.raises(CheckpointError, match="a kind of task"):
         loading("kind", kind="spam")
     with pytest.raises(CheckpointError, match="not that of a model"):
-        loading("none", lstm_size=None)
+        loading("none", lstm_hidden_size=None)
     with pytest.raises((CheckpointError, TrainingError), match="outputs"):
         loading("other", kind="choice")
 
@@ -207,9 +209,14 @@ def test_from_a_checkpoint_its_weights_are_the_seeds(tmp_path: Path) -> None:
     pretrained = random_model(objective="left-to-right")
     folder = str(write_files(save_model(pretrained), tmp_path))
 
-    def start(seed: int, lstm_size: int | None = UNITS_OF_LSTM) -> TaskModel:
+    def start(seed: int, lstm_hidden_size: int | None = UNITS_OF_LSTM) -> TaskModel:
         return task_model_from_checkpoint(
-            folder, kind="classification", outputs=3, dropout=0.1, seed=seed, lstm_size=lstm_size
+            folder,
+            kind="classification",
+            outputs=3,
+            dropout=0.1,
+            seed=seed,
+            lstm_hidden_size=lstm_hidden_size,
         ).model
 
     one, same, other = start(5), start(5), start(6)
@@ -223,7 +230,7 @@ def test_from_a_checkpoint_its_weights_are_the_seeds(tmp_path: Path) -> None:
     # A model from nothing draws the same.
     fresh = TaskModel(
         small_config(), vocab_size=one.vocab_size, kind="classification", outputs=3,
-        lstm_size=UNITS_OF_LSTM, seed=5,
+        lstm_hidden_size=UNITS_OF_LSTM, seed=5,
     )  # fmt: skip
     assert torch.equal(fresh.lstm[1].weight_hh_l0, one.lstm[1].weight_hh_l0)  # type: ignore[index]
     # Another training may start from its encoder.
@@ -253,7 +260,7 @@ def cased(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_trial_is_a_model_that_answers(
     task: str, kinds: dict[str, StageInput], cased: str, tmp_path: Path
 ) -> None:
-    config = trial_config(cased, bilstm=True, layout="padded", max_steps=4)
+    config = trial_config(cased, bilstm=True, batching="padded", max_steps=4)
     job = trial_job(tmp_path, kinds[task], config=config)
     found = train_trial(job, stop=StopRequest())
     assert found["statistics"]["model"]["bilstm"] is True
@@ -266,7 +273,7 @@ def test_a_trial_is_a_model_that_answers(
 def test_stopped_it_goes_on_to_the_bit(
     kinds: dict[str, StageInput], cased: str, tmp_path: Path
 ) -> None:
-    config = trial_config(cased, bilstm=True, max_steps=6, checkpoints={"every_steps": 3})
+    config = trial_config(cased, bilstm=True, max_steps=6, checkpoints={"save_steps": 3})
     whole = trial_job(tmp_path / "whole", kinds["squad-1.1"], config=config)
     train_trial(whole, stop=StopRequest())
     cut = trial_job(tmp_path / "cut", kinds["squad-1.1"], config=config)
@@ -293,16 +300,16 @@ def test_stopped_it_goes_on_to_the_bit(
 def test_bilstm_is_in_key_and_refused_for_other_methods() -> None:
     given = {
         "examples": "task",
-        "batch": 8,
+        "batch_size": 8,
         "learning_rate": 1e-3,
-        "epochs": 1,
+        "num_epochs": 1,
         "model": {"preset": "tiny"},
     }
     plain = TrialConfig.model_validate(given).identity()
     on_top = TrialConfig.model_validate({**given, "bilstm": True}).identity()
     assert on_top == {**plain, "bilstm": True}
-    for method in ("features", "majority"):
-        start = {"init_checkpoint": "x"} if method == "features" else {}
+    for method in ("feature-based", "majority"):
+        start = {"init_checkpoint": "x"} if method == "feature-based" else {}
         with pytest.raises(ValueError, match=f"bilstm: with method {method}"):
             FinetuneConfig.model_validate(
                 {"examples": "task", "method": method, "bilstm": True, **start}

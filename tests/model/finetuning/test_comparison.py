@@ -37,7 +37,7 @@ def official_files(task: Task, examples: pa.Table, **given: Any) -> dict[str, by
 def trial(name: str, value: float | None, **more: Any) -> Trial:
     metrics = {"dev": {"matthews": value}} if value is not None else {}
     found = {
-        "cell": {"batch": 16, "learning_rate": 2e-5, "epochs": 3, "restart": 0},
+        "cell": {"batch_size": 16, "learning_rate": 2e-5, "num_epochs": 3, "restart": 0},
         "method": "fine-tune",
         "metrics": metrics,
         **more,
@@ -49,24 +49,24 @@ def trial(name: str, value: float | None, **more: Any) -> Trial:
 
 def test_the_best_trial_and_the_best_point_are_not_the_same_thing() -> None:
     trials = [
-        trial("b16-lr2e-05-e3-r0", 0.50),
-        trial("b16-lr2e-05-e3-r1", 0.70),
-        trial("b16-lr5e-05-e3-r0", 0.64),
-        trial("b16-lr5e-05-e3-r1", 0.66),
+        trial("bs16-lr2e-05-ep3-r0", 0.50),
+        trial("bs16-lr2e-05-ep3-r1", 0.70),
+        trial("bs16-lr5e-05-ep3-r0", 0.64),
+        trial("bs16-lr5e-05-ep3-r1", 0.66),
     ]
     found = compare(trials, metric="matthews")
-    assert [c.name for c in found.best][:2] == ["b16-lr2e-05-e3-r1", "b16-lr5e-05-e3-r1"]
-    assert found.best_point == "b16-lr5e-05-e3"
+    assert [c.name for c in found.best][:2] == ["bs16-lr2e-05-ep3-r1", "bs16-lr5e-05-ep3-r1"]
+    assert found.best_point == "bs16-lr5e-05-ep3"
     (first, second) = found.points
     assert first == {
-        "name": "b16-lr2e-05-e3",
+        "name": "bs16-lr2e-05-ep3",
         "mean": pytest.approx(0.6),
         "sd": pytest.approx(statistics.stdev([0.5, 0.7])),
         "runs": 2,
     }
     assert second["mean"] == pytest.approx(0.65)
     told = found.statistics()
-    assert told["best"] == "b16-lr2e-05-e3-r1"
+    assert told["best"] == "bs16-lr2e-05-ep3-r1"
     assert [c["name"] for c in told["cells"]] == sorted(c.name for c in trials)
     json.dumps(told)
 
@@ -82,13 +82,18 @@ def test_the_order_of_a_recipes_lists_changes_nothing() -> None:
     given: dict[str, StageInput] = {}
     for entry in ("", "a."):
         for batch, rate, epochs, restart in [(32, 2e-5, 3, 0), (8, 1e-4, 3, 0), (8, 2e-5, 3, 1)]:
-            name = f"{entry}b{batch}-lr{rate:g}-e{epochs}-r{restart}"
-            point = {"batch": batch, "learning_rate": rate, "epochs": epochs, "restart": restart}
+            name = f"{entry}bs{batch}-lr{rate:g}-ep{epochs}-r{restart}"
+            point = {
+                "batch_size": batch,
+                "learning_rate": rate,
+                "num_epochs": epochs,
+                "restart": restart,
+            }
             given[name] = trial(name, 0.5, cell=point).given
     found = [c.name for c in read_trials(given)]
     assert found == [
-        *("b8-lr2e-05-e3-r1", "b8-lr0.0001-e3-r0", "b32-lr2e-05-e3-r0"),
-        *("a.b8-lr2e-05-e3-r1", "a.b8-lr0.0001-e3-r0", "a.b32-lr2e-05-e3-r0"),
+        *("bs8-lr2e-05-ep3-r1", "bs8-lr0.0001-ep3-r0", "bs32-lr2e-05-ep3-r0"),
+        *("a.bs8-lr2e-05-ep3-r1", "a.bs8-lr0.0001-ep3-r0", "a.bs32-lr2e-05-ep3-r0"),
     ]
     backwards = dict(reversed(given.items()))
     assert [c.name for c in read_trials(backwards)] == found

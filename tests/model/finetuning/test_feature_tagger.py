@@ -38,9 +38,9 @@ def _one_thread():
 def small_config(**changes):
     return ModelConfig(
         **{
-            "layers": 5,
+            "num_hidden_layers": 5,
             "hidden_size": 16,
-            "heads": 2,
+            "num_attention_heads": 2,
             "max_position_embeddings": 40,
             "initializer_range": 0.2,
             **changes,
@@ -54,7 +54,7 @@ def tagger(layers="concat-last-4", *, seed=0, dropout=0.1, config=None):
         vocab_size=VOCAB,
         outputs=len(LABELS),
         layers=layers,
-        lstm_size=12,
+        lstm_hidden_size=12,
         dropout=dropout,
         seed=seed,
     )
@@ -137,7 +137,7 @@ def test_only_mix_lstm_and_classifier_are_trained(layers):
 
 
 def test_the_encoder_never_drops_and_the_rest_does():
-    config = small_config(hidden_dropout=0.5, attention_dropout=0.5)
+    config = small_config(hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
     batch = batch_of(random_windows())
     model = tagger(dropout=0.0, config=config).train()
     assert not model.bert.training
@@ -253,8 +253,8 @@ def test_weights_are_decided_by_the_seed_alone():
 )
 def test_encoders_with_too_few_layers_are_refused(layers, encoder_layers):
     with pytest.raises(ConfigError, match=f"{layers} needs an encoder of at least"):
-        tagger(layers, config=small_config(layers=encoder_layers))
-    tagger("weighted-sum-all", config=small_config(layers=encoder_layers))
+        tagger(layers, config=small_config(num_hidden_layers=encoder_layers))
+    tagger("weighted-sum-all", config=small_config(num_hidden_layers=encoder_layers))
 
 
 def test_batches_that_do_not_fit_are_refused():
@@ -281,7 +281,7 @@ def test_a_tagger_starts_from_a_checkpoint(tmp_path, objective):
     pretrained = BertForPretraining(small_config(), vocab_size=VOCAB, objective=objective, seed=4)
     folder = write(tmp_path / "checkpoint", save_model(pretrained))
     started = feature_tagger_from_checkpoint(
-        folder, outputs=3, layers="last", lstm_size=12, dropout=0.2, seed=7
+        folder, outputs=3, layers="last", lstm_hidden_size=12, dropout=0.2, seed=7
     )
     model = started.model
     assert model.is_causal == (objective == "left-to-right")
@@ -296,7 +296,7 @@ def test_a_tagger_starts_from_a_checkpoint(tmp_path, objective):
     )
     # The new weights are those of a new tagger with this seed.
     fresh = FeatureTagger(
-        small_config(), vocab_size=VOCAB, outputs=3, layers="last", lstm_size=12, seed=7
+        small_config(), vocab_size=VOCAB, outputs=3, layers="last", lstm_hidden_size=12, seed=7
     )
     for part in ("lstm", "classifier"):
         for name, value in getattr(model, part).named_parameters():
@@ -315,7 +315,7 @@ def test_a_saved_tagger_is_read_back(tmp_path, layers):
     for loaded in (load_task_model(folder), load_task_model(f"{folder}/")):
         assert isinstance(loaded.model, FeatureTagger)
         assert loaded.labels == LABELS
-        assert loaded.about == {"task": "wikigold", "method": "features"}
+        assert loaded.about == {"task": "wikigold", "method": "feature-based"}
         assert loaded.model.layers == layers
         assert loaded.model.dropouts[0].rate == 0.25
         batch = batch_of(random_windows())
@@ -348,7 +348,7 @@ def test_damaged_folders_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match="no choice 'first'"):
         loading("choice", bertloom_feature_tagger={**shape, "layers": "first"})
     with pytest.raises(CheckpointError, match="not of one model"):
-        loading("size", bertloom_feature_tagger={**shape, "lstm_size": 11})
+        loading("size", bertloom_feature_tagger={**shape, "lstm_hidden_size": 11})
     with pytest.raises(CheckpointError, match="not of one model"):
         loading("mix", bertloom_feature_tagger={**shape, "layers": "weighted-sum-all"})
     with pytest.raises(CheckpointError, match="id2label"):

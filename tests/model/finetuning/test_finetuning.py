@@ -86,8 +86,8 @@ def test_every_kind_learns(
     task: str, kinds: dict[str, StageInput], cased: str, tmp_path: Path
 ) -> None:
     # The pooled vector of random weights tells little at first.
-    how = {"epochs": 30, "learning_rate": 1e-3} if task == "sst-2" else {"learning_rate": 3e-3}
-    config = trial_config(cased, **{"epochs": 8, "dropout": 0.0, **how})
+    how = {"num_epochs": 30, "learning_rate": 1e-3} if task == "sst-2" else {"learning_rate": 3e-3}
+    config = trial_config(cased, **{"num_epochs": 8, "dropout": 0.0, **how})
     job = trial_job(tmp_path, kinds[task], config=config)
     found = trained(job)
     curve = losses(job)
@@ -112,9 +112,9 @@ def test_features_of_a_frozen_encoder_learn(
 ) -> None:
     config = trial_config(
         cased,
-        method="features",
-        layers="last",
-        epochs=8,
+        method="feature-based",
+        feature_layers="last",
+        num_epochs=8,
         learning_rate=1e-2,
         dropout=0.0,
     )
@@ -131,7 +131,7 @@ def test_features_of_a_frozen_encoder_learn(
 
 def test_what_is_learnt_shows_on_dev(checkpoint: str, tmp_path: Path) -> None:
     examples = sentiment(tmp_path / "examples", train=200, dev=40)
-    config = trial_config(checkpoint, epochs=10, learning_rate=3e-3, dropout=0.0)
+    config = trial_config(checkpoint, num_epochs=10, learning_rate=3e-3, dropout=0.0)
     found = trained(trial_job(tmp_path / "work", examples, config=config))
     assert found["statistics"]["metrics"]["dev"]["accuracy"] > 0.9
 
@@ -212,7 +212,12 @@ def test_micro_batches_are_the_whole_batch(
     for name, tokens, how in (("whole", 1 << 20, "packed"), ("parts", 30, layout)):
         # Without moments and with a plain step, so that weights differ as gradients do.
         config = trial_config(
-            cased, dropout=0.0, micro_batch_tokens=tokens, layout=how, max_steps=2, warmup_share=0.0
+            cased,
+            dropout=0.0,
+            per_device_max_tokens=tokens,
+            batching=how,
+            max_steps=2,
+            warmup_ratio=0.0,
         )
         job = trial_job(tmp_path / name, kinds[task], config=config)
         trained(job)
@@ -228,7 +233,7 @@ def test_micro_batches_are_the_whole_batch(
 def test_the_gradient_is_that_of_the_mean(checkpoint: str, sst: StageInput, tmp_path: Path) -> None:
     found = []
     for tokens in (1 << 20, 25):
-        config = trial_config(checkpoint, dropout=0.0, micro_batch_tokens=tokens)
+        config = trial_config(checkpoint, dropout=0.0, per_device_max_tokens=tokens)
         start = open_trial(trial_job(tmp_path / "work", sst, config=config))
         (phase,) = model.finetuning.loop.phases_of(start)
         step = next(model.finetuning.loop.steps_of(phase, start, done=0))
@@ -243,14 +248,16 @@ def test_the_gradient_is_that_of_the_mean(checkpoint: str, sst: StageInput, tmp_
 def test_the_last_batch_may_be_smaller_and_max_steps_cuts(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    config = trial_config(checkpoint, batch=12, epochs=3)
+    config = trial_config(checkpoint, batch_size=12, num_epochs=3)
     found = trained(trial_job(tmp_path / "all", sst, config=config))
     assert found["statistics"]["training"] == {
         "steps": 12,  # 12 + 12 + 12 + 4 examples
         "examples": 120,
         "tokens": 3 * found["counters"]["tokens@train"],
     }
-    job = trial_job(tmp_path / "cut", sst, config=trial_config(checkpoint, batch=12, max_steps=5))
+    job = trial_job(
+        tmp_path / "cut", sst, config=trial_config(checkpoint, batch_size=12, max_steps=5)
+    )
     assert trained(job)["statistics"]["training"]["steps"] == 5
     lines = [json.loads(line) for line in (job.results() / CURVE_FILE).read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
@@ -262,7 +269,7 @@ def test_the_last_batch_may_be_smaller_and_max_steps_cuts(
 def test_augmentation_is_a_fine_tuning_of_its_own(checkpoint: str, tmp_path: Path) -> None:
     more = {"augmentation": text_rows(20, split="augmentation")}
     examples = sentiment(tmp_path / "examples", **more)
-    job = trial_job(tmp_path / "work", examples, config=trial_config(checkpoint, warmup_share=0.5))
+    job = trial_job(tmp_path / "work", examples, config=trial_config(checkpoint, warmup_ratio=0.5))
     found = trained(job)
     lines = [json.loads(line) for line in (job.results() / CURVE_FILE).read_text().splitlines()]
     assert [line["split"] for line in lines] == ["augmentation"] * 3 + ["train"] * 10
@@ -313,7 +320,7 @@ def wait_for_step(job: TrialJob, step: int, process: subprocess.Popen[bytes]) ->
 def test_killed_it_goes_on_to_the_bit(checkpoint: str, tmp_path: Path) -> None:
     more = {"augmentation": text_rows(60, split="augmentation")}
     examples = sentiment(tmp_path / "examples", train=80, **more)
-    config = trial_config(checkpoint, epochs=6, checkpoints={"every_steps": 7})
+    config = trial_config(checkpoint, num_epochs=6, checkpoints={"save_steps": 7})
     whole = trial_job(tmp_path / "whole", examples, config=config)
     killed = trial_job(tmp_path / "killed", examples, config=config)
     trained(whole)
@@ -336,7 +343,7 @@ def test_killed_it_goes_on_to_the_bit(checkpoint: str, tmp_path: Path) -> None:
 
 def test_a_signal_stops_it_with_a_checkpoint(checkpoint: str, tmp_path: Path) -> None:
     examples = sentiment(tmp_path / "examples", train=80)
-    config = trial_config(checkpoint, epochs=200)
+    config = trial_config(checkpoint, num_epochs=200)
     job = trial_job(tmp_path / "work", examples, config=config)
     process = start_process(job)
     wait_for_step(job, 3, process)
@@ -381,7 +388,7 @@ def test_a_stop_while_dev_is_answered_keeps_the_training(
 def test_a_checkpoint_of_another_model_is_refused(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    config = trial_config(checkpoint, checkpoints={"every_steps": 5})
+    config = trial_config(checkpoint, checkpoints={"save_steps": 5})
     trained(trial_job(tmp_path / "work", sst, config=config))
     other = write_checkpoint(tmp_path / "other", hidden_size=16)
     with pytest.raises(CheckpointError, match="does not fit the model"):
@@ -394,12 +401,12 @@ def test_a_checkpoint_of_another_model_is_refused(
 def test_a_loss_that_is_not_finite_names_step_and_examples(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
-    config = trial_config(checkpoint, learning_rate=1e37, warmup_share=0.0)
+    config = trial_config(checkpoint, learning_rate=1e37, warmup_ratio=0.0)
     job = trial_job(
         tmp_path,
         sst,
         config=config.model_copy(
-            update={"optimizer": config.optimizer.model_copy(update={"max_gradient_norm": 0.0})}
+            update={"optimizer": config.optimizer.model_copy(update={"max_grad_norm": 0.0})}
         ),
     )
     with pytest.raises(
@@ -484,7 +491,7 @@ def test_a_vocabulary_that_is_not_the_models_is_refused(sst: StageInput, tmp_pat
 
 
 def test_features_are_for_tagging_alone(checkpoint: str, sst: StageInput, tmp_path: Path) -> None:
-    config = trial_config(checkpoint, method="features")
+    config = trial_config(checkpoint, method="feature-based")
     with pytest.raises(ConfigError, match="expected a tagging task"):
         trained(trial_job(tmp_path, sst, config=config))
 

@@ -15,7 +15,9 @@ from model.task_types.features import Features
 from schemas.errors import TrainingError
 from schemas.model_configs import ModelConfig
 
-CONFIG = ModelConfig(layers=1, hidden_size=16, heads=2, max_position_embeddings=16)
+CONFIG = ModelConfig(
+    num_hidden_layers=1, hidden_size=16, num_attention_heads=2, max_position_embeddings=16
+)
 OUTPUTS = {"classification": 3, "regression": 1, "choice": 1, "span": 2, "tagging": 3}
 
 
@@ -33,7 +35,7 @@ def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
             np.arange(features.units),
             batch=1,
             layout="packed",
-            micro_batch_tokens=1,
+            per_device_max_tokens=1,
             pad_id=0,
         ):
             (batch,) = step.micro_batches
@@ -46,7 +48,7 @@ def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
 def test_outputs_lie_where_their_features_lie(kind: str, per_unit: int, limit: int) -> None:
     features, model = features_of(kind, per_unit=per_unit), model_of(kind)
     model.train()
-    found = predict(model, features, micro_batch_tokens=limit, device="cpu", pad_id=0)
+    found = predict(model, features, per_device_max_tokens=limit, device="cpu", pad_id=0)
     assert model.training
     expected = one_by_one(model, features)
     assert found.dtype == np.float32
@@ -71,8 +73,8 @@ def test_there_may_be_nothing_to_predict() -> None:
             positions=empty if kind == "tagging" else None,
         )
         model = model_of(kind)
-        found = predict(model, none, micro_batch_tokens=10, device="cpu", pad_id=0)
-        expected = predict(model, whole, micro_batch_tokens=10, device="cpu", pad_id=0)
+        found = predict(model, none, per_device_max_tokens=10, device="cpu", pad_id=0)
+        expected = predict(model, whole, per_device_max_tokens=10, device="cpu", pad_id=0)
         assert found.shape == (0, *expected.shape[1:])
 
 
@@ -82,5 +84,5 @@ def test_it_stops_when_asked() -> None:
     model = model_of("span")
     with pytest.raises(TrainingError, match=r"stopped.*SIGTERM"):
         predict(
-            model, features_of("span"), micro_batch_tokens=10, device="cpu", pad_id=0, stop=stop
+            model, features_of("span"), per_device_max_tokens=10, device="cpu", pad_id=0, stop=stop
         )

@@ -65,11 +65,14 @@ def change_weights(folder: Path, **tensors: torch.Tensor | None) -> Path:
 @EACH_KIND
 def test_there_and_back_to_the_bit(kind: TaskTypeName, is_causal: bool, tmp_path: Path) -> None:
     config = small_config(
-        activation="gelu_tanh", intermediate_size=96, hidden_dropout=0.2, attention_dropout=0.1
+        hidden_act="gelu_tanh",
+        intermediate_size=96,
+        hidden_dropout_prob=0.2,
+        attention_probs_dropout_prob=0.1,
     )
     model = random_task_model(kind, config=config, dropout=0.3, is_causal=is_causal)
     about = {
-        "task": "own", "method": "fine-tune", "features": FeaturesConfig().model_dump(),
+        "task": "own", "method": "fine-tune", "feature-based": FeaturesConfig().model_dump(),
         "lowercase": True, "threshold": -1.25,
     }  # fmt: skip
     labels = LABELS.get(kind, ())

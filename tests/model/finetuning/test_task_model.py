@@ -160,7 +160,7 @@ def test_micro_batches_add_up_to_the_batch(kind: TaskTypeName, padded_length: in
 
 @EACH_KIND
 def test_gradients_on_the_cpu_are_the_same_to_the_bit(kind: TaskTypeName) -> None:
-    config = small_config(hidden_dropout=0.1, attention_dropout=0.1)
+    config = small_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     found = []
     for _ in range(2):
         model = random_task_model(kind, config=config, dropout=0.1)
@@ -253,7 +253,7 @@ def test_a_new_model_is_a_function_of_its_seed(kind: TaskTypeName) -> None:
     assert not torch.equal(one["classifier.weight"], other["classifier.weight"])
     assert one["classifier.weight"].abs().max() <= 0.04  # cut at two standard deviations
     assert {m.rate for m in made(1).modules() if isinstance(m, Dropout)} == {0.2}
-    assert made(1).config.hidden_dropout == made(1).config.attention_dropout == 0.2
+    assert made(1).config.hidden_dropout_prob == made(1).config.attention_probs_dropout_prob == 0.2
 
 
 def start(folder: Path, *, kind: TaskTypeName = "classification", seed: int = 7) -> Any:

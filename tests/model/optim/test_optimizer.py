@@ -70,15 +70,15 @@ class _Reference:
     def step(self, gradients: dict[str, Array], rate: float) -> float:
         c = self.config
         norm = math.sqrt(sum(float((g**2).sum()) for g in gradients.values()))
-        clip = min(1.0, c.max_gradient_norm / norm) if c.max_gradient_norm else 1.0
+        clip = min(1.0, c.max_grad_norm / norm) if c.max_grad_norm else 1.0
         self.steps += 1
         for name, gradient in gradients.items():
             w, g = self.weights[name], gradient * clip
-            m = self.first[name] = c.beta1 * self.first[name] + (1 - c.beta1) * g
-            v = self.second[name] = c.beta2 * self.second[name] + (1 - c.beta2) * g**2
+            m = self.first[name] = c.adam_beta1 * self.first[name] + (1 - c.adam_beta1) * g
+            v = self.second[name] = c.adam_beta2 * self.second[name] + (1 - c.adam_beta2) * g**2
             if c.name != "bert-adam":
-                m, v = m / (1 - c.beta1**self.steps), v / (1 - c.beta2**self.steps)
-            update = m / (np.sqrt(v) + c.epsilon)
+                m, v = m / (1 - c.adam_beta1**self.steps), v / (1 - c.adam_beta2**self.steps)
+            update = m / (np.sqrt(v) + c.adam_epsilon)
             if name in DECAYED:
                 update = update + c.weight_decay * w
                 if c.name == "lamb":
@@ -102,7 +102,7 @@ def _assert_close(found: torch.Tensor, expected: Array, *, rel: float = 1e-6) ->
 @pytest.mark.parametrize("clip", [0.0, 0.7, 1e3])
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
 def test_twenty_steps_follow_the_formulas(name: str, clip: float) -> None:
-    config = _config(name, max_gradient_norm=clip)
+    config = _config(name, max_grad_norm=clip)
     parameters = _weights()
     before = {key: value.detach().clone() for key, value in parameters.items()}
     reference = _Reference(parameters, config)
@@ -130,7 +130,7 @@ def test_no_bias_correction_is_exact() -> None:
         assert 1.0 - beta**STEP_WITHOUT_BIAS_CORRECTION == 1.0
     assert torch.tensor(STEP_WITHOUT_BIAS_CORRECTION).item() == STEP_WITHOUT_BIAS_CORRECTION
     weight = nn.Parameter(torch.zeros(3))
-    config = _config("bert-adam", max_gradient_norm=0.0, epsilon=1e-12)
+    config = _config("bert-adam", max_grad_norm=0.0, adam_epsilon=1e-12)
     optimizer = build_optimizer([("w.bias", weight)], config)
     weight.grad = torch.tensor([1.0, -2.0, 1e-3])
     optimizer.step(learning_rate=1.0)
@@ -140,7 +140,7 @@ def test_no_bias_correction_is_exact() -> None:
 
 def test_adamw_is_torchs_adamw() -> None:
     ours, theirs = _weights(), _weights()
-    optimizer = build_optimizer(ours.items(), _config("adamw", max_gradient_norm=0.9))
+    optimizer = build_optimizer(ours.items(), _config("adamw", max_grad_norm=0.9))
     groups = [
         {"params": [theirs[name] for name in DECAYED], "weight_decay": 0.1},
         {"params": [p for n, p in theirs.items() if n not in DECAYED], "weight_decay": 0.0},
@@ -349,7 +349,7 @@ def test_parameters_that_cannot_be_trained_are_refused() -> None:
 def test_cuda_follows_the_cpu(name: str) -> None:
     here = _weights()
     there = {key: nn.Parameter(value.detach().cuda()) for key, value in here.items()}
-    config = _config(name, max_gradient_norm=0.7)
+    config = _config(name, max_grad_norm=0.7)
     optimizers = [build_optimizer(p.items(), config) for p in (here, there)]
     for step, rate in enumerate(RATES):
         _give(here, _gradients(step))

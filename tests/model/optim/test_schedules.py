@@ -43,7 +43,7 @@ def test_the_papers_schedule(step: int, rate: float) -> None:
 
 
 def test_it_rises_jumps_down_once_and_falls() -> None:
-    schedule = ScheduleConfig(warmup_share=0.1)
+    schedule = ScheduleConfig(warmup_ratio=0.1)
     rates = [learning_rate(i, total=100, peak=1.0, schedule=schedule) for i in range(101)]
     assert rates[:10] == sorted(rates[:10])
     assert rates[9] == pytest.approx(0.9)
@@ -52,7 +52,7 @@ def test_it_rises_jumps_down_once_and_falls() -> None:
 
 
 def test_nvidias_recipe_for_lamb() -> None:
-    phase_1 = ScheduleConfig(decay="polynomial", power=0.5, warmup_share=0.2843)
+    phase_1 = ScheduleConfig(lr_scheduler_type="polynomial", power=0.5, warmup_ratio=0.2843)
     assert warmup_end(total=7038, schedule=phase_1) == 2000  # 2000.9 rounded down
     at = [
         learning_rate(i, total=7038, peak=6e-3, schedule=phase_1) for i in (0, 1000, 2000, 5278.5)
@@ -61,21 +61,23 @@ def test_nvidias_recipe_for_lamb() -> None:
 
 
 def test_end_share_is_what_is_left() -> None:
-    linear = ScheduleConfig(end_share=0.1, warmup_share=0.0)
-    root = ScheduleConfig(decay="polynomial", power=2.0, end_share=0.1, warmup_share=0.0)
+    linear = ScheduleConfig(min_lr_ratio=0.1, warmup_ratio=0.0)
+    root = ScheduleConfig(
+        lr_scheduler_type="polynomial", power=2.0, min_lr_ratio=0.1, warmup_ratio=0.0
+    )
     for schedule, half in ((linear, 0.55), (root, 0.1 + 0.9 * 0.25)):
         rates = [learning_rate(p, total=10, peak=1.0, schedule=schedule) for p in (0, 5, 10, 99)]
         assert rates == pytest.approx([1.0, half, 0.1, 0.1])
 
 
 def test_constant_stays_at_the_peak_after_its_warm_up() -> None:
-    schedule = ScheduleConfig(decay="constant", warmup_share=0.5, end_share=0.2)
+    schedule = ScheduleConfig(lr_scheduler_type="constant", warmup_ratio=0.5, min_lr_ratio=0.2)
     rates = [learning_rate(p, total=10, peak=2.0, schedule=schedule) for p in (0, 1, 4, 5, 10, 11)]
     assert rates == pytest.approx([0, 0.4, 1.6, 2, 2, 2])
 
 
 def test_two_phases_share_one_schedule() -> None:
-    schedule = ScheduleConfig(total=1000.0)
+    schedule = ScheduleConfig(total_budget=1000.0)
     for step in (0, 5, 10, 500, 899):
         rate = learning_rate(step, total=900, peak=1.0, schedule=schedule)
         assert rate == learning_rate(step, total=1000, peak=1.0, schedule=ScheduleConfig())
@@ -104,9 +106,11 @@ def _transformers_rates(make: Any, steps: int, **options: Any) -> list[float]:
 def test_equal_to_transformers_where_they_do_the_same() -> None:
     """They do without a warm-up, and during it; theirs decays from the end of the warm-up."""
     cases = [
-        (ScheduleConfig(warmup_share=0.0), get_linear_schedule_with_warmup, {}),
+        (ScheduleConfig(warmup_ratio=0.0), get_linear_schedule_with_warmup, {}),
         (
-            ScheduleConfig(decay="polynomial", power=3.0, warmup_share=0.0, end_share=0.2),
+            ScheduleConfig(
+                lr_scheduler_type="polynomial", power=3.0, warmup_ratio=0.0, min_lr_ratio=0.2
+            ),
             get_polynomial_decay_schedule_with_warmup,
             {"power": 3.0, "lr_end": 0.1},
         ),
@@ -117,14 +121,14 @@ def test_equal_to_transformers_where_they_do_the_same() -> None:
         )
         found = [learning_rate(i, total=20, peak=0.5, schedule=schedule) for i in range(25)]
         assert found == pytest.approx(expected, rel=1e-12)
-    schedule = ScheduleConfig(decay="constant", warmup_share=0.25)
+    schedule = ScheduleConfig(lr_scheduler_type="constant", warmup_ratio=0.25)
     expected = _transformers_rates(get_constant_schedule_with_warmup, 25, num_warmup_steps=5)
     found = [learning_rate(i, total=20, peak=0.5, schedule=schedule) for i in range(25)]
     assert found == pytest.approx(expected, rel=1e-12)
     expected = _transformers_rates(
         get_linear_schedule_with_warmup, 5, num_warmup_steps=5, num_training_steps=20
     )
-    schedule = ScheduleConfig(warmup_share=0.25)
+    schedule = ScheduleConfig(warmup_ratio=0.25)
     found = [learning_rate(i, total=20, peak=0.5, schedule=schedule) for i in range(5)]
     assert found == pytest.approx(expected, rel=1e-12)
 

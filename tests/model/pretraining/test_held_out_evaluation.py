@@ -35,12 +35,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
         path = folder / f"{language}.txt"
         lines = (" ".join(chooser.choices(words, k=12)) for _ in range(160))
         path.write_text("".join(f"{line}.\n" for line in lines), encoding="utf-8")
-        sources.append(TextSource(name=language, paths=(str(path),), document="line"))
+        sources.append(TextSource(name=language, paths=(str(path),), document_delimiter="line"))
     recipe = Recipe(
         name="bilingual",
         build_documents=DocumentsConfig(sources=tuple(sources)),
         build_vocabulary=VocabularyConfig(vocab_size=200),
-        build_instances={"length-32": InstancesConfig(max_seq_length=32, held_out_share=0.5)},
+        build_instances={"length-32": InstancesConfig(max_seq_length=32, held_out_fraction=0.5)},
     )
     outputs = run_corpus(recipe, folder / "stages")
     vocabulary, instances = (
@@ -61,7 +61,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
 
 def held_out_loss(job: TrainingJob, *, instances: int, ranks: Ranks) -> float:
     """Masked LM loss of a model that expects English words only."""
-    evaluation = job.config.evaluation.model_copy(update={"instances": instances})
+    evaluation = job.config.evaluation.model_copy(update={"max_eval_samples": instances})
     config = job.config.model_copy(update={"evaluation": evaluation})
     job = job.model_copy(update={"config": config})
     setup = open_setup(job, ranks=ranks, checkpoints=Checkpoints(job.work, keep_last=1))

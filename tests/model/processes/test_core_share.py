@@ -110,7 +110,7 @@ def train_process(folder: Path, environment: dict[str, str]) -> subprocess.Compl
 
 
 JOB = """{"name": "pretrain length-32", "work": "work",
-"config": {"instances": "length-32", "model": {"preset": "tiny"}, "budget": {"steps": 1}},
+"config": {"instances": "length-32", "model": {"preset": "tiny"}, "budget": {"max_steps": 1}},
 "instances": {"name": "instances", "artifact_id": "a", "data": "d", "files": []},
 "vocabulary": {"name": "vocabulary", "artifact_id": "a", "data": "d", "files": []}}"""
 

@@ -17,10 +17,10 @@ from flows.store.artifacts import ArtifactStore
 from model.tables.claims import CLAIMS, LEVEL, JudgedClaim, Source, judge
 from model.tables.document import JSON_FILE
 from pipelines.io.files import write_text_file
-from schemas.task_configs import SweptAxis
+from schemas.task_configs import ExpandedAxis
 
 SAMPLE = {"data": "the sample world"}
-FROZEN = {**BASE, "method": "features"}
+FROZEN = {**BASE, "method": "feature-based"}
 
 
 def claim(key: str, *sources: Source) -> JudgedClaim:
@@ -65,8 +65,8 @@ def test_one_restart_is_nothing_to_test() -> None:
 
 def test_directions_by_the_last_step_of_figure_5() -> None:
     axes = {
-        "objective": SweptAxis(table="figure-5", variants=("masked-lm", "left-to-right")),
-        "steps": SweptAxis(table="figure-5", variants=("5", "10")),
+        "objective": ExpandedAxis(table="figure-5", variants=("masked-lm", "left-to-right")),
+        "steps": ExpandedAxis(table="figure-5", variants=("5", "10")),
     }
     scores = {("masked-lm", "5"): POOR, ("masked-lm", "10"): GOOD}
     swept = [
@@ -201,10 +201,10 @@ def test_the_command_reads_the_last_tables_of_each_recipe(store: ArtifactStore) 
 
 def test_a_recipe_without_tables_is_said(store: ArtifactStore) -> None:
     (Path.cwd() / "other.yaml").write_text(
-        "name: other\nbuild_examples: {cola: {task: cola, folder: x}}\n"
+        "name: other\nbuild_examples: {cola: {task: cola, data_dir: x}}\n"
     )
     (Path.cwd() / "mine.yaml").write_text(
-        "name: mine\nbuild_examples: {cola: {task: cola, folder: x}}\n"
+        "name: mine\nbuild_examples: {cola: {task: cola, data_dir: x}}\n"
     )
     both = asked(store, "other.yaml", "mine.yaml")
     assert both.exit_code == 0
@@ -226,7 +226,7 @@ def test_missing_recipes_are_run_first(
 ) -> None:
     ran = []
     monkeypatch.setattr("flows.running.run_recipe", lambda recipe, **_: ran.append(recipe.name))
-    text = "build_examples: {cola: {task: cola, folder: x}}\n"
+    text = "build_examples: {cola: {task: cola, data_dir: x}}\n"
     for name in ("mine", "other"):
         (Path.cwd() / f"{name}.yaml").write_text(f"name: {name}\n{text}")
     done = asked(store, "mine.yaml", "other.yaml", "--run")

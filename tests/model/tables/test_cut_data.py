@@ -43,7 +43,7 @@ def examples_of(tmp_path: Path, *, rows: int, bad: int = 0, **config: Any) -> di
         (tmp_path / f"{name}.tsv").write_text(f"sentence\tlabel\n{lines}")
     files = {name: (str(tmp_path / f"{name}.tsv"),) for name in ("train", "dev")}
     made = build_examples(
-        ExamplesConfig(task="sst-2", files=files, **config),
+        ExamplesConfig(task="sst-2", data_files=files, **config),
         inputs={},
         output=str(tmp_path / "out"),
         execution=ExecutionConfig(),
@@ -52,16 +52,21 @@ def examples_of(tmp_path: Path, *, rows: int, bad: int = 0, **config: Any) -> di
 
 
 def test_fewer_rows_than_the_official_split_has_are_a_cut(tmp_path: Path) -> None:
-    made = examples_of(tmp_path, rows=900, max_examples={"train": 40})
+    made = examples_of(tmp_path, rows=900, max_samples={"train": 40})
     assert made["cut"] == {"train": {"kept": 40, "of": 67_349, "unit": "rows"}}  # dev has 872
     assert examples_cut(made) == {"training": ["40 of 67,349 training rows"], "splits": {}}
 
 
 def test_of_other_data_what_was_left_out_is_a_cut(tmp_path: Path) -> None:
-    whole = examples_of(tmp_path, rows=20, data="mine")
+    whole = examples_of(tmp_path, rows=20, data_label="mine")
     assert "cut" not in whole
     cut = examples_of(
-        tmp_path, rows=20, bad=1, data="mine", max_examples={"dev": 5}, max_bad_share=0.5
+        tmp_path,
+        rows=20,
+        bad=1,
+        data_label="mine",
+        max_samples={"dev": 5},
+        max_invalid_fraction=0.5,
     )
     assert cut["cut"] == {
         "train": {"kept": 20, "of": 21, "unit": "rows"},  # the bad row
@@ -73,7 +78,7 @@ def test_tagging_is_counted_in_sentences(tmp_path: Path) -> None:
     path = tmp_path / "eng.train"
     path.write_text("-DOCSTART- O\n\nAnna B-PER\nlives O\n\nBoris B-PER\n\n")
     made = build_examples(
-        ExamplesConfig(task="conll-2003", files={"train": (str(path),), "dev": (str(path),)}),
+        ExamplesConfig(task="conll-2003", data_files={"train": (str(path),), "dev": (str(path),)}),
         inputs={},
         output=str(tmp_path / "out"),
         execution=ExecutionConfig(),

@@ -22,14 +22,14 @@ from model.tables.paper_ablations import ABLATIONS
 from model.tables.sweeps import Sweep, all_tables
 from model.tables.variant_comparisons import MEAN, VariantComparison
 from model.tasks import TASKS as REAL_TASKS
-from schemas.task_configs import SweptAxis, SweptEntry
+from schemas.task_configs import ExpandedAxis, ExpandedEntry
 
-TASKS_AXIS = {"tasks": SweptAxis(table="table-5", variants=("bert-base", "no-nsp", "mine"))}
+TASKS_AXIS = {"tasks": ExpandedAxis(table="table-5", variants=("bert-base", "no-nsp", "mine"))}
 
 
 def tables(
-    axes: dict[str, SweptAxis],
-    given: dict[str, tuple[SweptEntry, Sequence[float], dict[str, Any]]],
+    axes: dict[str, ExpandedAxis],
+    given: dict[str, tuple[ExpandedEntry, Sequence[float], dict[str, Any]]],
     phases: dict[str, Any] | None = None,
     others: Sequence[dict[str, Any]] = (),
 ) -> dict[str, FilledTable]:
@@ -150,7 +150,7 @@ def test_worse_and_untested_are_said_too() -> None:
 
 
 def test_a_task_of_ones_own_has_a_column_and_the_paper_none() -> None:
-    axes = {"size": SweptAxis(table="table-6", variants=("1-64-2", "2-64-2", "3-768-12"))}
+    axes = {"size": ExpandedAxis(table="table-6", variants=("1-64-2", "2-64-2", "3-768-12"))}
     given = {
         f"cola/{variant}": (entry("cola", variant, size=variant), runs, {})
         for variant, runs in zip(axes["size"].variants, (POOR, FAIR, GOOD), strict=True)
@@ -171,8 +171,8 @@ def test_a_task_of_ones_own_has_a_column_and_the_paper_none() -> None:
 
 def test_steps_have_lines_and_are_compared_at_the_end() -> None:
     axes = {
-        "objective": SweptAxis(table="figure-5", variants=("masked-lm", "left-to-right")),
-        "steps": SweptAxis(table="figure-5", variants=("10", "20", "40")),
+        "objective": ExpandedAxis(table="figure-5", variants=("masked-lm", "left-to-right")),
+        "steps": ExpandedAxis(table="figure-5", variants=("10", "20", "40")),
     }
     given = {}
     for objective, runs in (
@@ -199,8 +199,8 @@ def test_steps_have_lines_and_are_compared_at_the_end() -> None:
 
 def test_an_axis_of_ones_own_has_a_table_within_each_variant_of_the_others() -> None:
     axes = {
-        "rate": SweptAxis(variants=("low", "high")),
-        "seed": SweptAxis(variants=("a", "b")),
+        "rate": ExpandedAxis(variants=("low", "high")),
+        "seed": ExpandedAxis(variants=("a", "b")),
     }
     given = {
         f"cola/{rate}{seed}": (
@@ -224,7 +224,7 @@ def test_an_axis_of_ones_own_has_a_table_within_each_variant_of_the_others() -> 
 
 
 def test_an_axis_that_makes_no_difference_to_an_entry_shares_it() -> None:
-    axes = {"tasks": TASKS_AXIS["tasks"], "rate": SweptAxis(variants=("low", "high"))}
+    axes = {"tasks": TASKS_AXIS["tasks"], "rate": ExpandedAxis(variants=("low", "high"))}
     given = of_tasks()
     for rate in ("low", "high"):
         one = entry("mrpc", rate=rate, tasks="bert-base")
@@ -235,8 +235,8 @@ def test_an_axis_that_makes_no_difference_to_an_entry_shares_it() -> None:
 
 
 def test_features_are_compared_with_fine_tuning_in_table_7() -> None:
-    axes = {"layers": SweptAxis(table="table-7", variants=("fine-tuned", "concat-last-4"))}
-    frozen = {**BASE, "method": "features", "feature_layers": "concat-last-4"}
+    axes = {"layers": ExpandedAxis(table="table-7", variants=("fine-tuned", "concat-last-4"))}
+    frozen = {**BASE, "method": "feature-based", "feature_layers": "concat-last-4"}
     given = {
         "conll-2003/a": (entry("ner", layers="fine-tuned"), GOOD, {}),
         "conll-2003/b": (entry("ner", layers="concat-last-4"), POOR, {"model": frozen}),
@@ -297,7 +297,7 @@ def test_comparisons_are_the_same_read_back() -> None:
 
 
 def sizes() -> FilledTable:
-    axes = {"size": SweptAxis(table="table-6", variants=("1-64-2", "3-768-12"))}
+    axes = {"size": ExpandedAxis(table="table-6", variants=("1-64-2", "3-768-12"))}
     given = {
         f"mnli/{variant}": (entry("mnli", variant, size=variant), runs, {})
         for variant, runs in zip(axes["size"].variants, (POOR, GOOD), strict=True)

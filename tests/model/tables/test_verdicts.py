@@ -14,10 +14,10 @@ from model.tables.evaluations import Evaluation
 from model.tables.filled_tables import fill_tables
 from model.tables.sweeps import Sweep, all_tables
 from model.tables.verdicts import Verdict, find_verdicts
-from schemas.task_configs import SweptAxis, SweptEntry
+from schemas.task_configs import ExpandedAxis, ExpandedEntry
 
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
-FEATURES = {**BASE, "method": "features", "feature_layers": "concat-last-4"}
+FEATURES = {**BASE, "method": "feature-based", "feature_layers": "concat-last-4"}
 
 
 def verdicts(*given: dict[str, Any]) -> list[Verdict]:
@@ -152,7 +152,12 @@ def test_means_of_samples_without_spread_are_tested_together() -> None:
 
 def test_best_entry_is_compared_with_each_other() -> None:
     given = [
-        written(name, "cola", [mean, mean + 0.01, mean + 0.02], model=BASE | {"layers": layers})
+        written(
+            name,
+            "cola",
+            [mean, mean + 0.01, mean + 0.02],
+            model=BASE | {"num_hidden_layers": layers},
+        )
         for layers, (name, mean) in enumerate({"a": 0.2, "b": 0.24, "c": 0.9}.items(), start=1)
     ]
     found = verdicts(*given)
@@ -207,7 +212,7 @@ def swept(axis: str, table: str, variants: dict[str, dict[str, list[float]]]) ->
     """Verdicts of a sweep: the runs by variant and task."""
     tasks = {task: None for runs in variants.values() for task in runs}
     entries = [
-        SweptEntry(entry=f"{task}/{name}", of=task, variants={axis: name}, phase=name)
+        ExpandedEntry(entry=f"{task}/{name}", of=task, variants={axis: name}, phase=name)
         for task in tasks
         for name in variants
     ]
@@ -218,7 +223,7 @@ def swept(axis: str, table: str, variants: dict[str, dict[str, list[float]]]) ->
         for one in entries
     }
     sweep = Sweep(
-        axes={axis: SweptAxis(table=table, variants=tuple(variants))},
+        axes={axis: ExpandedAxis(table=table, variants=tuple(variants))},
         swept=entries,
         evaluations=items,
         phases={},
@@ -275,8 +280,8 @@ def test_sizes_begin_with_largest_and_smallest() -> None:
 
 def test_steps_are_compared_between_objectives_and_half_way() -> None:
     axes = {
-        "objective": SweptAxis(table="figure-5", variants=("masked-lm", "left-to-right")),
-        "steps": SweptAxis(table="figure-5", variants=("600", "1200")),
+        "objective": ExpandedAxis(table="figure-5", variants=("masked-lm", "left-to-right")),
+        "steps": ExpandedAxis(table="figure-5", variants=("600", "1200")),
     }
     runs = {"masked-lm": ([0.5, 0.51, 0.52], [0.9, 0.91, 0.92]), "left-to-right": (POOR, POOR)}
     entries, items = [], {}
@@ -284,7 +289,7 @@ def test_steps_are_compared_between_objectives_and_half_way() -> None:
         for step, scores in zip(("600", "1200"), at, strict=True):
             name = f"{objective}-{step}"
             variants = {"objective": objective, "steps": step}
-            entries.append(SweptEntry(entry=name, of="mnli", variants=variants, phase=objective))
+            entries.append(ExpandedEntry(entry=name, of="mnli", variants=variants, phase=objective))
             items[name] = evaluations(written(name, "mnli", scores))[0]
     sweep = Sweep(axes=axes, swept=entries, evaluations=items, phases={})
     tables = all_tables(sweep, tasks=TASKS)

@@ -95,10 +95,10 @@ def test_the_n_best_are_those_spelt_out(
     examples = table(*rows)
     config = FeaturesConfig(
         max_seq_length=length,
-        window_step=step,
-        max_query_tokens=4,
-        n_best=n_best,
-        max_answer_tokens=longest,
+        doc_stride=step,
+        max_query_length=4,
+        n_best_size=n_best,
+        max_answer_length=longest,
     )
     tokenizer = TINY if seed % 2 else TINY_CASED
     drawn = np.random.default_rng(seed)
@@ -172,7 +172,7 @@ def test_equal_texts_are_one_answer_with_the_best_sum() -> None:
 
 
 def test_a_start_counts_only_where_it_has_most_context() -> None:
-    config = FeaturesConfig(max_seq_length=15, window_step=4, max_query_tokens=2)
+    config = FeaturesConfig(max_seq_length=15, doc_stride=4, max_query_length=2)
     context = " ".join("abcdefghijklmnopqrst")
 
     def make(features: Features) -> np.ndarray:
@@ -194,7 +194,7 @@ def test_where_no_span_may_be_the_answer_there_is_none() -> None:
         outputs[:3] = 5.0  # [CLS] and the question
         return outputs
 
-    config = FeaturesConfig(max_seq_length=384, n_best=2)
+    config = FeaturesConfig(max_seq_length=384, n_best_size=2)
     examples = table({"context": "the mill"}, {"context": "\u200b\u200b"})
     for task in (SQUAD_1, SQUAD_2):
         found = ask(examples, make, task=task, config=config)
@@ -206,7 +206,7 @@ def test_where_no_span_may_be_the_answer_there_is_none() -> None:
 
 
 def test_the_null_score_is_the_lowest_of_all_windows() -> None:
-    config = FeaturesConfig(max_seq_length=15, window_step=4, max_query_tokens=2)
+    config = FeaturesConfig(max_seq_length=15, doc_stride=4, max_query_length=2)
     context = " ".join("abcdefghijklmnopqrst")
 
     def make(features: Features) -> np.ndarray:
@@ -338,7 +338,7 @@ def why_not(row: dict[str, Any], label: tuple[int, int], encoded: Encoding, own:
     pairs = zip(encoded.tokens, encoded.offsets, strict=True)
     if [token for token, (first, last) in pairs if first >= start and last <= end] != own:
         return "has other pieces in its word"
-    return "is too long" if label[1] - label[0] + 1 > BERT_CONFIG.max_answer_tokens else ""
+    return "is too long" if label[1] - label[0] + 1 > BERT_CONFIG.max_answer_length else ""
 
 
 @pytest.mark.slow

@@ -80,13 +80,13 @@ def check_each_piece_is_scored_once(plan: Plan, is_max: np.ndarray) -> None:
 def test_windows_are_those_spelt_out(
     rows: list[dict[str, Any]], length: int, step: int, query: int, cased: bool
 ) -> None:
-    config = FeaturesConfig(max_seq_length=length, window_step=step, max_query_tokens=query)
+    config = FeaturesConfig(max_seq_length=length, doc_stride=step, max_query_length=query)
     check_against_oracle(table(*rows), TINY_CASED if cased else TINY, config)
 
 
 def test_a_long_context_is_cut_every_step() -> None:
     context = " ".join(["mill"] * 20)
-    config = FeaturesConfig(max_seq_length=15, window_step=4, max_query_tokens=2)
+    config = FeaturesConfig(max_seq_length=15, doc_stride=4, max_query_length=2)
     plan = plan_windows(table({"context": context, "question": "a b c"}), TINY, config=config)
     assert plan.starts.tolist() == [0, 4, 8, 12]
     assert plan.lengths.tolist() == [10, 10, 10, 8]
@@ -135,7 +135,7 @@ def test_the_span_is_narrowed_to_the_answer(
 
 def test_a_window_without_the_whole_answer_is_labelled_as_without() -> None:
     context = " ".join(["mill"] * 8 + ["1895", "1943"] + ["mill"] * 8)
-    config = FeaturesConfig(max_seq_length=14, window_step=3, max_query_tokens=2)
+    config = FeaturesConfig(max_seq_length=14, doc_stride=3, max_query_length=2)
     features = train(table({"context": context, "answers": ["1895 1943"]}), TINY, config)
     assert features.labels is not None
     labels = features.labels.tolist()
@@ -176,9 +176,9 @@ def test_no_examples_make_no_windows() -> None:
 
 
 def test_a_question_that_leaves_no_room_is_refused() -> None:
-    config = FeaturesConfig(max_seq_length=12, max_query_tokens=64)
+    config = FeaturesConfig(max_seq_length=12, max_query_length=64)
     examples = table({"context": "mill", "question": "a b c d e f g h i j"})
-    with pytest.raises(ConfigError, match="max_query_tokens"):
+    with pytest.raises(ConfigError, match="max_query_length"):
         train(examples, TINY, config)
 
 
@@ -224,7 +224,7 @@ def test_windows_of_real_questions_are_those_spelt_out(real_data: Path, lowercas
     )
     oracle = check_against_oracle(sample, tokenizer, BERT_CONFIG)
     assert len(oracle.windows) > len(sample) + 60
-    small = FeaturesConfig(max_seq_length=100, window_step=32, max_query_tokens=16)
+    small = FeaturesConfig(max_seq_length=100, doc_stride=32, max_query_length=16)
     check_against_oracle(sample.slice(0, 120), tokenizer, small)
 
 
@@ -243,7 +243,7 @@ def test_the_training_data_takes_seconds(real_data: Path) -> None:
 
 
 def test_search_for_pieces_of_an_answer_takes_linear_time() -> None:
-    config = FeaturesConfig(max_seq_length=32, window_step=16)
+    config = FeaturesConfig(max_seq_length=32, doc_stride=16)
 
     def label(text: str) -> None:
         context = f"{text}-"

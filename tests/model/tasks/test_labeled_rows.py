@@ -67,7 +67,7 @@ def question(**changes: Any) -> dict[str, Any]:
 def build(folder: Path, *, url: str, **config: Any) -> tuple[StageOutput, StageInput]:
     """Run build-examples with one file as train and dev."""
     made = build_examples(
-        ExamplesConfig.model_validate({"files": {"train": [url], "dev": [url]}, **config}),
+        ExamplesConfig.model_validate({"data_files": {"train": [url], "dev": [url]}, **config}),
         inputs={},
         output=str(folder / "out"),
         execution=ExecutionConfig(),
@@ -88,7 +88,7 @@ def column(given: StageInput, name: str) -> list[Any]:
 
 
 def read(url: str, split: str = "train", **config: Any) -> tuple[list[Row], list[Bad]]:
-    task = task_of(ExamplesConfig.model_validate({"folder": "x", **config}))
+    task = task_of(ExamplesConfig.model_validate({"data_dir": "x", **config}))
     items = list(task.reader(task, split, url))
     return (
         [item for item in items if isinstance(item, Row)],
@@ -183,7 +183,7 @@ def test_malformed_tagged_rows_are_dropped_and_counted(tmp_path: Path) -> None:
         '{"tokens": ["Oslo"]',
         "",
     )
-    made, _ = build(tmp_path, url=url, task="tagging", max_bad_share=1.0)
+    made, _ = build(tmp_path, url=url, task="tagging", max_invalid_fraction=1.0)
     dropped = {
         name.removeprefix("rows-dropped-").removesuffix("@train"): count
         for name, count in made.counters.items()
@@ -212,7 +212,7 @@ def test_files_of_datasets_are_found_in_their_folder(tmp_path: Path) -> None:
     for name in ("train.jsonl", "validation.jsonl"):
         export(tagged(tags=NAMES), tmp_path / name)
     made = build_examples(
-        ExamplesConfig(task="tagging", folder=str(tmp_path)),
+        ExamplesConfig(task="tagging", data_dir=str(tmp_path)),
         inputs={},
         output=str(tmp_path / "out"),
         execution=ExecutionConfig(),
@@ -298,17 +298,19 @@ def test_pairs_are_read_with_usual_and_named_columns(tmp_path: Path, suffix: str
 )
 def test_labels_that_task_cannot_take_are_refused(task: str, labels: list[str]) -> None:
     with pytest.raises(ConfigError, match="labels: "):
-        task_of(ExamplesConfig.model_validate({"task": task, "folder": "x", "labels": labels}))
+        task_of(ExamplesConfig.model_validate({"task": task, "data_dir": "x", "labels": labels}))
 
 
 @pytest.mark.parametrize("labels", [["bad", "bad"], ["bad", ""]])
 def test_labels_are_different_names(labels: list[str]) -> None:
     with pytest.raises(ValidationError, match="labels"):
-        ExamplesConfig.model_validate({"task": "single-sentence", "folder": "x", "labels": labels})
+        ExamplesConfig.model_validate(
+            {"task": "single-sentence", "data_dir": "x", "labels": labels}
+        )
 
 
 def test_labels_are_in_cache_key() -> None:
-    named = ExamplesConfig(task="tagging", folder="x", labels=tuple(TAGS))
+    named = ExamplesConfig(task="tagging", data_dir="x", labels=tuple(TAGS))
     assert named.identity()["labels"] == TAGS
 
 
@@ -397,18 +399,18 @@ def qa_recipe(folder: Path) -> str:
     recipe = {
         "name": "own",
         "store": "store",
-        "build_examples": {"my-questions": {"task": "question-answering", "folder": "."}},
+        "build_examples": {"my-questions": {"task": "question-answering", "data_dir": "."}},
         "finetune": {
             "my-questions": {
                 "examples": "my-questions",
                 "init_checkpoint": write_checkpoint(folder / "bert"),
-                "batch": 8,
+                "batch_size": 8,
                 "learning_rate": 1.0e-3,
-                "epochs": 1,
+                "num_epochs": 1,
                 "max_steps": 2,
                 "max_seq_length": 48,
-                "window_step": 16,
-                "threads": 1,
+                "doc_stride": 16,
+                "num_threads": 1,
             }
         },
     }
@@ -446,7 +448,7 @@ def test_commands_take_names_of_label_numbers(cli: Cli, tmp_path: Path) -> None:
     said = cli(
         "finetune", "single-sentence", *files, names, store, "--checkpoint", checkpoint,
         "--batch=8", "--learning-rate=1e-3", "--epochs=1", "--max-seq-length=16",
-        "--engine=local", "--set=finetune.single-sentence.threads=1",
+        "--engine=local", "--set=finetune.single-sentence.num_threads=1",
     )  # fmt: skip
     assert said.code == 0, said.err
     model = "finetune-single-sentence/evaluate.single-sentence"

@@ -54,7 +54,7 @@ def read(
     path: Path, text: str | bytes, task: str, split: str = "train", **config: Any
 ) -> tuple[list[Row], list[Bad]]:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    found = task_of(ExamplesConfig(task=task, folder="x", **config))
+    found = task_of(ExamplesConfig(task=task, data_dir="x", **config))
     items = list(found.reader(found, split, str(path)))
     rows = [item for item in items if isinstance(item, Row)]
     return rows, [item for item in items if isinstance(item, Bad)]
@@ -86,7 +86,7 @@ def test_without_names_the_error_says_what_the_file_looks_like(tmp_path: Path) -
     _, bad = read(tmp_path / "f", plain, "tagging")
     assert "; tags are in column 2. Say" in bad[0].found
     config = ExamplesConfig(
-        task="tagging", files=dict.fromkeys(("train", "dev"), (str(tmp_path / "f"),))
+        task="tagging", data_files=dict.fromkeys(("train", "dev"), (str(tmp_path / "f"),))
     )
     with pytest.raises(ExamplesError, match=r"2 of 2 rows are bad: line 3: .*No sentence can be"):
         build_examples(config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig())
@@ -113,16 +113,16 @@ def test_gums_entity_types_become_tags(tmp_path: Path) -> None:
             "% a comment\nner;form\nB-PER;Mia\n% and one\nO;saw\n",
             {
                 "columns": {"words": "form", "tags": "ner"},
-                "table": {"separator": "semicolon", "comments": "%"},
+                "file_format": {"delimiter": "semicolon", "comment_prefix": "%"},
             },
         ),
         (
             '"Mia",B-PER,x\nsaw,O\n",",O\n',
-            {"columns": {"words": 0, "tags": 1}, "table": {"separator": "comma"}},
+            {"columns": {"words": 0, "tags": 1}, "file_format": {"delimiter": "comma"}},
         ),
         (
             "B-PER x Mia\nO x saw\n",
-            {"columns": {"words": 2, "tags": 0}, "table": {"header": False}},
+            {"columns": {"words": 2, "tags": 0}, "file_format": {"header": False}},
         ),
     ],
 )
@@ -170,13 +170,15 @@ def test_tables_without_a_header_with_comments_and_other_separators(tmp_path: Pa
     assert values(rows, "id", "text_a", "label") == [("0", "Fine", "yes")]
     assert [item.reason for item in bad] == ["blank-line", "too-many-columns"]
     text = "# made by hand\nwhat;said\nyes;'Fine'\n# end\nno;Bad\n"
-    form = {"separator": "semicolon", "comments": "#", "header": True, "quotes": False}
-    rows, bad = read(tmp_path / "f", text, "single-sentence", columns=numbers, table=form)
+    form = {"delimiter": "semicolon", "comment_prefix": "#", "header": True, "quoted": False}
+    rows, bad = read(tmp_path / "f", text, "single-sentence", columns=numbers, file_format=form)
     assert values(rows, "text_a", "label") == [("'Fine'", "yes"), ("Bad", "no")]
     assert {item.reason for item in bad} == {"comment"}
     assert not any(item.is_fault for item in bad)
-    spaces = {"separator": "spaces"}
-    rows, _ = read(tmp_path / "f", "0  great\n1 bad\n", "sst-2", columns=numbers, table=spaces)
+    spaces = {"delimiter": "spaces"}
+    rows, _ = read(
+        tmp_path / "f", "0  great\n1 bad\n", "sst-2", columns=numbers, file_format=spaces
+    )
     assert values(rows, "text_a", "label") == [("great", "0"), ("bad", "1")]
 
 
@@ -204,15 +206,18 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
     ("config", "told"),
     [
         ({"columns": {"text": 1, "label": 1}}, "text and label are both 1: expected a column for"),
-        ({"columns": {"text": "a", "label": 1}, "table": {"header": False}}, "'a' is a name, and"),
+        (
+            {"columns": {"text": "a", "label": 1}, "file_format": {"header": False}},
+            "'a' is a name, and",
+        ),
         ({"columns": {"text": -1, "label": 1}}, "greater than or equal to 0"),
         ({"columns": {"text": True, "label": 1}}, "valid integer"),
-        ({"table": {"separator": "tab"}}, "give columns too"),
+        ({"file_format": {"delimiter": "tab"}}, "give columns too"),
     ],
 )
 def test_columns_that_make_no_sense(config: Any, told: str) -> None:
     with pytest.raises(ValidationError, match=told):
-        ExamplesConfig(task="single-sentence", folder="x", **config)
+        ExamplesConfig(task="single-sentence", data_dir="x", **config)
 
 
 @pytest.mark.parametrize(
@@ -226,13 +231,13 @@ def test_columns_that_make_no_sense(config: Any, told: str) -> None:
 )
 def test_columns_that_the_task_has_not(task: str, columns: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        task_of(ExamplesConfig(task=task, folder="x", columns=columns))
+        task_of(ExamplesConfig(task=task, data_dir="x", columns=columns))
 
 
 def test_columns_are_in_cache_key_and_folders_are_not() -> None:
-    here, there = (ExamplesConfig(task="tagging", folder=folder) for folder in "xy")
+    here, there = (ExamplesConfig(task="tagging", data_dir=folder) for folder in "xy")
     assert here.identity() == there.identity()
-    named = ExamplesConfig(task="tagging", folder="x", columns={"words": 1, "tags": "ner"})
+    named = ExamplesConfig(task="tagging", data_dir="x", columns={"words": 1, "tags": "ner"})
     assert named.identity()["columns"] == {"words": 1, "tags": "ner"}
 
 

@@ -78,7 +78,7 @@ def squad(folder: Path, augmentation: str, **more: Any) -> ExamplesConfig:
         for split in ("train", "dev")
     }
     return ExamplesConfig(
-        task="squad-1.1", files={**files, "augmentation": (augmentation,)}, **more
+        task="squad-1.1", data_files={**files, "augmentation": (augmentation,)}, **more
     )
 
 
@@ -137,7 +137,7 @@ def test_each_fault_is_counted_and_said(tmp_path: Path) -> None:
             "no question",
         ],
     )
-    made, rows = build(squad(tmp_path, file, max_bad_share=1.0), str(tmp_path / "out"))
+    made, rows = build(squad(tmp_path, file, max_invalid_fraction=1.0), str(tmp_path / "out"))
     assert [row["id"] for row in rows] == ["tc_1--Andrew.txt"]
     assert {n: c for n, c in made.counters.items() if n.endswith("@augmentation")} == {
         "rows-in@augmentation": 12,
@@ -180,7 +180,9 @@ def test_evidence_may_be_elsewhere_and_on_any_file_system(tmp_path: Path) -> Non
     with pytest.raises(MissingInputError, match=r"wikipedia or web .* found neither\. Unpack"):
         raw_inputs(squad(tmp_path, str(unfiltered)))
     evidence = "memory://trivia/texts"
-    made, rows = build(squad(tmp_path, str(unfiltered), evidence=evidence), str(tmp_path / "out"))
+    made, rows = build(
+        squad(tmp_path, str(unfiltered), evidence_dir=evidence), str(tmp_path / "out")
+    )
     assert len(rows) == 1
     (given,) = [item for item in made.raw_inputs if item.uri.startswith("memory:")]
     here = raw_inputs(squad(tmp_path, local))
@@ -190,7 +192,7 @@ def test_evidence_may_be_elsewhere_and_on_any_file_system(tmp_path: Path) -> Non
 def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path, [question(1, page("Andrew.txt"))])
     config = squad(tmp_path, file)
-    as_dev = config.model_copy(update={"files": {**config.files, "dev": (file,)}})
+    as_dev = config.model_copy(update={"data_files": {**config.data_files, "dev": (file,)}})
     with pytest.raises(ExamplesError, match=r"has TriviaQA.s questions, which SQuAD 1\.1 can be"):
         build(as_dev, str(tmp_path / "out"))
     Path(file).write_bytes(Path(file).read_bytes()[:-30])

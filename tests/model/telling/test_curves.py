@@ -372,7 +372,7 @@ def advance(progress: TrainingProgress, step: int) -> None:
 
 def test_a_line_now_and_then(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="model")
-    budget = BudgetConfig(steps=1_000)
+    budget = BudgetConfig(max_steps=1_000)
     with closing(TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts())) as progress:
         for step in range(1, 121):
             clock[0] += 1 / 4
@@ -390,8 +390,8 @@ def test_a_line_now_and_then(clock: list[float], caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize(
     ("budget", "place"),
     [
-        (BudgetConfig(tokens=1_000_000), "step 120, 120,000 tokens of 1,000,000 tokens"),
-        (BudgetConfig(minutes=10), "step 120, 1.0 min of 10.0 min"),
+        (BudgetConfig(max_tokens=1_000_000), "step 120, 120,000 tokens of 1,000,000 tokens"),
+        (BudgetConfig(max_minutes=10), "step 120, 1.0 min of 10.0 min"),
     ],
 )
 def test_other_budgets(clock: list[float], budget: BudgetConfig, place: str) -> None:
@@ -403,7 +403,7 @@ def test_other_budgets(clock: list[float], budget: BudgetConfig, place: str) -> 
 
 
 def test_the_time_left_is_by_the_pace_of_this_start(clock: list[float]) -> None:
-    progress = TrainingProgress("p", budget=BudgetConfig(steps=1_000), done=Amounts(steps=800))
+    progress = TrainingProgress("p", budget=BudgetConfig(max_steps=1_000), done=Amounts(steps=800))
     assert progress.seconds_left() is None
     clock[0] += 30.0  # the first step, in which code is compiled
     advance(progress, 801)
@@ -421,7 +421,7 @@ def test_the_time_left_is_by_the_pace_of_this_start(clock: list[float]) -> None:
 
 
 def test_many_short_steps_keep_few_moments(clock: list[float]) -> None:
-    progress = TrainingProgress("p", budget=BudgetConfig(steps=10_000_000), done=Amounts())
+    progress = TrainingProgress("p", budget=BudgetConfig(max_steps=10_000_000), done=Amounts())
     for step in range(1, 20_001):
         clock[0] += 0.001
         advance(progress, step)
@@ -431,7 +431,7 @@ def test_many_short_steps_keep_few_moments(clock: list[float]) -> None:
 
 def test_what_an_evaluation_found(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="model")
-    progress = TrainingProgress("p", budget=BudgetConfig(steps=10), done=Amounts())
+    progress = TrainingProgress("p", budget=BudgetConfig(max_steps=10), done=Amounts())
     progress.note_evaluation(evaluation_record(5))
     assert caplog.messages == [
         "p: step 5, held-out MLM loss 2.500, perplexity 12.18, MLM .45, NSP .80"
@@ -442,7 +442,7 @@ def test_other_processes_say_nothing(
     clock: list[float], caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.INFO, logger="model")
-    budget = BudgetConfig(steps=10)
+    budget = BudgetConfig(max_steps=10)
     with closing(TrainingProgress("p", budget=budget, done=Amounts(), is_main=False)) as progress:
         for step in range(1, 4):
             clock[0] += 20
@@ -458,7 +458,7 @@ def test_a_bar_in_a_terminal(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "160")
-    budget = BudgetConfig(steps=200)
+    budget = BudgetConfig(max_steps=200)
     with closing(TrainingProgress("pretrain", budget=budget, done=Amounts(steps=100))) as progress:
         for step in range(101, 121):
             advance(progress, step)
@@ -476,7 +476,7 @@ def test_in_a_narrower_terminal_the_bar_keeps_its_width_and_details_go(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     narrow = functools.partial(training_progress.tqdm, ncols=110)  # as found in a real terminal
     monkeypatch.setattr(training_progress, "tqdm", narrow)
-    budget = BudgetConfig(steps=1_000)
+    budget = BudgetConfig(max_steps=1_000)
     with closing(TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts())) as progress:
         for step in range(101, 121):
             clock[0] += 1

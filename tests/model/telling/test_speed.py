@@ -29,7 +29,9 @@ from model.telling.speed import (
 from schemas.model_configs import ModelConfig
 
 VOCAB_SIZE = 300
-SMALL = ModelConfig(layers=2, hidden_size=48, heads=4, intermediate_size=80)
+SMALL = ModelConfig(
+    num_hidden_layers=2, hidden_size=48, num_attention_heads=4, intermediate_size=80
+)
 CPU = torch.device("cpu")
 
 
@@ -114,8 +116,8 @@ def test_hugging_faces_model_does_what_the_formula_says() -> None:
     config = BertConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=SMALL.hidden_size,
-        num_hidden_layers=SMALL.layers,
-        num_attention_heads=SMALL.heads,
+        num_hidden_layers=SMALL.num_hidden_layers,
+        num_attention_heads=SMALL.num_attention_heads,
         intermediate_size=SMALL.feed_forward_size,
         attn_implementation="eager",
     )

@@ -74,14 +74,16 @@ class TopicCorpus:
             topic = 8 * (number % TOPICS)
             lines.append(" ".join(letters.choices(words[topic : topic + 8], k=24)) + ".\n")
         (folder / "topics.txt").write_text("".join(lines))
-        source = TextSource(name="topics", paths=(str(folder / "topics.txt"),), document="line")
+        source = TextSource(
+            name="topics", paths=(str(folder / "topics.txt"),), document_delimiter="line"
+        )
         lengths = {f"length-{length}": length for length in (32, 64)}
         recipe = Recipe(
             name="topics",
             build_documents=DocumentsConfig(sources=(source,)),
             build_vocabulary=VocabularyConfig(vocab_size=200),
             build_instances={
-                name: InstancesConfig(max_seq_length=length, held_out_share=0.2)
+                name: InstancesConfig(max_seq_length=length, held_out_fraction=0.2)
                 for name, length in lengths.items()
             },
         )
@@ -95,7 +97,7 @@ class TopicCorpus:
     def job(self, work: Path, *, length: int = 32, **changes: Any) -> TrainingJob:
         """A job of 12 steps, or as the changes to its configuration say."""
         checkpoint = changes.pop("checkpoint", None)
-        given = {"checkpoints": {"every_steps": 1000}, **changes}
+        given = {"checkpoints": {"save_steps": 1000}, **changes}
         return TrainingJob(
             name="pretrain test",
             config=tiny_config(length=length, **given),
@@ -212,10 +214,11 @@ build_vocabulary: {vocab_size: 4000}
 build_instances: {length-128: {max_seq_length: 128}}
 pretrain:
   phase-1:
-    {instances: length-128, model: {preset: tiny}, budget: {steps: 9}, evaluation: {every_steps: 3}}
-  phase-2: {instances: length-128, start_from: phase-1, budget: {steps: 100}}
-build_examples: {sst-2: {task: sst-2, folder: glue}}
-finetune: {sst-2: {examples: sst-2, start_from: phase-2}}
+    {instances: length-128, model: {preset: tiny}, budget: {max_steps: 9},
+        evaluation: {eval_steps: 3}}
+  phase-2: {instances: length-128, init_from_phase: phase-1, budget: {max_steps: 100}}
+build_examples: {sst-2: {task: sst-2, data_dir: glue}}
+finetune: {sst-2: {examples: sst-2, init_from_phase: phase-2}}
 """
 
 
@@ -245,12 +248,12 @@ def test_sound_pretraining_has_no_warning(
         statistics = pretrained(
             corpus,
             tmp_path,
-            model={**SHAPE, "hidden_dropout": 0.0, "attention_dropout": 0.0},
+            model={**SHAPE, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
             objective="mlm",
-            budget={"steps": 250},
-            batch={"instances": 32, "micro_batch_tokens": 4096},
+            budget={"max_steps": 250},
+            batch={"global_batch_size": 32, "per_device_max_tokens": 4096},
             optimizer={"name": "adamw", "learning_rate": 3e-3},
-            evaluation={"instances": 40, "every_steps": 100},
+            evaluation={"max_eval_samples": 40, "eval_steps": 100},
         )
     held_out = statistics["held_out"]
     assert held_out["unigram_loss"] == pytest.approx(math.log(8 * TOPICS), abs=0.4)
@@ -267,7 +270,7 @@ def test_model_that_does_not_learn_is_at_the_unigram_level(
             corpus,
             tmp_path,
             optimizer={"learning_rate": 1e-9},
-            evaluation={"instances": 40, "every_steps": 2},
+            evaluation={"max_eval_samples": 40, "eval_steps": 2},
         )
     assert kinds(statistics) == ["unigram-loss"]
     # Evaluations up to step 8 of 12 come too early; the artifact has the warning of the end.
@@ -280,7 +283,7 @@ def test_resumed_training_has_the_same_warnings(
 ) -> None:
     changes: dict[str, Any] = {
         "optimizer": {"learning_rate": 1e-9},
-        "evaluation": {"instances": 40, "every_steps": 2},
+        "evaluation": {"max_eval_samples": 40, "eval_steps": 2},
     }
     whole = pretrained(corpus, tmp_path / "whole", **changes)
     caplog.clear()
@@ -308,19 +311,19 @@ def test_training_loss_is_compared_where_nothing_is_held_out(
 def test_second_phase_that_is_worse_is_reported(corpus: TopicCorpus, tmp_path: Path) -> None:
     first = corpus.job(
         tmp_path / "first",
-        budget={"steps": 60},
+        budget={"max_steps": 60},
         optimizer={"learning_rate": 5e-3},
     )
     before = as_phase(first, published(first))
     second = corpus.job(
         tmp_path / "second",
         length=64,
-        start_from="phase-1",
+        init_from_phase="phase-1",
         checkpoint=before,
         optimizer_state="reset",
         optimizer={"learning_rate": 0.5},
-        evaluation={"instances": 40, "every_steps": 1},
-        max_loss_rise=0.0,
+        evaluation={"max_eval_samples": 40, "eval_steps": 1},
+        divergence_threshold=0.0,
     )
     train(second, stop=StopRequest())
     found = read_warnings(read_finished(second).statistics)
@@ -346,7 +349,7 @@ def tuned(
 
 def test_sound_finetuning_has_no_warning(tmp_path: Path) -> None:
     examples = sentiment(tmp_path / "examples", train=80, dev=40)
-    statistics = tuned(tmp_path, examples, epochs=20, dropout=0.0)
+    statistics = tuned(tmp_path, examples, num_epochs=20, dropout=0.0)
     assert statistics["metrics"]["dev"]["accuracy"] > 0.9
     assert statistics["warnings"] == []
 
@@ -357,7 +360,7 @@ def test_shuffled_labels_leave_the_model_at_chance(tmp_path: Path) -> None:
         row["label"] = str(number % 2)
     splits = {"train": train_rows, "dev": text_rows(60, split="dev")}
     examples = write_examples(tmp_path / "examples", "sst-2", splits=splits, labels=("0", "1"))
-    statistics = tuned(tmp_path, examples, epochs=20, dropout=0.0)
+    statistics = tuned(tmp_path, examples, num_epochs=20, dropout=0.0)
     [warning] = read_warnings(statistics)
     assert warning.kind == "chance"
     assert "50.0, the score of one constant answer (60 examples)" in warning.text
@@ -388,7 +391,7 @@ def test_reader_that_never_answers_gives_one_answer(tmp_path: Path) -> None:
     dev = [*span_rows(6, split="dev"), *({**row, **none} for row in span_rows(24, split="no"))]
     splits = {"train": rows, "dev": dev}
     examples = write_examples(tmp_path / "examples", "squad-2.0", splits=splits, labels=())
-    [warning] = read_warnings(tuned(tmp_path, examples, epochs=4))
+    [warning] = read_warnings(tuned(tmp_path, examples, num_epochs=4))
     assert warning.kind == "one-answer"
     assert "no answer" in warning.text
 

@@ -54,15 +54,15 @@ def contents(output: StageOutput) -> dict[str, str]:
 
 
 def test_a_snapshot_is_the_model_that_ends_there(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path / "whole", snapshots=STEPS)
+    job = corpus.job(tmp_path / "whole", snapshot_steps=STEPS)
     output = published(job)
     found = contents(output)
     folders = {path.rpartition("/")[0] for path in found if "/" in path}
     assert folders == {snapshot_folder(4), snapshot_folder(7)}  # the last is the phase's own
-    schedule = {"warmup_share": 0.2, "total": 12}
+    schedule = {"warmup_ratio": 0.2, "total_budget": 12}
     for step in (4, 7):
         short = published(
-            corpus.job(tmp_path / str(step), budget={"steps": step}, schedule=schedule)
+            corpus.job(tmp_path / str(step), budget={"max_steps": step}, schedule=schedule)
         )
         ends = contents(short)
         for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer.json"):
@@ -92,10 +92,10 @@ def break_after_step(patch: pytest.MonkeyPatch, step: int) -> None:
 def test_a_run_that_ended_badly_has_its_snapshots_afterwards(
     corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = published(corpus.job(tmp_path / "whole", snapshots=STEPS))
+    whole = published(corpus.job(tmp_path / "whole", snapshot_steps=STEPS))
     # After a snapshot and before the next checkpoint; after a checkpoint that is later than one.
     for number, last in enumerate((8, 10)):
-        job = corpus.job(tmp_path / str(number), snapshots=STEPS)
+        job = corpus.job(tmp_path / str(number), snapshot_steps=STEPS)
         with monkeypatch.context() as patch:
             break_after_step(patch, last)
             with pytest.raises(MemoryError):
@@ -139,7 +139,7 @@ def test_last_model_is_published_and_no_best_checkpoint_is_written(
         return save(self, step, **given)
 
     monkeypatch.setattr(Checkpoints, "save", record_step)
-    job = corpus.job(tmp_path, evaluation={"every_steps": 3}, checkpoints={})
+    job = corpus.job(tmp_path, evaluation={"eval_steps": 3}, checkpoints={})
     output = published(job)
     assert saved_steps == [12]
     assert output.counters["steps"] == 12
@@ -152,12 +152,12 @@ def test_best_model_is_published_when_recipe_asks(
     scripted_losses(monkeypatch, LOSSES)
     options: dict[str, Any] = {
         "keep": "best",
-        "evaluation": {"every_steps": 3},
-        "checkpoints": {"every_steps": 4, "keep_last": 1},
+        "evaluation": {"eval_steps": 3},
+        "checkpoints": {"save_steps": 4, "save_total_limit": 1},
     }
     whole = published(corpus.job(tmp_path / "whole", **options))
-    schedule = {"warmup_share": 0.2, "total": 12}
-    short = published(corpus.job(tmp_path / "6", budget={"steps": 6}, schedule=schedule))
+    schedule = {"warmup_ratio": 0.2, "total_budget": 12}
+    short = published(corpus.job(tmp_path / "6", budget={"max_steps": 6}, schedule=schedule))
     assert contents(whole) == contents(short)  # model, optimizer and place in the schedule
     assert whole.counters == short.counters
     assert whole.statistics["held_out"]["loss"] == LOSSES[6]
@@ -172,7 +172,7 @@ def test_best_model_is_published_when_recipe_asks(
 
 
 def test_best_model_needs_held_out_instances(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path, keep="best", evaluation={"every_steps": 3})
+    job = corpus.job(tmp_path, keep="best", evaluation={"eval_steps": 3})
     files = [entry for entry in job.instances.files if entry.path.startswith("part-")]
     instances = job.instances.model_copy(update={"files": tuple(files)})
     with pytest.raises(ConfigError):
@@ -183,8 +183,8 @@ def test_best_model_needs_held_out_instances(corpus: SmallCorpus, tmp_path: Path
 
 @pytest.mark.slow
 def test_killed_and_on_two_processes(corpus: SmallCorpus, tmp_path: Path) -> None:
-    calm = {**TINY, "hidden_dropout": 0.0, "attention_dropout": 0.0}
-    job = corpus.job(tmp_path / "whole", model=calm, snapshots=STEPS)
+    calm = {**TINY, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    job = corpus.job(tmp_path / "whole", model=calm, snapshot_steps=STEPS)
     whole = published(job)
     killed = job.model_copy(update={"work": str(tmp_path / "killed")})
     process = start_process(killed)
@@ -198,7 +198,7 @@ def test_killed_and_on_two_processes(corpus: SmallCorpus, tmp_path: Path) -> Non
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert contents(published(killed)) == contents(whole)
-    config = job.config.model_copy(update={"processes": 2})
+    config = job.config.model_copy(update={"num_processes": 2})
     two = job.model_copy(update={"work": str(tmp_path / "two"), "config": config})
     two.run()
     other = stage._publish(two, output=str(tmp_path / "two" / "artifact"))
@@ -211,10 +211,10 @@ def test_killed_and_on_two_processes(corpus: SmallCorpus, tmp_path: Path) -> Non
 
 
 def test_a_fine_tuning_starts_from_it(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path / "phase", snapshots=STEPS)
+    job = corpus.job(tmp_path / "phase", snapshot_steps=STEPS)
     phase = as_phase(job, published(job))
     examples = sentiment(tmp_path / "sst", train=4, dev=2)
-    config = trial_config(None, start_from="phase-1", max_seq_length=16)
+    config = trial_config(None, init_from_phase="phase-1", max_seq_length=16)
     encoders = []
     for given in (at_snapshot(phase, 4), at_snapshot(phase, 7), without_snapshots(phase)):
         trial = trial_job(tmp_path / "work", examples, config=config, checkpoint=given)
@@ -239,8 +239,8 @@ def recipe(phase: PretrainConfig | None = None, **entry: Any) -> Recipe:
             "name": "steps",
             "build_documents": {"sources": [{"kind": "books", "name": "b", "paths": ["/none"]}]},
             "build_instances": {"length-32": {"max_seq_length": 32}},
-            "pretrain": {"phase-1": (phase or tiny_config(snapshots=STEPS[:2])).model_dump()},
-            "build_examples": {"sst": {"task": "sst-2", "folder": "/none"}},
+            "pretrain": {"phase-1": (phase or tiny_config(snapshot_steps=STEPS[:2])).model_dump()},
+            "build_examples": {"sst": {"task": "sst-2", "data_dir": "/none"}},
             "finetune": {
                 name: {"examples": "sst", "max_seq_length": 32, "restarts": 1, **given}
                 for name, given in entry.items()
@@ -250,40 +250,48 @@ def recipe(phase: PretrainConfig | None = None, **entry: Any) -> Recipe:
 
 
 def test_a_step_that_is_not_kept_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match=r"finetune.a.at_step: .* step 5; it has 4, 7, 12"):
-        recipe(a={"start_from": "phase-1", "at_step": 5})
-    with pytest.raises(ValueError, match=r"at_step: 4 is a step of a phase .* names none"):
-        recipe(a={"init_checkpoint": "x", "at_step": 4})
+    with pytest.raises(ValueError, match=r"finetune.a.init_from_step: .* step 5; it has 4, 7, 12"):
+        recipe(a={"init_from_phase": "phase-1", "init_from_step": 5})
+    with pytest.raises(ValueError, match=r"init_from_step: 4 is a step of a phase .* names none"):
+        recipe(a={"init_checkpoint": "x", "init_from_step": 4})
     for wrong, message in (
-        ({"snapshots": [3, 13]}, "13 is after the last step, 12"),
-        ({"snapshots": [7, 4]}, "different steps in order"),
-        ({"snapshots": [7], "budget": {"tokens": 5}}, "expected a budget in steps"),
+        ({"snapshot_steps": [3, 13]}, "13 is after the last step, 12"),
+        ({"snapshot_steps": [7, 4]}, "different steps in order"),
+        ({"snapshot_steps": [7], "budget": {"max_tokens": 5}}, "expected a budget in steps"),
     ):
         with pytest.raises(ValueError, match=message):
             tiny_config(**wrong)
 
 
 def test_the_last_step_is_the_phase_itself_and_others_have_keys_of_their_own() -> None:
-    grid = {"batch": 8, "learning_rate": 1e-4, "epochs": 1, "start_from": "phase-1"}
-    given = recipe(plain=grid, last={**grid, "at_step": 12}, first={**grid, "at_step": 4})
+    grid = {"batch_size": 8, "learning_rate": 1e-4, "num_epochs": 1, "init_from_phase": "phase-1"}
+    given = recipe(
+        plain=grid, last={**grid, "init_from_step": 12}, first={**grid, "init_from_step": 4}
+    )
     configs = {step.label: step.config for step in recipe_steps(given)}
-    trial = "b8-lr0.0001-e1-r0"
+    trial = "bs8-lr0.0001-ep1-r0"
     plain, last, first = (
         configs[f"finetune.{name}.{trial}"] for name in ("plain", "last", "first")
     )
     assert plain.identity() == last.identity()
-    assert first.identity() == {**plain.identity(), "at_step": 4}
+    assert first.identity() == {**plain.identity(), "init_from_step": 4}
     starts = [configs[f"evaluate.{name}"].model_dump()["start"] for name in given.finetune]
     assert starts == ["phase-1", "phase-1 at step 12", "phase-1 at step 4"]
-    assert tiny_config(snapshots=[4]).identity()["snapshots"] == [4]
+    assert tiny_config(snapshot_steps=[4]).identity()["snapshot_steps"] == [4]
     assert PretrainConfig.model_validate(tiny_config().model_dump()).kept_steps == ()
 
 
 def test_last_step_is_a_snapshot_of_its_own_when_best_model_is_published() -> None:
-    options: dict[str, Any] = {"keep": "best", "evaluation": {"every_steps": 2}}
-    grid = {"batch": 8, "learning_rate": 1e-4, "epochs": 1, "start_from": "phase-1", "at_step": 12}
-    given = recipe(tiny_config(snapshots=[4, 12], **options), last=grid)
+    options: dict[str, Any] = {"keep": "best", "evaluation": {"eval_steps": 2}}
+    grid = {
+        "batch_size": 8,
+        "learning_rate": 1e-4,
+        "num_epochs": 1,
+        "init_from_phase": "phase-1",
+        "init_from_step": 12,
+    }
+    given = recipe(tiny_config(snapshot_steps=[4, 12], **options), last=grid)
     configs = {step.label: step.config for step in recipe_steps(given)}
-    assert configs["finetune.last.b8-lr0.0001-e1-r0"].identity()["at_step"] == 12
-    with pytest.raises(ValueError, match="at_step"):
-        recipe(tiny_config(snapshots=[4], **options), last=grid)
+    assert configs["finetune.last.bs8-lr0.0001-ep1-r0"].identity()["init_from_step"] == 12
+    with pytest.raises(ValueError, match="init_from_step"):
+        recipe(tiny_config(snapshot_steps=[4], **options), last=grid)

@@ -95,10 +95,10 @@ def wait_for(condition: Callable[[], bool], *, seconds: float = 60) -> None:
 def test_the_loss_falls_and_everything_is_recorded(corpus: SmallCorpus, tmp_path: Path) -> None:
     job = corpus.job(
         tmp_path,
-        budget={"steps": 120},
+        budget={"max_steps": 120},
         optimizer={"learning_rate": 3e-3},
-        evaluation={"every_steps": 40, "instances": 40},
-        log_every_steps=10,
+        evaluation={"eval_steps": 40, "max_eval_samples": 40},
+        logging_steps=10,
     )
     state = finish(job)["state"]
     lines = curve_lines(tmp_path)
@@ -148,17 +148,22 @@ def test_losses_are_those_of_this_stage_version(corpus: SmallCorpus, tmp_path: P
 def test_layouts_and_micro_batches_give_the_same_losses(
     corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    calm = {"layers": 2, "hidden_size": 32, "heads": 2, "hidden_dropout": 0.0,
-            "attention_dropout": 0.0}  # fmt: skip
+    calm = {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
     losses = []
     for number, batch in enumerate(
         (
-            {"instances": 16, "micro_batch_tokens": 4096},
-            {"instances": 16, "micro_batch_tokens": 128},
-            {"instances": 16, "micro_batch_tokens": 256, "layout": "padded"},
+            {"global_batch_size": 16, "per_device_max_tokens": 4096},
+            {"global_batch_size": 16, "per_device_max_tokens": 128},
+            {"global_batch_size": 16, "per_device_max_tokens": 256, "batching": "padded"},
         )
     ):
-        job = corpus.job(tmp_path / str(number), model=calm, batch=batch, budget={"steps": 6})
+        job = corpus.job(tmp_path / str(number), model=calm, batch=batch, budget={"max_steps": 6})
         finish(job)
         lines = curve_lines(tmp_path / str(number))
         losses.append([line["loss"] for line in lines if line["kind"] == "train"])
@@ -169,7 +174,7 @@ def test_layouts_and_micro_batches_give_the_same_losses(
 
 @pytest.mark.parametrize("objective", ["mlm", "left-to-right"])
 def test_other_objectives_train(corpus: SmallCorpus, tmp_path: Path, objective: str) -> None:
-    job = corpus.job(tmp_path, objective=objective, masking="dynamic", budget={"steps": 30})
+    job = corpus.job(tmp_path, objective=objective, masking="dynamic", budget={"max_steps": 30})
     finish(job)
     lines = [line for line in curve_lines(tmp_path) if line["kind"] == "train"]
     assert "nsp_loss" not in lines[0]
@@ -190,8 +195,8 @@ def test_other_optimizers_train_and_go_on(
 
 
 def test_bf16_is_close_to_fp32(corpus: SmallCorpus, tmp_path: Path) -> None:
-    plain = corpus.job(tmp_path / "fp32", budget={"steps": 5})
-    rounded = corpus.job(tmp_path / "bf16", budget={"steps": 5}, precision="bf16")
+    plain = corpus.job(tmp_path / "fp32", budget={"max_steps": 5})
+    rounded = corpus.job(tmp_path / "bf16", budget={"max_steps": 5}, precision="bf16")
     finish(plain)
     finish(rounded)
     losses = [
@@ -205,13 +210,13 @@ def test_bf16_is_close_to_fp32(corpus: SmallCorpus, tmp_path: Path) -> None:
 def test_a_budget_of_tokens_ends_with_the_step_that_reaches_it(
     corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    state = finish(corpus.job(tmp_path, budget={"tokens": 2_000}))["state"]
+    state = finish(corpus.job(tmp_path, budget={"max_tokens": 2_000}))["state"]
     lines = [line for line in curve_lines(tmp_path) if line["kind"] == "train"]
     assert lines[-2]["tokens"] < 2_000 <= lines[-1]["tokens"] == state["done"]["tokens"]
 
 
 def test_a_budget_of_minutes_ends(corpus: SmallCorpus, tmp_path: Path) -> None:
-    state = finish(corpus.job(tmp_path, budget={"minutes": 0.02}))["state"]
+    state = finish(corpus.job(tmp_path, budget={"max_minutes": 0.02}))["state"]
     assert 1.2 <= state["done"]["seconds"] < 20
 
 
@@ -219,7 +224,7 @@ def test_a_budget_of_minutes_ends(corpus: SmallCorpus, tmp_path: Path) -> None:
 def test_a_compiled_model_trains_alike(corpus: SmallCorpus, tmp_path: Path) -> None:
     losses = []
     for name, compiled in (("plain", False), ("compiled", True)):
-        corpus.job(tmp_path / name, budget={"steps": 4}, compile=compiled).run()
+        corpus.job(tmp_path / name, budget={"max_steps": 4}, compile=compiled).run()
         lines = curve_lines(tmp_path / name)
         losses.append([line["loss"] for line in lines if line["kind"] == "train"])
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
@@ -231,13 +236,18 @@ def test_losses_are_those_of_transformers_on_the_same_batches(
     """Loader, model, loss, clipping and AdamW together, beside theirs with torch's AdamW."""
     from transformers import BertForPreTraining
 
-    calm = {"layers": 2, "hidden_size": 64, "heads": 2, "hidden_dropout": 0.0,
-            "attention_dropout": 0.0}  # fmt: skip
+    calm = {
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 2,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
     job = corpus.job(
         tmp_path / "work",
         length=64,
         model=calm,
-        batch={"instances": 16, "layout": "padded", "micro_batch_tokens": 1 << 16},
+        batch={"global_batch_size": 16, "batching": "padded", "per_device_max_tokens": 1 << 16},
         optimizer={"name": "adamw", "learning_rate": 1e-3},
     )
     setup = open_setup(job, ranks=Ranks(0, 1, torch.device("cpu")), checkpoints=checkpoints(job))
@@ -299,9 +309,9 @@ class StopAfter(StopRequest):
 
 
 def test_a_killed_run_goes_on_to_the_bit(corpus: SmallCorpus, tmp_path: Path) -> None:
-    whole = finish(corpus.job(tmp_path / "whole", budget={"steps": 40}))
+    whole = finish(corpus.job(tmp_path / "whole", budget={"max_steps": 40}))
     draw = random.Random(int.from_bytes(os.urandom(4), "little"))
-    job = corpus.job(tmp_path / "killed", budget={"steps": 40})
+    job = corpus.job(tmp_path / "killed", budget={"max_steps": 40})
     lines = tmp_path / "killed" / "curves" / "curves.jsonl"
     for _ in range(2):
         reached = draw.randrange(4, 15)
@@ -322,7 +332,7 @@ def test_a_killed_run_goes_on_to_the_bit(corpus: SmallCorpus, tmp_path: Path) ->
 
 
 def test_sigterm_writes_a_checkpoint_and_stops(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path, budget={"steps": 100_000}, checkpoints={"every_minutes": 60})
+    job = corpus.job(tmp_path, budget={"max_steps": 100_000}, checkpoints={"save_minutes": 60})
     process = start_process(job)
     wait_for(lambda: (tmp_path / "curves" / "curves.jsonl").exists() and len(_lines(tmp_path)) > 3)
     process.terminate()
@@ -341,7 +351,7 @@ def _lines(work: Path) -> list[dict[str, Any]]:
 
 
 def test_training_ends_with_the_run_that_started_it(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path, budget={"steps": 100_000})
+    job = corpus.job(tmp_path, budget={"max_steps": 100_000})
     (tmp_path / "run.json").write_text(job.model_dump_json())
     code = (
         "import sys; from model.pretraining.job import *; "
@@ -357,7 +367,7 @@ def test_training_ends_with_the_run_that_started_it(corpus: SmallCorpus, tmp_pat
 
 
 def test_two_runs_cannot_share_a_folder(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path, budget={"steps": 100_000})
+    job = corpus.job(tmp_path, budget={"max_steps": 100_000})
     process = start_process(job)
     wait_for(lambda: (tmp_path / "curves" / "curves.jsonl").exists())
     with pytest.raises(TrainingError, match=str(process.pid)):
@@ -368,14 +378,21 @@ def test_two_runs_cannot_share_a_folder(corpus: SmallCorpus, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_two_processes_make_the_steps_of_one(corpus: SmallCorpus, tmp_path: Path) -> None:
-    calm = {"layers": 2, "hidden_size": 32, "heads": 2, "hidden_dropout": 0.0,
-            "attention_dropout": 0.0}  # fmt: skip
-    one = corpus.job(tmp_path / "one", model=calm, evaluation={"every_steps": 5, "instances": 40})
+    calm = {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
+    one = corpus.job(
+        tmp_path / "one", model=calm, evaluation={"eval_steps": 5, "max_eval_samples": 40}
+    )
     finish(one)
     two = one.model_copy(
         update={
             "work": str(tmp_path / "two"),
-            "config": one.config.model_copy(update={"processes": 2}),
+            "config": one.config.model_copy(update={"num_processes": 2}),
         }
     )
     two.run()
@@ -389,12 +406,21 @@ def test_two_processes_make_the_steps_of_one(corpus: SmallCorpus, tmp_path: Path
 
 @pytest.mark.slow
 def test_one_process_goes_on_where_two_stopped(corpus: SmallCorpus, tmp_path: Path) -> None:
-    calm = {"layers": 2, "hidden_size": 32, "heads": 2, "hidden_dropout": 0.0,
-            "attention_dropout": 0.0}  # fmt: skip
+    calm = {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
     whole = corpus.job(tmp_path / "whole", model=calm)
     finish(whole)
     half = corpus.job(
-        tmp_path / "part", model=calm, processes=2, budget={"steps": 6}, schedule={"total": 12}
+        tmp_path / "part",
+        model=calm,
+        num_processes=2,
+        budget={"max_steps": 6},
+        schedule={"total_budget": 12},
     )
     half.run()
     folder = Path(half.work) / "checkpoints"
@@ -420,10 +446,10 @@ def _unfinish(folder: Path) -> None:
 def test_divergence_names_step_rows_and_checkpoint(corpus: SmallCorpus, tmp_path: Path) -> None:
     job = corpus.job(
         tmp_path,
-        budget={"steps": 300},
-        optimizer={"learning_rate": 1e6, "max_gradient_norm": 0.0},
-        schedule={"warmup_share": 0.03},
-        checkpoints={"every_steps": 1},
+        budget={"max_steps": 300},
+        optimizer={"learning_rate": 1e6, "max_grad_norm": 0.0},
+        schedule={"warmup_ratio": 0.03},
+        checkpoints={"save_steps": 1},
     )
     with pytest.raises(DivergenceError) as caught:
         train(job, stop=StopRequest())
@@ -451,7 +477,10 @@ def test_a_flipped_byte_is_refused_before_the_first_step(tmp_path: Path) -> None
 
 
 def test_instances_that_do_not_fit_are_refused(corpus: SmallCorpus, tmp_path: Path) -> None:
-    short = {**{"layers": 1, "hidden_size": 16, "heads": 1}, "max_position_embeddings": 48}
+    short = {
+        **{"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 1},
+        "max_position_embeddings": 48,
+    }
     with pytest.raises(InstancesError, match="up to 64 tokens"):
         train(corpus.job(tmp_path, length=64, model=short), stop=StopRequest())
     job = corpus.job(tmp_path)
@@ -470,10 +499,10 @@ def test_more_processes_than_gpus_is_an_error(corpus: SmallCorpus, tmp_path: Pat
 
 
 def test_a_full_disk_loses_no_checkpoint(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path, budget={"steps": 5})
+    job = corpus.job(tmp_path, budget={"max_steps": 5})
     finish(job)
     _unfinish(tmp_path / "checkpoints")
-    longer = corpus.job(tmp_path, budget={"steps": 9})
+    longer = corpus.job(tmp_path, budget={"max_steps": 9})
     (tmp_path / "job.json").write_text(longer.model_dump_json())
     # The largest file that may be written is smaller than the weights: like a full disk, for real.
     code = (
@@ -492,7 +521,7 @@ def test_a_full_disk_loses_no_checkpoint(corpus: SmallCorpus, tmp_path: Path) ->
 
 
 def test_a_process_that_is_killed_is_told(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path, budget={"steps": 100_000})
+    job = corpus.job(tmp_path, budget={"max_steps": 100_000})
     killer = subprocess.Popen(
         [sys.executable, "-c", _KILLER, str(tmp_path / "curves" / "curves.jsonl"), str(tmp_path)]
     )
@@ -523,9 +552,9 @@ def test_a_run_killed_after_the_checkpoint_of_its_last_step_ends_as_any_other(
     corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {
-        "budget": {"steps": 10},
-        "checkpoints": {"every_steps": 5},
-        "log_every_steps": 3,
+        "budget": {"max_steps": 10},
+        "checkpoints": {"save_steps": 5},
+        "logging_steps": 3,
     }
     whole = finish(corpus.job(tmp_path / "whole", **given))
     job = corpus.job(tmp_path / "killed", **given)
@@ -597,7 +626,9 @@ def test_seconds_count_the_wait_for_data_and_no_evaluation(
 
     monkeypatch.setattr(Pretraining, "batches", slow_batches)
     monkeypatch.setattr(Pretraining, "evaluate", slow_evaluation)
-    job = corpus.job(tmp_path, budget={"steps": 3}, evaluation={"every_steps": 1, "instances": 8})
+    job = corpus.job(
+        tmp_path, budget={"max_steps": 3}, evaluation={"eval_steps": 1, "max_eval_samples": 8}
+    )
     train(job, stop=StopRequest())
     latest = checkpoints(job).latest()
     assert latest is not None
@@ -609,9 +640,9 @@ def test_a_held_out_loss_that_is_not_finite_is_a_divergence(
 ) -> None:
     job = corpus.job(
         tmp_path,
-        optimizer={"learning_rate": 1e37, "max_gradient_norm": 0.0},
-        schedule={"warmup_share": 0.0},
-        evaluation={"every_steps": 1, "instances": 8},
+        optimizer={"learning_rate": 1e37, "max_grad_norm": 0.0},
+        schedule={"warmup_ratio": 0.0},
+        evaluation={"eval_steps": 1, "max_eval_samples": 8},
     )
     with pytest.raises(DivergenceError, match=r"after step 1 the loss on held-out documents is"):
         train(job, stop=StopRequest())
@@ -644,7 +675,7 @@ def test_data_in_memory_is_refused_by_name(corpus: SmallCorpus, tmp_path: Path) 
 def test_training_that_another_thread_waits_for_can_be_stopped(
     corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    job = corpus.job(tmp_path, budget={"steps": 100_000})
+    job = corpus.job(tmp_path, budget={"max_steps": 100_000})
     found: list[BaseException] = []
 
     def run() -> None:
@@ -665,7 +696,7 @@ def test_training_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     corpus: SmallCorpus, tmp_path: Path, bucket: str
 ) -> None:
     store, work = ArtifactStore(f"{bucket}/store"), f"{bucket}/store/work/pretrain/key"
-    job = corpus.job(tmp_path, budget={"steps": 100_000}).model_copy(update={"work": work})
+    job = corpus.job(tmp_path, budget={"max_steps": 100_000}).model_copy(update={"work": work})
     theirs = checkpoints(job)
     saved: list[Saved] = []
 
@@ -691,7 +722,7 @@ def test_training_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     thread.join(60)
     assert theirs.list() == tuple(saved)
     steps = saved[-1].step + 1
-    shorter = corpus.job(tmp_path, budget={"steps": steps}).model_copy(update={"work": work})
+    shorter = corpus.job(tmp_path, budget={"max_steps": steps}).model_copy(update={"work": work})
     assert finish(shorter)["state"]["done"]["steps"] == steps
 
 
@@ -704,7 +735,7 @@ def test_an_error_that_cannot_be_left_in_a_file_is_said(
 
 
 def test_the_artifact_says_which_piece_is_padding(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path / "work", budget={"steps": 1})
+    job = corpus.job(tmp_path / "work", budget={"max_steps": 1})
     finish(job)
     (entry,) = (entry for entry in job.vocabulary.files if entry.path == VOCAB_FILE)
     pieces = (Path(job.vocabulary.data) / entry.object).read_text().splitlines()
@@ -720,7 +751,7 @@ def test_the_artifact_says_which_piece_is_padding(corpus: SmallCorpus, tmp_path:
 
 @pytest.mark.slow
 def test_the_first_process_says_why_it_failed(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path / "work", processes=2)
+    job = corpus.job(tmp_path / "work", num_processes=2)
     (tmp_path / "run.json").write_text(job.model_dump_json())
     # Weights are larger than any file may be, so that the first process fails while the other
     # waits for it.
@@ -740,10 +771,10 @@ def test_the_first_process_says_why_it_failed(corpus: SmallCorpus, tmp_path: Pat
 def test_divergence_names_the_rows_of_all_processes(corpus: SmallCorpus, tmp_path: Path) -> None:
     job = corpus.job(
         tmp_path,
-        processes=2,
-        budget={"steps": 300},
-        optimizer={"learning_rate": 1e6, "max_gradient_norm": 0.0},
-        schedule={"warmup_share": 0.03},
+        num_processes=2,
+        budget={"max_steps": 300},
+        optimizer={"learning_rate": 1e6, "max_grad_norm": 0.0},
+        schedule={"warmup_ratio": 0.03},
     )
     with pytest.raises(DivergenceError) as caught:
         job.run()
@@ -753,7 +784,7 @@ def test_divergence_names_the_rows_of_all_processes(corpus: SmallCorpus, tmp_pat
 
 @pytest.mark.slow
 def test_ctrl_c_stops_all_processes_and_waits_for_them(corpus: SmallCorpus, tmp_path: Path) -> None:
-    job = corpus.job(tmp_path / "work", processes=2, budget={"steps": 100_000})
+    job = corpus.job(tmp_path / "work", num_processes=2, budget={"max_steps": 100_000})
     (tmp_path / "run.json").write_text(job.model_dump_json())
     code = (
         "import sys; from model.pretraining.job import *; "

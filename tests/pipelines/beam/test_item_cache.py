@@ -296,7 +296,9 @@ def test_a_split_is_known_by_what_it_reads_not_where_or_in_which_order(tmp_path:
             path = tmp_path / folder / name
             path.parent.mkdir(exist_ok=True)
             path.write_text(text * 3000)
-        source = BooksSource(name="tales", paths=(str(tmp_path / folder),), split_bytes=1 << 10)
+        source = BooksSource(
+            name="tales", paths=(str(tmp_path / folder),), target_split_bytes=1 << 10
+        )
         pieces = plan(DocumentsConfig(sources=(source,)))
         return [piece_key(piece_identity(piece, "books")) for piece in pieces]
 
@@ -326,21 +328,22 @@ def _pools(files: Sequence[FileEntry], **settings: Any) -> dict[str, list[str]]:
 
 def test_pools_are_chosen_by_what_shards_hold() -> None:
     files = [_shard(str(number)) for number in range(20)]
-    pools = _pools(files, pool_bytes=3500)
+    pools = _pools(files, negative_pool_bytes=3500)
     assert all(len(set(pool)) == 4 and pool[0] == own for own, pool in pools.items())
     assert len({tuple(sorted(pool)) for pool in pools.values()}) > 10
-    assert _pools(files[::-1], pool_bytes=3500) == pools
-    assert _pools(files, pool_bytes=3500, seed=1) != pools
+    assert _pools(files[::-1], negative_pool_bytes=3500) == pools
+    assert _pools(files, negative_pool_bytes=3500, seed=1) != pools
     # All of them fit; none fits; and none fits a shard too small to draw from alone.
-    assert all(len(pool) == 20 for pool in _pools(files, pool_bytes=20_000).values())
+    assert all(len(pool) == 20 for pool in _pools(files, negative_pool_bytes=20_000).values())
     assert all(
-        len(set(pool)) == 1 for pool in _pools(files, pool_bytes=1 << 20, pairing="none").values()
+        len(set(pool)) == 1
+        for pool in _pools(files, negative_pool_bytes=1 << 20, pairing="none").values()
     )
     large = [_shard(str(number), size=2000) for number in range(5)]
-    assert all(len(pool) == 1 for pool in _pools(large, pool_bytes=1 << 10).values())
+    assert all(len(pool) == 1 for pool in _pools(large, negative_pool_bytes=1 << 10).values())
     book = _shard("book", rows=3, size=2000)
-    assert len(_pools([*large, book], pool_bytes=1 << 10)["book"]) == 2
-    assert _pools([book], pool_bytes=1 << 10) == {"book": ["book"]}
+    assert len(_pools([*large, book], negative_pool_bytes=1 << 10)["book"]) == 2
+    assert _pools([book], negative_pool_bytes=1 << 10) == {"book": ["book"]}
 
 
 class _World(NamedTuple):
@@ -358,13 +361,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> _World:
     parts = write_parts(sample, folder / "parts", parts=10)
     recipe = small_recipe(sample)
     wiki, tales = recipe.build_documents.sources
-    wiki = wiki.model_copy(update={"paths": (str(folder / "parts"),), "split_bytes": 1 << 30})
+    wiki = wiki.model_copy(
+        update={"paths": (str(folder / "parts"),), "target_split_bytes": 1 << 30}
+    )
     words = re.findall("[a-z]+", bz2.decompress(parts[0].read_bytes()).decode().lower())
     frequent = [word for word, _ in collections.Counter(words).most_common(2000) if word[1:]]
     letters = [mark + letter for mark in ("", "##") for letter in string.ascii_lowercase]
     pieces = [*FIXED_PIECES, *string.punctuation, *string.digits, *letters, *frequent]
     (folder / "vocab.txt").write_text(vocab_text(pieces), encoding="utf-8")
-    instances = InstancesConfig(pool_bytes=1 << 10, held_out_share=0.05)
+    instances = InstancesConfig(negative_pool_bytes=1 << 10, held_out_fraction=0.05)
     return _World(
         recipe.model_copy(
             update={
@@ -414,7 +419,7 @@ def test_a_learnt_vocabulary_counts_only_what_is_new(world: _World) -> None:
     tales = world.recipe.build_documents.sources[1]
     recipe = world.recipe.model_copy(
         update={
-            "build_documents": DocumentsConfig(sources=(tales,), shard_bytes=1 << 14),
+            "build_documents": DocumentsConfig(sources=(tales,), max_shard_bytes=1 << 14),
             "build_vocabulary": VocabularyConfig(vocab_size=600),
         }
     )

@@ -133,7 +133,7 @@ def _token_shards(count: int, folder: Path) -> StageInput:
 
 
 def test_the_names_of_all_token_shards_are_no_part_of_the_graph(tmp_path: Path) -> None:
-    config = InstancesConfig(duplicates=5)
+    config = InstancesConfig(dupe_factor=5)
     sizes = []
     for count in (20, 4000):
         tokens = _token_shards(count, tmp_path)
@@ -255,7 +255,7 @@ def test_pieces_that_are_read_together_are_one_element_where_there_are_many(
 def test_what_is_held_out_is_one_element_as_far_as_a_worker_remembers_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = InstancesConfig(duplicates=3, pool_bytes=1 << 10)
+    config = InstancesConfig(dupe_factor=3, negative_pool_bytes=1 << 10)
     planned = plan(config, _token_shards(700, tmp_path))
     dealt = deal(planned, 0, together=read_together(planned))
     assert Counter(map(len, dealt)) == {3: 700, 700: 1}

@@ -159,8 +159,10 @@ def _wikipedia(folder: Path, suffix: str = ".gz", **options: Any) -> WikipediaSo
     return WikipediaSource(name="wiki", paths=(str(path),), **options)
 
 
-def _job(folder: Path, source: AnySource, *, shard_bytes: int = 3_000) -> _Job:
-    return _Job(folder, DocumentsConfig(sources=(source,), shard_bytes=shard_bytes, min_words=3))
+def _job(folder: Path, source: AnySource, *, max_shard_bytes: int = 3_000) -> _Job:
+    return _Job(
+        folder, DocumentsConfig(sources=(source,), max_shard_bytes=max_shard_bytes, min_words=3)
+    )
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -479,7 +481,7 @@ def test_other_sources_go_on_as_well(
 
         monkeypatch.setattr(module, name, counted)
     (tmp_path / "raw").mkdir()
-    job = _job(tmp_path, written(tmp_path / "raw"), shard_bytes=_OTHERS[written])
+    job = _job(tmp_path, written(tmp_path / "raw"), max_shard_bytes=_OTHERS[written])
     whole = job.run("whole", store="alone", pieces=False)
     once = worked
     plain = {name: n for name, n in whole.counters.items() if "@" not in name}
@@ -504,7 +506,7 @@ def test_a_run_that_is_killed_within_a_stream_goes_on_in_it(tmp_path: Path) -> N
     path.write_bytes(gzip.compress(dump([page(n, f"Page {n}. {said}") for n in range(1, 2_001)])))
     source = WikipediaSource(name="wiki", paths=(str(path),))
     recipe = Recipe(
-        name="test", build_documents=DocumentsConfig(sources=(source,), shard_bytes=1 << 16)
+        name="test", build_documents=DocumentsConfig(sources=(source,), max_shard_bytes=1 << 16)
     )
     given, store = tmp_path / "recipe.json", tmp_path / "store"
     given.write_text(recipe.model_dump_json(), encoding="utf-8")

@@ -103,7 +103,7 @@ def test_a_truncated_dump_is_the_same_error_with_any_number_of_workers(tmp_path:
     path = tmp_path / "cut.xml"
     path.write_text(f"<mediawiki version='0.11' xml:lang='en'>{pages}"[:40_000])
     config = DocumentsConfig(
-        sources=(WikipediaSource(name="w", paths=(str(path),), split_bytes=4096),)
+        sources=(WikipediaSource(name="w", paths=(str(path),), target_split_bytes=4096),)
     )
     found = []
     for workers in (1, 2):

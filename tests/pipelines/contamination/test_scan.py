@@ -44,9 +44,13 @@ def corpus(folder: Path, documents: Sequence[list[str]], **config: Any) -> Stage
     rows = [{"id": f"d{n}", "text": "\n".join(doc)} for n, doc in enumerate(documents)]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     source = TextSource(
-        name="c", paths=(f"{folder}/rows.jsonl",), id_column="id", title_column="id",
-        split_bytes=config.pop("split_bytes", 1 << 20), language=config.pop("language", "en"),
-    )  # fmt: skip
+        name="c",
+        paths=(f"{folder}/rows.jsonl",),
+        id_column="id",
+        title_column="id",
+        target_split_bytes=config.pop("target_split_bytes", 1 << 20),
+        language=config.pop("language", "en"),
+    )
     made = build_documents(
         DocumentsConfig(sources=(source,), min_words=1, **config),
         inputs={}, output=str(folder / "documents"), execution=HERE,
@@ -129,7 +133,7 @@ def planted(folder: Path) -> tuple[list[list[str]], StageInput, StageInput]:
         plant = plants[n // 4] if n % 4 == 0 and n // 4 < len(plants) else ""
         documents.append([*(p for p in (before, *plant.split("\n"), after) if p)])
     documents[0] = plants[0].split("\n")  # nothing but the text
-    given = corpus(folder / "c", documents, split_bytes=4096, shard_bytes=1024)
+    given = corpus(folder / "c", documents, target_split_bytes=4096, max_shard_bytes=1024)
     assert len(given.files) > 8
     task = examples(folder / "t", "classification", dev=sentences(*texts), train=[])
     return texts, given, task
@@ -211,18 +215,18 @@ def test_passages_and_their_questions_are_told_apart(tmp_path: Path) -> None:
         Found(tmp_path / "h", documents, tasks={"squad": task}, splits=("test",))
 
 
-@pytest.mark.parametrize("split_bytes", [1024, 1 << 20])
-def test_a_common_phrase_makes_nothing_dirty(tmp_path: Path, split_bytes: int) -> None:
+@pytest.mark.parametrize("target_split_bytes", [1024, 1 << 20])
+def test_a_common_phrase_makes_nothing_dirty(tmp_path: Path, target_split_bytes: int) -> None:
     """Whether those that have it are in one shard or in many."""
     phrase, rare = " ".join(made_up(20, "phrase")), " ".join(made_up(20, "rare"))
     texts = [[f"{' '.join(made_up(90, n))}. {phrase}."] for n in range(5)]
     texts[3].append(rare)
-    documents = corpus(tmp_path / "c", texts, split_bytes=split_bytes)
+    documents = corpus(tmp_path / "c", texts, target_split_bytes=target_split_bytes)
     task = examples(tmp_path / "t", "classification", dev=sentences(phrase, rare))
-    found = Found(tmp_path / "f", documents, tasks={"a": task}, max_documents=4)
+    found = Found(tmp_path / "f", documents, tasks={"a": task}, max_document_frequency=4)
     assert found.pairs() == {("dev-1", "d3")}
     assert (found.counters["ngrams"], found.counters["ngrams-common"]) == (16, 8)
-    allowed = Found(tmp_path / "g", documents, tasks={"a": task}, max_documents=5)
+    allowed = Found(tmp_path / "g", documents, tasks={"a": task}, max_document_frequency=5)
     assert len(allowed.pairs()) == 6
     assert allowed.counters["ngrams-common"] == 0
 

@@ -34,7 +34,9 @@ def build(folder: Path) -> StageInput:
     rows = [{"id": f"d{n}", "text": text} for n, text in enumerate([*texts, texts[0]])]
     for name, some in (("a", rows[:3]), ("b", rows[3:])):
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, some)))
-    source = TextSource(name="mine", paths=(f"{folder}/*.jsonl",), id_column="id", split_bytes=1024)
+    source = TextSource(
+        name="mine", paths=(f"{folder}/*.jsonl",), id_column="id", target_split_bytes=1024
+    )
     data = str(folder / "documents")
     made = build_documents(
         DocumentsConfig(sources=(source,)), inputs={}, output=data, execution=HERE

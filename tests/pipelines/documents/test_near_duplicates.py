@@ -168,7 +168,7 @@ def test_keys_are_the_same_on_every_machine() -> None:
 def test_bands_find_what_is_at_the_threshold() -> None:
     assert Bands.of(NearDuplicatesConfig()) == (18, 7)
     for threshold, permutations in itertools.product((0.5, 0.7, 0.9, 1.0), (32, 128, 1024)):
-        config = NearDuplicatesConfig(threshold=threshold, permutations=permutations)
+        config = NearDuplicatesConfig(threshold=threshold, num_perm=permutations)
         bands = Bands.of(config)
         assert bands.bands * bands.rows <= permutations
         assert bands.probability(threshold) >= FOUND
@@ -288,7 +288,7 @@ def random_bs_of_copies(folder: Path, inputs: dict[str, StageInput]) -> int:
         assert counters.get("documents-dropped-near-duplicate", 0) == dropped
         assert counters["documents-kept"] == 24 - dropped
     tokens = as_input("tokens", made, str(folder / "t"))
-    config = InstancesConfig(max_seq_length=48, duplicates=4, held_out_share=0.0)
+    config = InstancesConfig(max_seq_length=48, dupe_factor=4, held_out_fraction=0.0)
     instances = build_instances(
         config, inputs=inputs | {"tokens": tokens}, output=str(folder / "i"), execution=here
     )

@@ -49,10 +49,13 @@ def test_a_repeated_id_is_dropped_counted_and_said_wherever_it_comes(tmp_path: P
     write_rows(tmp_path / "a.jsonl", [("same", f"{TEXT} {n}") for n in range(50)])
     write_rows(tmp_path / "b.jsonl", [("same", f"{TEXT} b"), ("other", f"{TEXT} other")])
     found = []
-    for workers, split_bytes in ((1, 1 << 20), (1, 1024), (2, 1024)):
-        output = tmp_path / f"{workers}-{split_bytes}"
+    for workers, target_split_bytes in ((1, 1 << 20), (1, 1024), (2, 1024)):
+        output = tmp_path / f"{workers}-{target_split_bytes}"
         source = TextSource(
-            name="mine", paths=(f"{tmp_path}/*.jsonl",), id_column="id", split_bytes=split_bytes
+            name="mine",
+            paths=(f"{tmp_path}/*.jsonl",),
+            id_column="id",
+            target_split_bytes=target_split_bytes,
         )
         made = build(output, source, workers=workers)
         counters = made.counters
@@ -66,7 +69,7 @@ def test_a_repeated_id_is_dropped_counted_and_said_wherever_it_comes(tmp_path: P
                 "mine:same",
             ]
         assert any(note.endswith("in a.jsonl; 'mine:same' is kept") for note in made.notes) is (
-            split_bytes == 1024  # larger, both files are one split
+            target_split_bytes == 1024  # larger, both files are one split
         )
         found.append(made.counters)
     assert found[0] == found[1] == found[2]
@@ -140,9 +143,9 @@ def test_paragraphs_that_look_like_one_text_are_noted(tmp_path: Path) -> None:
     (note,) = build(tmp_path / "blank", source).notes
     assert "40 .txt files make 280 documents of 12 words" in note
     assert "`document: file`" in note
-    made = build(tmp_path / "file", source.model_copy(update={"document": "file"}))
+    made = build(tmp_path / "file", source.model_copy(update={"document_delimiter": "file"}))
     assert (made.counters["documents-kept"], made.notes) == (40, ())
-    chosen = build(tmp_path / "line", source.model_copy(update={"document": "line"}))
+    chosen = build(tmp_path / "line", source.model_copy(update={"document_delimiter": "line"}))
     assert (chosen.counters["documents-kept"], chosen.notes) == (280, ())
 
 
@@ -154,5 +157,5 @@ def test_one_endless_document_is_noted(tmp_path: Path) -> None:
     short = source.model_copy(update={"max_document_bytes": 50_000})
     notes = build(tmp_path / "short", short).notes
     assert any("documents were cut 3 times at 50,000 bytes" in note for note in notes)
-    chosen = source.model_copy(update={"document": "file"})
+    chosen = source.model_copy(update={"document_delimiter": "file"})
     assert build(tmp_path / "file", chosen).notes == ()

@@ -42,7 +42,7 @@ def _dumps(folder: Path, *, count: int = 3, has_index: bool = False) -> list[Pat
 
 def _config(folder: object, **settings: object) -> DocumentsConfig:
     source = WikipediaSource.model_validate(
-        {"name": "w", "paths": [str(folder)], "split_bytes": 4096, **settings}
+        {"name": "w", "paths": [str(folder)], "target_split_bytes": 4096, **settings}
     )
     return DocumentsConfig(sources=(source,))
 

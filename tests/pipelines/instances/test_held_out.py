@@ -238,7 +238,7 @@ def _held_out_pages(folder: Path, *, edit: int) -> set[str]:
         name="edited",
         build_documents=DocumentsConfig(sources=(source,), min_words=1, min_sentences=1),
         build_vocabulary=VocabularyConfig(vocab_size=260),
-        build_instances={"one": InstancesConfig(max_seq_length=16, held_out_share=0.3)},
+        build_instances={"one": InstancesConfig(max_seq_length=16, held_out_fraction=0.3)},
     )
     made = run_corpus(recipe, folder)
     tokens = folder / "build-tokens"
@@ -257,22 +257,25 @@ def test_edited_page_stays_in_its_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("remembered", [0, 1 << 30])
-@pytest.mark.parametrize("pool_bytes", [1 << 10, 1 << 30])
+@pytest.mark.parametrize("negative_pool_bytes", [1 << 10, 1 << 30])
 @pytest.mark.parametrize("share", [0.05, 0.5])
 def test_no_instance_has_tokens_of_the_other_part(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     share: float,
-    pool_bytes: int,
+    negative_pool_bytes: int,
     remembered: int,
 ) -> None:
     """By the rows that instances name, and by their tokens themselves."""
     monkeypatch.setattr(token_shards, "REMEMBERED_BYTES", remembered)
     corpus = Corpus(tmp_path, names(60, 1, 50, 0, 70))
     config = InstancesConfig(
-        max_seq_length=64, pool_bytes=pool_bytes, held_out_share=share, duplicates=2,
+        max_seq_length=64,
+        negative_pool_bytes=negative_pool_bytes,
+        held_out_fraction=share,
+        dupe_factor=2,
         masking=UNMASKED,
-    )  # fmt: skip
+    )
     entries = entries_of(corpus.work(config, tmp_path / "out"))
     expected = corpus.held_out(share)
     assert len(expected) > 3
@@ -295,7 +298,7 @@ def test_no_instance_has_tokens_of_the_other_part(
 
 def test_one_part_without_segment_b(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path, names(40, 30))
-    config = InstancesConfig(pairing="none", held_out_share=0.3, masking=UNMASKED)
+    config = InstancesConfig(pairing="none", held_out_fraction=0.3, masking=UNMASKED)
     entries = entries_of(corpus.work(config, tmp_path / "out"))
     found = {
         part: documents_in(rows_of(entries, tmp_path / "out", part=part))[0]
@@ -309,9 +312,9 @@ def test_the_same_documents_at_every_length_seed_and_pass(tmp_path: Path) -> Non
     corpus = Corpus(tmp_path, names(40, 30))
     split = []
     changes: list[dict[str, Any]] = [
-        {}, {"max_seq_length": 128}, {"seed": 7}, {"duplicates": 3}, {"held_out_share": 0.3},
+        {}, {"max_seq_length": 128}, {"seed": 7}, {"dupe_factor": 3}, {"held_out_fraction": 0.3},
     ]  # fmt: skip
-    usual = InstancesConfig(max_seq_length=64, held_out_share=0.1, masking=UNMASKED)
+    usual = InstancesConfig(max_seq_length=64, held_out_fraction=0.1, masking=UNMASKED)
     for number, change in enumerate(changes):
         config = usual.model_copy(update=change)
         output = tmp_path / str(number)
@@ -325,7 +328,7 @@ def test_held_out_instances_do_not_depend_on_the_passes(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path, names(40, 30))
     found = []
     for duplicates in (1, 3):
-        config = InstancesConfig(held_out_share=0.2, duplicates=duplicates)
+        config = InstancesConfig(held_out_fraction=0.2, dupe_factor=duplicates)
         output = tmp_path / str(duplicates)
         entries = entries_of(corpus.work(config, output))
         found.append(list(rows_of(entries, output, part="held-out")))
@@ -334,7 +337,7 @@ def test_held_out_instances_do_not_depend_on_the_passes(tmp_path: Path) -> None:
 
 def test_files_and_counts_of_the_stage(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "tokens", [*names(60, 50), names_of("training", 30)])
-    config = InstancesConfig(max_seq_length=64, held_out_share=0.5, duplicates=2)
+    config = InstancesConfig(max_seq_length=64, held_out_fraction=0.5, dupe_factor=2)
     made = corpus.build(config, tmp_path / "one")
     assert [entry.path for entry in made.files] == [
         *(f"part-0000{shard}-pass-0{n}.arrow" for shard in range(3) for n in range(2)),
@@ -369,7 +372,7 @@ def test_files_and_counts_of_the_stage(tmp_path: Path) -> None:
 def test_a_corpus_that_is_all_one_part(tmp_path: Path, part: str) -> None:
     ids = names_of(part, 30)
     corpus = Corpus(tmp_path / "tokens", [ids[:20], ids[20:]])
-    made = corpus.build(InstancesConfig(held_out_share=0.5), tmp_path / "out")
+    made = corpus.build(InstancesConfig(held_out_fraction=0.5), tmp_path / "out")
     training = [entry.rows or 0 for entry in made.files if entry.statistics["part"] == "training"]
     held_out = [entry.rows or 0 for entry in made.files if entry.statistics["part"] == "held-out"]
     assert len(training) == 2  # they are there even when they are empty
@@ -388,7 +391,7 @@ def test_a_corpus_that_is_all_one_part(tmp_path: Path, part: str) -> None:
 def test_a_document_held_out_alone_is_followed_by_its_own_text(tmp_path: Path) -> None:
     ids = [*names_of("training", 20), *names_of("held-out", 1)]
     corpus = Corpus(tmp_path, [ids[:10], ids[10:]])
-    config = InstancesConfig(max_seq_length=64, held_out_share=0.5, masking=UNMASKED)
+    config = InstancesConfig(max_seq_length=64, held_out_fraction=0.5, masking=UNMASKED)
     entries = entries_of(corpus.work(config, tmp_path / "out"))
     rows = list(rows_of(entries, tmp_path / "out", part="held-out"))
     assert len(rows) > 1
@@ -406,7 +409,7 @@ def test_documents_without_tokens_are_counted_in_their_part(tmp_path: Path) -> N
         shard.write(pa.RecordBatch.from_pylist([row], schema=corpus.schema))
     files = (corpus.tokens.files[0], shard.entry())
     corpus.tokens = corpus.tokens.model_copy(update={"files": files})
-    reports = corpus.work(InstancesConfig(held_out_share=0.5), tmp_path / "out")
+    reports = corpus.work(InstancesConfig(held_out_fraction=0.5), tmp_path / "out")
     counters = add_up(reports)
     assert counters["held-out-documents-in"] == 1
     assert counters["held-out-documents-dropped-no-token"] == 1
@@ -492,7 +495,10 @@ def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(
     corpus = Corpus(tmp_path / "tokens", names(*[40] * shards), batches=1)
     size = max(entry.size for entry in corpus.tokens.files)
     config = InstancesConfig(
-        max_seq_length=64, held_out_share=0.2, duplicates=passes, pool_bytes=others * size
+        max_seq_length=64,
+        held_out_fraction=0.2,
+        dupe_factor=passes,
+        negative_pool_bytes=others * size,
     )
     here = {e.path: e.sha256 for r in corpus.work(config, tmp_path / "a") for e in r.files}
     corpus.tokens = corpus.tokens.model_copy(update={"data": f"counted://{tmp_path}/tokens"})

@@ -95,7 +95,9 @@ def _slow_words(one: Instance) -> list[list[list[int]]]:
 def _slow_choice(one: Instance, config: MaskingConfig) -> list[int]:
     words = _slow_words(one)
     candidates = [p for segment in words for word in segment for p in word]
-    budget = min(config.max_predictions, max(1, round(len(one.ids) * config.masked_lm_prob)))
+    budget = min(
+        config.max_predictions_per_seq, max(1, round(len(one.ids) * config.masked_lm_prob))
+    )
     budget = min(budget, len(candidates))
     if config.strategy == "wordpiece":  # Floyd's sampling
         chosen: set[int] = set()
@@ -115,10 +117,10 @@ def _slow_choice(one: Instance, config: MaskingConfig) -> list[int]:
         segment, word = places[step]
         length = 1
         if config.strategy == "span":
-            draw, longer = _u(one.key, (1 << 32) + step), 1.0 - config.span_length_p
+            draw, longer = _u(one.key, (1 << 32) + step), 1.0 - config.span_geometric_p
             while length < config.max_span_words and draw < longer:
                 length += 1
-                longer *= 1.0 - config.span_length_p
+                longer *= 1.0 - config.span_geometric_p
         for index in range(word, min(word + length, len(words[segment]))):
             if (segment, index) in taken or len(words[segment][index]) > left:
                 break
@@ -132,9 +134,9 @@ def slow_mask(one: Instance, config: MaskingConfig) -> tuple[list[int], ...]:
     ids = list(one.ids)
     for position in positions:
         draw = _u(one.key, (2 << 32) + position)
-        if draw < config.mask_rate:
+        if draw < config.mask_token_prob:
             ids[position] = MASK
-        elif draw >= 1.0 - config.random_rate:
+        elif draw >= 1.0 - config.random_token_prob:
             ids[position] = _below(one.key, (3 << 32) + position, SIZE)
     return ids, positions, [one.ids[position] for position in positions]
 
@@ -145,8 +147,8 @@ CONFIGS = st.builds(
     MaskingConfig,
     strategy=st.sampled_from(sorted(MASKING_STRATEGIES)),
     masked_lm_prob=st.sampled_from([0.01, 0.15, 0.5, 1.0]),
-    max_predictions=st.integers(1, 100),
-    span_length_p=st.sampled_from([0.2, 0.5, 1.0]),
+    max_predictions_per_seq=st.integers(1, 100),
+    span_geometric_p=st.sampled_from([0.2, 0.5, 1.0]),
     max_span_words=st.integers(1, 12),
 )
 
@@ -168,7 +170,9 @@ def test_an_instance_is_masked_alike_in_any_company(
 @given(INSTANCES, CONFIGS)
 def test_budget_order_and_special_tokens(one: Instance, config: MaskingConfig) -> None:
     [(_, positions, original)] = rows_of([one], mask([one], config))
-    budget = min(config.max_predictions, max(1, round(len(one.ids) * config.masked_lm_prob)))
+    budget = min(
+        config.max_predictions_per_seq, max(1, round(len(one.ids) * config.masked_lm_prob))
+    )
     assert len(positions) <= budget
     assert positions == sorted(set(positions))
     assert not {CLS, SEP} & set(original)
@@ -180,9 +184,13 @@ def test_budget_order_and_special_tokens(one: Instance, config: MaskingConfig) -
 @pytest.mark.parametrize("strategy", CHOOSING)
 def test_everything_masked(strategy: Any) -> None:
     config = MaskingConfig(
-        strategy=strategy, masked_lm_prob=1, max_predictions=512, mask_rate=1, keep_rate=0,
-        random_rate=0,
-    )  # fmt: skip
+        strategy=strategy,
+        masked_lm_prob=1,
+        max_predictions_per_seq=512,
+        mask_token_prob=1,
+        unchanged_prob=0,
+        random_token_prob=0,
+    )
     one = instance(5, [110, 601, 111], [112, 602])
     made = rows_of([one], mask([one], config))
     assert made == [
@@ -193,9 +201,13 @@ def test_everything_masked(strategy: Any) -> None:
 @pytest.mark.parametrize("strategy", CHOOSING)
 def test_everything_kept(strategy: Any) -> None:
     config = MaskingConfig(
-        strategy=strategy, masked_lm_prob=1, max_predictions=512, mask_rate=0, keep_rate=1,
-        random_rate=0,
-    )  # fmt: skip
+        strategy=strategy,
+        masked_lm_prob=1,
+        max_predictions_per_seq=512,
+        mask_token_prob=0,
+        unchanged_prob=1,
+        random_token_prob=0,
+    )
     one = instance(5, list(range(200, 300)))
     [(ids, positions, _)] = rows_of([one], mask([one], config))
     assert ids == one.ids
@@ -204,7 +216,11 @@ def test_everything_kept(strategy: Any) -> None:
 
 def test_everything_random_covers_the_whole_vocabulary() -> None:
     config = MaskingConfig(
-        masked_lm_prob=1, max_predictions=512, mask_rate=0, keep_rate=0, random_rate=1
+        masked_lm_prob=1,
+        max_predictions_per_seq=512,
+        mask_token_prob=0,
+        unchanged_prob=0,
+        random_token_prob=1,
     )
     instances = [instance(key, [300] * 400) for key in range(30)]
     masked = mask(instances, config)
@@ -227,15 +243,19 @@ def test_input_is_left_as_it_is() -> None:
     ids = np.array([CLS, *range(200, 240), SEP], np.uint16)
     before = ids.copy()
     made = mask_batch(
-        np.array([3], np.uint64), ids, offsets=np.array([0, 42]), segment_b_start=np.array([42]),
-        vocabulary=VOCABULARY, config=MaskingConfig(mask_rate=1, keep_rate=0, random_rate=0),
-    )  # fmt: skip
+        np.array([3], np.uint64),
+        ids,
+        offsets=np.array([0, 42]),
+        segment_b_start=np.array([42]),
+        vocabulary=VOCABULARY,
+        config=MaskingConfig(mask_token_prob=1, unchanged_prob=0, random_token_prob=0),
+    )
     assert (ids == before).all()
     assert np.flatnonzero(made.input_ids != before).tolist() == made.positions.tolist()
 
 
 def test_counts_round_half_to_even_and_stay_within_the_limits() -> None:
-    config = MaskingConfig(masked_lm_prob=0.5, max_predictions=6)
+    config = MaskingConfig(masked_lm_prob=0.5, max_predictions_per_seq=6)
     lengths = np.array([1, 3, 5, 7, 9, 100])
     assert prediction_counts(lengths, config).tolist() == [1, 2, 2, 4, 4, 6]
     assert prediction_counts(np.array([128]), MaskingConfig()).tolist() == [19]
@@ -260,7 +280,7 @@ def test_a_word_that_exceeds_the_budget_is_skipped_not_cut() -> None:
 
 def test_spans_are_runs_within_one_segment() -> None:
     config = MaskingConfig(
-        strategy="span", masked_lm_prob=0.1, max_predictions=512, span_length_p=0.001
+        strategy="span", masked_lm_prob=0.1, max_predictions_per_seq=512, span_geometric_p=0.001
     )
     for key in range(50):  # every span is 10 words long where its segment has them
         one = instance(key, list(range(200, 255)), list(range(300, 342)))
@@ -272,7 +292,7 @@ def test_spans_are_runs_within_one_segment() -> None:
 
 
 def test_span_lengths_are_geometric() -> None:
-    config = MaskingConfig(strategy="span", masked_lm_prob=0.02, max_predictions=512)
+    config = MaskingConfig(strategy="span", masked_lm_prob=0.02, max_predictions_per_seq=512)
     instances = [instance(key, [200] * 500) for key in range(2000)]  # budget 10, one span or more
     masked = mask(instances, config)
     ends_first_word = 0
@@ -287,10 +307,15 @@ def test_ids_beyond_16_bits() -> None:
     one = Instance(9, [CLS, *range(70_000, 70_040), SEP], 42)
     wide = VOCABULARY._replace(vocab_size=100_000, is_continuation=np.zeros(100_000, np.bool_))
     masked = mask_batch(
-        np.array([9], np.uint64), np.array(one.ids, np.uint32), offsets=np.array([0, 42]),
-        segment_b_start=np.array([42]), vocabulary=wide,
-        config=MaskingConfig(strategy="whole-word", mask_rate=0, keep_rate=0, random_rate=1),
-    )  # fmt: skip
+        np.array([9], np.uint64),
+        np.array(one.ids, np.uint32),
+        offsets=np.array([0, 42]),
+        segment_b_start=np.array([42]),
+        vocabulary=wide,
+        config=MaskingConfig(
+            strategy="whole-word", mask_token_prob=0, unchanged_prob=0, random_token_prob=1
+        ),
+    )
     assert masked.original_ids.dtype == np.uint32
     assert masked.original_ids.tolist() == [one.ids[p] for p in masked.positions]
     assert masked.input_ids.max() < 100_000
@@ -298,7 +323,7 @@ def test_ids_beyond_16_bits() -> None:
 
 @pytest.mark.parametrize("strategy", CHOOSING)
 def test_every_position_is_equally_likely(strategy: Any) -> None:
-    config = MaskingConfig(strategy=strategy, span_length_p=1.0)
+    config = MaskingConfig(strategy=strategy, span_geometric_p=1.0)
     instances = [instance(key, list(range(200, 240)), list(range(300, 320))) for key in range(4000)]
     counts = np.bincount(mask(instances, config).positions, minlength=63)
     assert counts[[0, 41, 62]].tolist() == [0, 0, 0]
@@ -316,15 +341,18 @@ MIXES = ((80, 10, 10), (100, 0, 0), (80, 0, 20), (80, 20, 0), (0, 20, 80), (0, 0
 def test_the_mixes_of_table_8_are_those_that_are_drawn(mix: tuple[int, ...], way: str) -> None:
     masked_share, kept, random = (share / 100 for share in mix)
     config = MaskingConfig(
-        mask_rate=masked_share, keep_rate=kept, random_rate=random, masked_lm_prob=0.5,
-        max_predictions=60,
-    )  # fmt: skip
+        mask_token_prob=masked_share,
+        unchanged_prob=kept,
+        random_token_prob=random,
+        masked_lm_prob=0.5,
+        max_predictions_per_seq=60,
+    )
     instances = [instance(key, list(range(200, 320))) for key in range(200)]
     made = mask(instances, config)
     ids, originals = made.input_ids, made.original_ids
     if way == "dynamic":  # in place of stored ones of another mix
         offsets = 122 * np.arange(201)
-        before = mask(instances, MaskingConfig(max_predictions=60))
+        before = mask(instances, MaskingConfig(max_predictions_per_seq=60))
         given = InstanceRows(
             rows=np.arange(200),
             input_ids=before.input_ids,

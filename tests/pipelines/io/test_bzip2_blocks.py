@@ -59,10 +59,10 @@ def read_ranges(
     return texts, damages, parts
 
 
-def cut(path: Path, split_bytes: int) -> Ranges:
+def cut(path: Path, target_split_bytes: int) -> Ranges:
     size = path.stat().st_size
     file = describe_file(str(path), name=path.name)
-    found = cut_at_blocks(file, start=0, end=size, split_bytes=split_bytes)
+    found = cut_at_blocks(file, start=0, end=size, target_split_bytes=target_split_bytes)
     starts: list[tuple[int, int | None]] = [(0, None), *found]
     ends = [*(start for start, _ in found), size]
     return [(start, shift, end) for (start, shift), end in zip(starts, ends, strict=True)]
@@ -141,13 +141,13 @@ def test_the_documents_are_those_of_one_piece_for_every_number_of_splits(
     assert len(block_places(stored)) > blocks + 1  # of which one is the end
     plain = tmp_path / "plain.xml"
     plain.write_bytes(pages)
-    whole, counted = documents_of(source(path, split_bytes=1 << 30))
+    whole, counted = documents_of(source(path, target_split_bytes=1 << 30))
     texts, _ = documents_of(source(plain))
     size = path.stat().st_size
     assert [document._replace(byte_start=0, byte_end=size) for document in texts] == whole
     numbers = set()
-    for split_bytes in (1 << 10, 3000, 4096, 10_000, size // 3, size // 2, size - 1):
-        config = source(path, split_bytes=max(1 << 10, split_bytes))
+    for target_split_bytes in (1 << 10, 3000, 4096, 10_000, size // 3, size // 2, size - 1):
+        config = source(path, target_split_bytes=max(1 << 10, target_split_bytes))
         numbers.add(len(plan(config)))
         assert documents_of(config) == (whole, counted)
     assert max(numbers) > 5 or length > 2000
@@ -160,8 +160,8 @@ def test_bzip2s_own_blocks(tmp_path: Path) -> None:
     assert len(data) > 5 * 100_000
     whole, counted = documents_of(source(path))
     assert [document.page_id for document in whole] == list(range(1, 41))
-    assert len(plan(source(path, split_bytes=40_000))) > 3
-    assert documents_of(source(path, split_bytes=40_000)) == (whole, counted)
+    assert len(plan(source(path, target_split_bytes=40_000))) > 3
+    assert documents_of(source(path, target_split_bytes=40_000)) == (whole, counted)
 
 
 def test_where_a_file_can_be_cut_is_remembered(
@@ -169,7 +169,7 @@ def test_where_a_file_can_be_cut_is_remembered(
 ) -> None:
     path = tmp_path / "x.xml.bz2"
     path.write_bytes(write_stream(pieces_of(pages, 2000)))
-    config = source(path, split_bytes=4000)
+    config = source(path, target_split_bytes=4000)
     first = plan(config)
 
     def refuse(*_: object, **__: object) -> int:
@@ -178,7 +178,7 @@ def test_where_a_file_can_be_cut_is_remembered(
     monkeypatch.setattr(bzip2_blocks, "block_at_or_after", refuse)
     assert plan(config) == first
     with pytest.raises(AssertionError, match="looked again"):
-        plan(source(path, split_bytes=4001))
+        plan(source(path, target_split_bytes=4001))
 
 
 # Damage.
@@ -190,10 +190,12 @@ def damaged(stored: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
-@given(place=st.floats(0, 1, exclude_max=True), split_bytes=st.sampled_from([1024, 3000, 9000]))
+@given(
+    place=st.floats(0, 1, exclude_max=True), target_split_bytes=st.sampled_from([1024, 3000, 9000])
+)
 @settings(deadline=None, max_examples=25)
 def test_a_flipped_bit_costs_the_pages_of_a_block_whatever_the_splits(
-    tmp_path_factory: pytest.TempPathFactory, pages: bytes, place: float, split_bytes: int
+    tmp_path_factory: pytest.TempPathFactory, pages: bytes, place: float, target_split_bytes: int
 ) -> None:
     path = tmp_path_factory.mktemp("x") / "x.xml.bz2"
     stored = write_stream(pieces_of(pages, 3000))
@@ -204,13 +206,15 @@ def test_a_flipped_bit_costs_the_pages_of_a_block_whatever_the_splits(
         whole, counted = documents_of(source(path, on_corrupt=KEEP))
     except CorruptInputError:  # of the first block, with the header
         with pytest.raises(CorruptInputError):
-            documents_of(source(path, on_corrupt=KEEP, split_bytes=split_bytes))
+            documents_of(source(path, on_corrupt=KEEP, target_split_bytes=target_split_bytes))
         return
     known = {document.page_id: document for document in right}
     assert all(known[document.page_id] == document for document in whole)
     # Two blocks of 3,000 bytes, if the mark between them is damaged; no page has less than 500.
     assert len(right) - len(whole) <= 14
-    cut_up, counts = documents_of(source(path, on_corrupt=KEEP, split_bytes=split_bytes))
+    cut_up, counts = documents_of(
+        source(path, on_corrupt=KEEP, target_split_bytes=target_split_bytes)
+    )
     assert cut_up == whole
     # A stream's own checksum is told from those of ranges by the job, not by who reads one.
     del counts["streams-dropped-corrupt"], counted["streams-dropped-corrupt"]
@@ -221,11 +225,11 @@ def test_damage_is_an_error_with_its_file_and_byte(tmp_path: Path, pages: bytes)
     stored = write_stream(pieces_of(pages, 3000))
     path = tmp_path / "x.xml.bz2"
     path.write_bytes(damaged(stored, 4 * len(stored)))
-    for split_bytes in (1 << 30, 1024):
+    for target_split_bytes in (1 << 30, 1024):
         with pytest.raises(
             CorruptInputError, match="the bzip2 block that starts at byte"
         ) as caught:
-            documents_of(source(path, split_bytes=split_bytes))
+            documents_of(source(path, target_split_bytes=target_split_bytes))
         assert caught.value.file == str(path)
         assert 0 < len(stored) // 2 - caught.value.offset + 3000 < 6000
 
@@ -239,10 +243,12 @@ def test_garbage_behind_the_last_stream_is_damage(
     path.write_bytes(stored)
     whole, _ = documents_of(source(path))
     path.write_bytes(stored + garbage)
-    for split_bytes in (1 << 30, 1024):
+    for target_split_bytes in (1 << 30, 1024):
         with pytest.raises(CorruptInputError, match="has no header"):
-            documents_of(source(path, split_bytes=split_bytes))
-        kept, counts = documents_of(source(path, split_bytes=split_bytes, on_corrupt=KEEP))
+            documents_of(source(path, target_split_bytes=target_split_bytes))
+        kept, counts = documents_of(
+            source(path, target_split_bytes=target_split_bytes, on_corrupt=KEEP)
+        )
         assert [document.paragraphs for document in kept] == [
             document.paragraphs for document in whole
         ]
@@ -255,8 +261,8 @@ def test_a_file_that_is_cut_off_gives_its_whole_pages(tmp_path: Path, pages: byt
     for length in range(len(stored) // 2, len(stored), len(stored) // 23):
         path.write_bytes(stored[:length])
         with pytest.raises(CorruptInputError, match="has no end"):
-            documents_of(source(path, split_bytes=3000))
-        kept, counts = documents_of(source(path, split_bytes=3000, on_corrupt=KEEP))
+            documents_of(source(path, target_split_bytes=3000))
+        kept, counts = documents_of(source(path, target_split_bytes=3000, on_corrupt=KEEP))
         assert (kept, counts) == documents_of(source(path, on_corrupt=KEEP))
         assert counts["files-truncated"] == 1
         assert 0 < len(kept) <= 60
@@ -275,16 +281,16 @@ def build(config: WikipediaSource, folder: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("split_bytes", [1 << 30, 1024])
+@pytest.mark.parametrize("target_split_bytes", [1 << 30, 1024])
 def test_a_stream_whose_blocks_do_not_make_its_checksum_is_damaged(
-    tmp_path: Path, pages: bytes, split_bytes: int
+    tmp_path: Path, pages: bytes, target_split_bytes: int
 ) -> None:
     """Each block is right, but one is missing, in the middle of a page's text."""
     first = write_stream(pieces_of(pages, 3000))
     pieces = pieces_of(pages, 3000)
     path = tmp_path / "x.xml.bz2"
     path.write_bytes(first)
-    assert build(source(path, split_bytes=split_bytes), tmp_path / "right") == [60, 0]
+    assert build(source(path, target_split_bytes=target_split_bytes), tmp_path / "right") == [60, 0]
     less = write_stream([*pieces[:4], *pieces[5:]])
     place, _ = block_places(less)[-1]
     # The checksum of all blocks in the place of that of those that are left.
@@ -294,9 +300,11 @@ def test_a_stream_whose_blocks_do_not_make_its_checksum_is_damaged(
     number ^= ((number >> spare & 0xFFFFFFFF) ^ stored) << spare
     path.write_bytes(number.to_bytes(len(less), "big"))
     with pytest.raises(CorruptInputError, match="another checksum than its blocks") as caught:
-        build(source(path, split_bytes=split_bytes), tmp_path / "fail")
+        build(source(path, target_split_bytes=target_split_bytes), tmp_path / "fail")
     assert caught.value.offset == len(less)
-    kept, streams = build(source(path, split_bytes=split_bytes, on_corrupt=KEEP), tmp_path / "keep")
+    kept, streams = build(
+        source(path, target_split_bytes=target_split_bytes, on_corrupt=KEEP), tmp_path / "keep"
+    )
     assert 50 <= kept < 60
     assert streams == 1
 
@@ -309,7 +317,7 @@ def test_a_range_that_ends_within_a_block_is_refused() -> None:
     assert damages == []
     _, damages, _ = read_ranges(stored, [(0, None, ends[2] - 1)])
     assert [damage.kind for damage in damages] == ["untrusted"]
-    assert "set split_bytes to more" in damages[0].reason
+    assert "set target_split_bytes to more" in damages[0].reason
 
 
 # Twice as much is twice the work.
@@ -349,8 +357,8 @@ def test_twice_as_much_takes_twice_the_work(name: str, tmp_path: Path, fed: list
         path = tmp_path / f"{size}.bz2"
         path.write_bytes(stored)
         fed.clear()
-        for split_bytes in (1 << 30, 1 << 14):
-            read_ranges(stored, cut(path, split_bytes))
+        for target_split_bytes in (1 << 30, 1 << 14):
+            read_ranges(stored, cut(path, target_split_bytes))
         work.append(sum(fed))
     assert work[1] <= 2.6 * work[0]
 

@@ -38,7 +38,7 @@ def prefixed(text: str, prefix: str) -> str:
 def read(path: Path, **options: object) -> tuple[list[RawDocument], Counters]:
     counters = Counters()
     config = WikipediaSource.model_validate(
-        {"name": "w", "paths": (str(path),), "split_bytes": 1024, **options}
+        {"name": "w", "paths": (str(path),), "target_split_bytes": 1024, **options}
     )
     splits = wikipedia.plan(config)
     found = [raw for split in splits for raw in wikipedia.read(split, config, counters.count)]

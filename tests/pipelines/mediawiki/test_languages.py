@@ -310,7 +310,7 @@ def test_holes_are_counted_by_name_and_shown_whatever_the_workers(tmp_path: Path
     found = []
     for workers in (1, 2):
         source = {"kind": "wikipedia", "name": "wiki", "paths": [str(tmp_path / "x.xml")],
-                  "split_bytes": 2048, "language": "en"}  # fmt: skip
+                  "target_split_bytes": 2048, "language": "en"}  # fmt: skip
         config = DocumentsConfig.model_validate(
             {"sources": [source], "min_sentences": 1, "min_words": 1}
         )

@@ -73,20 +73,22 @@ def test_what_only_looks_like_a_stream_starts_no_range(tmp_path):
     found = find_streams(str(path), start=0)
     assert found == [0, len(real), len(real + fake), len(real + fake + real)]
     assert [is_stream(str(path), offset) for offset in found] == [True, False, True, True]
-    ranges = choose_starts(str(path), streams=found, size=size, split_bytes=1)
+    ranges = choose_starts(str(path), streams=found, size=size, target_split_bytes=1)
     assert ranges == [(0, found[2]), (found[2], size)]
 
 
-@pytest.mark.parametrize("split_bytes", [1, 400, 1000, 10**9])
-def test_ranges_cover_the_file_and_start_at_streams(tmp_path, pages, split_bytes):
+@pytest.mark.parametrize("target_split_bytes", [1, 400, 1000, 10**9])
+def test_ranges_cover_the_file_and_start_at_streams(tmp_path, pages, target_split_bytes):
     path, offsets = write_multistream(tmp_path, pages, per_stream=2)
     size = path.stat().st_size
-    ranges = choose_starts(str(path), streams=offsets, size=size, split_bytes=split_bytes)
+    ranges = choose_starts(
+        str(path), streams=offsets, size=size, target_split_bytes=target_split_bytes
+    )
     assert [start for start, _ in ranges[1:]] == [end for _, end in ranges[:-1]]
     assert (ranges[0][0], ranges[-1][1]) == (0, size)
     assert {start for start, _ in ranges} <= set(offsets[:-1])
-    assert all(end - start >= split_bytes for start, end in ranges[:-1])
-    assert len(ranges) == 1 if split_bytes > size else len(ranges) > 1
+    assert all(end - start >= target_split_bytes for start, end in ranges[:-1])
+    assert len(ranges) == 1 if target_split_bytes > size else len(ranges) > 1
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def execution(server: FakeDataflow, *options: str, **fields: Any) -> ExecutionCo
         "endpoint": server.url,
     }
     return ExecutionConfig.model_validate(
-        {"runner": "dataflow", "options": options, "dataflow": {**needed, **fields}}
+        {"runner": "dataflow", "beam_options": options, "dataflow": {**needed, **fields}}
     )
 
 
@@ -105,15 +105,15 @@ def test_every_field_of_the_configuration_is_in_the_job(server: FakeDataflow) ->
         server,
         "--dataflow_service_options=enable_prime",
         staging_location="gs://bucket/staging",
-        service_account="workers@project-1.iam.gserviceaccount.com",
+        service_account_email="workers@project-1.iam.gserviceaccount.com",
         machine_type="n2-standard-8",
-        disk_gb=50,
-        max_workers=16,
+        disk_size_gb=50,
+        max_num_workers=16,
         subnetwork="regions/europe-west1/subnetworks/mine",
         network="mine",
-        public_ips=False,
-        flexrs="cost",
-        threads=2,
+        use_public_ips=False,
+        flexrs_goal="cost",
+        number_of_worker_harness_threads=2,
         image="gcr.io/project-1/bertloom:1",
     )
     submit(how)
@@ -165,7 +165,7 @@ def test_a_job_brings_our_code_where_nothing_else_does(
 
 def test_a_dry_run_prints_what_is_submitted(server: FakeDataflow) -> None:
     server.begin = server.finish
-    how = execution(server, max_workers=3, disk_gb=40)
+    how = execution(server, max_num_workers=3, disk_size_gb=40)
     lines = launch_lines(how, places=[STORE])
     submit(how)
     (identity,) = server.jobs

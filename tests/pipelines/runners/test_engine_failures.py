@@ -88,13 +88,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_World]:
 def _recipe_file(folder: Path) -> Path:
     """A sample of a dozen pieces that take a second each: what is found again pays there."""
     sample = write_sample(str(folder / "sample"), articles=7000, tales=12, pages_per_stream=20)
-    wiki = WikipediaSource(name="samplewiki", paths=(sample.pages,), split_bytes=256 << 10)
-    books = BooksSource(name="tales", paths=(sample.books,), split_bytes=256 << 10)
+    wiki = WikipediaSource(name="samplewiki", paths=(sample.pages,), target_split_bytes=256 << 10)
+    books = BooksSource(name="tales", paths=(sample.books,), target_split_bytes=256 << 10)
     recipe = Recipe(
         name="failures",
         build_documents=DocumentsConfig(sources=(wiki, books)),
         build_vocabulary=VocabularyConfig(vocab_size=500),
-        build_instances={"length-64": InstancesConfig(max_seq_length=64, duplicates=2)},
+        build_instances={"length-64": InstancesConfig(max_seq_length=64, dupe_factor=2)},
     )
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe.model_dump(mode="json", exclude={"store", "execution"})))
@@ -214,7 +214,7 @@ def test_of_two_runs_that_each_want_all_slots_one_gives_way(world: _World, tmp_p
     stores = [world.store() for _ in range(3)]
     holder = world.run(stores[0], *one_slot)
     holder.wait_until(lambda: world.flink.ask("overview")["slots-available"] == 1)
-    both = '--set=execution.options=["--parallelism=2"]'
+    both = '--set=execution.beam_options=["--parallelism=2"]'
     runs = [world.run(store, both) for store in stores[1:]]
     for run in runs:
         run.wait_until(lambda: any("no slots for" in other.told for other in runs))

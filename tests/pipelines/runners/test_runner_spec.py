@@ -112,7 +112,7 @@ def test_workers_elsewhere_need_a_way_to_the_code() -> None:
     there = execution("flink", master="cluster.example:8081")
     with pytest.raises(ConfigError, match=r"no way to get bertloom's code: set execution\.flink\."):
         Launch.of(there)
-    assert Launch.of(there.model_copy(update={"shared_folder": True})).flags
+    assert Launch.of(there.model_copy(update={"shared_filesystem": True})).flags
     assert Launch.of(execution("flink", master="c:8081", worker_command="/opt/boot")).flags
 
 
@@ -120,12 +120,14 @@ def test_dataflow_jobs_bring_the_code_where_nothing_else_does() -> None:
     assert Launch.of(execution("dataflow", image=None)).packs_code
     assert not Launch.of(execution("dataflow")).packs_code
     by_hand = execution("dataflow", image=None).model_copy(
-        update={"options": ("--setup_file=./setup.py", "--number_of_worker_harness_threads=4")}
+        update={"beam_options": ("--setup_file=./setup.py", "--number_of_worker_harness_threads=4")}
     )
     launch = Launch.of(by_hand)
     assert not launch.packs_code
     assert "--number_of_worker_harness_threads=1" not in launch.flags
-    flags = Launch.of(execution("dataflow", image=None, packages=("b.whl",), max_workers=4)).flags
+    flags = Launch.of(
+        execution("dataflow", image=None, packages=("b.whl",), max_num_workers=4)
+    ).flags
     assert {"--extra_package=b.whl", "--max_num_workers=4", "--project=p"} <= {*flags}
 
 
@@ -135,20 +137,22 @@ def test_sparks_python_workers_live_from_stage_to_stage_and_are_as_many_as_its_c
     flags = Launch.of(execution("spark")).flags
     assert not [flag for flag in flags if flag.startswith("--sdk_worker_parallelism")]
     by_hand = ("--environment_cache_millis=0", "--sdk_worker_parallelism=1")
-    given = execution("spark", master="local[3]").model_copy(update={"options": by_hand})
+    given = execution("spark", master="local[3]").model_copy(update={"beam_options": by_hand})
     assert Launch.of(given).flags[-2:] == by_hand
 
 
 def test_options_by_hand_go_on_to_work_and_are_not_said_twice() -> None:
     by_hand = ("--job_endpoint=localhost:9", "--environment_type=EXTERNAL")
-    assert Launch.of(ExecutionConfig(runner="portable", options=by_hand)).flags == by_hand
-    twice = execution("flink", parallelism=2).model_copy(update={"options": ("--parallelism=3",)})
+    assert Launch.of(ExecutionConfig(runner="portable", beam_options=by_hand)).flags == by_hand
+    twice = execution("flink", parallelism=2).model_copy(
+        update={"beam_options": ("--parallelism=3",)}
+    )
     with pytest.raises(ConfigError, match=r"--parallelism is said twice"):
         Launch.of(twice)
-    both = execution("flink", worker_command="/b").model_copy(update={"options": by_hand[1:]})
+    both = execution("flink", worker_command="/b").model_copy(update={"beam_options": by_hand[1:]})
     with pytest.raises(ConfigError, match="both say how workers get their code"):
         Launch.of(both)
-    named = execution("flink").model_copy(update={"options": ("--job_name=mine",)})
+    named = execution("flink").model_copy(update={"beam_options": ("--job_name=mine",)})
     with pytest.raises(ConfigError, match="bertloom sets --job_name"):
         Launch.of(named)
 
@@ -180,13 +184,13 @@ def test_a_local_place_is_refused_to_workers_elsewhere(
 
 
 def test_a_shared_folder_and_a_bucket_are_not_refused(remote: ExecutionConfig) -> None:
-    shared = remote.model_copy(update={"shared_folder": True})
+    shared = remote.model_copy(update={"shared_filesystem": True})
     check_execution(shared, store="/data/store", inputs=["/dumps/a"])
     check_execution(remote, store="s3://b/store", inputs=["gs://b/dump"])
 
 
 def test_dataflow_shares_no_folder_with_anybody() -> None:
-    how = execution("dataflow").model_copy(update={"shared_folder": True})
+    how = execution("dataflow").model_copy(update={"shared_filesystem": True})
     with pytest.raises(ConfigError, match="this machine's disk"):
         check_execution(how, store="/data/store", inputs=[])
 
@@ -317,7 +321,7 @@ def test_a_dry_run_prints_the_options(
 ) -> None:
     (tmp_path / "beam-runners-flink-1.19-job-server-2.77.0.jar").touch()
     how = execution("flink", master=flink_pages["at"], job_server=str(tmp_path))
-    lines = launch_lines(how.model_copy(update={"options": ("--s3_secret_access_key=K",)}))
+    lines = launch_lines(how.model_copy(update={"beam_options": ("--s3_secret_access_key=K",)}))
     assert lines[0] == "runner flink: Beam's PortableRunner"
     assert "  --environment_type=PROCESS" in lines
     assert "  --parallelism=min(pieces, free slots)" in lines

@@ -96,12 +96,16 @@ FORMS: dict[str, Writer] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("split_bytes", [1024, 32 << 20])
-def test_every_form_gives_the_same_documents(tmp_path: Path, form: str, split_bytes: int) -> None:
+@pytest.mark.parametrize("target_split_bytes", [1024, 32 << 20])
+def test_every_form_gives_the_same_documents(
+    tmp_path: Path, form: str, target_split_bytes: int
+) -> None:
     path = tmp_path / form
     FORMS[form](path, BOOKS)
-    splits, documents, counters = read_all(books, config_of(path, split_bytes=split_bytes))
-    assert len(splits) == (3 if split_bytes == 1024 else 1)
+    splits, documents, counters = read_all(
+        books, config_of(path, target_split_bytes=target_split_bytes)
+    )
+    assert len(splits) == (3 if target_split_bytes == 1024 else 1)
     assert [raw.document_id for raw in documents] == [f"test:{name[:-4]}" for name in BOOKS]
     assert [raw.title for raw in documents] == [f"Book {number}" for number in range(6)]
     assert all(raw.paragraphs == [PROSE] * 3 for raw in documents)
@@ -122,7 +126,7 @@ def test_places_lie_in_the_archive(tmp_path: Path, form: str) -> None:
 
 def test_the_splits_of_many_small_files_are_few(tmp_path: Path) -> None:
     write_folder(tmp_path / "books", {f"{n:03}.txt": book("x", paragraphs=1) for n in range(50)})
-    splits = books.plan(config_of(tmp_path / "books", split_bytes=2048))
+    splits = books.plan(config_of(tmp_path / "books", target_split_bytes=2048))
     assert 3 <= len(splits) <= 10
     assert len({split.file.sha256 for split in splits}) == len(splits)
     assert [split.start for split in splits[1:]] == [split.end for split in splits[:-1]]
@@ -173,7 +177,7 @@ def test_a_compressed_tar_is_unpacked_twice_however_many_splits(
         members = {f"{n:03}.txt": book("x", paragraphs=6) for n in range(books_in)}
         path = tmp_path / f"{books_in}-{form}"
         FORMS[form](path, members)
-        config = config_of(path, split_bytes=4096)
+        config = config_of(path, target_split_bytes=4096)
         unpacked = 0
         books.plan(config)  # as for the cache key
         splits, documents, _ = read_all(books, config)
@@ -193,7 +197,7 @@ def test_no_room_for_the_unpacked_copy_is_told_with_the_way_out(
     monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "b.tar.gz"
     FORMS["books.tar.gz"](path, BOOKS)
-    config = config_of(path, split_bytes=1024)
+    config = config_of(path, target_split_bytes=1024)
     splits = books.plan(config)
 
     def full(*_arguments: Any, **_options: Any) -> Any:
@@ -339,14 +343,16 @@ def corpus(path: Path, **options: Any) -> BookCorpusSource:
 LINES = [f"sentence number {number} did n't end ." for number in range(100)]
 
 
-@pytest.mark.parametrize("split_bytes", [1024, 1500, 1 << 20])
+@pytest.mark.parametrize("target_split_bytes", [1024, 1500, 1 << 20])
 @pytest.mark.parametrize("lines", [1, 7, 10, 1000])
-def test_documents_do_not_depend_on_splits(tmp_path: Path, split_bytes: int, lines: int) -> None:
+def test_documents_do_not_depend_on_splits(
+    tmp_path: Path, target_split_bytes: int, lines: int
+) -> None:
     path = tmp_path / "p1.txt"
     path.write_text("\n".join(LINES[:50]) + "\n\n  \n" + "\n".join(LINES[50:]))
-    config = corpus(path, split_bytes=split_bytes, lines_per_document=lines)
+    config = corpus(path, target_split_bytes=target_split_bytes, lines_per_document=lines)
     splits, documents, counters = read_all(bookcorpus, config)
-    assert len(splits) > 1 or split_bytes > 1500 or lines == 1000
+    assert len(splits) > 1 or target_split_bytes > 1500 or lines == 1000
     assert [raw.paragraphs for raw in documents] == [
         LINES[start : start + lines] for start in range(0, 100, lines)
     ]
@@ -363,7 +369,7 @@ def test_a_line_that_matches_begins_a_document(tmp_path: Path) -> None:
     path = tmp_path / "p1.txt"
     path.write_text("a .\nb .\nisbn : 1\nc .\nd .\ne .\nisbn : 2\n")
     _, documents, _ = read_all(
-        bookcorpus, corpus(path, lines_per_document=3, document_start="^isbn")
+        bookcorpus, corpus(path, lines_per_document=3, document_start_pattern="^isbn")
     )
     assert [raw.paragraphs for raw in documents] == [
         ["a .", "b ."],
@@ -376,8 +382,8 @@ def test_a_line_that_matches_begins_a_document(tmp_path: Path) -> None:
 def test_a_bad_expression_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "p1.txt"
     path.write_text("a\n")
-    with pytest.raises(ConfigError, match="document_start"):
-        bookcorpus.plan(corpus(path, document_start="("))
+    with pytest.raises(ConfigError, match="document_start_pattern"):
+        bookcorpus.plan(corpus(path, document_start_pattern="("))
 
 
 def test_compressed_and_archived_corpora_give_the_same_text(tmp_path: Path) -> None:

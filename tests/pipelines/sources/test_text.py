@@ -54,17 +54,17 @@ TXT = "\n\n".join("\n".join(document) for document in DOCUMENTS) + "\n"
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
-@pytest.mark.parametrize("split_bytes", [1024, 1025, 2000, 1 << 20])
+@pytest.mark.parametrize("target_split_bytes", [1024, 1025, 2000, 1 << 20])
 def test_txt_documents_do_not_depend_on_splits_or_compression(
-    tmp_path: Path, suffix: str, split_bytes: int
+    tmp_path: Path, suffix: str, target_split_bytes: int
 ) -> None:
     plain = tmp_path / "plain" / "a.txt"
     plain.parent.mkdir()
     plain.write_text(TXT)
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(COMPRESSORS[suffix](TXT.encode()))
-    splits, documents, counters = read_all(config_of(path, split_bytes=split_bytes))
-    assert len(splits) == 1 if suffix or split_bytes == 1 << 20 else len(splits) > 2
+    splits, documents, counters = read_all(config_of(path, target_split_bytes=target_split_bytes))
+    assert len(splits) == 1 if suffix or target_split_bytes == 1 << 20 else len(splits) > 2
     assert [raw.paragraphs for raw in documents] == DOCUMENTS
     assert counters["rows-in"] == counters["rows-kept"] == 100
     places = [int(raw.document_id.rpartition(":")[2]) for raw in documents]
@@ -115,13 +115,15 @@ JSONL = "".join(json.dumps(row) + "\n" for row in ROWS)
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
-@pytest.mark.parametrize("split_bytes", [1024, 1 << 20])
-def test_json_rows(tmp_path: Path, suffix: str, split_bytes: int) -> None:
+@pytest.mark.parametrize("target_split_bytes", [1024, 1 << 20])
+def test_json_rows(tmp_path: Path, suffix: str, target_split_bytes: int) -> None:
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(COMPRESSORS[suffix](JSONL.encode()))
-    config = config_of(path, split_bytes=split_bytes, id_column="id", title_column="title")
+    config = config_of(
+        path, target_split_bytes=target_split_bytes, id_column="id", title_column="title"
+    )
     splits, documents, _ = read_all(config)
-    assert len(splits) == (1 if suffix or split_bytes == 1 << 20 else 3)
+    assert len(splits) == (1 if suffix or target_split_bytes == 1 << 20 else 3)
     assert [raw.document_id for raw in documents] == [f"mine:{n}" for n in range(50)]
     assert [raw.title for raw in documents] == [f"Title {n}" for n in range(50)]
     assert documents[7].paragraphs == ["text 7", "more"]
@@ -131,10 +133,11 @@ def test_json_ids_are_places_and_do_not_depend_on_splits(tmp_path: Path) -> None
     path = tmp_path / "a.jsonl"
     path.write_text(JSONL)
     ids = {
-        split_bytes: [
-            raw.document_id for raw in read_all(config_of(path, split_bytes=split_bytes))[1]
+        target_split_bytes: [
+            raw.document_id
+            for raw in read_all(config_of(path, target_split_bytes=target_split_bytes))[1]
         ]
-        for split_bytes in (1024, 1100, 1 << 20)
+        for target_split_bytes in (1024, 1100, 1 << 20)
     }
     assert ids[1024] == ids[1100] == ids[1 << 20]
     assert ids[1024][:2] == ["mine:a.jsonl:0", f"mine:a.jsonl:{len(JSONL.splitlines()[0]) + 1}"]
@@ -177,14 +180,14 @@ def write_parquet(path: Path, rows: list[dict[str, Any]], *, group: int = 10) ->
     pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=group)
 
 
-@pytest.mark.parametrize("split_bytes", [1024, 1 << 20])
-def test_parquet_rows(tmp_path: Path, split_bytes: int) -> None:
+@pytest.mark.parametrize("target_split_bytes", [1024, 1 << 20])
+def test_parquet_rows(tmp_path: Path, target_split_bytes: int) -> None:
     path = tmp_path / "a.parquet"
     write_parquet(path, ROWS)
     splits, documents, counters = read_all(
-        config_of(path, split_bytes=split_bytes, title_column="title")
+        config_of(path, target_split_bytes=target_split_bytes, title_column="title")
     )
-    assert len(splits) == (1 if split_bytes == 1 << 20 else 3)
+    assert len(splits) == (1 if target_split_bytes == 1 << 20 else 3)
     assert [raw.document_id for raw in documents] == [f"mine:a.parquet:{n}" for n in range(50)]
     assert documents[49].paragraphs == ["text 49", "more"]
     assert documents[49].title == "Title 49"
@@ -263,17 +266,17 @@ def test_what_ends_a_document_is_chosen(
 
 
 @pytest.mark.parametrize("document", ["file", "line", "blank-line"])
-@pytest.mark.parametrize("split_bytes", [1024, 5000, 1 << 20])
+@pytest.mark.parametrize("target_split_bytes", [1024, 5000, 1 << 20])
 def test_documents_do_not_depend_on_splits_whatever_ends_them(
-    tmp_path: Path, document: str, split_bytes: int
+    tmp_path: Path, document: str, target_split_bytes: int
 ) -> None:
     (tmp_path / "a.txt").write_text(TXT + LINES + "x" * 9000 + "\n\n" + TXT)
-    options = {"document": document, "max_document_bytes": 2048}
+    options = {"document_delimiter": document, "max_document_bytes": 2048}
     whole = read_all(config_of(tmp_path / "a.txt", **options))
-    cut = read_all(config_of(tmp_path / "a.txt", split_bytes=split_bytes, **options))
+    cut = read_all(config_of(tmp_path / "a.txt", target_split_bytes=target_split_bytes, **options))
     assert cut[1:] == whole[1:]
     if document == "line":
-        assert len(cut[0]) > 1 or split_bytes > 5000
+        assert len(cut[0]) > 1 or target_split_bytes > 5000
 
 
 def test_a_long_document_is_cut_where_a_sentence_ends(tmp_path: Path) -> None:
@@ -334,16 +337,16 @@ GERMAN = (
 )
 
 
-@pytest.mark.parametrize("split_bytes", [1024, 1 << 20])
+@pytest.mark.parametrize("target_split_bytes", [1024, 1 << 20])
 @pytest.mark.parametrize("width", [40, 72, 100])
 @pytest.mark.parametrize("document", ["blank-line", "file"])
 def test_hard_wrapped_lines_are_joined(
-    tmp_path: Path, document: str, width: int, split_bytes: int
+    tmp_path: Path, document: str, width: int, target_split_bytes: int
 ) -> None:
     paragraphs = [WALK, GERMAN] * 20
     text = "\n\n".join(textwrap.fill(paragraph, width) for paragraph in paragraphs)
     (tmp_path / "a.txt").write_text(text)
-    config = config_of(tmp_path / "a.txt", document=document, split_bytes=split_bytes)
+    config = config_of(tmp_path / "a.txt", document=document, target_split_bytes=target_split_bytes)
     _, documents, _ = read_all(config)
     assert [paragraph for raw in documents for paragraph in raw.paragraphs] == paragraphs
     assert len(documents) == (1 if document == "file" else len(paragraphs))
@@ -511,7 +514,7 @@ def test_small_files_are_read_together_as_each_alone(tmp_path: Path) -> None:
     write_small(tmp_path, number=100)
     splits, documents, counters = read_all(config_of(tmp_path))
     assert len(splits) < 5
-    apart, wanted, counted = read_all(config_of(tmp_path, split_bytes=1024))
+    apart, wanted, counted = read_all(config_of(tmp_path, target_split_bytes=1024))
     assert len(apart) > 100
     assert sorted(documents) == sorted(wanted)
     assert counters.pop("files-without-text") == 1
@@ -524,7 +527,7 @@ def test_small_files_are_read_together_as_each_alone(tmp_path: Path) -> None:
 def test_a_group_is_of_bounded_size(tmp_path: Path) -> None:
     for n in range(100):
         (tmp_path / f"{n}.txt").write_text(f"{n}" * 100)
-    splits = text.plan(config_of(tmp_path, split_bytes=16 << 10))
+    splits = text.plan(config_of(tmp_path, target_split_bytes=16 << 10))
     assert max(split.end for split in splits) <= 2048
     assert len(splits) > 5
 

@@ -127,7 +127,7 @@ def test_a_missing_revision_id_is_left_out_of_the_documents_id(folder):
 @pytest.mark.parametrize("index", [True, False])
 def test_a_multistream_dump_is_cut_and_read_whole(folder, pages, index):
     path, offsets = write_multistream(folder, pages, per_stream=4, index=index)
-    config = source(folder, split_bytes=1024)
+    config = source(folder, target_split_bytes=1024)
     splits = plan(config)
     assert len(splits) > 2
     assert {split.start for split in splits} <= set(offsets)
@@ -145,11 +145,11 @@ def test_neither_the_index_nor_the_splits_change_a_document(folder, tmp_path, pa
     other = tmp_path / "other"
     other.mkdir()
     write_multistream(other, pages, per_stream=4, index=False)
-    first = [split._replace(file=None) for split in plan(source(folder, split_bytes=1024))]
-    again = [split._replace(file=None) for split in plan(source(other, split_bytes=1024))]
+    first = [split._replace(file=None) for split in plan(source(folder, target_split_bytes=1024))]
+    again = [split._replace(file=None) for split in plan(source(other, target_split_bytes=1024))]
     assert first == again
-    whole = read_all(source(folder, split_bytes=1 << 30))[0]
-    assert read_all(source(folder, split_bytes=1024))[0] == whole
+    whole = read_all(source(folder, target_split_bytes=1 << 30))[0]
+    assert read_all(source(folder, target_split_bytes=1024))[0] == whole
 
 
 def test_streams_cut_anywhere_are_read_whole(folder, pages):
@@ -158,18 +158,18 @@ def test_streams_cut_anywhere_are_read_whole(folder, pages):
     for length in (97, 311, 1000):
         blocks = [data[i : i + length] for i in range(0, len(data), length)]
         (folder / "x.xml.bz2").write_bytes(b"".join(map(bz2.compress, blocks)))
-        config = source(folder, split_bytes=1024)
+        config = source(folder, target_split_bytes=1024)
         assert len(plan(config)) > 3
         documents, counters = read_all(config)
         assert ids(documents) == list(range(1, 31))
         assert counters["xml-bytes"] == len(data)
 
 
-@pytest.mark.parametrize("split_bytes", [1024, 1025, 1500, 2777])
-def test_a_plain_dump_is_cut_anywhere_and_read_whole(folder, pages, split_bytes):
+@pytest.mark.parametrize("target_split_bytes", [1024, 1025, 1500, 2777])
+def test_a_plain_dump_is_cut_anywhere_and_read_whole(folder, pages, target_split_bytes):
     data = dump(pages)
     (folder / "x.xml").write_bytes(data)
-    config = source(folder, split_bytes=split_bytes)
+    config = source(folder, target_split_bytes=target_split_bytes)
     assert len(plan(config)) > 3
     documents, counters = read_all(config)
     assert ids(documents) == list(range(1, 31))
@@ -186,7 +186,7 @@ def test_no_range_of_a_plain_dump_starts_in_the_last_tag(folder, missing):
     body = dump([page(1), page(2)])[: -len("</mediawiki>\n")]
     body = body + b" " * (2048 + missing - len("</mediawiki>\n") - len(body)) + b"</mediawiki>\n"
     (folder / "x.xml").write_bytes(body)
-    assert ids(read_all(source(folder, split_bytes=1024))[0]) == [1, 2]
+    assert ids(read_all(source(folder, target_split_bytes=1024))[0]) == [1, 2]
 
 
 def test_the_order_of_paths_does_not_matter_and_copies_are_read_once(folder, pages):
@@ -219,8 +219,8 @@ def test_remote_files_are_read_like_local_ones(folder, pages):
     fs = fsspec.filesystem("memory")
     for path in folder.iterdir():
         fs.pipe(f"/wikipedia-test/{path.name}", path.read_bytes())
-    near = read_all(source(folder, split_bytes=1024))
-    assert read_all(source("memory://wikipedia-test", split_bytes=1024)) == near
+    near = read_all(source(folder, target_split_bytes=1024))
+    assert read_all(source("memory://wikipedia-test", target_split_bytes=1024)) == near
 
 
 # Checksums.
@@ -262,9 +262,9 @@ def test_an_error_names_file_offset_and_last_whole_page(folder, pages):
 
 
 @pytest.mark.parametrize("index", [True, False])
-@pytest.mark.parametrize("split_bytes", [1024, 1 << 30])
+@pytest.mark.parametrize("target_split_bytes", [1024, 1 << 30])
 def test_a_multistream_dump_cut_anywhere_gives_whole_pages_or_an_error(
-    folder, pages, index, split_bytes
+    folder, pages, index, target_split_bytes
 ):
     path, offsets = write_multistream(folder, pages, per_stream=4, index=index)
     stored = path.read_bytes()
@@ -273,8 +273,10 @@ def test_a_multistream_dump_cut_anywhere_gives_whole_pages_or_an_error(
     for length in sorted(lengths):
         path.write_bytes(stored[:length])
         with pytest.raises(CorruptInputError):
-            read_all(source(path, split_bytes=split_bytes))
-        documents, counters = read_all(source(path, split_bytes=split_bytes, on_corrupt=KEEP))
+            read_all(source(path, target_split_bytes=target_split_bytes))
+        documents, counters = read_all(
+            source(path, target_split_bytes=target_split_bytes, on_corrupt=KEEP)
+        )
         streams = sum(offset <= length for offset in offsets[2:])
         assert ids(documents) == list(range(1, 31))[: streams * 4]
         for document in documents:
@@ -302,14 +304,14 @@ def test_a_dump_of_one_stream_cut_anywhere_gives_whole_pages_or_an_error(folder,
     assert most > 20 or suffix == ".bz2"  # all of it is one block
 
 
-@pytest.mark.parametrize("split_bytes", [1024, 1 << 30])
-def test_a_damaged_stream_costs_only_itself(folder, pages, split_bytes):
+@pytest.mark.parametrize("target_split_bytes", [1024, 1 << 30])
+def test_a_damaged_stream_costs_only_itself(folder, pages, target_split_bytes):
     path, offsets = write_multistream(folder, pages, per_stream=4)
     stored = bytearray(path.read_bytes())
     for place in (offsets[3] + 60, offsets[5] + 1):  # in a block, and in the head of a stream
         stored[place] ^= 0x40
     path.write_bytes(stored)
-    config = source(folder, split_bytes=split_bytes)
+    config = source(folder, target_split_bytes=target_split_bytes)
     with pytest.raises(CorruptInputError) as error:
         read_all(config)
     assert error.value.last_record == "'Page 8' (id 8)"
@@ -331,7 +333,7 @@ def test_no_flipped_bit_gives_a_wrong_page(folder, pages):
         damaged[place // 8] ^= 1 << place % 8
         path.write_bytes(damaged)
         try:
-            documents, _ = read_all(source(path, split_bytes=2048, on_corrupt=KEEP))
+            documents, _ = read_all(source(path, target_split_bytes=2048, on_corrupt=KEEP))
         except InputError:
             continue
         assert all(d.paragraphs == expected[d.page_id] for d in documents)

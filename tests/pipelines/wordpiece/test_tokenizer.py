@@ -79,15 +79,15 @@ def test_ids_are_the_librarys(lowercase: bool, sentences: list[str]) -> None:
 
 @CASES
 @settings(max_examples=100, deadline=None)
-@given(sentences=st.lists(TEXT, max_size=8), memory_words=st.integers(1, 6))
+@given(sentences=st.lists(TEXT, max_size=8), word_cache_size=st.integers(1, 6))
 def test_a_small_memory_changes_no_id(
-    lowercase: bool, sentences: list[str], memory_words: int
+    lowercase: bool, sentences: list[str], word_cache_size: int
 ) -> None:
-    tokenizer = WordPieceTokenizer(VOCAB, lowercase=lowercase, memory_words=memory_words)
+    tokenizer = WordPieceTokenizer(VOCAB, lowercase=lowercase, word_cache_size=word_cache_size)
     reference = bert_tokenizer(VOCAB, lowercase=lowercase)
     for sentence in sentences:
         assert rows(tokenizer, [sentence]) == expected_ids(reference, [sentence])
-        assert len(tokenizer._row_of) <= memory_words
+        assert len(tokenizer._row_of) <= word_cache_size
         assert tokenizer._remembered._rows == len(tokenizer._row_of)
     assert rows(tokenizer, sentences) == expected_ids(reference, sentences)
 

@@ -145,22 +145,22 @@ def test_alphabet_then_merges_by_frequency() -> None:
 
 def test_characters_beyond_the_alphabet_are_not_learnt() -> None:
     table = counts_of({"aa": 9, "bb": 9, "ca": 2, "cc": 2})
-    vocab = learn_vocabulary(table, config(vocab_size=110, max_alphabet=2))
+    vocab = learn_vocabulary(table, config(vocab_size=110, limit_alphabet=2))
     assert vocab[104:] == ["a", "b", "##a", "##b", "aa", "bb"]
 
 
 def test_of_equally_frequent_characters_the_lower_code_point_is_kept() -> None:
     table = counts_of({"z": 5, "y": 5, "é": 5, "xx": 50})
-    vocab = learn_vocabulary(table, config(vocab_size=108, max_alphabet=2))
+    vocab = learn_vocabulary(table, config(vocab_size=108, limit_alphabet=2))
     assert vocab[104:] == ["x", "y", "##x", "xx"]
 
 
 def test_rare_and_endless_words_are_not_learnt() -> None:
     table = counts_of({"ab": 9, "cc": 1, "d" * 101: 9})
-    vocab = learn_vocabulary(table, config(vocab_size=110, min_count=2))
+    vocab = learn_vocabulary(table, config(vocab_size=110, min_frequency=2))
     assert vocab[104:] == ["a", "b", "c", "##b", "##c", "ab"]
     with pytest.raises(VocabularyError, match="gives 110 pieces"):
-        learn_vocabulary(table, config(vocab_size=111, min_count=2))
+        learn_vocabulary(table, config(vocab_size=111, min_frequency=2))
 
 
 def test_every_training_word_is_covered() -> None:
@@ -178,7 +178,7 @@ def test_too_small_a_corpus_says_what_it_can_give() -> None:
 
 
 def test_too_large_an_alphabet_is_refused() -> None:
-    with pytest.raises(VocabularyError, match="max_alphabet lower"):
+    with pytest.raises(VocabularyError, match="limit_alphabet lower"):
         learn_vocabulary(small_counts(), config(vocab_size=110))
 
 
