@@ -279,7 +279,7 @@ def load_recipe(
     """Load a recipe.
 
     >>> recipe = load_recipe("tiny.yaml", overrides=["build_instances.length-32.dupe_factor=2"])
-    >>> recipe.build_instances["length-32"].duplicates
+    >>> recipe.build_instances["length-32"].dupe_factor
     2
 
     Args:
