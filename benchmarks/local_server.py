@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -9,16 +10,26 @@ from typing import Any, Self
 
 
 class LocalServer:
-    """Answers on a free port of this machine; use as a context manager.
+    """Server on a free port of this machine. Use it as a context manager.
 
     Args:
-        handler: what answers; made anew for each connection.
-        shared: attributes of every handler.
+        handler: Class whose instances answer the requests of a connection.
+        tls: Certificate and key with which the server speaks https.
+        shared: Attributes of every handler.
     """
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler], **shared: Any) -> None:
+    def __init__(
+        self,
+        handler: type[BaseHTTPRequestHandler],
+        *,
+        tls: ssl.SSLContext | None = None,
+        **shared: Any,
+    ) -> None:
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Quiet, handler), shared))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        scheme = "https" if tls else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Self:
         serve = self._server.serve_forever

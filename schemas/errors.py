@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from schemas.addresses import public_address
 from schemas.disclosure import without_secrets
 
 
@@ -104,7 +105,21 @@ class NetworkError(InputError):
 
 
 class ChecksumError(InputError):
-    """A file whose digest differs from the one its checksum list gives."""
+    """A file whose digest differs from the published one.
+
+    Attributes:
+        file: Path or URL of the file; "" if it is not known.
+        expected: Published digest.
+        actual: Digest of the file.
+    """
+
+    def __init__(
+        self, message: str, *, file: str = "", expected: str = "", actual: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.expected = expected
+        self.actual = actual
 
 
 class ExamplesError(InputError):
@@ -116,7 +131,17 @@ class PredictionsError(InputError):
 
 
 class FetchError(InputError):
-    """Something that could not be downloaded, or is not what its checksum says."""
+    """A download that fails.
+
+    Attributes:
+        url: URL of the request; "" if the error is not about one.
+        status: HTTP status of the response; 0 if there is none.
+    """
+
+    def __init__(self, message: str, *, url: str = "", status: int = 0) -> None:
+        super().__init__(message)
+        self.url = public_address(url)
+        self.status = status
 
 
 class VocabularyError(BertloomError):

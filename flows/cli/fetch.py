@@ -1,175 +1,178 @@
-"""The commands `bertloom fetch ...`: Wikipedia's dumps and the labelled sets, verified."""
+"""`bertloom fetch`: download Wikipedia dumps and labeled datasets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flows.cli.console import print_found, say
-from flows.fetch.labelled_sets import FetchedSet, fetch_sets, load_sources
-from flows.fetch.wikipedia import fetch_wikipedia, plan_wikipedia
+from flows.fetch.downloads import bytes_present
+from flows.fetch.http_client import HttpClient
+from flows.fetch.task_datasets import TaskDataset, fetch_dataset, load_sources
+from flows.fetch.wikipedia import fetch_wikipedia, find_dump
 from flows.formatting import align_columns, format_bytes
 from schemas.errors import UsageError
 
 fetch = typer.Typer(
     add_completion=False,
-    help="Download raw data: Wikipedia's dumps, GLUE, SQuAD, SWAG. What was cut off is resumed, "
-    "what is there and right is kept.",
+    help="Download and verify raw data: Wikipedia dumps, GLUE, SQuAD, SWAG. Run a command again to "
+    "resume it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON; what is said on the way goes to stderr.")
-]
-ConnectionsOption = Annotated[
-    int,
-    typer.Option(min=1, max=8, help="Downloads at once; the official sites want two at most."),
-]
-SetsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[SET]...", help="Such as cola, squad-2.0 (`fetch list` has all); else all of it."
+
+def _local_folder(value: str | Path) -> Path:
+    if "://" in str(value):
+        raise typer.BadParameter(f"expected a local folder, got {value!r}")
+    return Path(value).absolute()
+
+
+OutputOption = Annotated[
+    Path,
+    typer.Option(
+        parser=_local_folder, help="Folder to write to: DIR/WIKI/DATE, DIR/glue/CoLA, DIR/squad."
     ),
 ]
-SetsFolderOption = Annotated[
-    str, typer.Option(help="Sets come below it, as FOLDER/glue/CoLA, FOLDER/squad, FOLDER/swag.")
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; messages go to stderr.")]
+ConnectionsOption = Annotated[
+    int, typer.Option(min=1, max=8, help="Concurrent downloads; the official sites allow two.")
 ]
 SourcesOption = Annotated[
     str | None,
-    typer.Option(
-        "--sources", metavar="FILE", help="A YAML file of your own with addresses and checksums."
-    ),
-]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust-first",
-        help="Take files that have no pinned checksum, and print what to pin.",
-    ),
+    typer.Option("--sources", metavar="FILE", help="YAML file with more datasets."),
 ]
 
 
 @fetch.command()
 def wikipedia(
-    wiki: Annotated[str, typer.Option(help="Which wiki: simplewiki, enwiki, itwiki, ...")],
+    wiki: Annotated[str, typer.Option(help="Name of the wiki, e.g. simplewiki or enwiki.")],
     date: Annotated[
-        str, typer.Option(help="YYYYMMDD, or latest: the newest dump whose articles are done.")
+        str, typer.Option(help="YYYYMMDD, or latest for the newest complete dump.")
     ] = "latest",
-    folder: Annotated[str, typer.Option(help="The dump comes to FOLDER/WIKI/DATE.")] = "downloads",
+    output_dir: OutputOption = Path("downloads"),
     mirror: Annotated[
         str | None,
-        typer.Option(help="A mirror of the dumps; else $BERTLOOM_MIRROR, or the official site."),
+        typer.Option(help="URL of a mirror. Default: $BERTLOOM_MIRROR or the official site."),
     ] = None,
     connections: ConnectionsOption = 2,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be fetched, and fetch nothing.")
+        bool, typer.Option("--dry-run", help="List the files without downloading them.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch the articles of a wiki: the multistream parts of its dump and their indexes."""
-    note = partial(say, err=as_json)
-    if dry_run:
-        planned = plan_wikipedia(wiki, date=date, folder=folder, mirror=mirror, say=note)
-        rows = [
-            (file.name, format_bytes(file.size), format_bytes(file.bytes_there))
-            for file in planned.files
-        ]
-        lines = [
-            *align_columns([("file", "size", "there"), *rows], right=(1, 2)),
-            f"\nfrom {planned.mirror}, to {planned.folder}",
-        ]
-        as_data = planned._asdict() | {"files": [file._asdict() for file in planned.files]}
-        print_found(as_data, lines, as_json=as_json)
+    """Download the articles of a wiki and their indexes."""
+    log = partial(say, err=as_json)
+    if not dry_run:
+        fetched = fetch_wikipedia(
+            wiki, date=date, output_dir=output_dir, mirror=mirror, log=log, connections=connections
+        )
+        size = format_bytes(fetched.bytes_downloaded)
+        line = f"{wiki} {fetched.date}: {size} downloaded, all files verified by sha1"
+        print_found(fetched._asdict(), [line, *fetched.files], as_json=as_json)
         return
-    fetched = fetch_wikipedia(
-        wiki, date=date, folder=folder, mirror=mirror, connections=connections, say=note
-    )
-    line = (
-        f"{fetched.wiki} {fetched.date}: {format_bytes(fetched.bytes_downloaded)} downloaded, "
-        f"files that were there: {fetched.files_reused}; all verified by sha1"
-    )
-    print_found(fetched._asdict(), [line, *fetched.files], as_json=as_json)
+    with HttpClient(log=log) as client:
+        dump = find_dump(wiki, date=date, mirror=mirror, client=client)
+    folder = output_dir / wiki / dump.date
+    sizes = {
+        file.name: (file.size or 0, bytes_present(file, folder))
+        for file in (*dump.indexes, *dump.articles)
+    }
+    rows = [(name, *map(format_bytes, pair)) for name, pair in sizes.items()]
+    files = [
+        {"name": name, "size": size, "bytes_present": present}
+        for name, (size, present) in sizes.items()
+    ]
+    table = align_columns([("file", "size", "present"), *rows], right=(1, 2))
+    plan = {"wiki": wiki, "date": dump.date, "mirror": dump.mirror, "folder": str(folder)}
+    lines = [*table, f"\nfrom {dump.mirror} to {folder}"]
+    print_found({**plan, "files": files}, lines, as_json=as_json)
 
 
 def _add_benchmark(benchmark: str, *, help: str) -> None:
-    """Add the command that fetches the sets of a benchmark."""
+    """Add the command that downloads the datasets of a benchmark."""
 
     @fetch.command(benchmark, help=help)
     def fetch_benchmark(
-        sets: SetsArgument = None,
-        folder: SetsFolderOption = "data",
+        datasets: Annotated[
+            list[str] | None,
+            typer.Argument(
+                metavar="[DATASET]...",
+                help="Datasets, e.g. cola or squad-2.0 (see `fetch list`). Default: all.",
+            ),
+        ] = None,
+        output_dir: OutputOption = Path("data"),
         sources: SourcesOption = None,
-        trust_first: TrustOption = False,
+        trust_on_first_use: Annotated[
+            bool,
+            typer.Option(
+                "--trust-on-first-use",
+                help="Accept files without a pinned sha256, and print the sha256 to pin.",
+            ),
+        ] = False,
         connections: ConnectionsOption = 2,
         as_json: JsonOption = False,
     ) -> None:
-        known = load_sources(sources)
-        mine = known.of(benchmark)
-        chosen = [name.lower() for name in sets or ()] or mine
-        if unknown := [name for name in chosen if name not in mine]:
-            raise UsageError(
-                f"fetch {benchmark}: expected {', '.join(mine)}, found {', '.join(unknown)}. "
-                "`bertloom fetch list` tells what there is"
+        known = load_sources(sources).datasets
+        names = [name for name, dataset in known.items() if dataset.benchmark == benchmark]
+        requested = [name.lower() for name in datasets or names]
+        if unknown := set(requested) - set(names):
+            message = f"expected {', '.join(names)}, got {', '.join(sorted(unknown))}"
+            raise UsageError(f"fetch {benchmark}: {message}. See `bertloom fetch list`")
+        with HttpClient(log=partial(say, err=as_json)) as client:
+            fetched = [
+                fetch_dataset(
+                    name,
+                    known[name],
+                    output_dir,
+                    client=client,
+                    trust_on_first_use=trust_on_first_use,
+                    connections=connections,
+                )
+                for name in requested
+            ]
+        rows = [
+            (
+                item.name,
+                f"{format_bytes(item.bytes_downloaded)} downloaded",
+                f"{len(item.files)} files verified",
+                str(output_dir / known[item.name].folder),
             )
-        fetched = fetch_sets(
-            chosen,
-            sources=known,
-            folder=folder,
-            trust_first=trust_first,
-            connections=connections,
-            say=partial(say, err=as_json),
-        )
-        as_data = [found._asdict() for found in fetched]
-        print_found(as_data, _set_lines(fetched), as_json=as_json)
+            for item in fetched
+        ]
+        print_found([item._asdict() for item in fetched], align_columns(rows), as_json=as_json)
 
 
-_add_benchmark("glue", help="Fetch GLUE's tasks and its diagnostic set, in the official layout.")
-_add_benchmark("squad", help="Fetch SQuAD 1.1 and 2.0.")
-_add_benchmark("swag", help="Fetch SWAG.")
-
-
-def _set_lines(fetched: Sequence[FetchedSet]) -> Iterator[str]:
-    rows = [
-        (
-            found.name,
-            f"{format_bytes(found.bytes_downloaded)} downloaded",
-            f"there already: {found.files_reused} of {len(found.files)} files",
-            found.folder,
-        )
-        for found in fetched
-    ]
-    yield from align_columns(rows)
-    for found in fetched:
-        for url, sha256, size in found.unpinned:
-            yield f"taken on trust, {found.name}; to pin it:"
-            yield from (f"  - url: {url}", f"    size: {size}", f"    sha256: {sha256}")
+_add_benchmark("glue", help="Download the GLUE tasks and the diagnostic set.")
+_add_benchmark("squad", help="Download SQuAD 1.1 and 2.0.")
+_add_benchmark("swag", help="Download SWAG.")
 
 
 @fetch.command("list")
 def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> None:
-    """List what can be fetched, under which licence, and where to get what cannot."""
+    """List the datasets, their licenses, and those that have to be ordered."""
     known = load_sources(sources)
     rows = [
-        (
-            name,
-            f"fetch {found.benchmark}",
-            "?" if found.size is None else format_bytes(found.size),
-            "pinned" if found.is_pinned else "not pinned",
-            found.licence,
-        )
-        for name, found in known.sets.items()
+        (name, f"fetch {dataset.benchmark}", *_size_and_checksums(dataset), dataset.license)
+        for name, dataset in known.datasets.items()
     ]
     lines = [
-        *align_columns([("set", "command", "size", "checksums", "licence"), *rows], right=(2,)),
+        *align_columns([("dataset", "command", "size", "checksums", "license"), *rows], right=(2,)),
         "\nany wiki: fetch wikipedia --wiki simplewiki",
         *(
-            f"not fetched: {name} ({other.licence}); {other.how}"
-            for name, other in known.elsewhere.items()
+            f"not available for download: {name} ({dataset.license}); {dataset.instructions}"
+            for name, dataset in known.manual.items()
         ),
     ]
     print_found(known.model_dump(mode="json"), lines, as_json=as_json)
+
+
+def _size_and_checksums(dataset: TaskDataset) -> tuple[str, str]:
+    sizes = [file.size for file in dataset.files if file.size is not None]
+    is_pinned = all(file.sha256 for file in dataset.files)
+    size = format_bytes(sum(sizes)) if len(sizes) == len(dataset.files) else "unknown"
+    return size, "pinned" if is_pinned else "not pinned"

@@ -1,4 +1,1 @@
-"""Fetching raw data: Wikipedia's dumps (`wikipedia`) and the labelled sets (`labelled_sets`).
-
-Both bring files by `downloads`, resumed and verified, through a polite `client`.
-"""
+"""Downloads of raw data: Wikipedia dumps and the labeled datasets of the paper's tasks."""

@@ -17,13 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flows.bert import recipe_steps
-from flows.fetch.wikipedia import (
-    FetchedDump,
-    check_date,
-    check_wiki,
-    fetch_wikipedia,
-    newest_complete_dump,
-)
+from flows.fetch.http_client import HttpClient
+from flows.fetch.wikipedia import FetchedDump, check_dump, fetch_wikipedia, find_dump
 from flows.publish.comparison import VOCABULARY, Corpus, dump_dates
 from flows.publish.publishing import (
     LATEST,
@@ -136,14 +131,14 @@ def find_work(order: RebuildOrder, *, say: Say) -> RebuildWork:
         ConfigError: the recipe or an option cannot be used.
         FetchError: the site cannot be asked.
     """
-    check_wiki(order.wiki)
-    check_date(order.date)
+    check_dump(order.wiki, order.date)
     folder = downloads_folder(order.downloads) / order.wiki
     recipe = corpus_recipe(order, None, [str(folder)])
     published, store = _published(recipe)
     date = order.date
     if date == LATEST:
-        date = newest_complete_dump(order.wiki, mirror=order.mirror)
+        with HttpClient(log=say) as client:
+            date = find_dump(order.wiki, mirror=order.mirror, client=client).date
     before = dump_dates(published).get(order.wiki, "")
     done = _reason_to_rest(order, recipe, published, date=date, before=before, store=store)
     changes: tuple[str, ...] = ()
@@ -164,10 +159,10 @@ def fetch_dump(order: RebuildOrder, work: RebuildWork, *, say: Say) -> FetchedDu
     Raises:
         FetchError: it cannot be had, or is not what its checksums say.
     """
-    downloads = str(downloads_folder(order.downloads))
+    downloads = downloads_folder(order.downloads)
     make_folder(Path(work.folder))
     return fetch_wikipedia(
-        order.wiki, date=work.date, folder=downloads, mirror=order.mirror, say=say
+        order.wiki, date=work.date, output_dir=downloads, mirror=order.mirror, log=say
     )
 
 

@@ -6,16 +6,14 @@ were called before: a source's files under their names, a task's under their off
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from flows.fetch.downloads import ORIGINS
-from flows.fetch.labelled_sets import RECORD, urls_by_digest
+from flows.fetch.downloads import read_origins
 from schemas.addresses import public_address
 from schemas.manifest import Manifest, RawInput
 from schemas.paths import RelativePath
@@ -185,25 +183,4 @@ def _origin(item: RawInput) -> str:
     if "://" in item.uri and not item.uri.startswith("file://"):
         return public_address(item.uri)
     path = Path(item.uri.removeprefix("file://"))
-    return next(_fetched(item.sha256, path), path.name)
-
-
-def _fetched(sha256: str, path: Path) -> Iterator[str]:
-    """URLs that `bertloom fetch` has such a file from, itself or in an archive."""
-    urls = urls_by_digest()
-    if sha256 in urls:
-        yield urls[sha256]
-    for archive, files in _record(path.parent / RECORD).items():
-        if isinstance(files, dict) and files.get(path.name) == sha256 and archive in urls:
-            yield f"{path.name} of {urls[archive]}"
-    if isinstance(url := _record(path.parent / ORIGINS).get(path.name), str):
-        yield url
-
-
-def _record(path: Path) -> dict[str, Any]:
-    """What a fetch wrote beside its files; nothing where none did, or they are elsewhere now."""
-    try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
+    return str(read_origins(path.parent).get(path.name, path.name))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.fake_stages import installed
 
-from flows.fetch.wikipedia import FetchedDump
+from flows.fetch.wikipedia import FetchedDump, WikipediaDump
 from flows.publish.publishing import CorpusRefusedError
 from flows.publish.rebuilding import RebuildOrder
 from flows.store.artifacts import ArtifactStore
@@ -30,19 +30,19 @@ def months(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Words of the dump of each date that a site offers; its date."""
     offered: dict[str, int] = {}
 
-    def newest_complete_dump(wiki: str, *, mirror: str | None = None) -> str:
+    def find_dump(wiki: str, *, mirror: str | None, **more: Any) -> WikipediaDump:
         if mirror != "http://user:secret@mirror?other-name=secret":
             raise FetchError(f"expected the mirror's own address, found {mirror}")
-        return max(offered)
+        return WikipediaDump(wiki, max(offered), "", (), ())
 
-    def fetch_wikipedia(wiki: str, *, date: str, folder: str, **more: Any) -> FetchedDump:
-        into = Path(folder) / wiki / date
+    def fetch_wikipedia(wiki: str, *, date: str, output_dir: Path, **more: Any) -> FetchedDump:
+        into = output_dir / wiki / date
         file = into / f"{wiki}-{date}-pages-articles-multistream.xml.bz2"
         file.write_text(" ".join(f"word{number}" for number in range(offered[date])))
-        return FetchedDump(wiki, date, str(into), (str(file),), file.stat().st_size, 0)
+        return FetchedDump(wiki, date, str(into), (str(file),), file.stat().st_size)
 
     module = "flows.fetch.wikipedia"
-    monkeypatch.setattr(f"{module}.newest_complete_dump", newest_complete_dump)
+    monkeypatch.setattr(f"{module}.find_dump", find_dump)
     monkeypatch.setattr(f"{module}.fetch_wikipedia", fetch_wikipedia)
     return offered
 

@@ -1,20 +1,22 @@
-"""A web site on this machine that behaves as the site of the dumps does, faults included."""
+"""A local web site that offers dumps as Wikimedia does, with faults on demand."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import threading
 from collections import defaultdict
-from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 
 from benchmarks.local_server import LocalServer
 
+JOB = "articlesmultistreamdump"
 
-class Seen(NamedTuple):
-    """A request that the site was asked."""
+
+class Request(NamedTuple):
+    """A request that the site received."""
 
     path: str
     range: str | None
@@ -23,37 +25,36 @@ class Seen(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What goes wrong with one request; each is used once, in order."""
+    """A fault of the response to one request."""
 
     status: int = 0
     headers: tuple[tuple[str, str], ...] = ()
     cut_after: int | None = None
-    """Bytes of the body after which the connection ends, though more were announced."""
+    """Bytes after which the connection is closed, although more were announced."""
+
     ignores_range: bool = False
     extra: bytes = b""
-    """Sent after the body, of which no length is announced."""
-    encoding: str = ""
+    """Bytes sent after the body, whose length is not announced."""
 
 
 class FakeSite(LocalServer):
-    """Serves files by path, and does wrong with them what it is asked to."""
+    """Site that serves `files` by path; each of `faults` affects one request, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, list[Fault]] = defaultdict(list)
-        self.seen: list[Seen] = []
-        self.has_tags = True
+        self.requests: list[Request] = []
+        self.has_etags = True
         self._lock = threading.Lock()
-        super().__init__(_Handler, site=self)
+        super().__init__(_Handler, tls=tls, site=self)
 
-    def asked(self, path: str) -> list[str | None]:
-        """The ranges that were asked of a path, in order."""
-        return [request.range for request in self.seen if request.path == path]
+    def ranges(self, path: str) -> list[str | None]:
+        """Return the requested ranges of a path, in order."""
+        return [request.range for request in self.requests if request.path == path]
 
     def next_fault(self, path: str) -> Fault:
         with self._lock:
-            waiting = self.faults[path]
-            return waiting.pop(0) if waiting else Fault()
+            return self.faults[path].pop(0) if self.faults[path] else Fault()
 
     def add_dump(
         self,
@@ -62,30 +63,20 @@ class FakeSite(LocalServer):
         files: dict[str, bytes],
         *,
         status: str = "done",
-        job: str = "articlesmultistreamdump",
+        job: str = JOB,
     ) -> None:
-        """Put a dump there, as the site lays it out; once more for another job of it."""
-        where = f"/{wiki}/{date}/dumpstatus.json"
-        known = json.loads(self.files.get(where, b'{"version": "0.8", "jobs": {}}'))
-        listed = {}
+        """Add a job of a dump with its files."""
+        path = f"/{wiki}/{date}/dumpstatus.json"
+        jobs = json.loads(self.files.get(path, b'{"jobs": {}}'))["jobs"]
+        jobs[job] = {"status": status, "files": {}}
         for name, data in files.items():
             self.files[f"/{wiki}/{date}/{name}"] = data
-            listed[name] = {
-                "size": len(data),
-                "url": f"/{wiki}/{date}/{name}",
-                "md5": hashlib.md5(data).hexdigest(),
-                "sha1": hashlib.sha1(data).hexdigest(),
-            }
-        known["jobs"][job] = {"status": status, "updated": "2026-01-03 04:05:06", "files": listed}
-        self.files[where] = json.dumps(known).encode()
-        dates = sorted({path.split("/")[2] for path in self.files if path.startswith(f"/{wiki}/2")})
-        links = "".join(
-            f'<a href="{name}/">{name}/</a>  01-Jan-2026 00:00    -\n' for name in dates
-        )
-        self.files[f"/{wiki}/"] = (
-            f'<html><head><title>Index of /{wiki}/</title></head><body><pre><a href="../">../</a>\n'
-            f'{links}<a href="latest/">latest/</a></pre></body></html>'
-        ).encode()
+            jobs[job]["files"][name] = {"size": len(data), "sha1": hashlib.sha1(data).hexdigest()}
+        self.files[path] = json.dumps({"version": "0.8", "jobs": jobs}).encode()
+        dates = sorted({name.split("/")[2] for name in self.files if name.startswith(f"/{wiki}/2")})
+        links = "".join(f'<a href="{name}/">{name}/</a>  01-Jan-2026\n' for name in dates)
+        listing = f'<pre><a href="../">../</a>\n{links}<a href="latest/">latest/</a></pre>'
+        self.files[f"/{wiki}/"] = listing.encode()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -93,34 +84,24 @@ class _Handler(BaseHTTPRequestHandler):
     site: FakeSite
 
     def do_GET(self) -> None:
-        site, path, asked = self.site, self.path.partition("?")[0], self.headers.get("Range")
-        site.seen.append(
-            Seen(path, asked, self.headers.get("If-Range"), self.headers.get("User-Agent", ""))
-        )
+        site, path, requested = self.site, self.path.partition("?")[0], self.headers.get("Range")
+        if_range, agent = self.headers.get("If-Range"), self.headers.get("User-Agent", "")
+        site.requests.append(Request(path, requested, if_range, agent))
         fault = site.next_fault(path)
-        if fault.status:
-            self._send(fault.status, b"", dict(fault.headers))
-            return
         data = site.files.get(path)
-        if data is None:
-            self._send(404, b"nothing here", {})
+        if fault.status or data is None:
+            self._send(fault.status or 404, b"", dict(fault.headers))
             return
-        tag = f'"{hashlib.md5(data).hexdigest()}"'
-        headers = (
-            {"ETag": tag, "Last-Modified": formatdate(0, usegmt=True)} if site.has_tags else {}
-        )
-        if fault.encoding:
-            headers["Content-Encoding"] = fault.encoding
-        start = int(asked[len("bytes=") : -1]) if asked else 0
-        is_same = self.headers.get("If-Range") in (None, tag)
-        if start and is_same and not fault.ignores_range:
-            if start >= len(data):
-                self._send(416, b"", {"Content-Range": f"bytes */{len(data)}"})
-                return
+        etag = f'"{hashlib.md5(data).hexdigest()}"'
+        headers = {"ETag": etag} if site.has_etags else {}
+        start = int(requested[len("bytes=") : -1]) if requested else 0
+        if not start or if_range not in (None, etag) or fault.ignores_range:
+            self._send(200, data, headers, fault)
+        elif start >= len(data):
+            self._send(416, b"", {"Content-Range": f"bytes */{len(data)}"})
+        else:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
             self._send(206, data[start:], headers, fault)
-        else:
-            self._send(200, data, headers, fault)
 
     def _send(
         self, status: int, body: bytes, headers: dict[str, str], fault: Fault | None = None

@@ -10,6 +10,7 @@ from support.cli_runner import Cli
 from support.fake_site import FakeSite
 from support.publication_builder import build, corpus_recipe, figures
 
+from flows.fetch.wikipedia import WikipediaDump
 from flows.publish.publishing import publish, roll_back
 from flows.publish.rebuilding import (
     MARK,
@@ -174,11 +175,10 @@ def newest(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The dates that a site offers as complete; the last one is the newest."""
     dates = ["20261101"]
 
-    def newest_complete_dump(wiki: str, *, mirror: str | None = None) -> str:
-        del wiki, mirror
-        return dates[-1]
+    def find_dump(wiki: str, **_arguments: Any) -> WikipediaDump:
+        return WikipediaDump(wiki, dates[-1], "", (), ())
 
-    monkeypatch.setattr("flows.fetch.wikipedia.newest_complete_dump", newest_complete_dump)
+    monkeypatch.setattr("flows.fetch.wikipedia.find_dump", find_dump)
     return dates
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.cli_runner import Cli
 
-from flows.fetch.labelled_sets import load_sources
+from flows.fetch.task_datasets import load_sources
 from flows.recipes.errors import RecipeError
 from flows.recipes.loader import load_recipe, packaged_recipes, packaged_text
 from flows.recipes.safe_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, parse_yaml
