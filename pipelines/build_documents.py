@@ -42,8 +42,9 @@ def build_documents(
     """
     # start-up: 350 ms, pyarrow's and that of the rules that clean text
     from pipelines.documents.duplicates import buckets_for, report_repeated
-    from pipelines.documents.duplicates_table import write_duplicates
+    from pipelines.documents.duplicates_table import SAME_ID, SAME_TEXT, write_duplicates
     from pipelines.documents.notes import JobCounts, document_notes
+    from pipelines.documents.samples import CorpusSamples, drop_reasons, excluded_documents
     from pipelines.documents.splits import BuildDocumentShard
     from pipelines.documents.streams import check_stream_parts
 
@@ -69,8 +70,19 @@ def build_documents(
     if not job.counters["documents-kept"]:
         raise InputError(f"no document came out of the sources: {'; '.join(job.yields_of_files())}")
     counters = job.counters | job.named_templates()
+    same_id = sum(repeated.rows for repeated in duplicates.repeated_ids.values())
+    repeats = excluded_documents(
+        duplicates.file,
+        output=output,
+        column="kept_document_id",
+        stage="build-documents",
+        reasons={SAME_TEXT: duplicates.same_text, SAME_ID: same_id},
+    )
+    dropped = (*drop_reasons(counters, job.examples), *repeats)
+    samples = CorpusSamples(documents=tuple(job.samples), dropped=dropped)
     return StageOutput(
         files=(*done.files, duplicates.file),
+        records=(samples.write(output=output),),
         counters=dict(sorted(counters.items())),
         table="documents",
         notes=tuple(document_notes(config, job)),

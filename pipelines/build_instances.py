@@ -38,9 +38,15 @@ def build_instances(
     Raises:
         CountError: documents in are not those kept and dropped.
     """
-    from pipelines.instances.held_out import HELD_OUT  # start-up: 270 ms, most of it pyarrow's
+    from pipelines.instances.held_out import (  # start-up: 270 ms, most of it pyarrow's
+        HELD_OUT,
+        HELD_OUT_PREFIX,
+    )
     from pipelines.instances.plan import plan, read_together
+    from pipelines.instances.samples import InstanceSamples, sample_instances
     from pipelines.instances.shards import BuildInstanceShard, corpus_statistics
+    from pipelines.lengths import LengthsRecord
+    from pipelines.wordpiece.vocab_files import read_vocab
 
     tokens, vocabulary = inputs["tokens"], inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
@@ -66,8 +72,15 @@ def build_instances(
     counters = add_up(job.reports)
     for things in ("documents", f"{HELD_OUT}-documents"):
         check_balance(counters, things, where="build-instances")
+    lengths = LengthsRecord.merge([report.details[0] for report in job.reports if report.details])
+    samples = InstanceSamples()
+    first = next((f for f in job.files if f.rows and not f.path.startswith(HELD_OUT_PREFIX)), None)
+    if first is not None:
+        words = list(read_vocab(work.vocab))
+        samples = sample_instances(first, output=output, tokens=tokens, vocabulary=words)
     return StageOutput(
         files=job.files,
+        records=(lengths.write(output=output), samples.write(output=output)),
         counters=dict(sorted(counters.items())),
         statistics=corpus_statistics(config, counters, vocab_size),
         table="instances",

@@ -30,6 +30,7 @@ def build_tokens(
     from pipelines.documents.left_out import left_out_files  # start-up: 250 ms, pyarrow's
     from pipelines.documents.shards import shard_pieces
     from pipelines.documents.tokens import BuildTokenShard
+    from pipelines.lengths import LengthsRecord
 
     vocabulary = inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
@@ -51,8 +52,10 @@ def build_tokens(
     )
     counters = add_up(job.reports)
     check_balance(counters, "documents", where="build-tokens")
+    lengths = LengthsRecord.merge([report.details[0] for report in job.reports])
     return StageOutput(
         files=job.files,
+        records=(lengths.write(output=output),),
         counters=dict(sorted(counters.items())),
         statistics={"vocab_size": vocab_size, "lowercase": lowercase},
         table="tokens",

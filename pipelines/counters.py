@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from schemas.errors import CountError
 
@@ -24,27 +24,44 @@ STREAM_PART = "bzip2-part:"
 """Before what a split's blocks add to a stream's checksum, as JSON, in the name of a counter."""
 
 
-class Count(Protocol):
-    """Adds `amount` to the counter `name`; `example` says where one of them is to be seen."""
+MAX_EXAMPLES = 3
+"""Number of examples that are kept of each counter."""
 
-    def __call__(self, name: str, amount: int = 1, /, *, example: str = "") -> None: ...
+
+class Example(NamedTuple):
+    """A record that a counter counts."""
+
+    text: str
+    """Title or location."""
+
+    url: str = ""
+    excerpt: str = ""
+    """Start of the record, or what it was compared with."""
+
+
+class Count(Protocol):
+    """Adds `amount` to the counter `name`. `example` is one of the counted records."""
+
+    def __call__(self, name: str, amount: int = 1, /, *, example: Example | str = "") -> None: ...
 
 
 class Counters(collections.Counter[str]):
     """Named counts of one split, or of many added together.
 
     Attributes:
-        examples: by name, the first example that was given of what is counted.
+        examples: First examples of what is counted, by name, at most `MAX_EXAMPLES` each.
     """
 
     def __init__(self, counts: Mapping[str, int] | None = None) -> None:
         super().__init__(counts)
-        self.examples: dict[str, str] = {}
+        self.examples: dict[str, list[Example]] = {}
 
-    def count(self, name: str, amount: int = 1, /, *, example: str = "") -> None:
+    def count(self, name: str, amount: int = 1, /, *, example: Example | str = "") -> None:
         self[name] += amount
         if example:
-            self.examples.setdefault(name, example)
+            examples = self.examples.setdefault(name, [])
+            if len(examples) < MAX_EXAMPLES:
+                examples.append(Example(example) if isinstance(example, str) else example)
 
 
 def check_balance(counters: Mapping[str, int], things: str, *, where: str) -> None:

@@ -41,6 +41,8 @@ def find_contamination(
     from pipelines.contamination.summary import split_rows, summary_rows, text_counters
     from pipelines.contamination.texts import read_texts, split_files
     from pipelines.contamination.writing import write_matches, write_ngrams
+    from pipelines.documents.left_out import CONTAMINATED, LEFT_OUT_FILE
+    from pipelines.documents.samples import CorpusSamples, excluded_documents
     from pipelines.documents.shards import shard_pieces
 
     given = {
@@ -79,8 +81,17 @@ def find_contamination(
     counters.update(text_counters(rows))
     counters["documents-with-a-text"] = written.documents
     counters["documents-to-leave-out"] = written.left_out
+    dropped = excluded_documents(
+        next(file for file in written.files if file.path == LEFT_OUT_FILE),
+        output=output,
+        column="because",
+        stage="find-contamination",
+        reasons={CONTAMINATED: written.left_out},
+    )
+    samples = CorpusSamples(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
         files=(ngrams, *job.files, *written.files),
+        records=(samples,),
         counters=dict(sorted(counters.items())),
         statistics={"fields": rows, "splits": split_rows(texts, matcher.found)},
         table="contamination",

@@ -32,9 +32,10 @@ def find_near_duplicates(
         CountError: documents in are not those kept and dropped.
     """
     # start-up: 270 ms, most of it pyarrow's
-    from pipelines.documents.left_out import left_out_files
+    from pipelines.documents.left_out import NEAR_DUPLICATE, left_out_files
     from pipelines.documents.near_duplicates import report_near
     from pipelines.documents.near_duplicates_table import write_near_duplicates
+    from pipelines.documents.samples import CorpusSamples, excluded_documents
     from pipelines.documents.shards import document_shards, shard_pieces
     from pipelines.documents.sketches import Bands, SketchShard, buckets_for
 
@@ -58,8 +59,17 @@ def find_near_duplicates(
         counters.count("documents-dropped-near-duplicate", table.rows)
         counters.count("documents-kept", -table.rows)
     check_balance(counters, "documents", where="find-near-duplicates")
+    dropped = excluded_documents(
+        table,
+        output=output,
+        column="because",
+        stage="find-near-duplicates",
+        reasons={NEAR_DUPLICATE: table.rows or 0},
+    )
+    samples = CorpusSamples(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
         files=(*job.files, table),
+        records=(samples,),
         counters=dict(sorted(counters.items())),
         statistics={"bands": bands.bands, "rows": bands.rows},
         table="sketches",

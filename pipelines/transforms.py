@@ -32,7 +32,7 @@ from apache_beam.metrics.metric import Metrics
 
 from pipelines.arrays import Int64s, offsets_of
 from pipelines.beam.pipeline import SpreadPieces
-from pipelines.counters import STREAM_PART, Count
+from pipelines.counters import STREAM_PART, Count, Example
 from pipelines.documents.duplicates import NO_REVISION, id_key, repeated_ids, title_key
 from pipelines.documents.plan import DocumentPiece, language_of, plan
 from pipelines.documents.selection import text_digest, wanted_sentences
@@ -210,7 +210,7 @@ def _counting(namespace: str) -> Count:
     """Adds to Beam's counters."""
     counter = functools.cache(functools.partial(Metrics.counter, namespace))
 
-    def count(name: str, amount: int = 1, /, *, example: str = "") -> None:
+    def count(name: str, amount: int = 1, /, *, example: Example | str = "") -> None:
         del example
         if not name.startswith(STREAM_PART):  # which nobody puts together here
             counter(name).inc(amount)

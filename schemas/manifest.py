@@ -109,6 +109,9 @@ class StageOutput(_Record):
     files: tuple[FileEntry, ...]
     """Every file that is part of the artifact. Others in the folder do not exist for readers."""
 
+    records: tuple[FileEntry, ...] = ()
+    """Small files for reports, such as samples of text. They are not part of the content."""
+
     counters: dict[str, int] = {}
     """Counts by kebab-case name: `THINGS-in`, `THINGS-kept`, `THINGS-dropped-REASON`, ..."""
 

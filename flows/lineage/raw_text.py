@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.encodings import decode_text
@@ -20,7 +19,7 @@ from pipelines.io.lines import is_compressed
 from pipelines.io.raw_files import file_size, open_file
 from pipelines.io.splits import SourceFile
 from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
-from pipelines.mediawiki.dump_header import Header, read_header
+from pipelines.mediawiki.dump_header import Header, read_header, site_of_dump
 from pipelines.mediawiki.dump_xml import Page, iterate_pages
 from pipelines.sources.archives import is_archive, read_members
 from pipelines.sources.books import MAX_BOOK_BYTES, decode_book
@@ -33,13 +32,6 @@ MOST_BYTES = 256 << 20
 _MOST_TEXT = 4 << 20
 _HEAD = 1 << 16
 _SIGNATURE = 8
-_BASE = re.compile(rb"<(?:[\w.-]+:)?base>\s*([^<\s]{1,500})\s*</")
-_HOST = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?")
-_DUMP_NAME = re.compile(
-    r"(?:.*/)?([a-z]{2,3}|simple|[a-z]{2,4}(?:_[a-z]{2,8})+)"
-    r"(wiki|wiktionary|wikibooks|wikiquote|wikinews|wikisource|wikiversity|wikivoyage)-"
-    r"(?:\d{8}|latest)-"
-)
 _DIGEST = re.compile(r"~([0-9a-f]{12})\Z")
 _TXT = re.compile(r"\.txt(\.gz)?\Z", re.IGNORECASE)
 
@@ -71,9 +63,6 @@ class Dump(NamedTuple):
     """What is known of a dump's file before its pages are read."""
 
     header: Header
-    base: str
-    """The wiki's main page, as the dump's `<siteinfo>` has it; "" for none."""
-
     compression: Compression
     encoding: Encoding
 
@@ -112,17 +101,10 @@ def web_page(raw: RawInput | None, document: Mapping[str, Any]) -> WebPage:
 def web_root(raw: RawInput) -> str:
     """`https://HOST` of the wiki that a dump is of; "" where it cannot be told."""
     try:
-        base = open_dump(raw).base
+        site = open_dump(raw).header.site
     except (BertloomError, OSError):
-        named = _DUMP_NAME.match(raw.name)
-        if named is None:
-            return ""
-        project = "wikipedia" if named[2] == "wiki" else named[2]
-        return f"https://{named[1].replace('_', '-')}.{project}.org"
-    parts = urlsplit(base)
-    if parts.scheme not in ("http", "https") or not _HOST.fullmatch(parts.netloc):
-        return ""
-    return f"{parts.scheme}://{parts.netloc}"
+        site = ""
+    return site or site_of_dump(raw.name)
 
 
 def read_raw(
@@ -202,18 +184,10 @@ def open_cached(uri: str, size: int, sha256: str) -> Dump | str:
             compression = compression_of(source.read(_SIGNATURE), name=uri)
             stored = decompressed(source, compression, start=0, end=size)
             encoding, stored = tell_encoding(stored, where=uri)
-            chunks, head = [], b""
-            for chunk in in_utf_8(stored, encoding=encoding, end=size):
-                chunks.append(chunk)
-                head += chunk.data if isinstance(chunk, Chunk) else b""
-                if isinstance(chunk, Damage) or len(head) > _HEAD:
-                    break
-        header = read_header(chunks, where=uri)
+            header = read_header(in_utf_8(stored, encoding=encoding, end=size), where=uri)
     except (BertloomError, OSError) as error:
         return str(error)
-    found = _BASE.search(head[:_HEAD])
-    base = found[1].decode("utf-8", "replace") if found else ""
-    return Dump(Header() if isinstance(header, Damage) else header, base, compression, encoding)
+    return Dump(Header() if isinstance(header, Damage) else header, compression, encoding)
 
 
 def dump_pages(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import NamedTuple
 
 from flows.record_counts import RecordCounts, list_sources, record_counts
-from flows.report import lengths
 from flows.report.figures import Figure, kept_figure
+from flows.report.lengths import instance_figure, token_figure
 from flows.report.steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
 from pipelines.counters import UNKNOWN_TEMPLATE
@@ -75,14 +74,14 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
             store,
             "tokens",
             made_of=[("", tokens.manifest.artifact_id)],
-            draw=lambda name: _lengths().token_figure(store, tokens.manifest, name=name),
+            draw=lambda name: token_figure(store, tokens, name=name),
         )
     if instances:
         figures["Instances"] = kept_figure(
             store,
             "instances",
             made_of=[(item.label, item.manifest.artifact_id) for item in instances],
-            draw=lambda name: _lengths().instance_figure(store, instances, name=name),
+            draw=lambda name: instance_figure(store, instances, name=name),
         )
     return Corpus(
         counters=counters,
@@ -96,10 +95,6 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
         instances=instances,
         figures=figures,
     )
-
-
-def _lengths() -> ModuleType:
-    return lengths
 
 
 def unknown_templates(counters: Mapping[str, int]) -> list[Templates]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,7 +14,6 @@ from flows.store.artifacts import ArtifactStore
 from schemas.errors import BertloomError
 from schemas.sealed import read_sealed, sealed_json
 
-Kept = TypeVar("Kept", bound=BaseModel)
 _LOGGER = logging.getLogger(__name__)
 
 FIGURES_VERSION = 4
@@ -62,63 +61,29 @@ def kept_figure(
     made_of: Sequence[tuple[str, str]],
     draw: Callable[[str], Figure],
 ) -> Figure:
-    """The figure of some artifacts: from the store, or drawn and put there.
+    """Return the figure of some artifacts, from the store or drawn and stored.
 
     Args:
-        store: where the artifacts are.
-        kind: what it shows of them: letters and dashes.
-        made_of: label and id of each artifact, in the order they are drawn.
-        draw: is given a name that is unique to the figure and draws it.
+        store: Store of the artifacts.
+        kind: What the figure shows, in letters and dashes.
+        made_of: Label and id of each artifact, in the order in which they are drawn.
+        draw: Draws the figure, given a name that is unique to it.
 
     Returns:
-        The figure, or one with a problem where a file it needs is missing or damaged.
-    """
-    try:
-        return kept(store, kind, model=Figure, made_of=made_of, make=draw)
-    except NotMadeError as error:
-        return Figure(problem=f"Not drawn: {error}")
-
-
-class NotMadeError(Exception):
-    """Something that a page shows cannot be made of the files there are."""
-
-
-def kept(
-    store: ArtifactStore,
-    kind: str,
-    *,
-    model: type[Kept],
-    made_of: Sequence[tuple[str, str]],
-    make: Callable[[str], Kept],
-    keeps: Callable[[Kept], bool] = lambda _: True,
-) -> Kept:
-    """What a page shows of some artifacts: from the store, or made and put there.
-
-    Args:
-        store: where the artifacts are.
-        kind: what it is: letters and dashes.
-        model: of what is kept.
-        made_of: label and id of each artifact, in order.
-        make: is given a name that is unique to it, and makes it.
-        keeps: whether it is put there; not where a file may be there the next time.
-
-    Raises:
-        NotMadeError: a file that it needs is missing or damaged.
+        The figure, or one with a problem if a file that it needs is missing or damaged.
     """
     identity = json.dumps([FIGURES_VERSION, kind, [list(part) for part in made_of]])
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     path = f"reports/figures/{key}.json"
     try:
-        return model.model_validate(read_sealed(store.backend.read(path)))
+        return Figure.model_validate(read_sealed(store.backend.read(path)))
     except FileNotFoundError:
         pass
-    except ValueError as error:  # of which pydantic's are
-        _LOGGER.info("%s: damaged, made anew: %s", store.url(path), error)
+    except ValueError as error:
+        _LOGGER.info("%s: damaged, drawn again: %s", store.url(path), error)
     try:
-        made = make(f"{kind}-{key[:8]}")
-    except (BertloomError, OSError, ValueError, KeyError, TypeError) as error:
-        # Of a damaged file; pyarrow's own are ValueErrors or OSErrors.
-        raise NotMadeError(f"{type(error).__name__}: {error}") from error
-    if keeps(made):
-        store.backend.replace(path, sealed_json(made.model_dump(mode="json")))
-    return made
+        figure = draw(f"{kind}-{key[:8]}")
+    except (BertloomError, OSError, ValueError, KeyError, TypeError) as error:  # a damaged file
+        return Figure(problem=f"Not drawn: {type(error).__name__}: {error}")
+    store.backend.replace(path, sealed_json(figure.model_dump(mode="json")))
+    return figure

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jinja2
@@ -20,15 +19,14 @@ from markupsafe import Markup
 
 from flows.formatting import format_bytes, format_duration
 from flows.lineage.kept import kept_in_memory
-from flows.report import dropped, texts
 from flows.report.contamination import read_contamination
 from flows.report.corpus import Corpus, read_corpus
 from flows.report.curves import curve_figure
-from flows.report.figures import Figure, NotMadeError, Panel, kept, kept_figure
+from flows.report.figures import Figure, Panel, kept_figure
 from flows.report.lineage import read_lineage
+from flows.report.records import Texts, read_texts
 from flows.report.results import Results, read_results
-from flows.report.samples import Dropped, Texts
-from flows.report.steps import Built, Steps, read_software, read_steps, run_seconds
+from flows.report.steps import Steps, read_software, read_steps, run_seconds
 from flows.report.story import tell
 from flows.report.warnings import collect_warnings
 from flows.store.artifacts import ArtifactStore
@@ -41,9 +39,6 @@ from schemas.sealed import sealed_page
 
 INDEX_PAGE = "reports/index.html"
 """Of all runs; `flows.report.index` writes it."""
-
-_LEAVING_OUT = ("near_duplicates", "contamination")
-"""What stages hold that leave documents out."""
 
 _BRAND = '<p class="brand">bertloom</p>'
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -105,7 +100,7 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
         "story": tell(store, record, steps, corpus=corpus, tables=tables),
         "corpus": corpus,
         "shows_text": shows_text,
-        "texts": _texts(store, steps) if shows_text else {},
+        "texts": read_texts(store, steps) if shows_text else Texts(),
         "contamination": read_contamination(store, steps),
         "phases": steps.holding("checkpoint"),
         "curves": curves,
@@ -122,45 +117,6 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
 def _sealed(page: str, *, all_runs: str) -> bytes:
     link = f'<p class="brand"><a href="{all_runs}">bertloom, all runs</a></p>'
     return sealed_page(page.replace(_BRAND, link, 1).encode())
-
-
-def _texts(store: ArtifactStore, steps: Steps) -> dict[str, Any]:
-    """Samples of the corpus: `documents`, `instances` and what was `dropped`, where there are."""
-    found: dict[str, Any] = {}
-    documents, instances = steps.last_holding("documents"), steps.holding("instances")
-    makes: list[tuple[str, Any, list[Built], Any]] = []
-    if documents:
-        made, more = documents.manifest, steps.holding(*_LEAVING_OUT)
-        makes += [
-            ("documents", Texts, [documents], lambda _: _read().read_documents(store, made)),
-            (
-                "dropped",
-                Dropped,
-                [documents, *more],
-                lambda _: _read_drops().read_dropped(store, documents, more),
-            ),
-        ]
-    if instances:
-        read = lambda _: _read().read_instances(store, instances)  # noqa: E731
-        makes.append(("instances", Texts, instances, read))
-    for kind, model, of, make in makes:
-        made_of = [(built.label, built.manifest.artifact_id) for built in of]
-        try:
-            found[kind] = kept(
-                store, f"texts-{kind}", model=model, made_of=made_of, make=make,
-                keeps=lambda item: item.is_final,
-            )  # fmt: skip
-        except NotMadeError as error:
-            found[kind] = model(problem=f"Not read: {error}")
-    return found
-
-
-def _read() -> ModuleType:
-    return texts
-
-
-def _read_drops() -> ModuleType:
-    return dropped
 
 
 def render(template: str, **found: Any) -> str:

@@ -153,12 +153,15 @@ def stage_folders(
 
 
 def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> StageInput:
-    """Return an artifact in the form that stages read."""
+    """Return an artifact in the form that stages read.
+
+    Records are left out: they are not part of the content, which cache keys are made of.
+    """
     return StageInput(
         name=name,
         artifact_id=manifest.artifact_id,
         data=store.url(manifest.data),
-        files=manifest.files,
+        files=tuple(entry for entry in manifest.files if not entry.is_record),
         counters=manifest.counters,
         statistics=manifest.statistics,
     )
@@ -204,7 +207,7 @@ def _manifest(
     inputs: Mapping[str, Manifest],
     produced_by: ProducedBy,
 ) -> Manifest:
-    files = tuple(sorted(output.files, key=lambda entry: path_order(entry.path)))
+    files = sorted(output.files, key=lambda entry: path_order(entry.path))
     raw, notes = output.raw_inputs or key.raw_inputs, output.notes
     for item in raw:
         notes = tuple(note.replace(item.uri, public_address(item.uri)) for note in notes)
@@ -217,7 +220,7 @@ def _manifest(
         content=content_digest(files),
         logical_content=logical_digest(files),
         location=attempt.location,
-        files=files,
+        files=(*files, *output.records),
         counters=dict(sorted(output.counters.items())),
         statistics=output.statistics,
         table=output.table,

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.beam.work import WorkReport
-from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Counters
+from pipelines.counters import DROPPED_TEMPLATE, MAX_EXAMPLES, UNKNOWN_TEMPLATE, Counters, Example
 from pipelines.documents.duplicates_table import Duplicates
 from pipelines.documents.plan import DocumentPiece, raw_files
+from pipelines.documents.samples import DocumentSample, smallest_digests
+from pipelines.documents.splits import read_examples
 from schemas.configs import DocumentsConfig, TextSource
 
 _SHOWN_FILES = 5
@@ -30,8 +32,11 @@ class JobCounts:
 
     pieces: Sequence[DocumentPiece]
     counters: Counters
-    examples: Mapping[str, str]
-    """`NAME@SOURCE`: where one is to be seen."""
+    examples: Mapping[str, Sequence[Example]]
+    """First examples of what is counted, by `NAME@SOURCE`."""
+
+    samples: Sequence[DocumentSample]
+    """Documents that the report shows, by source."""
 
     files: Mapping[str, Mapping[str, Counters]]
     """By source, the counts of each file by its name."""
@@ -56,7 +61,8 @@ class JobCounts:
             duplicates: what their table comes to.
             more: counts of a piece, by its number, that are not in its report.
         """
-        counters, examples = Counters(), dict[str, str]()
+        counters, examples = Counters(), dict[str, list[Example]]()
+        samples: dict[str, list[DocumentSample]] = {}
         places: dict[str, tuple[str, str]] = {}
         files: dict[str, dict[str, Counters]] = {}
         templates: dict[str, Counters] = {}
@@ -68,8 +74,11 @@ class JobCounts:
             files.setdefault(source, {}).setdefault(file, Counters()).update(plain)
             templates.setdefault(source, Counters()).update(report.details[1])
             places |= {entry.path: (source, file) for entry in report.files}
-            for name, example in report.details[0].items():
-                examples.setdefault(f"{name}@{source}", example)
+            for name, found in read_examples(report.details[0]).items():
+                listed = examples.setdefault(f"{name}@{source}", [])
+                listed += found[: MAX_EXAMPLES - len(listed)]
+            offered = map(DocumentSample.model_validate, report.details[3])
+            samples[source] = smallest_digests([*samples.get(source, ()), *offered])
         if duplicates.same_text:
             counters.count("duplicates-same-text", duplicates.same_text)
         for shard, repeated in duplicates.repeated_ids.items():
@@ -78,8 +87,11 @@ class JobCounts:
                 counters.count(f"documents-kept{suffix}", -repeated.rows)
                 counters.count(f"documents-dropped-repeated-id{suffix}", repeated.rows)
             example = f"{repeated.document_id!r} in {file}; {repeated.kept_document_id!r} is kept"
-            examples.setdefault(f"documents-dropped-repeated-id@{source}", example)
-        return cls(pieces, counters, examples, files, templates)
+            listed = examples.setdefault(f"documents-dropped-repeated-id@{source}", [])
+            if len(listed) < MAX_EXAMPLES:
+                listed.append(Example(example))
+        shown = [sample for source in sorted(samples) for sample in samples[source]]
+        return cls(pieces, counters, examples, shown, files, templates)
 
     def of_source(self, name: str, source: str) -> int:
         """One count of one source."""
@@ -150,18 +162,20 @@ def _languages(config: DocumentsConfig, pieces: Sequence[DocumentPiece]) -> Iter
             )
 
 
-_SAID_OTHERWISE = ("files-without-blank-line", "rows-cut")
+_SHAPE_COUNTERS = ("rows-cut", "files-without-blank-line")
+_WITHOUT_NOTE = (*_SHAPE_COUNTERS, "pages-dropped-", "documents-dropped-too-few-")
+"""Counters that have notes of their own, or count what every corpus has."""
 
 
 def _quarantined(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
     """Records that were left out or changed for what is wrong with them, each with an example."""
     for source in config.sources:
-        for name, example in sorted(job.examples.items()):
+        for name, examples in sorted(job.examples.items()):
             counted, _, of = name.rpartition("@")
-            if of == source.name and counted not in _SAID_OTHERWISE:
+            if of == source.name and not counted.startswith(_WITHOUT_NOTE):
                 yield (
                     f"source {source.name!r}: {counted} {job.counters[name]:,}, the first of them "
-                    f"{example}"
+                    f"{examples[0].text}"
                 )
 
 
@@ -196,8 +210,9 @@ def _contents(counts: Counters) -> str:
 
 def _text_shape(source: TextSource, job: JobCounts) -> Iterator[str]:
     """A choice of `document` that the text speaks against."""
-    cut, endless = (job.of_source(name, source.name) for name in reversed(_SAID_OTHERWISE))
-    where = [job.examples.get(f"{name}@{source.name}", "") for name in reversed(_SAID_OTHERWISE)]
+    cut, endless = (job.of_source(name, source.name) for name in _SHAPE_COUNTERS)
+    listed = [job.examples.get(f"{name}@{source.name}") for name in _SHAPE_COUNTERS]
+    where = [examples[0].text if examples else "" for examples in listed]
     if cut:
         yield (
             f"source {source.name!r}: documents were cut {cut:,} times at "

@@ -7,7 +7,7 @@ import itertools
 import re
 from typing import Protocol
 
-from pipelines.counters import Count
+from pipelines.counters import Count, Example
 from pipelines.text.sentences import normalised_text, split_sentences
 
 _WORD = re.compile(r"\w+")
@@ -27,9 +27,14 @@ class TextLimits(Protocol):
 
 
 def wanted_sentences(
-    paragraphs: list[str], language: str, *, limits: TextLimits, count: Count
+    paragraphs: list[str],
+    language: str,
+    *,
+    limits: TextLimits,
+    count: Count,
+    example: Example | str = "",
 ) -> list[str]:
-    """The sentences of a document; none where it is dropped as too short.
+    """Return the sentences of a document; none where it is dropped as too short.
 
     Args:
         paragraphs: cleaned text, without line breaks.
@@ -37,14 +42,15 @@ def wanted_sentences(
         limits: the fewest words and sentences; where a long sentence is cut.
         count: gets `documents-in`, `documents-kept` or `documents-dropped-REASON`, and of what is
             kept `sentences`, `words` and `characters`.
+        example: The document, for readers of the counters.
     """
     sentences = split_sentences(paragraphs, language, max_characters=limits.max_sentence_characters)
     count("documents-in")
     if len(sentences) < limits.min_sentences:
-        count("documents-dropped-too-few-sentences")
+        count("documents-dropped-too-few-sentences", example=example)
         return []
     if not _has_words(sentences, limits.min_words):
-        count("documents-dropped-too-few-words")
+        count("documents-dropped-too-few-words", example=example)
         return []
     count("documents-kept")
     count("sentences", len(sentences))

@@ -12,7 +12,13 @@ import pyarrow as pa
 
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import Blob, HandOver, WorkReport
-from pipelines.counters import DROPPED_TEMPLATE, STREAM_PART, UNKNOWN_TEMPLATE, Counters
+from pipelines.counters import (
+    DROPPED_TEMPLATE,
+    STREAM_PART,
+    UNKNOWN_TEMPLATE,
+    Counters,
+    Example,
+)
 from pipelines.documents.duplicates import (
     BUCKETS,
     KEY_COLUMNS,
@@ -23,9 +29,11 @@ from pipelines.documents.plan import (
     language_of,
     piece_identity,
 )
+from pipelines.documents.samples import SampleSelector, shorten
 from pipelines.documents.selection import text_digest, wanted_sentences
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.splits import Reading
+from pipelines.mediawiki.pages import page_url
 from pipelines.sources import SOURCES, RawDocument, Split
 from schemas.arrow import DOCUMENTS
 from schemas.configs import AnySource, DocumentsConfig
@@ -59,21 +67,36 @@ def document_rows(
     config: DocumentsConfig,
     counters: Counters,
     reading: Reading | None = None,
+    samples: SampleSelector | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Read, clean, split and measure the documents of one split; count what is dropped.
 
     Where `reading` is given, its `number` is that of the record of the last row, or else it
-    `has_ended`.
+    `has_ended`. `samples` is offered every document.
     """
     reading = reading or Reading()
     if reading.has_ended:
         return
     language = language_of(split, source)
     for raw in SOURCES[source.kind].read(split, source, counters.count, reading):
-        sentences = wanted_sentences(raw.paragraphs, language, limits=config, count=counters.count)
-        if sentences:
-            yield _row(raw, sentences, split)
+        sentences = wanted_sentences(
+            raw.paragraphs, language, limits=config, count=counters.count, example=_example(raw)
+        )
+        if not sentences:
+            continue
+        row = _row(raw, sentences, split)
+        if samples is not None:
+            samples.offer(raw, sentences, digest=row["digest"], language=language, split=split)
+        yield row
     reading.has_ended = True
+
+
+def _example(raw: RawDocument) -> Example:
+    return Example(
+        shorten(raw.title or raw.document_id),
+        page_url(raw.site, raw.page_id),
+        shorten(raw.paragraphs[0]),
+    )
 
 
 def _row(raw: RawDocument, sentences: list[str], split: Split) -> dict[str, Any]:
@@ -139,16 +162,17 @@ class BuildDocumentShard(PieceWork):
         self, piece: DocumentPiece, begun: WorkReport, hand_over: HandOver | None
     ) -> WorkReport:
         split, report = piece.split, begun
-        reading, counters = _place_of(begun)
+        reading, counters, samples = _progress(begun)
         source = self._source(piece)
-        batches = document_batches(document_rows(split, source, self.config, counters, reading))
+        rows = document_rows(split, source, self.config, counters, reading, samples)
+        batches = document_batches(rows)
         for number in itertools.count(len(report.files)):
             # An input without any document still makes one (empty) shard.
             if not self._write_shard(batches, report, number):
                 break
             if hand_over is not None:
                 report.counters = counters
-                report.details = [reading.state(), counters.examples]
+                report.details = [reading.state(), counters.examples, samples.dump()]
                 hand_over.leave(report)
         prefixes = (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE)
         names = {name: n for name, n in counters.items() if name.startswith(prefixes)}
@@ -159,7 +183,7 @@ class BuildDocumentShard(PieceWork):
         counters.update(by_source)
         report.counters = counters
         streams = [json.loads(name.removeprefix(STREAM_PART)) for name in parts]
-        report.details = [counters.examples, names, streams]
+        report.details = [counters.examples, names, streams, samples.dump()]
         return report
 
     def _write_shard(
@@ -184,14 +208,19 @@ class BuildDocumentShard(PieceWork):
         return more
 
 
-def _place_of(begun: WorkReport) -> tuple[Reading, Counters]:
-    """Where a split is read on, and what was counted of it before."""
+def _progress(begun: WorkReport) -> tuple[Reading, Counters, SampleSelector]:
+    """Return where to continue a split, with what an earlier worker counted and selected."""
     counters = Counters(begun.counters)
     if not begun.files:
-        return Reading(), counters
-    state, examples = begun.details
-    counters.examples = dict(examples)
-    return Reading(**state), counters
+        return Reading(), counters, SampleSelector()
+    state, examples, samples = begun.details
+    counters.examples = read_examples(examples)
+    return Reading(**state), counters, SampleSelector(samples)
+
+
+def read_examples(details: Mapping[str, Any]) -> dict[str, list[Example]]:
+    """Return the examples of counters from their JSON values."""
+    return {name: [Example(*example) for example in examples] for name, examples in details.items()}
 
 
 def _shard_path(piece: int, number: int) -> str:

@@ -17,6 +17,7 @@ from pipelines.documents.shards import ShardPiece, sentences_of, wanted_document
 from pipelines.instances.held_out import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
+from pipelines.lengths import LengthHistogram, LengthsRecord
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import tokens_schema
 from schemas.manifest import FileEntry
@@ -60,15 +61,31 @@ class BuildTokenShard(PieceWork):
         tokenizer = self._open()
         counters = Counters()
         schema = tokens_schema(self.vocab_size)
+        lengths: list[dict[str, Any]] = []
         with ShardWriter(_shard_path(piece), schema=schema, output=self.output) as shard:
             for batch in token_batches(piece, tokenizer, counters, schema):
                 shard.write(batch)
-        tokens = counters["tokens"]
-        return WorkReport(piece.number, [shard.entry(statistics={"tokens": tokens})], counters)
+                lengths.append(_lengths(batch).model_dump(mode="json"))
+        entry = shard.entry(statistics={"tokens": counters["tokens"]})
+        record = LengthsRecord.merge(lengths).model_dump(mode="json")
+        return WorkReport(piece.number, [entry], counters, details=[record])
 
 
 def _shard_path(piece: ShardPiece) -> str:
     return f"part-{piece.number:05d}.arrow"
+
+
+def _lengths(batch: pa.RecordBatch) -> LengthsRecord:
+    sentences, offsets = flat_lists(batch.column("sentence_lengths"))
+    _, token_offsets = flat_lists(batch.column("token_ids"))
+    lengths = {
+        "documents": np.diff(token_offsets),
+        "sentences": np.diff(offsets),
+        "words": sentences.to_numpy(),
+    }
+    return LengthsRecord(
+        histograms={name: LengthHistogram.from_lengths(n) for name, n in lengths.items()}
+    )
 
 
 def token_batches(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.arrays import list_array
@@ -23,6 +24,7 @@ from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.io.files import Statistics
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
+from pipelines.lengths import LengthHistogram, LengthsRecord, PairCounts
 from schemas.arrow import instances_schema
 from schemas.configs import InstancesConfig
 from schemas.manifest import FileEntry
@@ -147,17 +149,17 @@ class BuildInstanceShard(PieceWork):
         self._pool = {
             number: self._pool.get(number) or shards.training(number) for number in piece.pool[1:]
         }
-        entry, counters = self._write(piece, [training, *self._pool.values()])
+        entry, counters, lengths = self._write(piece, [training, *self._pool.values()])
         # Every pass leaves the held-out documents out, so that its counts add up by themselves.
         for name in ("documents-in", "documents-dropped-held-out"):
             counters.count(name, len(held_out))
-        return WorkReport(piece.number, [entry], counters)
+        return WorkReport(piece.number, [entry], counters, details=[lengths])
 
     def _process_held_out(self, piece: InstancePiece) -> WorkReport:
         documents = list(self._held_out_pool(piece.shard).values())
         if not len(documents[0]):
             return WorkReport(piece.number)
-        entry, counters = self._write(piece, documents)
+        entry, counters, _ = self._write(piece, documents)
         found = {f"{HELD_OUT}-{name}": value for name, value in counters.items()}
         return WorkReport(piece.number, [entry], Counters(found))
 
@@ -190,13 +192,16 @@ class BuildInstanceShard(PieceWork):
 
     def _write(
         self, piece: InstancePiece, documents: Sequence[TokenDocuments]
-    ) -> tuple[FileEntry, Counters]:
+    ) -> tuple[FileEntry, Counters, dict[str, Any]]:
         """Write the instances of the piece's own documents, the first ones.
 
         Args:
             documents: of the shards of the pool, in its order.
+
+        Returns:
+            The file, its counters, and a `LengthsRecord` as JSON values.
         """
-        counters = Counters()
+        counters, lengths = Counters(), list[dict[str, Any]]()
         schema = instances_schema(self.vocab_size)
         batches = create_instances(
             documents[0],
@@ -211,8 +216,20 @@ class BuildInstanceShard(PieceWork):
             for batch in batches:
                 counters.update(batch.statistics())
                 shard.write(instance_rows(batch, schema))
+                lengths.append(self._lengths(batch).model_dump(mode="json"))
         statistics: Statistics = {"tokens": counters["tokens"], **self._origin(piece)}
-        return shard.entry(statistics=statistics), counters
+        record = LengthsRecord.merge(lengths).model_dump(mode="json")
+        return shard.entry(statistics=statistics), counters, record
+
+    def _lengths(self, batch: InstanceBatch) -> LengthsRecord:
+        lengths = np.diff(batch.input_offsets)
+        pairs = PairCounts.from_pairs(
+            lengths,
+            np.asarray(batch.next_sentence_label),
+            max_seq_length=self.config.max_seq_length,
+        )
+        histogram = LengthHistogram.from_lengths(lengths)
+        return LengthsRecord(histograms={"instances": histogram}, pairs=pairs)
 
 
 def corpus_statistics(

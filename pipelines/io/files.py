@@ -186,8 +186,11 @@ class FileWriter:
         )
 
 
-def write_text_file(path: str, text: str, *, output: str) -> FileEntry:
-    """Write a small text file of an artifact (UTF-8)."""
+def write_text_file(path: str, text: str, *, output: str, is_record: bool = False) -> FileEntry:
+    """Write a small text file of an artifact (UTF-8).
+
+    A record (`is_record`) is not part of the content digest.
+    """
     with FileWriter(path, output=output) as writer:
         writer.file.write(text.encode())
-    return writer.entry()
+    return writer.entry().model_copy(update={"is_record": is_record})

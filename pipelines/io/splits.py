@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from pipelines.counters import Count
+from pipelines.counters import Count, Example
 from schemas.errors import CorruptInputError
 
 _Record = TypeVar("_Record")
@@ -109,6 +109,12 @@ class RawDocument(NamedTuple):
     file: str = ""
     """Digest of the raw file, where it is another than that of the split."""
 
+    raw: str = ""
+    """Text of the source, from which the report shows an excerpt."""
+
+    site: str = ""
+    """`https://HOST` of the wiki; "" where it is not known."""
+
 
 class Reading:
     """Which record of a split is being read, and up to which an earlier worker came.
@@ -146,7 +152,7 @@ class Reading:
     def counting(self, count: Count) -> Count:
         """Counts what no worker before has counted."""
 
-        def counted(name: str, amount: int = 1, /, *, example: str = "") -> None:
+        def counted(name: str, amount: int = 1, /, *, example: Example | str = "") -> None:
             if self._counts:
                 count(name, amount, example=example)
 

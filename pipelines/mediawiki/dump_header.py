@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
@@ -39,6 +39,12 @@ _FIRST_PAGE = re.compile(rb"<(" + _PREFIX + rb"page)>")
 _ROOT = re.compile(rb"<(" + _PREFIX + rb"mediawiki)[\s/>]")
 _END = re.compile(rb"</" + _PREFIX + rb"mediawiki>")
 _MOST_HEADER = 1 << 20
+_SITE = re.compile(r"\s*(https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?)(?:/|\s*$)")
+_DUMP_NAME = re.compile(
+    r"(?:.*/)?([a-z]{2,3}|simple|[a-z]{2,4}(?:_[a-z]{2,8})+)"
+    r"(wiki|wiktionary|wikibooks|wikiquote|wikinews|wikisource|wikiversity|wikivoyage)-"
+    r"(?:\d{8}|latest)-"
+)
 
 
 class Header(NamedTuple):
@@ -54,6 +60,8 @@ class Header(NamedTuple):
     """Number to name, from `<siteinfo>`; empty if there is none."""
 
     tags: Tags = Tags()
+    site: str = ""
+    """`https://HOST` of the wiki, from the address of its main page; "" if there is none."""
 
 
 def read_header(chunks: Iterable[Chunk | Damage], *, where: str) -> Header | Damage:
@@ -94,7 +102,16 @@ def _parse_header(head: bytes, *, page: str, where: str) -> Header:
     tag = root[1].decode()
     found: dict[str, str] = {}
     namespaces: dict[int, str] = {}
-    open_key: list[int] = []
+    base: dict[str, str] = {}
+    open_text: list[Callable[[str], None]] = []
+
+    def collect(texts: dict[Any, str], key: Any) -> None:
+        texts[key] = ""
+
+        def add(data: str) -> None:
+            texts[key] += data
+
+        open_text[:] = [add]
 
     def start(full_name: str, attributes: dict[str, str]) -> None:
         name = full_name.rpartition(":")[2]
@@ -109,15 +126,16 @@ def _parse_header(head: bytes, *, page: str, where: str) -> Header:
             found.update(version=attributes.get("version", "?"))
             found.update(language=attributes.get("xml:lang", ""))
         elif name == "namespace":
-            open_key[:] = [int(attributes["key"])]
-            namespaces[open_key[0]] = ""
+            collect(namespaces, int(attributes["key"]))
+        elif name == "base":
+            collect(base, name)
 
     def end(_name: str) -> None:
-        open_key.clear()
+        open_text.clear()
 
     def text(data: str) -> None:
-        if open_key:
-            namespaces[open_key[0]] += data
+        for add in open_text:
+            add(data)
 
     def refuse(*_arguments: Any) -> Any:
         raise InputError(
@@ -141,7 +159,21 @@ def _parse_header(head: bytes, *, page: str, where: str) -> Header:
     except (expat.ExpatError, ValueError, KeyError) as error:
         raise InputError(f"{where}: the header is not valid: {error}") from error
     tags = Tags(page or tag.replace("mediawiki", "page"), tag)
-    return Header(found["version"], found["language"], namespaces, tags)
+    site = _SITE.match(base.get("base", ""))
+    return Header(found["version"], found["language"], namespaces, tags, site[1] if site else "")
+
+
+def site_of_dump(name: str) -> str:
+    """Return the site of a Wikimedia dump by the name of its file; "" for other names.
+
+    >>> site_of_dump("zh_yuewiki-20260101-pages-articles.xml.bz2")
+    'https://zh-yue.wikipedia.org'
+    """
+    match = _DUMP_NAME.match(name)
+    if match is None:
+        return ""
+    project = "wikipedia" if match[2] == "wiki" else match[2]
+    return f"https://{match[1].replace('_', '-')}.{project}.org"
 
 
 def namespace_of(title: str, namespaces: Mapping[int, str]) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Count
+from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Count, Example
 from pipelines.io.splits import RawDocument
 from pipelines.mediawiki.dump_header import namespace_of
 from pipelines.mediawiki.dump_xml import WIKITEXT, Page
 from pipelines.mediawiki.holes import Holes
 from pipelines.mediawiki.wikitext import WikiMarkup, clean_wikitext, is_redirect
+
+_MAX_EXCERPT = 120
+"""Characters of a dropped page that are recorded."""
 
 
 def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, str]) -> str:
@@ -31,10 +34,26 @@ def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, 
     return "" if page.text.strip() else "empty"
 
 
+def page_url(site: str, page_id: int | None) -> str:
+    """Return the address of a page; "" where the site or the id is not known."""
+    return f"{site}/?curid={page_id}" if site and page_id is not None else ""
+
+
+def revision_url(site: str, revision_id: int | None) -> str:
+    """Return the address of a revision; "" where the site or the id is not known."""
+    return f"{site}/?oldid={revision_id}" if site and revision_id is not None else ""
+
+
+def page_example(page: Page, *, site: str) -> Example:
+    """Return a page as an example of dropped pages."""
+    excerpt = " ".join(page.text[:_MAX_EXCERPT].split())
+    return Example(page.title[:_MAX_EXCERPT], page_url(site, page.page_id), excerpt)
+
+
 def clean_page(
-    page: Page, markup: WikiMarkup, *, source: str, holes: Holes | None = None
+    page: Page, markup: WikiMarkup, *, source: str, holes: Holes | None = None, site: str = ""
 ) -> RawDocument | None:
-    """The page as a document; None if its markup holds no text."""
+    """Return a page as a document; None if its markup holds no text."""
     paragraphs = clean_wikitext(page.text, markup, holes, title=page.title)
     if not paragraphs:
         return None
@@ -49,6 +68,8 @@ def clean_page(
         page_id=page.page_id,
         revision_id=page.revision_id,
         timestamp=page.timestamp,
+        raw=page.text,
+        site=site,
     )
 
 

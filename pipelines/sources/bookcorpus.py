@@ -36,6 +36,7 @@ from schemas.configs import BookCorpusSource
 from schemas.errors import ConfigError
 
 _SUFFIXES = (".txt", *(f".txt{end}" for end in COMPRESSED_SUFFIXES), *ARCHIVE_SUFFIXES)
+_MAX_RAW_LINES = 100
 _MAX_MEMBER_BYTES = 1 << 40  # members are read line by line
 
 
@@ -80,7 +81,9 @@ def read(
             count("documents-cut")
             first, last = found.lines[0].start, found.lines[-1].end
             identifier = f"{config.name}:{found.name}:{first}"
-            yield RawDocument(identifier, "", paragraphs, *(found.stored or (first, last)))
+            lines = (line.data.decode("utf-8", "replace") for line in found.lines[:_MAX_RAW_LINES])
+            place = found.stored or (first, last)
+            yield RawDocument(identifier, "", paragraphs, *place, raw="\n".join(lines))
 
 
 def start_of_document(config: BookCorpusSource) -> re.Pattern[str] | None:

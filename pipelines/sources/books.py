@@ -177,6 +177,7 @@ def _document(
         paragraphs=book.paragraphs,
         byte_start=member.data_start,
         byte_end=member.data_end,
+        raw=decoded.text,
     )
 
 

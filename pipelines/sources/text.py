@@ -231,6 +231,7 @@ def _document(
         row.byte_start,
         row.byte_end,
         file=file.sha256,
+        raw=text,
     )
 
 

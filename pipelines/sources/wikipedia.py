@@ -30,7 +30,7 @@ from pipelines.io.file_systems import A_LITTLE
 from pipelines.io.raw_files import expand_paths, file_size, in_parallel, open_file
 from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
 from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
-from pipelines.mediawiki.dump_header import Header, read_header
+from pipelines.mediawiki.dump_header import Header, read_header, site_of_dump
 from pipelines.mediawiki.dump_xml import Page, Tags, iterate_pages, page_name
 from pipelines.mediawiki.multistream import (
     StreamSearch,
@@ -75,6 +75,9 @@ class _Detail(NamedTuple):
     root: str
     """What the dump calls its elements (`pipelines.mediawiki.dump_xml.Tags`)."""
 
+    site: str
+    """`https://HOST` of the wiki; "" where it is not known."""
+
     def to_json(self) -> str:
         return json.dumps(self._asdict(), sort_keys=True, ensure_ascii=False)
 
@@ -115,7 +118,13 @@ def read(
             what was read before cannot be known to be right.
     """
     # start-up: 70 ms
-    from pipelines.mediawiki.pages import clean_page, count_holes, count_names, drop_reason
+    from pipelines.mediawiki.pages import (
+        clean_page,
+        count_holes,
+        count_names,
+        drop_reason,
+        page_example,
+    )
     from pipelines.mediawiki.wikitext import Holes, markup_for
 
     detail = _Detail.from_json(split.detail)
@@ -137,10 +146,15 @@ def read(
         if item.revisions > 1:
             count("revisions-superseded", item.revisions - 1)
         reason = drop_reason(item, namespaces=config.namespaces, names=detail.namespaces)
-        document = None if reason else clean_page(item, markup, source=split.source, holes=holes)
+        document = (
+            None
+            if reason
+            else clean_page(item, markup, source=split.source, holes=holes, site=detail.site)
+        )
         count_holes(holes, count)
         if document is None:
-            count(f"pages-dropped-{reason or 'no-text-left'}")
+            example = page_example(item, site=detail.site)
+            count(f"pages-dropped-{reason or 'no-text-left'}", example=example)
             continue
         count("pages-kept")
         yield document
@@ -231,6 +245,7 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> tuple[Split, ...]:
     detail = _Detail(
         *(compression, language, header.language, names, streams, by_blocks, None, encoding),
         *header.tags,
+        header.site or site_of_dump(file.name),
     )
     return tuple(
         Split(

@@ -195,7 +195,7 @@ def test_the_portable_job_service_gives_the_same_bytes_in_a_bucket(
     assert digests(outputs) == digests(one_worker[1])
     fs, path = file_system(f"{bucket}/run")
     made = {f"{path}/{stage}/{entry.object}" for stage, output in outputs.items()
-            for entry in output.files}  # fmt: skip
+            for entry in (*output.files, *output.records)}  # fmt: skip
     assert set(fs.find(path)) == made  # no plan, report or part is left
 
 

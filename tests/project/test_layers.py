@@ -20,6 +20,7 @@ ROOMS = {
     "pipelines": [
         "arrays counters seeds telling",
         "io",
+        "lengths",
         "runners",
         "beam books mediawiki text wordpiece",
         "sources instances",

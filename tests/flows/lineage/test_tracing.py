@@ -228,7 +228,7 @@ def test_where_the_dump_is_gone_its_name_tells_the_wiki(name: str, root: str) ->
 
 @pytest.mark.parametrize("base", ["javascript:alert(1)", 'https://a.org"onclick=1/x', ""])
 def test_a_base_that_is_no_address_gives_no_link(tmp_path: Path, base: str) -> None:
-    file = tmp_path / "enwiki-20240101-pages.xml"
+    file = tmp_path / "pages.xml"
     file.write_text(f"<mediawiki><siteinfo><base>{base}</base></siteinfo>\n<page></page>")
     raw = RawInput(
         name=file.name, uri=str(file), size=file.stat().st_size, sha256=f"{len(base):064d}"

@@ -14,7 +14,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support.cli_runner import Cli
 from support.evaluation_builder import TASKS, evaluations, written
@@ -23,25 +22,17 @@ from support.paths import ROOT
 from support.report_builder import Written
 
 from flows.lineage.graph import upstream_graph
-from flows.lineage.raw_text import RawText
 from flows.record_counts import record_counts
 from flows.report import lengths
-from flows.report import texts as texts_module
 from flows.report.corpus import Templates, read_corpus
 from flows.report.curves import read_phases, thinned
 from flows.report.drawing import Axis
-from flows.report.lengths import (
-    length_guess_accuracy,
-    read_instance_lengths,
-    read_token_lengths,
-)
 from flows.report.lineage import overview
 from flows.report.overview import TaskResult, result_figure
 from flows.report.page import report_page, section, write_report
+from flows.report.records import Texts, read_lengths, read_texts
 from flows.report.results import read_tables
-from flows.report.samples import Dropped, Template
 from flows.report.steps import Built, read_steps
-from flows.report.texts import read_documents
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
 from model.tables.result_rows import result_rows
@@ -267,7 +258,7 @@ def test_texts_are_shown_beside_their_source(run: Run) -> None:
     assert "{{Infobox" in said["documents"]  # which the text beside it has not
     assert "Project Gutenberg eBook" in said["documents"]
     assert "characters before the first sentence were cut" in said["documents"]
-    assert "B follows A : row" in said["instances"]
+    assert "B is the next segment : row" in said["instances"]
     assert "B is random : row" in said["instances"]
     assert text.count('<ruby class="mask') >= 3
     assert "pages: redirect" in said["dropped"]
@@ -278,27 +269,25 @@ def test_texts_are_shown_beside_their_source(run: Run) -> None:
 
 def test_texts_can_be_left_out(run: Run) -> None:
     store, record = run
-    store.backend.delete_folder("reports/figures")
-    sample = next(step for step in record.steps if step.label == "build-documents")
-    texts = read_documents(store, store.read_manifest(sample.manifest)).documents
+    texts = read_texts(store, read_steps(store, record)).documents
     quiet = record.model_copy(update={"recipe": {**record.recipe, "report_include_text": False}})
     for page in (report_page(store, quiet), report_page(store, record, text=False)):
-        assert "Texts are left out of this page." in page
-        assert not any(item.title in page or item.sentences[0] in page for item in texts)
-    assert len(store.backend.names("reports/figures")) == 3  # and none of them kept
-    assert texts[0].title in report_page(store, record)
+        assert "report_include_text: false" in page
+        assert not any(item["title"] in page or item["sentences"][0] in page for item in texts)
+    assert texts[0]["title"] in report_page(store, record)
 
 
-def test_what_a_source_says_is_shown_and_not_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_source_text_is_shown_and_not_executed(run: Run) -> None:
     store, record = run
-    store.backend.delete_folder("reports/figures")
-    raw = RawText(f"{HOSTILE} \u202e\u05e9\u05dc\u05d5\u05dd", member=HOSTILE)
-    monkeypatch.setattr(texts_module, "read_raw", lambda *_, **__: raw)
-    page = Page(text := report_page(store, record))
+    samples = read_texts(store, read_steps(store, record)).documents
+    raw = f"{HOSTILE} \u202e\u05e9\u05dc\u05d5\u05dd"
+    texts = Texts(documents=[{**sample, "raw": raw, "title": HOSTILE} for sample in samples])
+    text = section("documents", texts=texts, corpus=None, shows_text=True)
+    page = Page(f'<section id="documents">{text}</section>')
     assert "script" not in page.tags
     assert "img" not in page.tags
     assert HOSTILE in page.sections["documents"]
-    assert "\u202e" not in text  # nothing turns the page around
+    assert "\u202e" not in text  # it would reverse the rest of the line
     assert "\u05e9\u05dc\u05d5\u05dd" in text
     assert text.count('<pre class="raw" dir="auto"') >= 3
 
@@ -409,10 +398,7 @@ def test_unknown_templates_are_told_once_with_texts_and_without(run: Run) -> Non
     found = read_corpus(store, read_steps(store, record))
     assert found is not None
     rows = [Templates("wiki", 7, 0.001, "odd 4, rare 3")]
-    for texts in (
-        {},
-        {"dropped": Dropped(templates=(Template(source="wiki", name="odd", count=4),))},
-    ):
+    for texts in (Texts(), Texts(problem="damaged")):
         corpus = replace(found, templates=rows)
         both = section("corpus", corpus=corpus) + section("dropped", corpus=corpus, texts=texts)
         assert both.count("<h3>Unknown templates") == 1
@@ -464,9 +450,6 @@ def test_what_is_missing_or_damaged_is_said(
     assert text.count('class="problem"') >= 3
     steps = [step for step in record.steps if step.label.startswith("finetune")]
     assert all(step.label in page.sections["steps"] for step in steps)
-    kept = store.backend.names("reports/figures")
-    # Lengths of instances and the texts, of which instances need the tokens; and what is left.
-    assert len(kept) == (3 if "files" in harm.__name__ else 4)
     if "manifest" in harm.__name__:
         assert "the manifest is gone" in text or "expected a manifest" in text
 
@@ -476,7 +459,7 @@ def test_figures_are_drawn_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     store.backend.delete_folder("reports/figures")
     first = report_page(store, record)
     names = store.backend.names("reports/figures")
-    assert len(names) == 6
+    assert len(names) == 3  # lengths of documents and of instances, and curves
 
     def refuse(*_: Any, **__: Any) -> str:
         raise AssertionError("drawn again")
@@ -516,83 +499,31 @@ def test_a_cached_report_imports_nothing_that_draws(run: Run) -> None:
     assert Path(url).is_file()
 
 
-def test_lengths_are_those_of_the_shards(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_lengths_are_those_of_the_shards(run: Run) -> None:
     store, record = run
-    made = Written(store, record)
-    tokens = made.manifest("build-tokens")
-    monkeypatch.setattr(lengths, "MAX_SHARDS", 1000)
-    sample = read_token_lengths(store, tokens)
-    total = sum(int(entry.statistics["tokens"]) for entry in tokens.shards)
-    assert sample.lengths["documents"].sum() == sample.lengths["words"].sum() == total
-    assert sample.lengths["sentences"].sum() == len(sample.lengths["words"])
-    rows = sum(entry.rows or 0 for entry in tokens.shards)
-    assert len(sample.lengths["documents"]) == rows
-    assert sample.looked_at == f"All {rows:,} documents were looked at."
-    instances = made.manifest("build-instances.length-64")
-    found = read_instance_lengths(store, instances).lengths["instances"]
-    assert found.max() == 64
-    assert found.sum() == instances.counters["tokens"]
-    labels = read_instance_lengths(store, instances).lengths["labels"]
-    assert labels.sum() == instances.counters["random-next"]
-    monkeypatch.setattr(lengths, "MAX_SHARDS", 1)
-    monkeypatch.setattr(lengths, "MAX_ROWS", 10)
-    part = read_instance_lengths(store, instances)
-    assert np.array_equal(part.lengths["instances"], found[:10])
-    of = f"{len(found):,} instances were looked at, from 1 of {len(instances.shards)} shards."
-    assert part.looked_at == f"10 of {of}"
+    built = {item.label: item for item in read_steps(store, record).built}
+    tokens = built["build-tokens"]
+    lengths = read_lengths(store, tokens)
+    shards = tokens.manifest.shards
+    assert lengths["documents"]["records"] == sum(entry.rows or 0 for entry in shards)
+    num_tokens = sum(int(entry.statistics["tokens"]) for entry in shards)
+    for name in ("documents", "words"):
+        item = lengths[name]
+        assert item["mean"] * item["records"] == pytest.approx(num_tokens)
+    assert lengths["sentences"]["mean"] * lengths["sentences"]["records"] == pytest.approx(
+        lengths["words"]["records"]
+    )
+    instances = built["build-instances.length-64"]
+    found = read_lengths(store, instances)["instances"]
+    assert found["longest"] == 64
+    assert found["mean"] * found["records"] == pytest.approx(instances.counters["tokens"])
 
 
-def test_report_tells_how_well_labels_can_be_guessed_from_lengths(run: Run) -> None:
+def test_report_shows_how_well_labels_can_be_guessed_from_lengths(run: Run) -> None:
     store, record = run
     built = read_steps(store, record).holding("instances")
     figure = lengths.instance_figure(store, built, name="x")
-    sample = read_instance_lengths(store, built[0].manifest).lengths
-    size = built[0].statistics["max_seq_length"]
-    accuracy = length_guess_accuracy(sample["instances"], sample["labels"], max_seq_length=size)
-    assert accuracy is not None
-    assert f"{accuracy:.3f}" in figure.panels[0].note
-
-
-def test_length_guess_accuracy_is_half_for_labels_that_lengths_do_not_tell() -> None:
-    rng = np.random.default_rng(0)
-    found = [
-        length_guess_accuracy(
-            rng.integers(5, 512, 200), rng.integers(0, 2, 200), max_seq_length=512
-        )
-        for _ in range(300)
-    ]
-    assert np.mean(np.array(found, float)) == pytest.approx(0.5, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "labels", "expected"),
-    [
-        ([100, 100, 300, 300], [0, 0, 1, 1], 1.0),
-        ([511, 511, 512, 512], [0, 0, 1, 1], 1.0),  # full pairs are apart from nearly full ones
-        ([100, 300], [0, 1], 0.5),  # nothing is known of a length that occurs once
-        ([100, 101, 100, 101], [0, 1, 0, 1], 0.0),
-        ([100, 100, 100, 300], [0, 0, -1, 1], 5 / 6),
-        ([100], [-1], None),
-    ],
-)
-def test_length_guess_accuracy(
-    tokens: list[int], labels: list[int], expected: float | None
-) -> None:
-    found = length_guess_accuracy(np.array(tokens), np.array(labels), max_seq_length=512)
-    assert found == (expected if expected is None else pytest.approx(expected))
-
-
-def test_shards_of_another_file_system_are_read_too(run: Run) -> None:
-    store, record = run
-    tokens = Written(store, record).manifest("build-tokens")
-    elsewhere = ArtifactStore("memory://report-test")
-    for entry in tokens.files:
-        path = f"{tokens.data}/{entry.object}"
-        elsewhere.backend.put_if_absent(path, store.backend.read(path))
-    here, there = (read_token_lengths(each, tokens).lengths for each in (store, elsewhere))
-    assert here.keys() == there.keys()
-    for name, found in here.items():
-        assert np.array_equal(found, there[name])
+    assert f"{read_lengths(store, built[0])['guess_accuracy']:.3f}" in figure.panels[0].note
 
 
 def test_tables_of_another_make_are_said_to_be_so(run: Run) -> None:

@@ -463,7 +463,7 @@ def test_half_a_character_costs_only_its_row(tmp_path: Path, field: str) -> None
     _, documents, counters = read_all(config)
     assert [raw.document_id for raw in documents] == ["mine:0", "mine:2"]
     assert counters["rows-dropped-lone-surrogate"] == 1
-    assert counters.examples["rows-dropped-lone-surrogate"].startswith("a.jsonl, byte 4")
+    assert counters.examples["rows-dropped-lone-surrogate"][0].text.startswith("a.jsonl, byte 4")
 
 
 @pytest.mark.parametrize("field", ["text", "id"])
@@ -482,7 +482,7 @@ def test_strings_of_parquet_that_are_no_utf_8(tmp_path: Path, field: str) -> Non
         assert counters["rows-decoded-as-iso-8859-1"] == 1
     else:
         assert [raw.document_id for raw in documents] == ["mine:a", "mine:c"]
-        assert counters.examples["rows-dropped-undecodable"] == "a.parquet, row 1"
+        assert counters.examples["rows-dropped-undecodable"][0].text == "a.parquet, row 1"
 
 
 def test_files_of_one_name_give_documents_of_different_ids(tmp_path: Path) -> None:
