@@ -7,7 +7,7 @@ Corpora are synthetic ones of articles (about 20 sentences) and of books (about 
 sentences of about 25 tokens. If the folder of the real data exists (BERTLOOM_DATA), English
 Wikipedia, Wikibooks and novels follow, cleaned and tokenized by this project. Times are process
 times, the median of `--repeat` runs; shares by step come from leaving the later steps out. "Label
-from length" is the accuracy that `flows.report.lengths.length_guess_accuracy` returns.
+from length" is the accuracy that `pipelines.lengths.PairCounts.guess_accuracy` returns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.plain_instances import Document, plain_instances
-from flows.report.lengths import length_guess_accuracy
 from pipelines.arrays import offsets_of
 from pipelines.counters import Counters
 from pipelines.documents.plan import plan
@@ -39,6 +38,7 @@ from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.pairing import document_keys, pair_segments
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from pipelines.instances.vocabulary import read_vocabulary_ids
+from pipelines.lengths import PairCounts
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.configs import (
     BooksSource,
@@ -163,7 +163,7 @@ def guess_accuracy(
     lengths = np.concatenate([np.diff(batch.input_offsets) for batch in made])
     labels = np.concatenate([batch.next_sentence_label for batch in made])
     length = config.max_seq_length
-    return length_guess_accuracy(lengths, labels, max_seq_length=length) or 0.5
+    return PairCounts.from_pairs(lengths, labels, max_seq_length=length).guess_accuracy() or 0.5
 
 
 def as_lists(documents: TokenDocuments, *, tokens: int) -> list[Document]:
@@ -190,8 +190,8 @@ def measure_plain(
     length = config.max_seq_length
     lengths = np.array([len(one.input_ids) for one in made])
     labels = np.array([int(one.is_random) for one in made])
-    accuracy = length_guess_accuracy(lengths, labels, max_seq_length=length) or 0.5
-    return source / seconds, lengths.mean() / length, labels.mean(), accuracy
+    pairs = PairCounts.from_pairs(lengths, labels, max_seq_length=length)
+    return source / seconds, lengths.mean() / length, labels.mean(), pairs.guess_accuracy() or 0.5
 
 
 def report(

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pyarrow.dataset as ds
 
 from flows.bert import plan_recipe
-from flows.cards.cards import card_of, cards_said
-from flows.export.exporting import Format
-from flows.export.exporting import export as export_artifact
+from flows.cards.cards import card_of, recorded_cards_config
+from flows.export.export import Format
+from flows.export.export import export as export_artifact
 from flows.lineage import queries
 from flows.lineage.names import resolve
 from flows.lineage.rows import find_shard
@@ -146,7 +146,7 @@ class Artifact:
 
         Args:
             folder: New or empty folder: a path or an fsspec URL.
-            format: `hf`, `parquet` or `arrow-stream`, see `flows.export.exporting`.
+            format: `hf`, `parquet` or `arrow-stream`, see `flows.export.export`.
 
         Returns:
             Number of rows by split, or the written model.
@@ -155,9 +155,9 @@ class Artifact:
             UsageError: The folder is not empty, or the artifact has no such format.
             ConfigError: The artifact has neither rows nor a model.
         """
-        cards = cards_said(self.manifest, store=self._store)
+        cards = recorded_cards_config(self.manifest, store=self._store)
         target = str(folder)
-        return export_artifact(self.manifest, target, store=self._store, form=format, cards=cards)
+        return export_artifact(self.manifest, target, store=self._store, format=format, cards=cards)
 
     def card(self) -> str:
         """Return the card in Markdown: sources and licenses, dropped records, figures, loading.
@@ -168,7 +168,7 @@ class Artifact:
         Raises:
             ConfigError: The artifact has neither rows nor a model.
         """
-        cards = cards_said(self.manifest, store=self._store)
+        cards = recorded_cards_config(self.manifest, store=self._store)
         return card_of(self.manifest, store=self._store, cards=cards)
 
     def trace(self, row: int, *, raw: bool = False) -> Trace:

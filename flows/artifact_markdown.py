@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import quote
 
-from flows.formatting import format_bytes, format_count, format_duration
+from flows.formatting import format_bytes, format_count, format_duration, format_statistic
 from flows.lineage.graph import upstream_graph
 from flows.lineage.rendering import mermaid_text
-from flows.nested_values import flatten, numeric_leaves
+from flows.nested_values import numeric_leaves
 from flows.record_counts import record_counts
 from flows.run.run import Run
 from flows.run.stages import get_stage, summarize
@@ -19,8 +18,6 @@ from flows.store.artifacts import ArtifactStore
 from model.telling.amounts import score_cut
 from schemas.manifest import Manifest
 from schemas.trial_names import entry_label
-
-_MAX_STATISTICS = 40
 
 
 def stage_title(results: Sequence[StepResult]) -> str:
@@ -55,11 +52,7 @@ def stage_markdown(results: Sequence[StepResult], *, store: ArtifactStore, run_i
         lines += [f"> **Warning**, {result.label}: {_plain(w)}\n" for w in result.warnings]
     if len(results) == 1:
         lines += _details(results[0].manifest, store=store)
-    metrics = [
-        (result.label, str(row["metric"]), _text(row["value"]))
-        for result in results
-        for row in metric_rows(result.manifest)
-    ]
+    metrics = [(result.label, *row) for result in results for row in metric_rows(result.manifest)]
     if metrics:
         lines += _table(("step", "metric", "value"), metrics)
     lines.append(f"Run `{run_id}`, store `{store.root}`; `bertloom lineage ARTIFACT` shows more.")
@@ -67,15 +60,10 @@ def stage_markdown(results: Sequence[StepResult], *, store: ArtifactStore, run_i
 
 
 def _details(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
-    """Return record counts, statistics and the lineage of one artifact."""
+    """Return the record counts and the lineage of one artifact."""
     lines: list[str] = []
     if rows := [counts.row for counts in record_counts(manifest.counters) if not counts.source]:
         lines += _table(("records", "in", "kept", "dropped", "reasons"), rows)
-    if not get_stage(manifest.stage).has_metrics:
-        values = [(k, _text(v)) for k, v in flatten(manifest.statistics).items()
-                  if not isinstance(v, list)]  # fmt: skip
-        if values:
-            lines += _table(("statistic", "value"), values[:_MAX_STATISTICS])
     graph = mermaid_text(upstream_graph([manifest], store=store))
     return [*lines, "```mermaid", graph, "```", ""]
 
@@ -107,23 +95,18 @@ def run_markdown(run: Run, *, title: str) -> str:
     return "\n".join(lines)
 
 
-def metric_rows(manifest: Manifest) -> list[dict[str, Any]]:
-    """Return one row per metric of an evaluation or training; none for stages of data."""
+def metric_rows(manifest: Manifest) -> list[tuple[str, str]]:
+    """Return name and value of each metric of an evaluation or training; none for other stages.
+
+    The value names limits of the data, such as a part of the training examples.
+    """
     if not get_stage(manifest.stage).has_metrics:
         return []
-    rows: list[dict[str, Any]] = []
-    for name, value in numeric_leaves(manifest.statistics).items():
-        if name.startswith("model."):
-            continue
-        missing = "; ".join(score_cut(name, manifest.statistics))
-        rows.append({"metric": name, "value": value, **({"not given": missing} if missing else {})})
-    return rows
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    return [
+        (name, "; ".join([format_statistic(name, value), *score_cut(name, manifest.statistics)]))
+        for name, value in numeric_leaves(manifest.statistics).items()
+        if not name.startswith("model.")
+    ]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

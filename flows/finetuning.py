@@ -1,6 +1,6 @@
 """Fine-tuning: examples of tasks, and the trials of every grid.
 
-Each trial (a point of a grid and a restart) is an artifact of its own. An interrupted sweep resumes
+Each trial (a point of a grid and a restart) is one artifact. An interrupted sweep resumes
 with the trials that are missing, and one more restart trains that trial alone.
 """
 

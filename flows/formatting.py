@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import collections
+import itertools
+import re
 from collections.abc import Iterable, Sequence
+
+from model.telling.percent import format_percent
+
+_METRIC = re.compile(
+    r"(?:^|\.)(?:metrics|baseline|held_out)\.|^(?:entries|points)\..+\.(?:best|ensemble|majority|mean|sd)$"
+)
 
 
 def format_bytes(size: int) -> str:
     """Return a number of bytes as text, in powers of 1000.
 
-    >>> byte_text(999), byte_text(1_500_000_000)
+    >>> format_bytes(999), format_bytes(1_500_000_000)
     ('999 B', '1.5 GB')
     """
     value = float(size)
@@ -23,7 +30,7 @@ def format_bytes(size: int) -> str:
 def format_duration(seconds: float) -> str:
     """Return a duration as text.
 
-    >>> time_text(12.34), time_text(245), time_text(7620)
+    >>> format_duration(12.34), format_duration(245), format_duration(7620)
     ('12.3 s', '4 min 05 s', '2 h 07 min')
     """
     if seconds < 60:
@@ -37,24 +44,47 @@ def format_duration(seconds: float) -> str:
 def format_count(count: int, noun: str) -> str:
     """Return a number with its noun, singular or plural.
 
-    >>> counted(1, "step"), counted(1_200, "step")
+    >>> format_count(1, "step"), format_count(1_200, "step")
     ('1 step', '1,200 steps')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def format_metric(name: str, value: float, *, sd: float | None = None) -> str:
+    """Return a metric as the paper prints it: times 100, except losses and perplexities.
+
+    >>> format_metric("f1", 0.3342, sd=0.012), format_metric("held_out.perplexity", 6.839)
+    ('33.4 ± 1.2', '6.84')
+    """
+    if name.endswith(("loss", "perplexity")):
+        return f"{value:,.2f}" if sd is None else f"{value:,.2f} ± {sd:,.2f}"
+    return format_percent(value, sd)
+
+
+def format_statistic(path: str, value: float) -> str:
+    """Return a number of an artifact's statistics: a metric as `format_metric`, others as they are.
+
+    >>> format_statistic("metrics.dev.f1", 0.3342), format_statistic("vocab_size", 30522)
+    ('33.4', '30,522')
+    """
+    if is_metric(path):
+        return format_metric(path, value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def is_metric(path: str) -> bool:
+    """Return whether a dotted path in an artifact's statistics is that of a metric."""
+    return _METRIC.search(path) is not None
+
+
 def align_columns(rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
     """Return rows of cells as aligned lines; columns whose numbers are in `right` align right."""
     table = [list(row) for row in rows]
-    widths: dict[int, int] = collections.defaultdict(int)
-    for row in table:
-        for index, cell in enumerate(row):
-            widths[index] = max(widths[index], len(cell))
-    lines = []
-    for row in table:
-        cells = (
-            cell.rjust(widths[index]) if index in right else cell.ljust(widths[index])
-            for index, cell in enumerate(row)
-        )
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    widths = [max(map(len, column)) for column in itertools.zip_longest(*table, fillvalue="")]
+    return [
+        "  ".join(
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=False))
+        ).rstrip()
+        for row in table
+    ]

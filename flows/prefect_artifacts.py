@@ -1,15 +1,13 @@
-"""Prefect's view of a run: an artifact per stage, a summary, asset events, progress in the log."""
+"""Prefect's view of a run: an artifact per stage, a summary, progress in the log."""
 
 from __future__ import annotations
 
 import contextvars
 import re
 import time
-from typing import Any
 
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
-from prefect.events import emit_event
 
 from flows.artifact_markdown import run_markdown, stage_markdown, stage_title
 from flows.formatting import format_bytes, format_count, format_duration
@@ -19,7 +17,6 @@ from pipelines.telling.progress import Reading
 from schemas.disclosure import visible, without_secrets
 
 _PROGRESS_SECONDS = 10.0
-_MAX_RELATED_FILES = 20
 
 
 class ArtifactListener:
@@ -40,7 +37,6 @@ class ArtifactListener:
             case StepProgress(step, reading):
                 self._log_progress(step.label, reading)
             case StepFinished():
-                _emit_asset(event)
                 if not any(_stage_of(event.run, label) == event.step.stage.name
                            for label in event.remaining):  # fmt: skip
                     _publish_stage(event.run, event.step.stage.name)
@@ -91,46 +87,6 @@ def _publish_summary(run: Run) -> None:
 
 def _publish(text: str, *, key: str, title: str) -> None:
     create_markdown_artifact(visible(without_secrets(text)), key=key, description=visible(title))
-
-
-def _emit_asset(event: StepFinished) -> None:
-    """Emit the event of Prefect's assets that a step materialized or referenced an artifact."""
-    run, step, manifest = event.run, event.step, event.result.manifest
-    resource = {
-        "prefect.resource.id": _asset(run, step.label),
-        "prefect.resource.name": step.label,
-        "bertloom.manifest": manifest.path,
-    }
-    if event.result.was_cached:
-        emit_event("prefect.asset.referenced", resource=resource)
-        return
-    related = [
-        {"prefect.resource.id": _asset(run, label), "prefect.resource.role": "asset"}
-        for label in dict.fromkeys(step.inputs.values())
-    ]
-    related += [
-        {
-            "prefect.resource.id": f"bertloom-file://sha256/{file.sha256}",
-            "prefect.resource.name": file.name,
-            "prefect.resource.role": "asset",
-        }
-        for file in manifest.raw_inputs[:_MAX_RELATED_FILES]
-    ]
-    payload: dict[str, Any] = {
-        "artifact": manifest.artifact_id,
-        "content": manifest.content,
-        "counters": manifest.counters,
-    }
-    emit_event(
-        "prefect.asset.materialization.succeeded",
-        resource=resource,
-        related=related,
-        payload=payload,
-    )
-
-
-def _asset(run: Run, label: str) -> str:
-    return f"bertloom://{run.recipe.name}/{label}"
 
 
 def _key(*parts: str) -> str:

@@ -9,61 +9,61 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path, PurePath
 from typing import Any
 
-from prefect import flow, get_run_logger, task
+from prefect import flow, get_run_logger
+from prefect.assets import materialize
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
 from prefect.flows import Flow
-from prefect.futures import PrefectFuture, wait
 from prefect.runtime import flow_run, task_run
 from prefect.states import Completed, Failed
-from prefect.task_runners import ThreadPoolTaskRunner
-from prefect.tasks import Task
+from prefect.tasks import MaterializingTask, Task
 
 from flows.bert import recipe_steps
 from flows.lineage.openlineage import send_abort
 from flows.prefect_artifacts import ArtifactListener
 from flows.preparation import mark_killed_runs, prepare_run
 from flows.recipes.loader import load_recipe, recipe_from
+from flows.run.executor import Submit, run_steps
 from flows.run.graph import Step
 from flows.run.log_lines import LogLines
-from flows.run.run import RETRY_DELAYS, Run, poll_delays
-from flows.run.step_execution import StepResult, is_transient
-from flows.store.artifacts import ArtifactStore
+from flows.run.run import RETRY_DELAYS, Run, find_store
+from flows.run.step_execution import is_transient
 from flows.store.runs import RunState, mark_flow_run_ended
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
-RecipeParameter = str | dict[str, Any]
+RecipeInput = str | dict[str, Any]
 """A recipe as flows take it: name of a packaged recipe, path of a file, or its fields as JSON."""
 
-# 32 tasks wait for their inputs or work; `Run.slots` limits how many of them work.
-_TASK_RUNNER: Any = ThreadPoolTaskRunner(max_workers=32)
+Texts = list[str] | None
 
 _LOGGER = logging.getLogger(__name__)
-_CURRENT: contextvars.ContextVar[Run | None] = contextvars.ContextVar("_CURRENT", default=None)
+_CURRENT: contextvars.ContextVar[Run] = contextvars.ContextVar("_CURRENT")
 """The run of the flow in this context. Tasks get the label of a step only, which Prefect shows."""
-
 
 # Tasks
 
 
-def _may_succeed_later(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+def _can_succeed_later(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
     error = state.result(raise_on_failure=False)
     return isinstance(error, BaseException) and is_transient(error)
 
 
-@task(
+@materialize(
+    "bertloom://recipe/step",
+    by="bertloom",
     task_run_name="{label}",
     cache_policy=NO_CACHE,
     persist_result=False,
     retries=len(RETRY_DELAYS),
     retry_delay_seconds=list(RETRY_DELAYS),
-    retry_condition_fn=_may_succeed_later,
+    retry_condition_fn=_can_succeed_later,
 )
 def execute_step(label: str) -> Any:
     """Take the artifact of a step from the store, or build it.
@@ -72,37 +72,29 @@ def execute_step(label: str) -> Any:
         label: Label of the step, such as `build-instances.length-128`.
     """
     run = _CURRENT.get()
-    if run is None:
-        raise RuntimeError("execute_step: expected to be called by a flow of bertloom")
     step = run.by_label[label]
-    for delay in poll_delays():
-        try:
-            with run.slots:
-                result = run.execute(step)
-        except Exception as error:
-            return _report_failure(run, step, error)
-        if isinstance(result, StepResult):
-            name = "Cached" if result.was_cached else "Completed"
-            return Completed(name=name, message=result.manifest.path)
-        run.wait(delay)  # another run builds it
-    return None
+    try:
+        result = run.execute(step)
+    except Exception as error:
+        retries = task_run.run_count - 1
+        if is_transient(error) and retries < len(RETRY_DELAYS):
+            run.fail(step, error, retry_delay=RETRY_DELAYS[retries])
+            raise
+        run.fail(step, error)
+        return failed_state(error)
+    name = "Cached" if result.was_cached else "Completed"
+    return Completed(name=name, message=result.manifest.path)
 
 
-def _report_failure(run: Run, step: Step, error: Exception) -> State[Any]:
-    """Return the state of a task that failed for good, or raise an error that is tried again."""
-    retries = task_run.run_count - 1
-    if is_transient(error) and retries < len(RETRY_DELAYS):
-        run.fail(step, error, retry_delay=RETRY_DELAYS[retries])
-        raise error
-    run.fail(step, error)
-    return failed_state(error)
-
-
-def step_task(step: Step, *, is_cached: bool = False) -> Task[..., Any]:
-    """Return the task of a step, with the name and the tags that Prefect filters and limits by."""
+def step_task(run: Run, step: Step) -> MaterializingTask[..., Any]:
+    """Return the task of a step, with its asset and the tags that Prefect filters and limits by."""
     tags = [f"stage:{step.stage.name}", *(["gpu"] if uses_gpu(step) else [])]
-    # Prefect asks the server for a concurrency slot of each tag, which a cached step does not need.
-    return execute_step.with_options(name=step.stage.name, tags=[] if is_cached else tags)
+    return execute_step.with_options(
+        name=step.stage.name,
+        assets=[f"bertloom://{run.recipe.name}/{step.label}"],
+        # Prefect asks for a concurrency slot of each tag, which a cached step does not need.
+        tags=[] if step.label in run.cached else tags,
+    )
 
 
 def uses_gpu(step: Step) -> bool:
@@ -121,48 +113,43 @@ def _flow_run_name() -> str:
     return str(recipe["name"]) if isinstance(recipe, dict) else PurePath(recipe).stem
 
 
-_RUN_STATES: dict[StateType, RunState] = {
-    StateType.CRASHED: "crashed",
-    StateType.FAILED: "failed",
-}
-
-
 def mark_run_ended(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     """Write how Prefect ended a flow run into the run's record, if the run could not.
 
     After SIGKILL, Prefect's worker calls this hook in its own process.
     """
-    given = flow_run.parameters
+    values = flow_run.parameters
     try:
-        recipe = _load(given["recipe"], given.get("overrides"), given.get("store"))
-        store = ArtifactStore(recipe.store, create=False)
+        recipe = _load(values["recipe"], values.get("overrides"), values.get("store"))
+        store = find_store(recipe.store)
     except BertloomError as error:  # then the run did not start
         _LOGGER.debug("flow run %s of %s has no record: %s", flow_run.id, flow.name, error)
         return
-    ended = _RUN_STATES.get(state.type, "interrupted")
-    reason = state.message or state.name or ended
-    mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason, close=send_abort)
+    if store is not None:
+        ended = _RUN_STATES.get(state.type, "interrupted")
+        reason = state.message or state.name or ended
+        mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason, close=send_abort)
 
 
-def _recipe_flow(name: str) -> Callable[[Callable[..., Any]], Flow[..., Any]]:
-    """Return Prefect's decorator with the options that the flows of recipes share."""
-    return flow(
-        name=name,
-        flow_run_name=_flow_run_name,
-        task_runner=_TASK_RUNNER,
-        persist_result=False,
-        on_failure=[mark_run_ended],
-        on_crashed=[mark_run_ended],
-        on_cancellation=[mark_run_ended],
-    )
+_RUN_STATES: dict[StateType, RunState] = {
+    StateType.CRASHED: "crashed",
+    StateType.FAILED: "failed",
+}
+_OPTIONS: dict[str, Any] = {
+    "flow_run_name": _flow_run_name,
+    "persist_result": False,
+    "on_failure": [mark_run_ended],
+    "on_crashed": [mark_run_ended],
+    "on_cancellation": [mark_run_ended],
+}
 
 
-@_recipe_flow("bertloom")
+@flow(name="bertloom", **_OPTIONS)
 def bert_flow(
-    recipe: RecipeParameter,
-    overrides: list[str] | None = None,
+    recipe: RecipeInput,
+    overrides: Texts = None,
     store: str | None = None,
-    rebuild: list[str] | None = None,
+    rebuild: Texts = None,
     until: str = "",
 ) -> Any:
     """Run a recipe: corpus, pretraining, fine-tuning and evaluation.
@@ -180,51 +167,39 @@ def bert_flow(
     return _run_part("", recipe, overrides, store, rebuild, until)
 
 
-@_recipe_flow("bertloom-corpus")
+@flow(name="bertloom-corpus", **_OPTIONS)
 def corpus_flow(
-    recipe: RecipeParameter,
-    overrides: list[str] | None = None,
-    store: str | None = None,
-    rebuild: list[str] | None = None,
+    recipe: RecipeInput, overrides: Texts = None, store: str | None = None, rebuild: Texts = None
 ) -> Any:
     """Build the corpus of a recipe; see `bert_flow`."""
     return _run_part("corpus", recipe, overrides, store, rebuild)
 
 
-@_recipe_flow("bertloom-pretraining")
+@flow(name="bertloom-pretraining", **_OPTIONS)
 def pretrain_flow(
-    recipe: RecipeParameter,
-    overrides: list[str] | None = None,
-    store: str | None = None,
-    rebuild: list[str] | None = None,
+    recipe: RecipeInput, overrides: Texts = None, store: str | None = None, rebuild: Texts = None
 ) -> Any:
     """Pretrain the model of a recipe, after the steps that it needs; see `bert_flow`."""
     return _run_part("pretraining", recipe, overrides, store, rebuild)
 
 
-@_recipe_flow("bertloom-finetuning")
+@flow(name="bertloom-finetuning", **_OPTIONS)
 def finetune_flow(
-    recipe: RecipeParameter,
-    overrides: list[str] | None = None,
-    store: str | None = None,
-    rebuild: list[str] | None = None,
+    recipe: RecipeInput, overrides: Texts = None, store: str | None = None, rebuild: Texts = None
 ) -> Any:
     """Fine-tune on the tasks of a recipe, after the steps that it needs; see `bert_flow`."""
     return _run_part("finetuning", recipe, overrides, store, rebuild)
 
 
-@_recipe_flow("bertloom-evaluation")
+@flow(name="bertloom-evaluation", **_OPTIONS)
 def evaluate_flow(
-    recipe: RecipeParameter,
-    overrides: list[str] | None = None,
-    store: str | None = None,
-    rebuild: list[str] | None = None,
+    recipe: RecipeInput, overrides: Texts = None, store: str | None = None, rebuild: Texts = None
 ) -> Any:
     """Evaluate the models of a recipe, after the steps that they need; see `bert_flow`."""
     return _run_part("evaluation", recipe, overrides, store, rebuild)
 
 
-FLOWS = {
+FLOWS: dict[str, Flow[..., Any]] = {
     "": bert_flow,
     "corpus": corpus_flow,
     "pretraining": pretrain_flow,
@@ -246,22 +221,22 @@ def current_run(run: Run) -> Iterator[None]:
 
 def _run_part(
     part: str,
-    recipe: RecipeParameter,
-    overrides: list[str] | None,
+    recipe: RecipeInput,
+    overrides: Texts,
     store: str | None,
-    rebuild: list[str] | None,
+    rebuild: Texts,
     until: str = "",
 ) -> Any:
     """Run the steps of a part as tasks; the body of every flow."""
     log_user_errors_without_traceback()
     try:
-        run = _CURRENT.get()
+        run = _CURRENT.get(None)
         if run is None or run.is_started:
             run = _prepare(_load(recipe, overrides, store), part, rebuild or [], until)
         run.flow_run_id = str(flow_run.id)
         run.listeners = (*run.listeners, ArtifactListener())
         with current_run(run), run:
-            _execute_steps(run)
+            run_steps(run, _task_executor(run))
     except BertloomError as error:
         return failed_state(error)
     return [result.record.model_dump() for result in run.results()]
@@ -274,7 +249,7 @@ def _prepare(recipe: Recipe, part: str, rebuild: list[str], until: str) -> Run:
     return prepare_run(recipe, graph, listeners=listeners, rebuild=rebuild, engine="prefect")
 
 
-def _load(recipe: RecipeParameter, overrides: list[str] | None, store: str | None) -> Recipe:
+def _load(recipe: RecipeInput, overrides: Texts, store: str | None) -> Recipe:
     if isinstance(recipe, str):
         return load_recipe(recipe, overrides=overrides or (), store=store)
     where = "flow parameter `recipe`"
@@ -283,45 +258,24 @@ def _load(recipe: RecipeParameter, overrides: list[str] | None, store: str | Non
     )
 
 
-def _execute_steps(run: Run) -> None:
-    cached = {step.label for step in run.planned if step.state == "cached"}
-    tasks = {step.label: step_task(step, is_cached=step.label in cached) for step in run.steps}
-    if run.max_parallel == 1:
+def _task_executor(run: Run) -> Submit:
+    """Return a function that executes a step as a task, after the tasks of its inputs."""
+    upstream: dict[str, Any] = {}
+
+    def submit(step: Step) -> Future[Any]:
+        task = step_task(run, step)
+        waits = [upstream[label] for label in step.inputs.values() if label in upstream]
+        if run.max_parallel > 1:
+            upstream[step.label] = task.submit(step.label, wait_for=waits)
+            future: Future[Any] = upstream[step.label].wrapped_future
+            return future
         # Called, not submitted: in the flow's own thread, a signal interrupts the step itself.
-        states: dict[str, State[Any]] = {}
-        for step in _in_turn(run):
-            upstream = [states[label] for label in step.inputs.values() if label in states]
-            task = tasks[step.label]
-            states[step.label] = task(step.label, wait_for=upstream, return_state=True)
-        return
-    futures: dict[str, PrefectFuture[Any]] = {}
-    for step in run.steps:
-        waits = [futures[label] for label in step.inputs.values() if label in futures]
-        futures[step.label] = tasks[step.label].submit(step.label, wait_for=waits)
-    try:
-        wait(list(futures.values()))
-    except BaseException:
-        run.stop()
-        wait(list(futures.values()))
-        raise
-    for step in run.steps:
-        if step.label not in run.step_results and step.label not in run.failures:
-            run.skip(step)
+        upstream[step.label] = task(step.label, wait_for=waits, return_state=True)
+        future = Future()
+        future.set_result(None)
+        return future
 
-
-def _in_turn(run: Run) -> Iterator[Step]:
-    """Yield the steps that are ready; those that another run is building come later."""
-    pending, delays = dict(run.by_label), poll_delays()
-    while ready := [step for step in pending.values() if run.is_ready(step)]:
-        step = next((step for step in ready if not run.is_built_elsewhere(step)), None)
-        if step is None:
-            run.wait(next(delays))
-            continue
-        del pending[step.label]
-        delays = poll_delays()
-        yield step
-    for step in pending.values():
-        run.skip(step)
+    return submit
 
 
 # Logs and states
@@ -338,21 +292,16 @@ def failed_state(error: Exception) -> State[Any]:
     return Failed(message=visible(without_secrets(str(error))), data=error)
 
 
-class _UserErrorFilter(logging.Filter):
-    """Removes the traceback from the log records of a `BertloomError`."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, BertloomError):
-            record.msg, record.args = "%s: %s", (type(error).__name__, error)
-            record.exc_info = record.exc_text = None
-        return True
-
-
-_USER_ERROR_FILTER = _UserErrorFilter()
+def _drop_traceback(record: logging.LogRecord) -> bool:
+    """Remove the traceback of a `BertloomError` from a log record."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, BertloomError):
+        record.msg, record.args = "%s: %s", (type(error).__name__, error)
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def log_user_errors_without_traceback() -> None:
     """Let Prefect log errors of bertloom as a sentence; other errors keep their traceback."""
     for name in ("prefect.task_runs", "prefect.flow_runs", "prefect.engine"):
-        logging.getLogger(name).addFilter(_USER_ERROR_FILTER)
+        logging.getLogger(name).addFilter(_drop_traceback)

@@ -24,9 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from flows.prefect_settings import HOME, default_prefect_home
-from flows.run.run import Run
 from flows.store.runs import RunRecord
-from schemas.disclosure import recorded
 from schemas.errors import ConfigError, RunnerError
 
 _SETTINGS = {
@@ -71,14 +69,15 @@ class EphemeralServer:
         """Start the server; `wait` returns when it is ready."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self._port: int = probe.getsockname()[1]
+            port: int = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}/api"
         self.auth_string = f"bertloom:{secrets.token_urlsafe(32)}"
         """User and password that the API expects."""
 
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         # In a session of its own, Ctrl-C does not reach it: the run still has to report its end.
         self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [sys.executable, "-m", "flows.prefect_server", str(self._port), str(os.getpid())],
+            [sys.executable, "-m", "flows.prefect_server", str(port), str(os.getpid())],
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -88,11 +87,6 @@ class EphemeralServer:
         # Registered before Prefect's own hooks, so that it runs after what they send.
         atexit.register(self.stop)
 
-    @property
-    def url(self) -> str:
-        """URL of the API."""
-        return f"http://127.0.0.1:{self._port}/api"
-
     def wait(self) -> None:
         """Wait until the server answers.
 
@@ -101,10 +95,9 @@ class EphemeralServer:
         """
         import httpx  # only runs with Prefect need it
 
-        # The first start creates the database, which can exceed Prefect's own limit of 20 s.
         deadline = time.monotonic() + _START_SECONDS
         with httpx.Client(trust_env=False) as client:
-            while self._process.poll() is None and time.monotonic() < deadline:
+            while self.is_up() and time.monotonic() < deadline:
                 with contextlib.suppress(httpx.TransportError):
                     if client.get(f"{self.url}/health").status_code == httpx.codes.OK:
                         return
@@ -123,8 +116,6 @@ class EphemeralServer:
 
     def stop(self) -> None:
         """Stop the server."""
-        if self._process.poll() is not None:
-            return
         self._process.terminate()
         try:
             self._process.wait(_END_SECONDS)
@@ -134,6 +125,7 @@ class EphemeralServer:
 
 
 _SERVERS: dict[int, EphemeralServer] = {}
+"""Server by the process that started it: a forked process needs its own."""
 
 
 def start_server() -> EphemeralServer | None:
@@ -183,30 +175,6 @@ def prefect_api(server: EphemeralServer | None, *, heartbeats: bool = True) -> I
         yield
 
 
-def run_with_prefect(run: Run, *, part: str = "", killed: Sequence[RunRecord] = ()) -> None:
-    """Run a prepared run as a Prefect flow, on the configured server or an ephemeral one.
-
-    Args:
-        run: The run; its results are in it afterwards.
-        killed: Earlier runs whose processes were killed, which Prefect does not know yet.
-        part: Part of the recipe whose flow runs, see `flows.bert.recipe_steps`.
-
-    Raises:
-        ConfigError: Prefect is not installed.
-        RunnerError: The ephemeral server does not start.
-        BertloomError: A step failed.
-    """
-    server = start_server()
-    from flows.prefect_flows import FLOWS, current_run  # loads Prefect, while the server starts
-
-    is_cached = bool(run.planned) and all(step.state == "cached" for step in run.planned)
-    with prefect_api(server, heartbeats=not is_cached), current_run(run):
-        report_crashed(killed)
-        FLOWS[part](
-            recipe=recorded(run.recipe.model_dump(mode="json")), rebuild=sorted(run.rebuilt)
-        )
-
-
 def report_crashed(records: Sequence[RunRecord]) -> None:
     """Set the flow runs of runs that were killed to Crashed: they cannot do it themselves."""
     ids = [record.flow_run_id for record in records if record.flow_run_id]
@@ -217,30 +185,25 @@ def report_crashed(records: Sequence[RunRecord]) -> None:
     from prefect.states import Crashed
 
     running = {"id": {"any_": ids}, "state": {"type": {"any_": ["RUNNING"]}}}
+    chosen = FlowRunFilter.model_validate(running)
     with get_client(sync_client=True) as client:
-        # Flow runs of another server are not found on this one.
-        for flow_run in client.read_flow_runs(
-            flow_run_filter=FlowRunFilter.model_validate(running)
-        ):
+        for flow_run in client.read_flow_runs(flow_run_filter=chosen):
             state: Any = Crashed(message="the process of the run was killed")
             client.set_flow_run_state(flow_run.id, state, force=True)
 
 
 def _environment() -> dict[str, str]:
     # The server runs this code, whatever the current folder contains.
-    root = str(Path(__file__).parents[2])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    own = {
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    home = default_prefect_home()
+    return {
+        **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONSAFEPATH": "1",
-        # No flow here uses blocks.
-        "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+        "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",  # no flow here uses blocks
+        # A profile in ~/.prefect that names no server is no reason to use that folder.
+        **({HOME: home} if home else {}),
     }
-    if (
-        home := default_prefect_home()
-    ):  # a profile in ~/.prefect that names no server is no reason to use it
-        own[HOME] = home
-    return {**os.environ, **own}
 
 
 def main(arguments: list[str]) -> int:

@@ -12,12 +12,11 @@ from flows.run.events import Listener
 from flows.run.graph import StepGraph
 from flows.run.plan import PlannedStep, plan_steps
 from flows.run.preflight import check_environment, check_inputs
-from flows.run.run import Run, get_store
+from flows.run.run import Run, find_store, get_store
 from flows.run.run_recorder import RunRecorder
-from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, mark_crashed_runs, read_run
 from flows.trackers import TrackerListener
-from schemas.errors import ArtifactNotFoundError, BertloomError
+from schemas.errors import BertloomError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
@@ -51,17 +50,11 @@ def prepare_run(
     """
     check_environment(recipe, list(graph))
     check_inputs(graph)
+    own = (RunRecorder(), CardListener(), TrackerListener())
     return Run(
         recipe,
         graph,
-        listeners=[
-            RunRecorder(),
-            CardListener(),
-            TrackerListener(),
-            *listeners,
-            *openlineage_listeners(),
-            ReportListener(),
-        ],
+        listeners=[*own, *listeners, *openlineage_listeners(), ReportListener()],
         rebuild=rebuild,
         engine=engine,
         planned=_plan(recipe, graph, rebuild=rebuild),
@@ -71,11 +64,7 @@ def prepare_run(
 
 def _plan(recipe: Recipe, graph: StepGraph, *, rebuild: Collection[str]) -> Sequence[PlannedStep]:
     try:
-        store: ArtifactStore | None = ArtifactStore(recipe.store, create=False)
-    except ArtifactNotFoundError:
-        store = None
-    try:
-        return plan_steps(recipe, graph, store=store, rebuild=rebuild)
+        return plan_steps(recipe, graph, store=find_store(recipe.store), rebuild=rebuild)
     except BertloomError as error:  # the step that it concerns fails with it, and is recorded
         _LOGGER.debug("no plan: %s", error)
         return ()

@@ -28,24 +28,19 @@ class RecordCounts:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether in = kept + dropped."""
+        """Return whether in = kept + dropped."""
         return self.total == self.kept + self.dropped
 
     @property
     def row(self) -> tuple[str, ...]:
         """Cells of a table: record type, in, kept, dropped, reasons."""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.dropped_by_reason)
-        return (
-            self.record_type,
-            f"{self.total:,}",
-            f"{self.kept:,}",
-            f"{self.dropped:,}",
-            reasons,
-        )
+        numbers = (f"{number:,}" for number in (self.total, self.kept, self.dropped))
+        return (self.record_type, *numbers, reasons)
 
 
 def list_sources(counters: Mapping[str, int]) -> list[str]:
-    """Return the sources that have counters of their own: `documents-kept@books`."""
+    """Return the sources with separate counters, such as `documents-kept@books`."""
     return sorted({name.partition("@")[2] for name in counters if "@" in name})
 
 
@@ -61,20 +56,14 @@ def record_counts(counters: Mapping[str, int]) -> list[RecordCounts]:
 def _counts_of_source(counters: Mapping[str, int], source: str) -> Iterator[RecordCounts]:
     parts = [(*name.partition("@")[::2], count) for name, count in counters.items()]
     own = {name: count for name, of_source, count in parts if of_source == source}
-    for name, total in own.items():
-        record_type = name.removesuffix("-in")
-        if record_type == name or f"{record_type}-kept" not in own:
-            continue
+    for record_type in (name.removesuffix("-in") for name in own if name.endswith("-in")):
         prefix = f"{record_type}-dropped-"
-        dropped = [
-            (key.removeprefix(prefix), count)
-            for key, count in own.items()
-            if key.startswith(prefix) and count
-        ]
-        yield RecordCounts(
-            record_type=record_type,
-            source=source,
-            total=total,
-            kept=own[f"{record_type}-kept"],
-            dropped_by_reason=tuple(sorted(dropped, key=lambda item: (-item[1], item[0]))),
-        )
+        dropped = {k.removeprefix(prefix): n for k, n in own.items() if k.startswith(prefix) and n}
+        if f"{record_type}-kept" in own:
+            yield RecordCounts(
+                record_type=record_type,
+                source=source,
+                total=own[f"{record_type}-in"],
+                kept=own[f"{record_type}-kept"],
+                dropped_by_reason=tuple(sorted(dropped.items(), key=lambda x: (-x[1], x[0]))),
+            )

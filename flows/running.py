@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from flows.bert import recipe_steps
-from flows.prefect_server import run_with_prefect, start_server
+from flows.prefect_server import prefect_api, report_crashed, start_server
 from flows.preparation import mark_killed_runs, prepare_run
 from flows.run.events import Listener
-from flows.run.executor import run_steps
+from flows.run.executor import local_executor, run_steps
 from flows.run.log_lines import LogLines
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
+from pipelines.io.temporary_folders import remove_abandoned_folders
+from schemas.disclosure import recorded
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
@@ -69,10 +71,18 @@ def start_engine(engine: str) -> None:
 
 def execute_run(run: Run, *, part: str = "") -> list[StepResult]:
     """Execute a run that is prepared, with its engine; see `run_recipe`."""
+    remove_abandoned_folders()
     killed = mark_killed_runs(run.recipe)
-    if run.engine == "prefect":
-        run_with_prefect(run, part=part, killed=killed)
-        return run.results()
-    with run:
-        run_steps(run)
+    if run.engine == "local":
+        with run, local_executor(run) as submit:
+            run_steps(run, submit)
+    else:
+        server = start_server()
+        from flows.prefect_flows import FLOWS, current_run  # loads Prefect, while the server starts
+
+        is_cached = len(run.cached) == len(run.steps)
+        with prefect_api(server, heartbeats=not is_cached), current_run(run):
+            report_crashed(killed)
+            recipe = recorded(run.recipe.model_dump(mode="json"))
+            FLOWS[part](recipe=recipe, rebuild=sorted(run.rebuilt))
     return run.results()

@@ -9,7 +9,6 @@ this module loads no torch.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from model.telling.amounts import evaluation_amount
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import summarize_restarts, warnings_json
 from pipelines.io.stage_inputs import check_files, input_file
+from pipelines.io.temporary_folders import temporary_folder
 from pipelines.telling.progress import step_name
 from schemas.configs import ExecutionConfig
 from schemas.fingerprint import content_digest
@@ -73,7 +73,7 @@ def evaluate(
     compared = compare(trials, metric=task.metrics[0])
     chosen = _different(compared.best)[: config.ensemble_size]
     splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
-    with tempfile.TemporaryDirectory(prefix="bertloom-evaluate-") as folder:
+    with temporary_folder("evaluate") as folder:
         threshold = _answer(
             config, examples, task_type, chosen=chosen, splits=splits, folder=folder
         )
@@ -227,7 +227,7 @@ def _score_restarts(
     for trial in compared.restarts:
         if trial.name in found:
             continue
-        with tempfile.TemporaryDirectory(prefix="bertloom-restart-") as own:
+        with temporary_folder("restart") as own:
             _ask(config, examples, [trial], splits=splits, folder=own)
             found[trial.name] = {
                 split: _score(task_type, task, examples, split=split, folder=own).metrics

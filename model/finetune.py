@@ -8,7 +8,6 @@ lives on from trial to trial (`model.processes.launcher`); this module loads no 
 from __future__ import annotations
 
 import shutil
-import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +36,7 @@ from model.training.artifact_files import (
     write_folder,
 )
 from pipelines.io.stage_inputs import check_files
+from pipelines.io.temporary_folders import temporary_folder
 from pipelines.telling.progress import following, step_name
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE
 from schemas.configs import ExecutionConfig
@@ -141,7 +141,7 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
     task_type = TASK_TYPES[task.type]
     answer = task_type.majority_answer(train, task=task, labels=labels)
     metrics: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory(prefix="bertloom-majority-") as name:
+    with temporary_folder("majority") as name:
         folder = Path(name)
         if _DEV in splits_of(examples):
             dev = read_examples(examples, _DEV)

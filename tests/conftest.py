@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from support.counting_fs import CountedFiles
     from support.fake_gcs import FakeGcs
     from support.fake_stages import FakeStages
+    from support.training_builder import SmallCorpus
 
     from benchmarks.object_store import S3Server
     from flows.store.artifacts import ArtifactStore
@@ -174,6 +175,32 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageInput]:
     from support.finetuning_builder import all_kinds
 
     return all_kinds(tmp_path_factory.mktemp("kinds"))
+
+
+@pytest.fixture(scope="session")
+def small_corpus(tmp_path_factory: pytest.TempPathFactory) -> SmallCorpus:
+    """Instances to pretrain on; a test that changes them takes a copy."""
+    from support.training_builder import SmallCorpus
+
+    return SmallCorpus(tmp_path_factory.mktemp("small-corpus"))
+
+
+@pytest.fixture
+def same_threads() -> Iterator[None]:
+    """The number of threads that torch uses, as it was before the test."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def one_thread(same_threads: None) -> None:
+    """One thread for torch during the test."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

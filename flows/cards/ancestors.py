@@ -1,41 +1,46 @@
-"""What an artifact was made from: its manifest and those before it."""
+"""The manifests upstream of an artifact."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactNotFoundError
 from schemas.manifest import InputRef, Manifest
 
 
-class Ancestors(NamedTuple):
-    """An artifact and all that it was made from, each before what it was made of."""
+@dataclass(frozen=True)
+class Ancestors:
+    """An artifact and everything that it was made from."""
 
-    manifests: tuple[Manifest, ...]
-    """The artifact's own first."""
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    """Manifests by path, each after its inputs; the artifact's own is the last."""
 
-    gone: tuple[InputRef, ...]
-    """Those that are no longer in the store."""
+    missing: dict[str, InputRef] = field(default_factory=dict)
+    """Inputs that are no longer in the store, by the path of their manifest."""
 
-    def of_stage(self, stage: str) -> Manifest | None:
-        """The nearest of a stage, or None."""
-        return next((found for found in self.manifests if found.stage == stage), None)
+    def of_stage(self, stage: str) -> list[Manifest]:
+        """Return the manifests of a stage."""
+        return [manifest for manifest in self.manifests.values() if manifest.stage == stage]
+
+    def input(self, manifest: Manifest, name: str) -> Manifest | None:
+        """Return an input of a manifest; None if it has no such input or the input is missing."""
+        ref = manifest.input(name)
+        return self.manifests.get(ref.manifest) if ref else None
 
 
 def find_ancestors(store: ArtifactStore, manifest: Manifest) -> Ancestors:
-    """Follow an artifact's inputs to the raw files."""
-    found, gone, seen = [manifest], list[InputRef](), set[str]()
-    waiting = list(manifest.inputs)
-    while waiting:
-        ref = waiting.pop(0)
-        if ref.manifest in seen:
-            continue
-        seen.add(ref.manifest)
-        try:
-            found.append(store.manifest(ref.manifest))
-        except ArtifactNotFoundError:
-            gone.append(ref)
-            continue
-        waiting += found[-1].inputs
-    return Ancestors(tuple(found), tuple(gone))
+    """Follow the inputs of an artifact up to the raw files."""
+    ancestors = Ancestors()
+    _add(manifest, ancestors, store)
+    return ancestors
+
+
+def _add(manifest: Manifest, ancestors: Ancestors, store: ArtifactStore) -> None:
+    for ref in manifest.inputs:
+        if ref.manifest not in ancestors.manifests:
+            try:
+                _add(store.manifest(ref.manifest), ancestors, store)
+            except ArtifactNotFoundError:
+                ancestors.missing[ref.manifest] = ref
+    ancestors.manifests[manifest.path] = manifest

@@ -1,32 +1,61 @@
-"""Markdown: front matter and tables."""
+"""Markdown from templates, in which quoted text cannot act as markup."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from functools import cache
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-import yaml
+import jinja2
+from markupsafe import Markup
 
+from flows.formatting import format_metric
+from schemas.disclosure import visible, without_secrets
 
-def front_matter(fields: Mapping[str, Any]) -> str:
-    """The fields that say something, as YAML between dashes, in their order."""
-    said = {name: value for name, value in fields.items() if value not in (None, "", [], {}, ())}
-    text = yaml.safe_dump(said, sort_keys=False, allow_unicode=True, width=100)
-    return f"---\n{text}---\n"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:
-    """A table with a line for each row; the columns numbered in `right` are aligned right."""
-    rules = ["---:" if number in right else "---" for number in range(len(head))]
-    lines = [head, rules, *([cell_text(cell) for cell in row] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+_MARKUP = re.compile(r"([\\`*_\[\]<>|~&$#])")
+_SPACES = re.compile(r"\s+")
+_NOT_IN_CODE = re.compile(r"[`|\t\n]")
 
 
-def cell_text(text: str) -> str:
-    """A text that stays in its cell."""
-    return " ".join(text.split()).replace("|", "\\|")
+def render(template: str, **values: Any) -> str:
+    """Return a template with its values, each escaped unless a filter returned Markdown."""
+    return _environment().get_template(template).render(values)
 
 
-def code(text: str, *, language: str) -> str:
-    """A block of code."""
-    return f"```{language}\n{text.rstrip()}\n```\n"
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,  # marks what `finalize` returned as safe, and the output of macros
+        finalize=_escape,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "code": lambda value: _markdown(f"`{_one_line(value)}`"),
+        "count": "{:,}".format,
+        "line": lambda value: _markdown(_one_line(value)),
+        "link": lambda url: _markdown(f"<{quote(url, safe=':/?#[]@!$&()*+,;=%')}>"),
+        "metric": lambda value, name, sd=None: format_metric(name, value, sd=sd),
+    }
+    return environment
+
+
+def _escape(value: Any) -> Markup:
+    if isinstance(value, Markup):
+        return value
+    text = _SPACES.sub(" ", str(without_secrets(value)))
+    return _markdown(_MARKUP.sub(r"\\\1", visible(text)))
+
+
+def _one_line(value: Any) -> str:
+    """Return text for a code span or a line of a code block, which it cannot end."""
+    text = visible(str(without_secrets(value)))
+    return _NOT_IN_CODE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _markdown(text: str) -> Markup:
+    return Markup(text)  # noqa: S704 - the callers have escaped it

@@ -1,218 +1,185 @@
-"""The card of an artifact that holds a model: a model card."""
+"""Model cards: the cards of `pretrain`, `finetune` and `evaluate`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from flows.cards.ancestors import Ancestors
-from flows.cards.dataset_cards import (
-    languages_of,
-    lineage_section,
-    sources_of_corpus,
-    sources_section,
-)
-from flows.cards.licences import NOT_SAID, SourceFacts
-from flows.cards.markdown import code, front_matter, table
-from flows.nested_values import numeric_leaves
+from flows.cards.dataset_cards import corpus_sources, dataset_name, languages_of, settings_of
+from flows.cards.licenses import UNKNOWN
+from flows.cards.markdown import render
+from flows.formatting import format_metric
+from model.tasks.cut_data import cut_on
 from schemas.card_configs import CardsConfig
+from schemas.disclosure import visible
 from schemas.manifest import Manifest
+from schemas.trial_names import grid_point
 
-_TAGS = {
-    "classification": "text-classification",
-    "regression": "text-classification",
-    "choice": "multiple-choice",
-    "span": "question-answering",
-    "tagging": "token-classification",
+_TAGS_AND_CLASSES = {
+    "mlm": ("fill-mask", "AutoModelForMaskedLM"),
+    "mlm+nsp": ("fill-mask", "AutoModelForMaskedLM"),
+    "left-to-right": ("text-generation", "AutoModelForCausalLM"),
+    "classification": ("text-classification", "AutoModelForSequenceClassification"),
+    "regression": ("text-classification", "AutoModelForSequenceClassification"),
+    "choice": ("multiple-choice", "AutoModelForMultipleChoice"),
+    "span": ("question-answering", "AutoModelForQuestionAnswering"),
+    "tagging": ("token-classification", "AutoModelForTokenClassification"),
 }
-_CLASSES = {
-    "fill-mask": "AutoModelForMaskedLM",
-    "text-generation": "AutoModelForCausalLM",
-    "text-classification": "AutoModelForSequenceClassification",
-    "multiple-choice": "AutoModelForMultipleChoice",
-    "question-answering": "AutoModelForQuestionAnswering",
-    "token-classification": "AutoModelForTokenClassification",
-}
-_LIMITS = """\
-
-## Intended use and limits
-
-{use} It has read the texts that are named below and no others, and repeats what they assume about
-people and the world. What it says is not checked; figures are of held-out texts of the same
-sources{of_task}, and other texts may give worse ones. Do not let it decide about people.
-"""
+"""Pipeline tag of the Hub and class of `transformers`, by type of task or pretraining."""
 
 
-def model_card(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) -> str:
-    """The card, in Markdown with front matter.
+class Score(NamedTuple):
+    """A metric on one split."""
 
-    Args:
-        manifest: of `pretrain`, `finetune` or `evaluate`.
-        ancestors: what it was made from.
-        cards: what the recipe says of licences.
+    split: str
+    metric: str
+    value: float
+    """Value of the published model: the best restart, or an ensemble."""
+
+    restarts: Sequence[float] = ()
+    """Values of all restarts of the best grid point."""
+
+    majority: float | None = None
+    """Value of always giving the most frequent answer."""
+
+    @property
+    def mean(self) -> float:
+        """Mean over the restarts."""
+        return statistics.fmean(self.restarts)
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation over the restarts."""
+        return statistics.stdev(self.restarts)
+
+
+class Phase(NamedTuple):
+    """A phase of pretraining, up to the step that was used."""
+
+    manifest: Manifest
+    steps: int
+    tokens: int
+
+
+def model_card(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) -> ModelCard:
+    """Return the card of an artifact that holds a model (arguments: `flows.cards.cards.card_of`).
+
+    The card of an ensemble describes the pretraining and the settings of its first model.
     """
-    sources = sources_of_corpus(ancestors, cards)
-    task = str(manifest.statistics.get("task", ""))
-    figures = figures_of(manifest)
-    body = [
-        _front(manifest, sources, figures=figures, license_name=cards.model_license),
-        f"\n# {_title(manifest)}\n\n",
-        _summary(manifest, ancestors),
-        *_figures_section(manifest, figures),
-        _LIMITS.format(use=_use(manifest), of_task=f" and of {task}'s own splits" if task else ""),
-        f"\nLicence of the model: {cards.model_license or NOT_SAID}.\n",
-        *sources_section(sources),
-        *_examples_section(ancestors),
-        *lineage_section(ancestors),
-        *_loading_section(manifest),
-    ]
-    return "".join(body)
+    facts = manifest.statistics
+    members = facts.get("members", ())
+    model = (ancestors.input(manifest, members[0]) if members else None) or manifest
+    phases = list(_phases(model, ancestors))[::-1]
+    checkpoints = (m.config.get("init_checkpoint") for m in (*(p.manifest for p in phases), model))
+    examples = next(iter(ancestors.of_stage("build-examples")), None)
+    sources = corpus_sources(ancestors, cards)
+    title = visible(_title(model, phases, examples))
+    scores = scores_of(manifest)
+    tag, class_name = _TAGS_AND_CLASSES[facts.get("kind") or facts["objective"]]
+    is_loadable = len(members) < 2 and facts.get("method", "fine-tune") == "fine-tune"
+    data = ModelCardData(
+        language=languages_of(sources),
+        license=cards.model_license or UNKNOWN,
+        library_name="transformers" if is_loadable else None,
+        pipeline_tag=tag,
+        tags=["bert", "bertloom"],
+        model_name=title if scores else None,
+        eval_results=[_eval_result(s, manifest, examples, tag) for s in scores] or None,
+    )
+    text = render(
+        "model.md.j2",
+        title=title,
+        manifest=manifest,
+        ensemble_size=len(members),
+        phases=phases,
+        outside_checkpoint=PurePath(next(filter(None, checkpoints), "")).name,
+        scores=scores,
+        restarts=max((len(score.restarts) for score in scores), default=0),
+        sources=sources,
+        examples=examples,
+        data_name=dataset_name(examples) if examples else "",
+        license=data.license,
+        ancestors=ancestors,
+        model=model,
+        settings=settings_of(model),
+        class_name=class_name if is_loadable else "",
+    )
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
-def figures_of(manifest: Manifest) -> list[tuple[str, str, float]]:
-    """(split, metric, value) of what was measured, in order."""
+def scores_of(manifest: Manifest) -> list[Score]:
+    """Return every score of a model, in the order of its statistics."""
+    facts = manifest.statistics
     if manifest.stage == "pretrain":
-        return [("held-out", *item) for item in manifest.statistics.get("held_out", {}).items()]
-    measured = manifest.statistics.get("metrics", {})
-    return [
-        (split, name, value)
-        for split, metrics in measured.items()
-        for name, value in numeric_leaves(metrics).items()
+        return [Score("held-out", *item) for item in facts["held_out"].items()]
+    restarts = [
+        trial["metrics"]
+        for trial in facts.get("cells", ())
+        if grid_point(trial["name"]) == facts["best_point"]
     ]
+    scores = []
+    for split, metrics in facts["metrics"].items():
+        majority = facts.get("baseline", {}).get(split, {})
+        for metric, value in metrics.items():
+            values = [run.get(split, {}).get(metric) for run in restarts]
+            values = [value for value in values if value is not None]
+            if value is not None:  # such as the correlation with a constant
+                scores.append(Score(split, metric, value, values, majority.get(metric)))
+    return scores
 
 
-def pipeline_tag(manifest: Manifest) -> str:
-    """What the hub calls what the model does."""
-    if manifest.stage != "pretrain":
-        return _TAGS.get(str(manifest.statistics.get("kind", "")), "")
-    is_causal = manifest.statistics.get("objective") == "left-to-right"
-    return "text-generation" if is_causal else "fill-mask"
-
-
-def _front(
-    manifest: Manifest,
-    sources: Sequence[SourceFacts],
-    *,
-    figures: Sequence[tuple[str, str, float]],
-    license_name: str,
-) -> str:
-    tag = pipeline_tag(manifest)
-    task = str(manifest.statistics.get("task", ""))
-    metrics: dict[str, list[dict[str, Any]]] = {}
-    for split, name, value in figures:
-        found = {"type": name, "name": name.replace("_", " "), "value": float(f"{value:.6g}")}
-        metrics.setdefault(split, []).append(found)
-    results = [
-        {
-            "task": {"type": tag or "other"},
-            "dataset": {
-                "name": task or "held-out documents of the corpus",
-                "type": task or "bertloom-held-out",
-                "split": split.replace("-", "_"),
-            },
-            "metrics": found,
-        }
-        for split, found in metrics.items()
-    ]
-    index = [{"name": _title(manifest), "results": results}] if results else []
-    return front_matter(
-        {
-            "language": languages_of(sources),
-            "license": license_name or "unknown",
-            "library_name": "transformers",
-            "pipeline_tag": tag,
-            "base_model": _base(manifest),
-            "tags": ["bert", "bertloom"],
-            "model-index": index,
-        }
+def _eval_result(
+    score: Score, manifest: Manifest, examples: Manifest | None, tag: str
+) -> EvalResult:
+    """Return a score for the Hub: the mean over restarts, or the score of an ensemble."""
+    name, kind = "held-out documents of the pretraining corpus", "bertloom-held-out"
+    if examples is not None:
+        cut = cut_on(score.split, manifest.statistics.get("cut", {}))
+        name = "; ".join([dataset_name(examples), *cut])
+        kind = "custom" if examples.statistics.get("data") else examples.statistics["task"]
+    metric, value, spread = score.metric.replace("_", " "), score.value, None
+    if len(manifest.statistics.get("members", ())) > 1:
+        metric += " (ensemble)"
+    elif len(score.restarts) > 1:
+        metric, value = f"{metric} (mean of {len(score.restarts)} restarts)", score.mean
+        spread = {"restarts": len(score.restarts), "sd": _rounded(score.metric, score.sd)}
+    return EvalResult(
+        task_type=tag,
+        dataset_type=kind,
+        dataset_name=visible(name),
+        dataset_split=score.split.replace("-", "_"),
+        metric_type=score.metric,
+        metric_name=metric,
+        metric_value=_rounded(score.metric, value),
+        metric_args=spread,
     )
 
 
-def _base(manifest: Manifest) -> str:
-    """Name of the checkpoint from elsewhere that it was made of; "" where it was made here."""
-    given = str(manifest.config.get("init_checkpoint") or "")
-    return "" if not given else given.rstrip("/").rpartition("/")[2]
+def _rounded(metric: str, value: float) -> float:
+    return float(format_metric(metric, value).replace(",", ""))
 
 
-def _title(manifest: Manifest) -> str:
-    task = manifest.statistics.get("task")
-    shape = _shape(manifest)
-    return f"BERT{shape} fine-tuned on {task}" if task else f"BERT{shape}, pretrained"
+def _phases(model: Manifest, ancestors: Ancestors) -> Iterator[Phase]:
+    """Yield the pretraining phases of a model, last phase first."""
+    at_step = model.config.get("init_from_step")
+    checkpoint = model if model.stage == "pretrain" else ancestors.input(model, "checkpoint")
+    while checkpoint is not None:
+        steps, tokens = checkpoint.counters["steps"], checkpoint.counters["tokens"]
+        if at_step is not None:
+            steps, tokens = at_step, checkpoint.statistics["snapshots"][str(at_step)]["tokens"]
+        yield Phase(checkpoint, steps, tokens)
+        at_step, checkpoint = None, ancestors.input(checkpoint, "checkpoint")
 
 
-def _shape(manifest: Manifest) -> str:
-    model = manifest.statistics.get("model") or manifest.config.get("model") or {}
-    if not isinstance(model, Mapping) or "num_hidden_layers" not in model:
-        return ""
-    return f" of {model['num_hidden_layers']} layers, {model.get('hidden_size')} wide"
-
-
-def _use(manifest: Manifest) -> str:
-    if manifest.stage == "pretrain":
-        return "An encoder to fine-tune, and to fill in masked words."
-    return f"For the task {manifest.statistics.get('task')}, on texts like those of its data."
-
-
-def _summary(manifest: Manifest, ancestors: Ancestors) -> str:
-    counters = manifest.counters
-    corpus = ancestors.of_stage("build-documents")
-    of = f" on {corpus.counters.get('documents-kept', 0):,} documents" if corpus else ""
-    if manifest.stage == "pretrain":
-        return (
-            f"Pretrained by bertloom{of}: {counters['steps']:,} steps, "
-            f"{counters['tokens']:,} tokens, objective {manifest.statistics['objective']}.\n"
-        )
-    if ancestors.of_stage("pretrain") is not None:
-        begun = f"its encoder was pretrained{of}"
-    elif manifest.config.get("init_checkpoint"):
-        begun = f"its encoder is that of {_base(manifest)}"
-    else:
-        begun = "it was trained on the task alone, from random weights"
-    return f"Trained by bertloom, stage `{manifest.stage}`; {begun}.\n"
-
-
-def _figures_section(
-    manifest: Manifest, figures: Sequence[tuple[str, str, float]]
-) -> Iterator[str]:
-    if not figures:
-        return
-    yield "\n## Measured\n\n"
-    rows = [(split, name, f"{value:.4f}") for split, name, value in figures]
-    yield table(("split", "metric", "value"), rows, right=(2,))
-    if manifest.stage == "pretrain":
-        yield "\nLosses in nats, accuracies as shares of 1, on documents never trained on.\n"
-
-
-def _examples_section(ancestors: Ancestors) -> Iterator[str]:
-    examples = ancestors.of_stage("build-examples")
-    if examples is None:
-        return
-    splits = ", ".join(f"{n:,} {name}" for name, n in examples.statistics["splits"].items())
-    yield f"\n## Data of the task\n\n{examples.statistics['task']}: {splits} examples.\n\n"
-    for item in examples.raw_inputs[:10]:
-        yield f"- `{item.name}`, sha256 `{item.sha256}`\n"
-
-
-def _loading_section(manifest: Manifest) -> Iterator[str]:
-    tag = pipeline_tag(manifest)
-    name = _CLASSES.get(tag, "AutoModel")
-    yield "\n## How to load it\n\nFOLDER is what `bertloom export` wrote.\n\n"
-    script = (
-        f"from transformers import AutoTokenizer, {name}\n\n"
-        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
-        f'model = {name}.from_pretrained("FOLDER")'
-    )
-    yield code(script, language="python")
-    if tag in ("fill-mask", "text-classification", "token-classification", "question-answering"):
-        yield "\n"
-        yield code(
-            f'from transformers import pipeline\n\nask = pipeline("{tag}", "FOLDER")',
-            language="python",
-        )
-    if manifest.stage == "pretrain":
-        yield "\nAs an encoder of sentences (means over tokens; fine-tune it for good ones):\n\n"
-        yield code(
-            "from sentence_transformers import SentenceTransformer\n\n"
-            'vectors = SentenceTransformer("FOLDER").encode(["A sentence.", "Another one."])',
-            language="python",
-        )
+def _title(model: Manifest, phases: list[Phase], examples: Manifest | None) -> str:
+    configs = [model.statistics.get("model"), *(p.manifest.config.get("model") for p in phases)]
+    shape = next((config for config in configs if config and config.get("num_hidden_layers")), None)
+    title = "BERT"
+    if shape:
+        title += f" with {shape['num_hidden_layers']} layers and hidden size {shape['hidden_size']}"
+    return f"{title} fine-tuned on {dataset_name(examples)}" if examples else title

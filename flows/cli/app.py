@@ -31,7 +31,7 @@ COMMANDS = {
     "show": ("show", "Show an artifact: counts, files, inputs, configuration."),
     "head": ("head", "Print the first rows of a shard, decoded."),
     "export": ("export", "Write an artifact as datasets, transformers, pandas open it."),
-    "card": ("export", "Print an artifact's card: sources, licences, figures."),
+    "card": ("export", "Print the card of an artifact: sources, licenses, scores."),
     "recipes": ("recipes", "List the recipes that come with bertloom."),
     "init": ("recipes", "Write a commented recipe to edit."),
     "schema": ("recipes", "Print a recipe's JSON Schema, for editors."),

@@ -158,7 +158,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             )
         yield ""
     yield from textwrap.wrap(
-        f"shown: the one-sided test of every line is below {found['level']:.4f}, .05 shared over "
+        f"shown: the one-sided test of every line is below {found['level']:.4f}, 0.05 shared over "
         "seven claims. Restarts are of fine-tuning; each model was pretrained once.",
         _WIDTH,
     )

@@ -1,4 +1,4 @@
-"""`bertloom export` and `bertloom card`: artifacts for other people's tools."""
+"""`bertloom export` and `bertloom card`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.cards.cards import card_of, card_path, cards_said, write_card
+from flows.cards.cards import card_of, card_path, recorded_cards_config, write_card
 from flows.cli.console import say, say_text
 from flows.cli.options import ArtifactArgument, StoreOption
 from flows.cli.show import find_artifact
-from flows.export.exporting import export as write
+from flows.export.export import export as export_artifact
 from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.card_configs import CardsConfig
@@ -18,42 +18,47 @@ from schemas.manifest import Manifest
 
 _RecipeOption = Annotated[
     str | None,
-    typer.Option("--recipe", help="A recipe whose `cards` say licences and attribution."),
+    typer.Option(
+        "--recipe",
+        help="Recipe whose `cards` section states licenses and attribution. Default: the recipe "
+        "that built the artifact.",
+    ),
 ]
 
 
 def export(
     artifact: ArtifactArgument,
-    folder: Annotated[str, typer.Argument(help="A new folder: a path, or an s3:// or gs:// URL.")],
-    form: Annotated[
+    folder: Annotated[
+        str, typer.Argument(help="New or empty folder: a path, or an s3:// or gs:// URL.")
+    ],
+    format: Annotated[
         str,
         typer.Option(
-            "--format",
-            help="hf: Parquet, or a model's own layout; parquet; arrow-stream: for "
-            "datasets.Dataset.from_file.",
+            help="hf (Parquet, or a model in the layout of Hugging Face), parquet, or arrow-stream "
+            "(for datasets.Dataset.from_file)."
         ),
     ] = "hf",
     recipe: _RecipeOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Write an artifact as datasets, transformers, pandas and others open it."""
+    """Write an artifact in a format that datasets, transformers and pandas open."""
     manifest, root = find_artifact(artifact, store=store)
     opened = ArtifactStore(root, create=False)
-    given: Any = form
     cards = _cards(manifest, opened, recipe)
-    said = write(manifest, folder, store=opened, form=given, cards=cards)
-    say(f"{folder}: {said}")
+    checked: Any = format  # `export` raises a UsageError for an unknown format
+    summary = export_artifact(manifest, folder, store=opened, format=checked, cards=cards)
+    say(f"{folder}: {summary}")
 
 
 def card(
     artifact: ArtifactArgument,
     write: Annotated[
-        bool, typer.Option("--write", help="Write it beside the artifact, in place of one there.")
+        bool, typer.Option("--write", help="Write the card next to the artifact, or replace it.")
     ] = False,
     recipe: _RecipeOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Print the card of an artifact: whose texts, what was dropped, how to load it."""
+    """Print the card of an artifact: sources, licenses, scores, how to load it."""
     manifest, root = find_artifact(artifact, store=store)
     opened = ArtifactStore(root, create=False)
     cards = _cards(manifest, opened, recipe)
@@ -65,5 +70,6 @@ def card(
 
 
 def _cards(manifest: Manifest, store: ArtifactStore, recipe: str | None) -> CardsConfig:
-    """What a recipe says of licences, or said when the artifact was made."""
-    return load_recipe(recipe).cards if recipe else cards_said(manifest, store=store)
+    if recipe is not None:
+        return load_recipe(recipe).cards
+    return recorded_cards_config(manifest, store=store)

@@ -68,7 +68,7 @@ def lineage(
     opened = _store_of(thing, store)
     found = find_lineage(opened, thing, direction=direction, collapse=not show_all)
     graph = found.graph
-    metrics = [_metric_line(metric) for metric in found.metrics]
+    metrics = [str(metric) for metric in found.metrics]
     if as_json:
         of_graph = graph_json(graph) if graph is not None else {}
         print_json({"metrics": [_metric_json(metric) for metric in found.metrics], **of_graph})
@@ -97,11 +97,6 @@ def _store_of(thing: str, store: str | None) -> ArtifactStore:
     if store is None and thing and (found := artifact_of_path(thing)) is not None:
         return ArtifactStore(found[1], create=False)
     return open_store(store)
-
-
-def _metric_line(metric: Metric) -> str:
-    cut = "; ".join(score_cut(metric.name, metric.manifest.statistics))
-    return f"{metric.label} {metric.name} = {metric.value:.6g}{f' ({cut})' if cut else ''}"
 
 
 def _metric_json(metric: Metric) -> dict[str, Any]:

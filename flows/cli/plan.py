@@ -27,11 +27,10 @@ from flows.run.estimates import (
 )
 from flows.run.plan import PlannedStep, estimate_run, plan_rows
 from flows.run.preflight import raw_paths
+from flows.run.run import find_store
 from flows.run.sweep_summary import summarize_sweep, sweep_rows
-from flows.store.artifacts import ArtifactStore
 from pipelines.runners.checks import launch_lines
 from pipelines.runners.launch import RUNNERS_HERE
-from schemas.errors import ArtifactNotFoundError
 from schemas.recipe import Recipe
 
 
@@ -62,18 +61,11 @@ def print_estimate(planned: Sequence[PlannedStep], *, store: str, force: bool = 
         check_disk_space(estimate, store=store)
 
 
-def _store_of(recipe: Recipe) -> ArtifactStore | None:
-    try:
-        return ArtifactStore(recipe.store, create=False)
-    except ArtifactNotFoundError:
-        return None
-
-
 def print_plan(
     recipe: Recipe, *, rebuild: Sequence[str] = (), until: str = "", as_json: bool = False
 ) -> Sequence[PlannedStep]:
     """Print what a run would do, and return it."""
-    planned = plan_recipe(recipe, store=_store_of(recipe), rebuild=rebuild, until=until)
+    planned = plan_recipe(recipe, store=find_store(recipe.store), rebuild=rebuild, until=until)
     launched = [] if recipe.execution.runner in RUNNERS_HERE else _launch_lines(recipe, until)
     found: dict[str, Any] = {
         "recipe": recipe.name,

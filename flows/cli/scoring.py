@@ -20,6 +20,7 @@ from flows.cli.options import (
     TaskArgument,
     named_columns,
 )
+from flows.formatting import format_metric
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import check_ids, to_lines
 from model.task_types.squad_metrics import (
@@ -52,7 +53,7 @@ class Score(NamedTuple):
     def lines(self) -> Iterator[str]:
         """Metrics in percent, and counts."""
         for metric, value in self.metrics.items():
-            yield f"{metric:<24} {100 * value:8.3f}"
+            yield f"{metric:<24} {format_metric(metric, value):>8}"
         for figure, value in (self.official or {}).items():
             digits = 0 if figure.endswith("total") else 6 if figure.endswith("thresh") else 3
             yield f"{figure:<24} {value:8,.{digits}f}"

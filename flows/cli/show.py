@@ -10,7 +10,7 @@ import typer
 
 from flows.cli.console import print_found
 from flows.cli.options import ArtifactArgument, StoreOption, open_store
-from flows.formatting import align_columns, format_bytes, format_duration
+from flows.formatting import align_columns, format_bytes, format_duration, format_metric, is_metric
 from flows.lineage.names import artifact_of_path, resolve
 from flows.nested_values import flatten
 from flows.record_counts import list_sources, record_counts
@@ -60,7 +60,7 @@ def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> Iterato
     sections = {
         "notes": list(manifest.notes),
         "counts": _count_lines(manifest.counters),
-        "statistics": _leaf_lines(manifest.statistics),
+        "statistics": _statistics_lines(manifest.statistics),
         "made from": _input_lines(manifest),
         "files": _file_lines(manifest, all_files=all_files),
         "configuration": _leaf_lines(manifest.config),
@@ -124,8 +124,17 @@ def _environment_lines(manifest: Manifest) -> list[str]:
     return [*align_columns(rows), f"and {others} packages more (--json lists them all)"]
 
 
+def _statistics_lines(statistics: Mapping[str, object]) -> list[str]:
+    values = flatten(statistics)
+    return [
+        f"{name}: {format_metric(name, value)}"
+        if is_metric(name) and isinstance(value, float)
+        else f"{name}: {json.dumps(value, ensure_ascii=False)}"
+        for name, value in values.items()
+    ]
+
+
 def _leaf_lines(value: Mapping[str, object]) -> list[str]:
     return [
-        f"{name}: {json.dumps(item, ensure_ascii=False)}"
-        for name, item in flatten(value, keep_empty=True).items()
+        f"{name}: {json.dumps(item, ensure_ascii=False)}" for name, item in flatten(value).items()
     ]

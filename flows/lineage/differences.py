@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flows.formatting import format_bytes
+from flows.formatting import format_bytes, format_statistic
 from flows.nested_values import flatten
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
@@ -32,10 +32,16 @@ class Change:
 
     def __str__(self) -> str:
         """The change in one line, with the distance between two numbers."""
-        text = f"{self.name}: {_text(self.before)} -> {_text(self.after)}"
+        text = f"{self.name}: {self._text(self.before)} -> {self._text(self.after)}"
         if _is_number(self.before) and _is_number(self.after):
-            text += f" ({self.after - self.before:+,.6g})"
+            distance = self.after - self.before
+            text += f" ({'+' if distance >= 0 else ''}{self._text(distance)})"
         return text
+
+    def _text(self, value: Any) -> str:
+        if value is None:
+            return "none"
+        return format_statistic(self.name, value) if _is_number(value) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,14 +184,6 @@ def run_differences(
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return f"{value:,}" if _is_number(value) else str(value)
 
 
 def run_lines(found: Sequence[StepDifference], *, show_all: bool = False) -> list[tuple[str, ...]]:

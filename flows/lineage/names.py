@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flows.formatting import format_statistic
 from flows.lineage.graph import scan
 from flows.nested_values import numeric_leaves
 from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore, parse_manifest
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
+from model.telling.amounts import score_cut
 from pipelines.io.file_systems import file_system
 from schemas.addresses import public_address
 from schemas.errors import ArtifactNotFoundError, ConfigError
@@ -44,6 +46,12 @@ class Metric:
 
     value: float
     manifest: Manifest
+
+    def __str__(self) -> str:
+        """Return the metric in one line, with what its data or training was cut to."""
+        cut = "; ".join(score_cut(self.name, self.manifest.statistics))
+        text = f"{self.label} {self.name} = {format_statistic(self.name, self.value)}"
+        return f"{text} ({cut})" if cut else text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ class Lineage:
 
     def __str__(self) -> str:
         """The numbers, and the graph as a tree, as `bertloom lineage` prints them."""
-        lines = [f"{found.label} {found.name} = {found.value:.6g}" for found in self.metrics]
+        lines = [str(metric) for metric in self.metrics]
         return "\n".join(lines + (tree_lines(self.graph) if self.graph is not None else []))
 
 

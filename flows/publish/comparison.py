@@ -336,7 +336,7 @@ def _differences(new: Corpus, old: Corpus) -> Iterator[str]:
             yield f"{label}: version of the stage {before.stage_version} -> {after.stage_version}"
         was, now = (
             # Sources by their names: their order does not matter.
-            flatten(manifest.key_spec.get("config", {}), name_items=True)
+            flatten(manifest.key_spec.get("config", {}))
             for manifest in (before, after)
         )
         for change in changes(was, now):

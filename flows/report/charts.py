@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Key, Panel
+from flows.report.plots import Axis, Plot
 from model.tables.charts import Chart, ChartPanel, Line
 
 _ROW, _FRAME = 26.0, 34.0  # heights

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flows.report.drawing import Axis, Plot, Point, number_text
 from flows.report.figures import Figure, Key, Panel
+from flows.report.plots import Axis, Plot, Point, number_text
 from flows.report.steps import Built
 from flows.store.artifacts import ArtifactStore
 from model.training.artifact_files import CURVES_FILE, TIMINGS_FILE

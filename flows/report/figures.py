@@ -16,7 +16,7 @@ from schemas.sealed import read_sealed, sealed_json
 
 _LOGGER = logging.getLogger(__name__)
 
-FIGURES_VERSION = 4
+FIGURES_VERSION = 5
 """Raised with every change of how figures look, so that all are drawn anew."""
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Panel
+from flows.report.plots import Axis, Plot
 from flows.report.records import read_lengths
 from flows.report.steps import Built
 from flows.store.artifacts import ArtifactStore

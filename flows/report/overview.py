@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flows.report.drawing import Axis, Plot
 from flows.report.figures import Figure, Key, Panel
+from flows.report.plots import Axis, Plot
 from model.tables.document import Tables
-from model.tables.evaluations import percent
 from model.tables.result_rows import ResultRow
 from model.tables.verdicts import Verdict
 from model.tasks import TASKS
 from model.tasks.cut_data import cut_notes, marked
+from model.telling.percent import format_percent
 
 _ROW, _FRAME = 26.0, 30.0  # heights
 _SCRATCH, _MAJORITY = "scratch", "majority"
@@ -90,7 +90,7 @@ def result_columns(results: Sequence[TaskResult]) -> list[tuple[str, list[str]]]
         ("metric", [item.rows[0].metric for item in results]),
         ("pretrained", [_score(item.pretrained) for item in results]),
         ("from scratch", [_score(item.scratch) for item in results]),
-        ("majority class", [percent(item.majority) for item in results]),
+        ("majority class", [format_percent(item.majority) for item in results]),
         ("restarts", [item.restarts for item in results]),
         ("difference (95 % interval)", [item.difference for item in results]),
     ]
@@ -99,7 +99,7 @@ def result_columns(results: Sequence[TaskResult]) -> list[tuple[str, list[str]]]
 def _score(row: ResultRow | None) -> str:
     if row is None:
         return ""
-    return marked(percent(row.shown, row.sd if row.mean is not None else None), row.cut)
+    return marked(format_percent(row.shown, row.sd if row.mean is not None else None), row.cut)
 
 
 def result_figure(results: Sequence[TaskResult], *, name: str) -> Figure:

@@ -31,8 +31,8 @@ from flows.report.story import tell
 from flows.report.warnings import collect_warnings
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
-from model.tables.evaluations import percent
 from model.tasks.cut_data import marked
+from model.telling.percent import format_percent
 from schemas.disclosure import visible, without_secrets
 from schemas.errors import StoreError
 from schemas.sealed import sealed_page
@@ -190,7 +190,7 @@ def _environment() -> jinja2.Environment:
         "in_rows": in_rows,
         "marked": marked,
         "moment": _moment,
-        "percent": percent,
+        "percent": format_percent,
         "some_of": _some_of,
     }
     return environment

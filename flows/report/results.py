@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from flows.report.charts import chart_figure
-from flows.report.drawing import Axis, Plot
-from flows.report.figures import Figure, Key, Panel
+from flows.report.figures import Figure, Key, Panel, kept_figure
 from flows.report.overview import result_columns, result_figure, task_results
+from flows.report.plots import Axis, Plot
 from flows.report.steps import Steps
 from flows.store.artifacts import ArtifactStore
 from model.tables.charts import chart_of
 from model.tables.document import JSON_FILE, Tables
-from model.tables.evaluations import percent, wrong_fields
+from model.tables.evaluations import wrong_fields
 from model.tables.filled_tables import FilledTable
 from model.tables.grids import (
     Grid,
@@ -29,6 +29,7 @@ from model.tables.grids import (
 )
 from model.tables.result_rows import ResultRow
 from model.tasks.cut_data import cut_notes, marked
+from model.telling.percent import format_percent
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
 
@@ -95,9 +96,8 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
             problem="The tables were not made in this run; the steps say what each training scored."
         )
     try:
-        return results_of(
-            read_tables(store, tables.manifest), name=tables.manifest.artifact_id, steps=steps
-        )
+        found = read_tables(store, tables.manifest)
+        return results_of(found, name=tables.manifest.artifact_id, steps=steps, store=store)
     except StoreError as error:
         return Results(problem=str(error))
 
@@ -122,8 +122,23 @@ def read_tables(store: ArtifactStore, manifest: Manifest) -> Tables:
         ) from error
 
 
-def results_of(tables: Tables, *, name: str, steps: Steps | None = None) -> Results:
-    """The section about some tables; `name` is part of ids in the page, whose steps are given."""
+def results_of(
+    tables: Tables, *, name: str, steps: Steps | None = None, store: ArtifactStore | None = None
+) -> Results:
+    """Return the section about the results of a run.
+
+    Args:
+        tables: Tables of the run.
+        name: Id of their artifact, which is also part of ids in the page.
+        steps: Steps of the page that the tables link to.
+        store: Store that keeps drawn figures; None: draw all of them.
+    """
+
+    def figure(kind: str, draw: Callable[[str], Figure]) -> Figure:
+        if store is None:
+            return draw(f"{kind}-{name}")
+        return kept_figure(store, kind, made_of=[("", name)], draw=draw)
+
     main = tables.main
     by_task = [] if any(table.axis for table in tables.tables) else task_results(tables)
     grids = [results_grid(main), entries_grid(main)] if main else []
@@ -132,11 +147,13 @@ def results_of(tables: Tables, *, name: str, steps: Steps | None = None) -> Resu
     return Results(
         tables=tables,
         overview=result_columns(by_task) if by_task else (),
-        overview_figure=result_figure(by_task, name=f"overview-{name}") if by_task else None,
+        overview_figure=(
+            figure("overview", lambda name: result_figure(by_task, name=name)) if by_task else None
+        ),
         grids=grids,
-        paper=[_view(table, name=name) for table in tables.tables if table.rows],
+        paper=[_view(table, figure) for table in tables.tables if table.rows],
         is_sweep=any(table.axis for table in tables.tables if table.rows),
-        figure=_figure(main, name=f"results-{name}") if main else None,
+        figure=figure("results", lambda name: _figure(main, name=name)) if main else None,
         links=_links(main, steps) if steps is not None else {},
     )
 
@@ -158,12 +175,14 @@ def _links(main: Sequence[ResultRow], steps: Steps) -> dict[str, str]:
     }
 
 
-def _view(table: FilledTable, *, name: str) -> TableView:
+def _view(
+    table: FilledTable, figure: Callable[[str, Callable[[str], Figure]], Figure]
+) -> TableView:
     chart = chart_of(table)
     return TableView(
         rows=paper_grid(table),
         differences=variants_grid(table) if table.comparisons else None,
-        figure=chart_figure(chart, name=f"{table.key}-{name}") if chart else None,
+        figure=figure(table.key, lambda name: chart_figure(chart, name=name)) if chart else None,
     )
 
 
@@ -198,7 +217,7 @@ def _panel(rows: Sequence[ResultRow], *, name: str) -> Panel:
     )
     for position, row in enumerate(rows):
         _draw_row(plot, position, row)
-    means = [marked(percent(row.mean, row.sd), row.cut) or "no value" for row in rows]
+    means = [marked(format_percent(row.mean, row.sd), row.cut) or "no value" for row in rows]
     said = [f"{row.entry} {mean}" for row, mean in zip(rows, means, strict=True)]
     title = f"{rows[0].task}: {rows[0].metric}"
     description = f"Each restart as a dot. Means: {'; '.join(said)}."

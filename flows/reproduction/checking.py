@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.bert import recipe_steps
-from flows.formatting import align_columns, format_bytes, format_count
+from flows.formatting import align_columns, format_bytes, format_count, format_statistic
 from flows.lineage.differences import Change, Difference, changes, difference
 from flows.nested_values import flatten, numeric_leaves
 from flows.recipes.loader import load_recipe
@@ -316,7 +316,7 @@ def _metric_lines(outcome: Outcome) -> Iterator[str]:
     for name, value in outcome.expected.metrics.items():
         here = found.get(name)
         if here == value:
-            yield f"{outcome.expected.target} {name} = {value:.6g}, as recorded"
+            yield f"{outcome.expected.target} {name} = {format_statistic(name, value)}, as recorded"
         else:
             yield f"{outcome.expected.target} {Change(name, value, here)}"
 

@@ -1,4 +1,4 @@
-"""How a recipe runs: step graph, cache keys, plan, executor, events.
+"""Runs of recipes: step graph, cache keys, plan, executor, events.
 
 ===============================================  ======================
 which stage reads what                           `graph`

@@ -76,7 +76,7 @@ class JobFinished:
     step: Step
     job: SubmittedJob
     resource_usage: Mapping[str, float]
-    """What the engine reports, such as `vcpu-seconds`; can be empty."""
+    """Measurements that the engine reports, such as `vcpu-seconds`; can be empty."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Execute the steps of a run in this process."""
+"""The order in which the steps of a run are executed, and their execution in this process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import contextlib
 import logging
 import os
 import signal
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any
 
@@ -24,45 +22,83 @@ from tenacity import (
 
 from flows.run.graph import Step
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
-from flows.run.step_execution import StepResult, is_transient
-from flows.store.leases import LeaseHolder
+from flows.run.step_execution import is_transient
+
+Submit = Callable[[Step], Future[Any]]
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def run_steps(run: Run) -> None:
-    """Execute every step as soon as its inputs are ready, `run.max_parallel` concurrently.
+def run_steps(run: Run, submit: Submit) -> None:
+    """Submit every step as soon as its inputs are ready, `run.max_parallel` concurrently.
 
-    A step that another run builds is deferred while other steps are ready. A failed step skips the
-    steps that need it, and no others.
+    A step that another run builds comes after the other steps that are ready. A failed step skips
+    the steps that need it, and no others.
+
+    Args:
+        run: Run that has started.
+        submit: Executes a step, now or in another thread, and reports its failure to the run.
     """
-    pending = dict(run.by_label)
-    running: dict[Future[StepResult | LeaseHolder], Step] = {}
-    due: dict[str, float] = defaultdict(float)
-    delays: dict[str, Iterator[float]] = defaultdict(poll_delays)
-    with _executor(run) as executor:
+    pending, running, delays = dict(run.by_label), set[Future[Any]](), poll_delays()
+    with _stop_on_error(run, running):
         while True:
-            started = {step.label for step in running.values()}
-            ready = [s for s in pending.values() if s.label not in started and run.is_ready(s)]
-            now = time.monotonic()
-            for step in [s for s in ready if due[s.label] <= now][
-                : run.max_parallel - len(running)
-            ]:
-                running[executor.submit(_retrying(run, step), run.execute, step)] = step
-            if not running:
-                if not ready:
-                    break
-                run.wait(max(0.0, min(due[step.label] for step in ready) - now))
-                continue
-            later = [due[s.label] - now for s in ready if due[s.label] > now]
-            for future in wait(running, min(later, default=None), FIRST_COMPLETED).done:
-                step = running.pop(future)
-                if isinstance(_outcome(run, step, future), LeaseHolder):
-                    due[step.label] = time.monotonic() + next(delays[step.label])
-                else:
-                    del pending[step.label]
+            ready = [step for step in pending.values() if run.is_ready(step)]
+            has_slot = len(running) < run.max_parallel
+            available = (step for step in ready if has_slot and run.claim(step))
+            if (step := next(available, None)) is not None:
+                del pending[step.label]
+                running.add(submit(step))
+                delays = poll_delays()
+            elif running:
+                timeout = next(delays) if ready and has_slot else None
+                done, _ = wait(running, timeout, FIRST_COMPLETED)
+                running -= done
+                for future in done:
+                    future.result()
+            elif ready:
+                run.wait(next(delays))
+            else:
+                break
     for step in pending.values():
         run.skip(step)
+
+
+@contextlib.contextmanager
+def _stop_on_error(run: Run, running: set[Future[Any]]) -> Iterator[None]:
+    """Stop the steps in progress if the block ends with an error or a signal."""
+    try:
+        yield
+    except BaseException:
+        run.stop()
+        # A signal reaches this thread alone, and a Beam job in another one runs to its end.
+        if unfinished := [future for future in running if not future.done()]:
+            _LOGGER.warning("stopping the steps in progress; a second signal ends them immediately")
+            with end_on_second_signal():
+                wait(unfinished)
+        raise
+
+
+@contextlib.contextmanager
+def local_executor(run: Run) -> Iterator[Submit]:
+    """Yield a function that executes a step in this process, without a server.
+
+    With `run.max_parallel` 1, steps run in this thread, where a signal interrupts them.
+    """
+
+    def execute(step: Step) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            _retrying(run, step)(run.execute, step)
+        except Exception as error:
+            run.fail(step, error)
+        future.set_result(None)
+        return future
+
+    if run.max_parallel == 1:
+        yield execute
+        return
+    with ThreadPoolExecutor(run.max_parallel, thread_name_prefix="bertloom-step") as pool:
+        yield lambda step: pool.submit(execute, step)
 
 
 def _retrying(run: Run, step: Step) -> Retrying:
@@ -81,47 +117,6 @@ def _retrying(run: Run, step: Step) -> Retrying:
         before_sleep=report,
         reraise=True,
     )
-
-
-def _outcome(
-    run: Run, step: Step, future: Future[StepResult | LeaseHolder]
-) -> StepResult | LeaseHolder | None:
-    """Return what a step ended with; report its error to the run and return None."""
-    try:
-        return future.result()
-    except Exception as error:
-        run.fail(step, error)
-        return None
-
-
-class _InlineExecutor(Executor):
-    """Runs each call in the thread that submits it, where a signal interrupts the call itself."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-@contextlib.contextmanager
-def _executor(run: Run) -> Iterator[Executor]:
-    if run.max_parallel == 1:
-        yield _InlineExecutor()
-        return
-    pool = ThreadPoolExecutor(run.max_parallel, thread_name_prefix="bertloom-step")
-    try:
-        yield pool
-    except BaseException:
-        # A signal reaches this thread alone, and a Beam job in another one runs to its end.
-        run.stop()
-        _LOGGER.warning("stopping the steps in progress; a second signal ends them immediately")
-        with end_on_second_signal():
-            pool.shutdown(cancel_futures=True)
-        raise
-    pool.shutdown()
 
 
 @contextlib.contextmanager

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from flows.run.cache_keys import StepKey, changed_fields, describe_changes, step_key
-from flows.run.estimates import RunEstimate, StepEstimate, estimate_steps, sum_estimates
+from flows.run.estimates import RunEstimate, StepEstimate, estimate_steps
 from flows.run.graph import Step, StepGraph
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
@@ -27,7 +28,7 @@ _MAX_COMPARED = 20
 
 
 class PlannedStep(NamedTuple):
-    """What a run would do with a step."""
+    """State of a step in a plan."""
 
     label: str
     state: Literal["cached", "build", "unknown"]
@@ -86,10 +87,9 @@ class _Planner:
             return planned
         estimates = estimate_steps(
             list(self._graph),
-            built=to_build,
-            manifests=self._manifests,
+            manifests={k: v for k, v in self._manifests.items() if k not in to_build},
             raw_bytes=self._raw_bytes,
-            execution=self._recipe.execution,
+            workers=self._recipe.execution.workers,
             earlier=lambda stage: self._newest_of(stage)[:_MAX_MEASURED],
         )
         return [step._replace(estimate=estimates.get(step.label)) for step in planned]
@@ -156,7 +156,13 @@ class _Planner:
 
 def estimate_run(planned: Sequence[PlannedStep]) -> RunEstimate:
     """Return the estimate of all steps that are to be built."""
-    return sum_estimates({step.label: step.estimate for step in planned if step.estimate})
+    estimates = {step.label: step.estimate for step in planned if step.estimate is not None}
+    unknown = [label for label, estimate in estimates.items() if estimate.seconds is None]
+    return RunEstimate(
+        seconds=sum(estimate.seconds or 0.0 for estimate in estimates.values()),
+        disk_bytes=sum(estimate.disk_bytes for estimate in estimates.values()),
+        unknown=Counter(label.partition(".")[0] for label in unknown),
+    )
 
 
 def _compare(key: StepKey, earlier: Manifest) -> str:

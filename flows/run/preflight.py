@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from flows.run.dependencies import missing_dependencies
 from flows.run.graph import Step
@@ -12,15 +12,8 @@ from pipelines.runners.checks import check_execution
 from pipelines.runners.launch import check_known
 from pipelines.wordpiece.plan import raw_inputs
 from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, read_lowercase
-from schemas.configs import DocumentsConfig, VocabularyConfig
-from schemas.errors import (
-    BertloomError,
-    ConfigError,
-    InputError,
-    TrainingError,
-    VocabularyError,
-    raise_all,
-)
+from schemas.configs import Config, DocumentsConfig, VocabularyConfig
+from schemas.errors import BertloomError, ConfigError, raise_all
 from schemas.model_configs import PretrainConfig
 from schemas.recipe import Recipe
 from schemas.task_configs import ExamplesConfig, TrialConfig
@@ -49,7 +42,7 @@ def check_inputs(steps: Iterable[Step]) -> None:
         InputError, VocabularyError, CheckpointError: One file cannot be used.
         ConfigError: Several files cannot be used; lists all of them.
     """
-    raise_all([error for step in steps for error in _input_errors(step)])
+    raise_all(_input_error(step.config) for step in steps)
 
 
 def raw_paths(steps: Iterable[Step]) -> list[str]:
@@ -65,40 +58,36 @@ def raw_paths(steps: Iterable[Step]) -> list[str]:
 
 def check_examples(config: ExamplesConfig) -> BertloomError | None:
     """Return what is wrong with the files of a task; only their first rows are read."""
-    try:
-        check_files(config)
-    except (ConfigError, InputError) as error:
-        return error
-    return None
+    return _error_of(lambda: check_files(config))
 
 
 def check_checkpoint(folder: str, *, needs_vocabulary: bool) -> BertloomError | None:
     """Return what is wrong with the files of a checkpoint, weights not read; None if nothing is."""
-    try:
+
+    def check() -> None:
         check_layout(folder, needs_vocabulary=needs_vocabulary)
         if needs_vocabulary and (url := vocabulary_url(folder)).endswith(TOKENIZER_FILE):
             read_lowercase(url)
-    except (InputError, TrainingError, VocabularyError) as error:
-        return error
+
+    return _error_of(check)
+
+
+def _input_error(config: Config) -> BertloomError | None:
+    match config:
+        case ExamplesConfig():
+            return check_examples(config)
+        case VocabularyConfig():
+            return _error_of(lambda: raw_inputs(config))
+        case TrialConfig(init_checkpoint=str(folder)):
+            return check_checkpoint(folder, needs_vocabulary=True)
+        case PretrainConfig(init_checkpoint=str(folder)):
+            return check_checkpoint(folder, needs_vocabulary=False)
     return None
 
 
-def _input_errors(step: Step) -> Iterator[BertloomError]:
-    config, error = step.config, None
-    if isinstance(config, ExamplesConfig):
-        error = check_examples(config)
-    elif isinstance(config, VocabularyConfig):
-        error = _check_vocabulary(config)
-    elif isinstance(config, TrialConfig | PretrainConfig) and config.init_checkpoint is not None:
-        is_trial = isinstance(config, TrialConfig)
-        error = check_checkpoint(config.init_checkpoint, needs_vocabulary=is_trial)
-    if error is not None:
-        yield error
-
-
-def _check_vocabulary(config: VocabularyConfig) -> BertloomError | None:
+def _error_of(check: Callable[[], object]) -> BertloomError | None:
     try:
-        raw_inputs(config)
-    except (InputError, VocabularyError) as error:
+        check()
+    except BertloomError as error:
         return error
     return None

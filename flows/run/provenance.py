@@ -1,4 +1,4 @@
-"""Where an artifact was built: git checkout, installed packages, platform."""
+"""Provenance of artifacts: git checkout, installed packages, platform."""
 
 from __future__ import annotations
 

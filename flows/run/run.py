@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import threading
-import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -39,7 +38,7 @@ from flows.run.plan import PlannedStep
 from flows.run.preflight import raw_paths
 from flows.run.step_execution import StepResult, build_step, stage_folders
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import Lease, LeaseHolder, acquire_or_holder, live_holder
+from flows.store.leases import Lease, acquire_or_holder
 from flows.store.pointers import pointer_to
 from flows.store.runs import RunState
 from flows.store.verification import quarantine, verify
@@ -49,7 +48,7 @@ from pipelines.runners.launch import RUNNERS_HERE
 from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
 from pipelines.telling.progress import listening
 from schemas.configs import ExecutionConfig
-from schemas.errors import RunnerError
+from schemas.errors import ArtifactNotFoundError, RunnerError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
@@ -63,8 +62,16 @@ _KEY_DIGITS = 10
 
 @functools.lru_cache(maxsize=8)
 def get_store(root: str) -> ArtifactStore:
-    """Return the store at a folder or URL, opened once per process."""
+    """Return the store at a folder or URL, created if necessary, opened once per process."""
     return ArtifactStore(root)
+
+
+def find_store(root: str) -> ArtifactStore | None:
+    """Return the store at a folder or URL; None if it does not exist yet."""
+    try:
+        return ArtifactStore(root, create=False)
+    except ArtifactNotFoundError:
+        return None
 
 
 def max_parallel_steps(execution: ExecutionConfig) -> int:
@@ -116,6 +123,7 @@ class Run:
         self.by_label = {step.label: step for step in self.steps}
         self.rebuilt = graph.select_all(rebuild)
         self.planned = tuple(planned)
+        self.cached = frozenset(step.label for step in planned if step.state == "cached")
         self.run_id = f"{moment.strftime('%Y%m%dt%H%M%S%f')[:-3]}-{uuid.uuid4().hex[:8]}"
         self.started_at = moment.isoformat()
         self.flow_run_id = ""
@@ -130,11 +138,9 @@ class Run:
         self.stopping = threading.Event()
         """Set when the run was asked to stop: no other step starts."""
 
-        self.slots = threading.BoundedSemaphore(self.max_parallel)
-        """One for each step that can be built concurrently, for schedulers without a limit."""
-
         self.is_started = False
         self._keys: dict[str, StepKey] = {}
+        self._leases: dict[str, tuple[Lease, contextlib.ExitStack]] = {}
         self._waiting = set[str]()
         self._lock, self._finished = threading.Lock(), threading.Event()
 
@@ -176,6 +182,8 @@ class Run:
             self.emit(RunFinished(self, state, failures))
         finally:
             self._finished.set()
+            for step in self.steps:
+                self._release(step)
         if error is None:
             for failure in self.failures.values():
                 raise failure
@@ -223,40 +231,30 @@ class Run:
             self._keys[step.label] = step_key(step, inputs=self.inputs(step))
         return self._keys[step.label]
 
-    def is_built_elsewhere(self, step: Step) -> bool:
-        """Return whether another run is building a step that is ready."""
-        key = self.key(step).cache_key
-        if step.label not in self.rebuilt and self.store.pointer(step.stage.name, key) is not None:
-            return False
-        holder = live_holder(self.store, step.stage.name, key)
-        if holder is not None:
-            self._report_wait(step, holder)
-        return holder is not None
+    def claim(self, step: Step) -> bool:
+        """Take the lease of a step unless it is in the store; False if another run has the lease.
 
-    def execute(self, step: Step) -> StepResult | LeaseHolder:
-        """Take a step's artifact from the store, or build it.
+        Between a claim and the execution, Prefect takes time to start a task.
+        """
+        with contextlib.suppress(Exception):  # `execute` meets the same error, and reports it
+            return step.label in self.cached or self._find(step) is not None or self._acquire(step)
+        return True
 
-        Returns:
-            The result, or the run that is building the same artifact now.
+    def execute(self, step: Step) -> StepResult:
+        """Take a step's artifact from the store, or build it; wait while another run builds it.
 
         Raises:
             BertloomError: The stage or the store failed. Nothing is published.
         """
-        clock = time.monotonic()
-        result = self._find(step)
-        if result is not None:
-            self._finish(step, result)
-            return result
-        key = self.key(step)
-        with acquire_or_holder(
-            self.store, step.stage.name, key.cache_key, holder=self.run_id
-        ) as lease:
-            if isinstance(lease, LeaseHolder):
-                self._report_wait(step, lease)
-                return lease
-            self.wait(0)
-            result = self._find(step)  # another run can have published it since the look above
+        key, delays = self.key(step), poll_delays()
+        try:
+            while (result := self._find(step)) is None and not self._acquire(step):
+                self.wait(next(delays))
+            # Another run can have published it before the lease was taken.
+            result = result or self._find(step)
             if result is None:
+                self.wait(0)
+                lease, _ = self._leases[step.label]
                 with self._building(step, lease):
                     result = build_step(
                         step,
@@ -267,11 +265,35 @@ class Run:
                         lease=lease,
                         rebuild=step.label in self.rebuilt,
                     )
-            result = result._replace(seconds=time.monotonic() - clock)
             self._finish(step, result)
-            if step.stage.resumes and lease.renew():
+            if step.stage.resumes and not result.was_cached and lease.renew():
                 self.store.clear_work(step.stage.name, key.cache_key)
+        finally:
+            self._release(step)
         return result
+
+    def _acquire(self, step: Step) -> bool:
+        """Take the lease of a step if this run does not have it; False if another run has it."""
+        if step.label in self._leases:
+            return True
+        with contextlib.ExitStack() as stack:
+            lease = stack.enter_context(
+                acquire_or_holder(
+                    self.store, step.stage.name, self.key(step).cache_key, holder=self.run_id
+                )
+            )
+            if isinstance(lease, Lease):
+                self._leases[step.label] = (lease, stack.pop_all())
+                return True
+        if step.label not in self._waiting:
+            self._waiting.add(step.label)
+            text = f"{step.label}  waiting for {lease}, which is building this artifact"
+            self.emit(RunMessage(text))
+        return False
+
+    def _release(self, step: Step) -> None:
+        if step.label in self._leases:
+            self._leases.pop(step.label)[1].close()
 
     def _find(self, step: Step) -> StepResult | None:
         """Return the artifact of a step if it is in the store and not damaged."""
@@ -316,13 +338,6 @@ class Run:
             stopping=self.stopping,
             detach=self.recipe.execution.detach,
         )
-
-    def _report_wait(self, step: Step, holder: LeaseHolder) -> None:
-        """Report once which other run builds a step."""
-        if step.label not in self._waiting:
-            self._waiting.add(step.label)
-            text = f"{step.label}  waiting for {holder}, which is building this artifact"
-            self.emit(RunMessage(text))
 
     def _finish(self, step: Step, result: StepResult) -> None:
         self.store.set_ref(f"{self.recipe.name}/{step.label}", result.manifest)

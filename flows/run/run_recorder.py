@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ class RunRecorder:
 
     def __init__(self) -> None:
         """Write nothing before the run starts."""
-        self._jobs: list[JobRecord] = []
+        self._jobs: dict[str, JobRecord] = {}
         self._written_at = 0.0
         self._heartbeat: Heartbeat | None = None
         self._lock = threading.Lock()
@@ -47,24 +48,11 @@ class RunRecorder:
                     self._heartbeat = Heartbeat(run.store, run.run_id)
                     self._heartbeat.start()
                 case JobSubmitted(step, job):
-                    self._jobs.append(
-                        JobRecord(
-                            label=step.label,
-                            name=job.name,
-                            runner=job.runner,
-                            id=job.id,
-                            url=job.url,
-                            attached=job.attached,
-                        )
-                    )
+                    self._jobs[job.id] = JobRecord(label=step.label, **dataclasses.asdict(job))
                     self._write("running")
                 case JobFinished(_, job, usage):
-                    self._jobs = [
-                        record.model_copy(update={"took": dict(usage)})
-                        if record.id == job.id
-                        else record
-                        for record in self._jobs
-                    ]
+                    record = self._jobs[job.id]
+                    self._jobs[job.id] = record.model_copy(update={"took": dict(usage)})
                 case StepFinished() if time.monotonic() - self._written_at >= _WRITE_SECONDS:
                     self._write("running")
                 case RunStopping():
@@ -73,9 +61,7 @@ class RunRecorder:
                 case RunFinished(_, state, failures):
                     if self._heartbeat is not None:
                         self._heartbeat.stop()
-                    self._write(
-                        state, {label: failure_text(error) for label, error in failures.items()}
-                    )
+                    self._write(state, {k: failure_text(e) for k, e in failures.items()})
 
     def _write(self, state: RunState, failures: Mapping[str, str] | None = None) -> None:
         run, code, process = self._run, checkout(), this_process()
@@ -90,17 +76,14 @@ class RunRecorder:
             recipe=recorded(run.recipe.model_dump(mode="json")),
             engine=run.engine,
             flow_run_id=run.flow_run_id,
-            host=process.host,
-            system=process.system,
-            pid=process.pid,
-            process_start=process.process_start,
+            **process._asdict(),
             git_commit=code.commit,
             git_dirty=code.is_dirty,
             rebuild=tuple(sorted(run.rebuilt)),
             planned=tuple(run.by_label),
             steps=tuple(result.record for result in run.results()),
             failures=dict(failures or {}),
-            jobs=tuple(self._jobs),
+            jobs=tuple(self._jobs.values()),
         )
         write_run(run.store, record)
 

@@ -27,12 +27,12 @@ from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
 from schemas.stage import Stage
 
-_PERMANENT_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM,
-     errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EEXIST,
-     errno.ELOOP, errno.EXDEV, errno.EMLINK, errno.EMFILE, errno.EINVAL, errno.EBADF, errno.ESPIPE,
-     errno.ENODEV, errno.ENXIO, errno.ENOSYS, errno.ENOTSUP, errno.EILSEQ, errno.ENOEXEC}
-)  # fmt: skip
+_TRANSIENT_ERRNOS = {
+    None, errno.EIO, errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ENOMEM, errno.EPIPE,
+    errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED,
+    errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTUNREACH, errno.ENOBUFS,
+}  # fmt: skip
+"""Errors of disks and networks that can pass; None for a library's error without a number."""
 
 
 class StepResult(NamedTuple):
@@ -41,7 +41,7 @@ class StepResult(NamedTuple):
     label: str
     manifest: Manifest
     was_cached: bool
-    """Whether it was in the store, or another run published it first."""
+    """True if it was in the store, or another run published it first."""
 
     seconds: float
     warning: str = ""
@@ -189,9 +189,8 @@ def is_transient(error: BaseException) -> bool:
         if isinstance(cause, NetworkError):
             return True
         if isinstance(cause, OSError):
-            return cause.errno not in _PERMANENT_ERRNOS and not isinstance(
-                cause, (FileNotFoundError, PermissionError, FileExistsError)
-            )
+            permanent = (FileNotFoundError, PermissionError, FileExistsError)
+            return cause.errno in _TRANSIENT_ERRNOS and not isinstance(cause, permanent)
         if isinstance(cause, BertloomError) and not isinstance(cause, RunnerError):
             return False
         cause = cause.__cause__

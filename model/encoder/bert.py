@@ -106,13 +106,13 @@ class Block(nn.Module):
         self.activation = nn.GELU("tanh" if config.hidden_act == "gelu_tanh" else "none")
         self.output = Dense(config.feed_forward_size, hidden)
         self.output_norm = nn.LayerNorm(hidden, eps=eps)
-        self.attention_probs_dropout_prob = Dropout(config.hidden_dropout_prob)
+        self.attention_dropout = Dropout(config.hidden_dropout_prob)
         self.output_dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, x: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
         """`x` (T, H) to (T, H)."""
         attended = self.attention(x, layout)
-        x = self.attention_norm(self.attention_probs_dropout_prob.add(attended, x))
+        x = self.attention_norm(self.attention_dropout.add(attended, x))
         inner = self.activation(self.intermediate(x))  # (T, F)
         x = self.output_norm(self.output_dropout.add(self.output(inner), x))  # (T, H)
         return x

@@ -13,11 +13,12 @@ from typing import Literal, NamedTuple
 
 from model.tables.contrasts import Contrast, chance_of, contrast, difference, mean_difference
 from model.tables.document import Tables
-from model.tables.evaluations import DEV, Record, percent
+from model.tables.evaluations import DEV, Record
 from model.tables.filled_tables import FilledTable, OurRow
 from model.tables.paper_tables import GLUE_COLUMNS, PAPER_TABLES
 from model.tables.result_rows import ResultRow
 from model.tasks import TASKS
+from model.telling.percent import format_percent
 
 LEVEL = 0.05 / 7
 CLOSE = 0.9
@@ -169,8 +170,8 @@ def _above_prior(source: Source) -> Iterator[_Tested]:
     bar = statistics.fmean(best[key] for key in known) / 100
     found = contrast(list(known.values()), weights, less=bar)
     ours = (
-        f"{row.name}: {percent(found.estimate + bar)} on dev, the best before {100 * bar:.1f} on "
-        f"test, mean of {len(known)} of {len(GLUE_COLUMNS)} columns"
+        f"{row.name}: {format_percent(found.estimate + bar)} on dev, the best before "
+        f"{100 * bar:.1f} on test, mean of {len(known)} of {len(GLUE_COLUMNS)} columns"
     )
     yield _Tested("Table 1", "", ours, found)
 
@@ -221,8 +222,8 @@ def _said(
 ) -> str:
     means = [statistics.fmean(statistics.fmean(pair[n]) for pair in pairs.values()) for n in (0, 1)]
     return (
-        f"{a.name} {percent(means[0])}, {b.name} {percent(means[1])}: {_difference(found)} on "
-        f"{', '.join(pairs)}"
+        f"{a.name} {format_percent(means[0])}, {b.name} {format_percent(means[1])}: "
+        f"{_difference(found)} on {', '.join(pairs)}"
     )
 
 
@@ -293,13 +294,13 @@ def _ensemble(source: Source) -> Iterator[_Tested]:
             for run in row.runs
         ]
         mean = statistics.fmean(scores)
-        ours = f"F1 {percent(mean)} on dev of {size} models together"
+        ours = f"F1 {format_percent(mean)} on dev of {size} models together"
         if len(scores) > 1:
             ours += f", mean of {len(scores)} ensembles"
         gain = 0.0
         if single:
             gain = mean - statistics.fmean(single)
-            ours += f", {percent(statistics.fmean(single))} of single ones"
+            ours += f", {format_percent(statistics.fmean(single))} of single ones"
         if len(scores) > 1 and single:
             found = difference(scores, single)
         else:
@@ -314,7 +315,8 @@ def _squad_2(source: Source) -> Iterator[_Tested]:
         if row.data or row.start == "scratch" or row.entry in source.swept or len(row.runs) < 2:
             continue
         found = contrast([row.runs], [1.0], less=_PRIOR_SQUAD_2 / 100)
-        ours = f"{row.entry}: F1 {percent(row.mean, row.sd)} on dev, the best before 78.0 on test"
+        f1 = format_percent(row.mean, row.sd)
+        ours = f"{row.entry}: F1 {f1} on dev, the best before 78.0 on test"
         yield _Tested("Table 3", "", ours, found)
 
 
@@ -331,9 +333,10 @@ def _features(source: Source) -> Iterator[_Tested]:
             continue
         found = contrast([last.runs, fine.runs, floor.runs], [1.0, -CLOSE, CLOSE - 1.0])
         ours = (
-            f"F1 {percent(last.mean, last.sd)} of the last four layers, "
-            f"{percent(fine.mean, fine.sd)} fine-tuned, {percent(floor.mean, floor.sd)} of the "
-            f"embeddings: {_difference(found)} above {100 * CLOSE:.0f} % of the way"
+            f"F1 {format_percent(last.mean, last.sd)} of the last four layers, "
+            f"{format_percent(fine.mean, fine.sd)} fine-tuned, "
+            f"{format_percent(floor.mean, floor.sd)} of the embeddings: "
+            f"{_difference(found)} above {100 * CLOSE:.0f} % of the way"
         )
         yield _Tested("Table 7", fine.data, ours, found)
         gain = contrast([fine.runs, floor.runs], [1.0, -1.0])

@@ -225,14 +225,6 @@ def number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def percent(value: float | None, sd: float | None = None) -> str:
-    """A share as the paper prints it, times 100 with one decimal, "" for None."""
-    if value is None:
-        return ""
-    shown = f"{100 * value:.1f}"
-    return shown if sd is None else f"{shown} ± {100 * sd:.1f}"
-
-
 def repeats_others(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> bool:
     """Whether an ensemble's single models are all those of other entries, and stand there already.
 

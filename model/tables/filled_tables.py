@@ -13,7 +13,6 @@ from model.tables.evaluations import (
     Evaluation,
     Record,
     model_label,
-    percent,
     repeats_others,
 )
 from model.tables.paper_tables import (
@@ -27,6 +26,7 @@ from model.tables.paper_tables import (
 from model.tables.variant_comparisons import VariantComparison, compare_features
 from model.tasks.cut_data import cut_notes, marked
 from model.tasks.task import Task
+from model.telling.percent import format_percent
 
 _MIXED = "mixed"
 RESTARTS_NOTE = (
@@ -68,7 +68,7 @@ class FilledCell(Record):
     @property
     def text(self) -> str:
         """`84.4`, `84.4 ± 0.3` where there are several restarts, with a mark where it is cut."""
-        shown = percent(self.value, self.sd) if self.is_share else f"{self.value:.2f}"
+        shown = format_percent(self.value, self.sd) if self.is_share else f"{self.value:.2f}"
         return marked(shown, self.cut)
 
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from model.tables.entry_comparison import EntryComparison
-from model.tables.evaluations import MAJORITY, MAJORITY_CLASS, percent
+from model.tables.evaluations import MAJORITY, MAJORITY_CLASS
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
 from model.tables.paper_tables import Column
 from model.tables.result_rows import ResultRow
 from model.tables.variant_comparisons import TEST_NOTE, VariantComparison
 from model.tasks.cut_data import cut_notes, marked
+from model.telling.percent import format_percent
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
 VARIANTS_COLUMNS = (
@@ -103,10 +104,10 @@ _RESULT: dict[str, Callable[[ResultRow], str]] = {
     "entry": lambda row: row.entry,
     "split": lambda row: row.split,
     "metric": lambda row: row.metric,
-    "mean ± sd": lambda row: marked(percent(row.mean, row.sd), row.cut),
+    "mean ± sd": lambda row: marked(format_percent(row.mean, row.sd), row.cut),
     "restarts": lambda row: str(row.restarts or ""),
-    "best": lambda row: marked(percent(row.best), row.cut),
-    "ensemble": lambda row: marked(percent(row.ensemble), row.cut),
+    "best": lambda row: marked(format_percent(row.best), row.cut),
+    "ensemble": lambda row: marked(format_percent(row.ensemble), row.cut),
     "BERT_BASE": lambda row: _paper_text(row, row.paper.get("BERT_BASE")),
     "BERT_LARGE": lambda row: _paper_text(row, row.paper.get("BERT_LARGE")),
     _REFERENCE: lambda row: row.reference,
@@ -130,7 +131,7 @@ def _majority_rows(rows: Sequence[ResultRow], columns: Iterable[str]) -> Iterato
     """Yield a row for each split and metric on which no entry is the majority class."""
     known: dict[tuple[str, str], str] = {}
     for row in rows:
-        known.setdefault((row.split, row.metric), percent(row.majority))
+        known.setdefault((row.split, row.metric), format_percent(row.majority))
     for split, metric in {(row.split, row.metric) for row in rows if row.method == MAJORITY}:
         del known[split, metric]
     for (split, metric), score in known.items():
@@ -336,19 +337,18 @@ def _text_row(cells: Sequence[str], widths: Sequence[int], texts: int) -> str:
 
 
 def to_csv(rows: Sequence[ResultRow]) -> str:
-    """Long form: one value a line, shares of 1 in full (the paper's as it prints them, / 100)."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for row in rows:
-        for statistic, value in _values(row):
-            if value is not None:
-                cut = "; ".join(() if statistic.startswith("paper-") else row.cut)
-                about = (row.entry, row.task, row.split, row.metric)
-                is_ours = not statistic.startswith(("paper-", "majority"))
-                reference = row.reference if is_ours else ""
-                writer.writerow((*about, statistic, repr(value), cut, reference))
-    return out.getvalue()
+    """Return one line per value: ratios in full, the paper's values divided by 100."""
+    return _csv(CSV_COLUMNS, (cells for row in rows for cells in _result_cells(row)))
+
+
+def _result_cells(row: ResultRow) -> Iterator[list[object]]:
+    for statistic, value in _values(row):
+        if value is not None:
+            cut = "; ".join(() if statistic.startswith("paper-") else row.cut)
+            is_ours = not statistic.startswith(("paper-", "majority"))
+            reference = row.reference if is_ours else ""
+            where = [row.entry, row.task, row.split, row.metric]
+            yield [*where, statistic, value, cut, reference]
 
 
 def variants_csv(filled: Sequence[FilledTable]) -> str:
@@ -395,8 +395,14 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows([_csv_cell(cell) for cell in row] for row in rows)
     return out.getvalue()
+
+
+def _csv_cell(cell: object) -> object:
+    """Return a cell that a spreadsheet does not execute as a formula."""
+    is_formula = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if is_formula else cell
 
 
 def _values(row: ResultRow) -> Iterator[tuple[str, float | int | None]]:

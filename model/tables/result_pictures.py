@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from model.tables.evaluations import DEV, MAJORITY_CLASS, percent
+from model.tables.evaluations import DEV, MAJORITY_CLASS
 from model.tables.result_rows import ResultRow
 from model.tasks.cut_data import cut_notes, marked
+from model.telling.percent import format_percent
 from schemas.errors import PredictionsError
 
 # Okabe and Ito's palette without black and yellow, which bars are hard to read in.
@@ -119,7 +120,7 @@ def _draw_bar(axes: Axes, bar: _Bar, *, colour: str) -> None:
     if row.ensemble is not None and row.shown != row.ensemble:
         together = 100 * row.ensemble
         axes.scatter(together, y, s=36, marker="^", color="white", edgecolors=INK, zorder=6)
-    number = marked(percent(row.shown, row.sd), row.cut)
+    number = marked(format_percent(row.shown, row.sd), row.cut)
     axes.text(_NUMBERS, y, number, va="center", fontsize=8, color=INK)
 
 

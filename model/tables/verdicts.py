@@ -12,11 +12,12 @@ from typing import Any, Literal, NamedTuple
 
 from model.tables.contrasts import contrast, mean_difference
 from model.tables.entry_comparison import EntryComparison, comparable_entries, is_comparable
-from model.tables.evaluations import DEV, Evaluation, Record, percent
+from model.tables.evaluations import DEV, Evaluation, Record
 from model.tables.filled_tables import FilledTable
 from model.tables.paper_ablations import ABLATIONS, UNNAMED
 from model.tables.variant_comparisons import FINE_TUNED, LEVEL, MEAN, VariantComparison
 from model.tasks.task import Task
+from model.telling.percent import format_percent
 
 Kind = Literal["pretraining", "variants", "entries", "baseline"]
 Outcome = Literal["better", "worse", "no difference", "not better than majority", "untested"]
@@ -457,5 +458,6 @@ def _majority_verdict(
         second="",
         **_numbers(result),
         majority=majority,
-        sentence=f"{about}: not {clearly}better than the majority class ({percent(majority)})",
+        sentence=f"{about}: not {clearly}better than the majority class "
+        f"({format_percent(majority)})",
     )

@@ -75,7 +75,7 @@ _SHEETS: dict[str, _Sheet] = {
     r"(NVIDIA )?RTX A6000": _Sheet(154.8, 77.4, 38.7),
 }
 
-_MEASURE_SECONDS = 0.5
+_MEASURE_SECONDS = 0.25
 _FIRST_SIZE = 256
 _LARGEST_SIZE = {"cpu": 4096, "cuda": 8192}
 
@@ -83,7 +83,7 @@ _LARGEST_SIZE = {"cpu": 4096, "cuda": 8192}
 def peak_flops(device: torch.device | str, *, precision: Precision) -> Peak | None:
     """The peak of one device in a precision of training.
 
-    Devices that are not in the table are measured, in half a second or less, before training
+    Devices that are not in the table are measured, in a quarter of a second, before training
     begins and at the current number of threads. So a GPU's peak memory is to be reset after it.
 
     Args:

@@ -7,6 +7,7 @@ from typing import Any
 
 from model.tasks import find_task
 from model.tasks.cut_data import cut_on, split_text
+from model.telling.percent import format_percent
 from schemas.manifest import Manifest
 from schemas.stage import UNREADABLE
 
@@ -28,7 +29,7 @@ def examples_amount(manifest: Manifest) -> str:
 
 def trial_amount(manifest: Manifest) -> str:
     """Return how well a trial does: `f1 91.2, em 85.0 on dev`."""
-    scores = [f"{name} {percent_text(value)}" for name, value in _dev_metrics(manifest)[:2]]
+    scores = [f"{name} {format_percent(value)}" for name, value in _dev_metrics(manifest)[:2]]
     text = f"{', '.join(scores)} on dev" if scores else "no answers on dev"
     return f"{text}{_in_brackets(_cut_on_dev(manifest))}"
 
@@ -44,7 +45,7 @@ def trials_amount(manifests: Sequence[Manifest]) -> str:
     if not values or firsts[0] is None:
         return count
     cut = [text for manifest in manifests for text in _cut_on_dev(manifest)]
-    low, high = percent_text(min(values)), percent_text(max(values))
+    low, high = format_percent(min(values)), format_percent(max(values))
     return (
         f"{count}, {firsts[0][0]} {low if low == high else f'{low} to {high}'}{_in_brackets(cut)}"
     )
@@ -57,10 +58,10 @@ def evaluation_amount(manifest: Manifest) -> str:
     point, metric = points[statistics["best_point"]], statistics["metric"]
     value, models = statistics["metrics"].get("dev", {}).get(metric), statistics["ensemble"]
     which = "best" if models == 1 else f"{models} together"
-    best = "" if value is None else f", {which} {percent_text(value)}"
-    text = f"{metric} {percent_text(point['mean'])}"
+    best = "" if value is None else f", {which} {format_percent(value)}"
+    text = f"{metric} {format_percent(point['mean'])}"
     if point["runs"] > 1:
-        text += f" ± {percent_text(point['sd'])}, {point['runs']} restarts{best}"
+        text += f" ± {format_percent(point['sd'])}, {point['runs']} restarts{best}"
     elif len(points) > 1 or models > 1:
         text += best
     return f"{text}{_in_brackets(_cut_on_dev(manifest))}"
@@ -84,11 +85,6 @@ def score_cut(name: str, statistics: Mapping[str, Any]) -> tuple[str, ...]:
         cuts = ((entry, about.get("cut", ())) for entry, about in statistics[kind].items())
         return tuple(next((cut for entry, cut in cuts if name.startswith(f"{kind}.{entry}.")), ()))
     return cut_on(path[0], statistics.get("cut", {})) if kind == "metrics" else ()
-
-
-def percent_text(share: float) -> str:
-    """Return a share of 1 as the paper prints it, times 100 with one decimal."""
-    return f"{100 * share:.1f}"
 
 
 def _in_brackets(texts: Iterable[str]) -> str:

@@ -134,9 +134,15 @@ def _png(name: str, panels: Sequence[_Panel], curves: Curves) -> bytes:
     from matplotlib.figure import Figure
 
     rows = -(-len(panels) // 2)
-    figure = Figure(figsize=(_WIDTH, rows * _ROW_HEIGHT + 0.7), dpi=_DPI, layout="constrained")
+    height = rows * _ROW_HEIGHT + 0.7
+    figure = Figure(figsize=(_WIDTH, height), dpi=_DPI)
     FigureCanvasAgg(figure)
-    grid = figure.subplots(rows, 2, squeeze=False)
+    grid = figure.subplots(rows, 2, squeeze=False, sharex=True)
+    # Margins in inches: a layout engine would draw everything twice.
+    figure.subplots_adjust(
+        left=0.7 / _WIDTH, right=1 - 0.3 / _WIDTH, bottom=0.5 / height, top=1 - 0.75 / height,
+        wspace=0.2, hspace=0.3,
+    )  # fmt: skip
     last = [curves.steps[-1].step, *(record.step for record in curves.evaluations[-1:])]
     for number, axes in enumerate(grid.flat):
         if number >= len(panels):
@@ -144,9 +150,11 @@ def _png(name: str, panels: Sequence[_Panel], curves: Curves) -> bytes:
             continue
         _draw_panel(panels[number], axes, curves)
         axes.set_xlim(0, max(last))
+        axes.locator_params(axis="x", nbins=6)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         if number >= len(panels) - 2:
             axes.set_xlabel("updates of the weights")
+            axes.tick_params(labelbottom=True)
     figure.suptitle(name, fontsize=12)
     data = io.BytesIO()
     figure.savefig(data, format="png", metadata={"Software": None})  # else it names the version
@@ -169,7 +177,7 @@ def _draw_panel(panel: _Panel, axes: Axes, curves: Curves) -> None:
         points.set_clip_on(False)
     if panel.chance is not None:
         axes.axhline(panel.chance, color=_GREY, linewidth=0.9, linestyle=":", label="guessing")
-    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
+    axes.set_title(panel.title, loc="left", y=1.02, fontsize=10, fontweight="bold")
     axes.set_ylabel(panel.unit or _use_power_of_ten(axes))
     if panel.is_log:
         _use_log_scale(axes)

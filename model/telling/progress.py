@@ -13,6 +13,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from model.telling.curves import EvaluationRecord, SpeedRecord, StepRecord
+from model.telling.percent import format_percent
 from model.training.amounts import Amounts, Unit, budget_unit
 from pipelines.telling.progress import PLACES, ReadingFile
 from schemas.model_configs import BudgetConfig
@@ -96,9 +97,12 @@ class TrainingProgress:
 
     def note_line(self, step: StepRecord, speed: SpeedRecord) -> None:
         """With each line of the curves: loss, accuracies, speed."""
-        details = [(0, f"loss {step.loss:.2f}"), (1, f"MLM {_share(step.mlm_accuracy)}")]
+        details = [
+            (0, f"loss {step.loss:.2f}"),
+            (1, f"MLM {format_percent(step.mlm_accuracy)}"),
+        ]
         if step.nsp_accuracy is not None:
-            details.append((2, f"NSP {_share(step.nsp_accuracy)}"))
+            details.append((2, f"NSP {format_percent(step.nsp_accuracy)}"))
         details.append((3, f"{_rounded(speed.tokens_per_second)} tokens/s"))
         if speed.model_flops_utilisation is not None:
             details.append((4, f"{100 * speed.model_flops_utilisation:.0f} % MFU"))
@@ -123,10 +127,10 @@ class TrainingProgress:
         parts = [
             f"held-out MLM loss {evaluation.held_out_mlm_loss:.3f}",
             f"perplexity {evaluation.perplexity:,.2f}",
-            f"MLM {_share(evaluation.held_out_mlm_accuracy)}",
+            f"MLM {format_percent(evaluation.held_out_mlm_accuracy)}",
         ]
         if evaluation.held_out_nsp_accuracy is not None:
-            parts.append(f"NSP {_share(evaluation.held_out_nsp_accuracy)}")
+            parts.append(f"NSP {format_percent(evaluation.held_out_nsp_accuracy)}")
         self.say(f"step {evaluation.step:,}, {', '.join(parts)}")
 
     def warn(self, text: str) -> None:
@@ -216,11 +220,6 @@ class TrainingProgress:
 
 def _amount(value: float, unit: Unit) -> str:
     return f"{value:,.1f} min" if unit == "minutes" else f"{value:,.0f} tokens"
-
-
-def _share(value: float) -> str:
-    """A share as the paper's tables would have it: .21."""
-    return f"{value:.2f}".removeprefix("0") if value < 0.995 else "1.00"
 
 
 def _rounded(value: float) -> str:

@@ -12,6 +12,7 @@ from model.processes.distributed import Ranks
 from model.telling.accelerators import peak_flops
 from model.telling.curves import CurveWriter, EvaluationRecord, StepRecord, read_curves
 from model.telling.json_lines import JsonLines
+from model.telling.percent import format_percent
 from model.telling.pictures import draw_curves
 from model.telling.progress import TrainingProgress, duration_text
 from model.telling.speed import SpeedMeter, batch_flops
@@ -136,7 +137,7 @@ class TrialReport:
 
     def end(self, metrics: dict[str, float], *, seconds: float) -> None:
         """Say what dev says."""
-        found = ", ".join(f"{name} {100 * value:.1f}" for name, value in metrics.items())
+        found = ", ".join(f"{name} {format_percent(value)}" for name, value in metrics.items())
         text = found or "not scored"
         self._progress.finish(f"dev {text} ({duration_text(seconds)} of training)")
 

@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from model.processes.folder_lock import LOCK_FILE, folder_lock
 from pipelines.io.file_systems import fetch_file, file_system
+from pipelines.io.temporary_folders import temporary_folder
 from schemas.errors import CheckpointError
 from schemas.paths import RelativePath
 
@@ -262,7 +262,7 @@ class CheckpointFiles:
             try:
                 path = Path(self._path(name, entry.path))
                 if not self.is_local:
-                    folder = tempfile.TemporaryDirectory(prefix="bertloom-")
+                    folder = temporary_folder("checkpoint")
                     path = Path(stack.enter_context(folder), entry.path)
                     fetch_file(self._fs, self._path(name, entry.path), str(path))
                 found = path.stat().st_size

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from pipelines.beam.reports import Reports
 from pipelines.beam.reuse import WORTH_REQUESTS, PieceWork, ReusingWork, reuse_of, reusing
 from pipelines.beam.work import Grouping, WorkReport
 from pipelines.io.file_systems import file_system
+from pipelines.io.temporary_folders import temporary_folder
 from pipelines.runners.earlier import wait_for_earlier_job
 from pipelines.runners.errors import ErrorFiles
 from pipelines.runners.launch import Launch
@@ -235,7 +235,7 @@ def _report_folder(output: str, launch: Launch) -> Iterator[str]:
     if launch.lanes == 0:
         yield output
         return
-    with tempfile.TemporaryDirectory(prefix="bertloom-reports-") as folder:
+    with temporary_folder("reports") as folder:
         yield folder
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from pipelines.documents.bucket_tables import bucket_tables, remove_bucket_files
 from pipelines.documents.duplicates import BY_ID, BY_TEXT, EQUAL_TEXTS, REPEATED_IDS, run_starts
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
+from pipelines.io.temporary_folders import temporary_folder
 from schemas.arrow import DUPLICATES
 from schemas.errors import RunnerError
 from schemas.manifest import FileEntry, path_order
@@ -162,7 +162,7 @@ def write_duplicates(
     for report in reports:
         kinds[report.index % 2].append(report)
     with (
-        tempfile.TemporaryDirectory(prefix="bertloom-duplicates-") as folder,
+        temporary_folder("duplicates") as folder,
         ShardWriter(DUPLICATES_FILE, schema=DUPLICATES, output=output) as shard,
     ):
         runs = Runs(folder, positions)

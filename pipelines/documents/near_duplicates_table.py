@@ -7,7 +7,6 @@ both stay. A pair takes 32 bytes of memory, once, whatever the number of keys th
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
@@ -22,6 +21,7 @@ from pipelines.documents.duplicates_table import Positions, Runs, left_out_batch
 from pipelines.documents.left_out import LEFT_OUT_FILE, NEAR_DUPLICATE
 from pipelines.documents.near_duplicates import NEAR_PAIRS, first_come
 from pipelines.io.shards import ShardWriter
+from pipelines.io.temporary_folders import temporary_folder
 from schemas.arrow import LEFT_OUT
 from schemas.manifest import FileEntry
 
@@ -46,7 +46,7 @@ def write_near_duplicates(
     positions = Positions.of(shards)
     names = pa.array([entry.path for entry in shards], pa.string())
     with (
-        tempfile.TemporaryDirectory(prefix="bertloom-near-duplicates-") as folder,
+        temporary_folder("near-duplicates") as folder,
         ShardWriter(LEFT_OUT_FILE, schema=LEFT_OUT, output=output) as shard,
     ):
         runs = Runs(folder, positions)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +15,7 @@ from pipelines.io.file_systems import fetch_file, file_system, protocols_of
 from pipelines.io.files import FileWriter, Statistics
 from pipelines.io.row_digest import MODULUS, rows_digest
 from pipelines.io.stage_inputs import InputFile
+from pipelines.io.temporary_folders import temporary_folder
 from schemas.arrow import check_schema
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import FileEntry
@@ -118,7 +118,7 @@ def _local_copy(shard: str | InputFile) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         local = Path(path)
         if "file" not in protocols_of(fs):
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bertloom-"))
+            folder = stack.enter_context(temporary_folder("shard"))
             local = Path(folder) / "shard.arrow"
             try:
                 fetch_file(fs, path, str(local))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.io.temporary_folders import temporary_folder
 from pipelines.runners.causes import root_cause
 from pipelines.runners.dataflow_api import DONE, OVER, DataflowApi
 from pipelines.runners.launch import Launch
@@ -57,7 +57,7 @@ def run_on_dataflow(
         RunnerError: it failed or could not be submitted; says the cause.
     """
     api = DataflowApi(launch.flags)
-    with tempfile.TemporaryDirectory(prefix="bertloom-package-") as folder:
+    with temporary_folder("package") as folder:
         flags = [*launch.flags, f"--job_name={submission.name}"]
         if launch.packs_code:
             wanted = file_system_packages(submission.places)

@@ -34,7 +34,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage_collection import collect_garbage
 from flows.store.leases import live_holders, try_acquire
-from flows.store.listing import listed
+from flows.store.listing import list_artifacts
 from flows.store.verification import verify
 from pipelines.beam import jobs as shard_jobs
 from pipelines.beam.jobs import run_shard_job
@@ -534,7 +534,7 @@ def test_what_a_store_holds_is_fetched_side_by_side(
     asked = type(store.backend).read
     monkeypatch.setattr(type(store.backend), "read", lambda self, path: pytest.fail(path))
     assert {pointer.artifact_id for pointer in store.pointers()} == made
-    assert {item.pointer.artifact_id for item in listed(store) if item.manifest} == made
+    assert {item.pointer.artifact_id for item in list_artifacts(store) if item.manifest} == made
     assert store.corrupt_pointers() == {}
     monkeypatch.setattr(type(store.backend), "read", asked)
 

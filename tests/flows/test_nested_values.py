@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import doctest
+from types import ModuleType
 
 import pytest
 
-from flows import nested_values
+from flows import formatting, nested_values
 from flows.nested_values import flatten
 
 
-def test_the_examples_run() -> None:
-    found = doctest.testmod(nested_values)
-    assert (found.failed, found.attempted > 2) == (0, True)
+@pytest.mark.parametrize("module", [formatting, nested_values])
+def test_examples_of_docstrings(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert (result.failed, result.attempted > 1) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,7 @@ def test_the_examples_run() -> None:
         ({"a": {}}, {}),
         ({"a": []}, {"a": []}),
         ({"a": (1, 2)}, {"a": [1, 2]}),
+        ({"a": [{"name": "x", "b": 1}]}, {"a.x.name": "x", "a.x.b": 1}),
         ({"a": [[1], [2, 3]]}, {"a.0": [1], "a.1": [2, 3]}),
         ({"a": {"b": None}}, {"a.b": None}),
     ],

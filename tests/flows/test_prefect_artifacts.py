@@ -11,7 +11,7 @@ from support.fake_stages import LABELS, FakeStages
 from flows.artifact_markdown import metric_rows, run_markdown, stage_markdown
 from flows.bert import recipe_steps
 from flows.preparation import prepare_run
-from flows.run.executor import run_steps
+from flows.run.executor import local_executor, run_steps
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
@@ -23,7 +23,8 @@ def run(fakes: FakeStages, tmp_path: Path) -> Run:
     """A run that has built every step."""
     recipe = fakes.recipe(str(tmp_path / "store"))
     run = prepare_run(recipe, recipe_steps(recipe))
-    run_steps(run)
+    with local_executor(run) as submit:
+        run_steps(run, submit)
     return run
 
 
@@ -50,10 +51,9 @@ def test_artifact_of_stage_lists_all_its_steps(run: Run) -> None:
 
 
 def test_text_of_users_cannot_leave_its_cell(run: Run) -> None:
-    odd: dict[str, Any] = {"a|b": "<script>\n`x`"}
-    result = with_manifest(run.step_results["build-documents"], statistics=odd)
+    result = run.step_results["build-documents"]._replace(label="a|b <script>\n`x`")
     text = stage_markdown([result], store=run.store, run_id=run.run_id)
-    assert "| a\\|b | &lt;script> 'x' |" in text
+    assert "| a\\|b &lt;script> 'x' |" in text
 
 
 def test_metrics_of_training_are_rows(run: Run) -> None:
@@ -64,7 +64,7 @@ def test_metrics_of_training_are_rows(run: Run) -> None:
     result = with_manifest(
         run.step_results["build-tokens"], stage="pretrain", statistics=statistics
     )
-    assert metric_rows(result.manifest) == [{"metric": "held_out.perplexity", "value": 12.5}]
+    assert metric_rows(result.manifest) == [("held_out.perplexity", "12.50")]
 
 
 def test_report_in_bucket_is_no_link(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

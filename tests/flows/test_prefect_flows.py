@@ -16,10 +16,10 @@ from support.fake_stages import LABELS, FakeStages
 from flows.bert import PARTS, stages
 from flows.preparation import prepare_run
 from flows.run.graph import Step, StepGraph
+from flows.run.run import Run
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
-from schemas.configs import TokensConfig
 from schemas.errors import VocabularyError
 from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
 from schemas.recipe import Recipe
@@ -41,7 +41,7 @@ def record_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:
-    """The task runs by name, as the server knows them when so many have ended."""
+    """Return the task runs by name, after `ended` of them have ended."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
@@ -264,16 +264,15 @@ def test_every_stage_is_in_one_part() -> None:
     assert sorted(names) == sorted(stages())
 
 
-def test_what_computes_on_a_gpu_is_tagged() -> None:
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_steps_that_use_gpu_have_tag(fakes: FakeStages, tmp_path: Path, device: str) -> None:
     from flows.prefect_flows import step_task
 
-    for device, tags in (("cuda", {"stage:pretrain", "gpu"}), ("cpu", {"stage:pretrain"})):
-        model = ModelConfig(num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
-        config = PretrainConfig(
-            instances="x", model=model, budget=BudgetConfig(max_steps=1), device=device
-        )
-        step = Step("pretrain.x", stages()["pretrain"], config, {})
-        made = step_task(step)
-        assert (made.name, made.tags) == ("pretrain", tags)
-    documents = Step("build-documents", stages()["build-documents"], TokensConfig(), {})
-    assert step_task(documents).tags == {"stage:build-documents"}
+    recipe = fakes.recipe(str(tmp_path / "store"))
+    model = ModelConfig(num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
+    budget = BudgetConfig(max_steps=1)
+    config = PretrainConfig(instances="x", model=model, budget=budget, device=device)
+    step = Step("pretrain.x", stages()["pretrain"], config, {})
+    task = step_task(Run(recipe, StepGraph()), step)
+    assert task.name == "pretrain"
+    assert task.tags == {"stage:pretrain", *(["gpu"] if device == "cuda" else [])}

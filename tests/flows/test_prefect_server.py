@@ -21,7 +21,7 @@ from flows.store.runs import RunRecord, read_run, run_ids
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
-# A stage that waits, in Python, while a file is there.
+# A stage that waits, in Python, while a file exists.
 SLOW = """
 
 _tokens = tokens

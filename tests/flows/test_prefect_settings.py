@@ -1,4 +1,4 @@
-"""What Prefect is told before it is loaded, also where a flow is imported from Python."""
+"""Defaults of Prefect's settings, also if a flow is imported from Python."""
 
 from __future__ import annotations
 

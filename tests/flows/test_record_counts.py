@@ -1,11 +1,11 @@
-"""What went in, was kept and dropped, as counters have it."""
+"""Record counts, read from counters."""
 
 from __future__ import annotations
 
 from flows.record_counts import record_counts
 
 
-def test_balances_list_reasons_by_weight() -> None:
+def test_record_counts_list_reasons_most_frequent_first() -> None:
     counters = {
         "pages-in": 1000,
         "pages-kept": 990,

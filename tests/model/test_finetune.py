@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import threading
 import time
@@ -16,7 +15,6 @@ import pytest
 import torch
 from support.finetuning_builder import (
     CASED_VOCAB,
-    VOCAB,
     sentiment,
     trial_config,
     write_checkpoint,
@@ -25,7 +23,7 @@ from support.store_builder import as_given
 
 import model.processes.launcher
 from model.finetune import finetune, raw_inputs
-from model.finetuning.jobs import CURVE_FILE, RECORDS, TrialJob
+from model.finetuning.jobs import CURVE_FILE, RECORDS
 from model.finetuning.prediction import Predictor, answer
 from model.processes.launcher import stop_running_calls
 from model.task_types.by_name import TASK_TYPES
@@ -56,25 +54,18 @@ def content(output: StageOutput) -> dict[str, str]:
     return {entry.path: entry.sha256 for entry in output.files if not entry.is_record}
 
 
-def test_the_artifact_is_a_model_with_its_tokenizer_and_scores(
+def test_artifact_is_a_model_with_its_tokenizer_and_scores(
     checkpoint: str, kinds: dict[str, StageInput], tmp_path: Path
 ) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     examples = kinds["sst-2"]
-    config = trial_config(checkpoint, num_epochs=10, learning_rate=3e-3)
+    config = trial_config(checkpoint, num_epochs=5, learning_rate=3e-3)
     output = run(tmp_path, config, examples=examples)
-    assert {entry.path for entry in output.files} == {
-        "config.json",
-        "curve.jsonl",
-        "metrics.json",
-        "model.safetensors",
-        "predictions-dev.jsonl",
-        "timing.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-    }
+    model_files = {"config.json", "model.safetensors", "vocab.txt"}
+    model_files |= {"tokenizer.json", "tokenizer_config.json"}
+    results = {"curve.jsonl", "metrics.json", "predictions-dev.jsonl", "timing.json"}
+    assert {entry.path for entry in output.files} == model_files | results
     assert {entry.path for entry in output.files if entry.is_record} == RECORDS
     assert all(entry.object == entry.path for entry in output.files)
     folder = tmp_path / "output"
@@ -83,30 +74,25 @@ def test_the_artifact_is_a_model_with_its_tokenizer_and_scores(
     predictions = read_lines(str(folder / "predictions-dev.jsonl"))
     again = TASK_TYPES["classification"].score(dev, predictions, task=TASKS["sst-2"])
     assert again == output.statistics["metrics"]["dev"]
-    assert output.statistics["cell"] == {
-        "batch_size": 8,
-        "learning_rate": 3e-3,
-        "num_epochs": 10,
-        "restart": 0,
-    }
+    cell = {"batch_size": 8, "learning_rate": 3e-3, "num_epochs": 5, "restart": 0}
+    assert output.statistics["cell"] == cell
     assert output.statistics["model"] == {
         "num_hidden_layers": 2,
         "hidden_size": 32,
         "num_attention_heads": 2,
     }
-    assert output.statistics["training"]["steps"] == 50
+    assert output.statistics["training"]["steps"] == 25
     assert "seconds" not in json.dumps(output.statistics)
     assert output.counters["examples@dev"] == 16
     assert {item.name for item in output.raw_inputs} >= {"vocab.txt", "tokenizer_config.json"}
-    # What is not ours reads it, too, and says the same.
+    # transformers and our predictor read it and give the same answers.
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
     theirs = AutoModelForSequenceClassification.from_pretrained(str(folder)).eval()
-    for row, said in zip(dev.to_pylist(), predictions, strict=True):
+    for row, prediction in zip(dev.to_pylist(), predictions, strict=True):
         with torch.no_grad():
             logits = theirs(**tokenizer(row["text_a"], return_tensors="pt")).logits[0]
         shares = logits.softmax(-1).tolist()
-        assert list(said["probabilities"].values()) == pytest.approx(shares, abs=1e-4)
-    # And so does what answers the other splits.
+        assert list(prediction["probabilities"].values()) == pytest.approx(shares, abs=1e-4)
     own = answer([Predictor.open(str(folder), device="cpu")], dev)
     assert [item["label"] for item in own] == [item["label"] for item in predictions]
 
@@ -124,17 +110,17 @@ def test_a_second_run_gives_the_same_bytes_and_a_restart_others(
     assert content(other)["model.safetensors"] != content(first)["model.safetensors"]
 
 
-def test_a_phase_a_folder_and_a_new_model(
+def test_trial_starts_from_phase_folder_or_new_model(
     checkpoint: str, kinds: dict[str, StageInput], tmp_path: Path
 ) -> None:
     examples = kinds["sst-2"]
     from_folder = run(tmp_path / "folder", trial_config(checkpoint), examples=examples)
     config = trial_config(None, init_from_phase="phase-1")
-    given = as_given("checkpoint", checkpoint)
-    from_phase = run(tmp_path / "phase", config, examples=examples, checkpoint=given)
+    phase = as_given("checkpoint", checkpoint)
+    from_phase = run(tmp_path / "phase", config, examples=examples, checkpoint=phase)
     assert content(from_phase) == content(from_folder)
     assert from_phase.raw_inputs == ()
-    with pytest.raises(ConfigError, match="init_from_phase names a phase"):
+    with pytest.raises(ConfigError, match="init_from_phase"):
         run(tmp_path / "lost", config, examples=examples)
     shape = {
         "num_hidden_layers": 1,
@@ -152,67 +138,55 @@ def test_a_phase_a_folder_and_a_new_model(
     }
 
 
-def test_raw_inputs_are_all_that_is_read(checkpoint: str, tmp_path: Path) -> None:
+def test_raw_inputs_are_the_files_of_the_checkpoint(checkpoint: str, tmp_path: Path) -> None:
     names = {item.name for item in raw_inputs(trial_config(checkpoint))}
     assert names == {"config.json", "model.safetensors", VOCAB_FILE, TOKENIZER_CONFIG_FILE}
     assert raw_inputs(trial_config(None, init_from_phase="phase")) == ()
-    with pytest.raises(MissingInputError, match="expected a checkpoint"):
-        raw_inputs(trial_config(str(tmp_path / "nothing")))
     lacking = write_checkpoint(tmp_path / "lacking")
     Path(lacking, VOCAB_FILE).unlink()
-    with pytest.raises(MissingInputError):
-        raw_inputs(trial_config(lacking))
+    for folder in (str(tmp_path / "nothing"), lacking):
+        with pytest.raises(MissingInputError, match=folder):
+            raw_inputs(trial_config(folder))
 
 
 @pytest.mark.parametrize(
-    ("task", "said", "metric"),
+    ("task", "answers", "metric"),
     [
         ("sst-2", {"label": "0"}, ("accuracy", 0.5)),
-        ("sts-b", {"score": None}, ("spearman", 0.0)),
-        ("swag", {"label": 0}, None),
+        ("sts-b", {}, ("spearman", 0.0)),
+        ("swag", {}, None),
         ("squad-1.1", {}, None),
         ("squad-2.0", {"text": ""}, ("em", 1 / 3)),
         ("conll-2003", {"tag": "O"}, ("entity-f1", 0.0)),
     ],
 )
-def test_the_majority_is_no_model(
+def test_majority_is_predicted_without_a_model(
     task: str,
-    said: dict[str, Any],
+    answers: dict[str, Any],
     metric: tuple[str, float] | None,
     kinds: dict[str, StageInput],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model.processes.launcher, "call", None)
-    config = trial_config(None, method="majority")
-    output = run(tmp_path, config, examples=kinds[task])
-    answers = output.statistics["majority"]
+    output = run(tmp_path, trial_config(None, method="majority"), examples=kinds[task])
+    majority = output.statistics["majority"]
     train = read_examples(kinds[task], "train").to_pylist()
+    assert answers.items() <= majority.items()
     if task == "sts-b":
-        assert answers["score"] == pytest.approx(np.mean([row["score"] for row in train]))
+        assert majority["score"] == pytest.approx(np.mean([row["score"] for row in train]))
     elif task == "swag":
         counts = np.bincount([row["label"] for row in train], minlength=4)
-        assert answers["label"] == counts.argmax()
-        assert answers["probabilities"] == pytest.approx(counts / counts.sum())
-    elif task == "squad-1.1":
-        texts = [row["answers"][0] for row in train]
-        assert texts.count(answers["text"]) == max(texts.count(text) for text in texts)
-    elif task == "squad-2.0":
+        assert majority["label"] == counts.argmax()
+        assert majority["probabilities"] == pytest.approx(counts / counts.sum())
+    elif task.startswith("squad"):
         texts = [(row["answers"] or [""])[0] for row in train]
-        assert texts.count("") == max(texts.count(text) for text in texts)
-        assert answers["text"] == ""
-    else:
-        assert {name: answers[name] for name in said} == said
+        assert texts.count(majority["text"]) == max(texts.count(text) for text in texts)
     dev = output.statistics["metrics"]["dev"]
     assert set(TASKS[task].metrics) <= set(dev)
     if metric is not None:
         assert dev[metric[0]] == pytest.approx(metric[1])
-    assert {entry.path for entry in output.files} == {
-        "majority.json",
-        "metrics.json",
-        "predictions-dev.jsonl",
-    }
-    assert json.loads((tmp_path / "output" / "majority.json").read_text()) == answers
+    files = {"majority.json", "metrics.json", "predictions-dev.jsonl"}
+    assert {entry.path for entry in output.files} == files
+    assert json.loads((tmp_path / "output" / "majority.json").read_text()) == majority
 
 
 def wait_for_lines(folder: Path, count: int, thread: threading.Thread) -> None:
@@ -224,32 +198,29 @@ def wait_for_lines(folder: Path, count: int, thread: threading.Thread) -> None:
         time.sleep(0.005)
 
 
-def test_stopped_and_killed_trials_go_on(checkpoint: str, tmp_path: Path) -> None:
+def test_stopped_and_killed_trials_resume_exactly(checkpoint: str, tmp_path: Path) -> None:
     examples = sentiment(tmp_path / "examples", train=80)
-    # Long enough to be met in the middle; a checkpoint now and then.
-    config = trial_config(checkpoint, num_epochs=40, checkpoints={"save_steps": 20})
-    found: list[BaseException] = []
+    config = trial_config(checkpoint, num_epochs=30, checkpoints={"save_steps": 20})
+    errors: list[BaseException] = []
 
-    def try_it() -> None:
+    def run_stopped() -> None:
         try:
             run(tmp_path / "stopped", config, examples=examples)
         except (TrainingError, RunnerError) as error:
-            found.append(error)
+            errors.append(error)
 
     for lines, end in ((30, stop_running_calls), (60, kill_process)):
-        thread = threading.Thread(target=try_it)
+        thread = threading.Thread(target=run_stopped)
         thread.start()
         wait_for_lines(tmp_path / "stopped", lines, thread)
         end()
         thread.join(60)
-    assert isinstance(found[0], TrainingError)
-    assert "stopped after step" in str(found[0])
-    assert isinstance(found[1], RunnerError)
-    assert "was ended by SIGKILL" in str(found[1])
+    assert [type(error) for error in errors] == [TrainingError, RunnerError]
+    assert "SIGKILL" in str(errors[1])
     assert not (tmp_path / "stopped" / "output").exists()
-    at_last = run(tmp_path / "stopped", config, examples=examples)
+    resumed = run(tmp_path / "stopped", config, examples=examples)
     whole = run(tmp_path / "whole", config, examples=examples)
-    assert content(at_last) == content(whole)
+    assert content(resumed) == content(whole)
     curves = [
         (tmp_path / name / "output" / CURVE_FILE).read_text() for name in ("stopped", "whole")
     ]
@@ -262,52 +233,7 @@ def kill_process() -> None:
     os.kill(process.pid, signal.SIGKILL)
 
 
-def test_another_run_of_the_trial_leaves_the_files_of_this_one_alone(
-    checkpoint: str,
-    kinds: dict[str, StageInput],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As where checkpoints are on s3://, and no lock keeps two runs apart."""
-    begun: list[str] = []
-
-    def train(function: str, job: TrialJob) -> dict[str, Any]:
-        shutil.rmtree(job.results(), ignore_errors=True)
-        job.results().mkdir(parents=True)
-        (job.results() / "weights").write_text(begun[-1])
-        if begun == ["first"]:
-            tune("second")
-        return {"counters": {}, "statistics": {}, "notes": []}
-
-    def tune(output: str) -> None:
-        begun.append(output)
-        finetune(
-            trial_config(checkpoint),
-            inputs={"examples": kinds["sst-2"]},
-            output=str(tmp_path / output),
-            execution=ExecutionConfig(),
-            work=str(tmp_path / "work"),
-        )
-
-    monkeypatch.setattr("model.finetune.call", train)
-    tune("first")
-    for name in ("first", "second"):
-        assert (tmp_path / name / "weights").read_text() == name
-    assert not list((tmp_path / "work").iterdir())
-
-
-def test_data_in_memory_is_refused(checkpoint: str, kinds: dict[str, StageInput]) -> None:
-    with pytest.raises(ConfigError, match=r"memory://store.*processes of its own"):
-        finetune(
-            trial_config(checkpoint),
-            inputs={"examples": kinds["sst-2"]},
-            output="memory://store/output",
-            execution=ExecutionConfig(),
-            work="memory://store/work",
-        )
-
-
-def test_a_cased_vocabulary_is_kept_cased(kinds: dict[str, StageInput], tmp_path: Path) -> None:
+def test_cased_vocabulary_stays_cased(kinds: dict[str, StageInput], tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "bert", vocab=CASED_VOCAB, lowercase=False)
     output = run(tmp_path, trial_config(folder), examples=kinds["conll-2003"])
     assert output.statistics["lowercase"] is False
@@ -315,4 +241,3 @@ def test_a_cased_vocabulary_is_kept_cased(kinds: dict[str, StageInput], tmp_path
     assert written == tokenizer_config_json(lowercase=False)
     text = (tmp_path / "output" / VOCAB_FILE).read_text()
     assert text.splitlines() == list(CASED_VOCAB)
-    assert len(VOCAB) < len(CASED_VOCAB)

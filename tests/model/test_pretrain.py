@@ -19,7 +19,7 @@ from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.configs import InstancesConfig, MaskingConfig
-from schemas.errors import ConfigError, InstancesError, MissingInputError
+from schemas.errors import InstancesError, MissingInputError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
@@ -97,19 +97,20 @@ def test_phases_are_artifacts_with_a_lineage(
     }
 
 
-def test_a_second_run_does_nothing_and_a_change_only_what_depends_on_it(
+def test_change_rebuilds_only_what_depends_on_it(
     recipe: Recipe, results: dict[str, StepResult], store: ArtifactStore
 ) -> None:
-    assert all(result.was_cached for result in run(recipe).values())
-    changed = recipe.model_copy(update={"pretrain": phases(seed=3)})
-    states = {step.label: step.state for step in plan_recipe(changed, store=store)}
-    assert [label for label, state in states.items() if state != "cached"] == [LABELS[1]]
-    # How and where it is trained is not what is trained.
-    elsewhere = recipe.model_copy(update={"pretrain": phases(num_processes=2, logging_steps=7)})
-    assert all(step.state == "cached" for step in plan_recipe(elsewhere, store=store))
+    def rebuilt(**second: Any) -> list[str]:
+        changed = recipe.model_copy(update={"pretrain": phases(**second)})
+        steps = plan_recipe(changed, store=store)
+        return [step.label for step in steps if step.state != "cached"]
+
+    assert rebuilt() == []
+    assert rebuilt(seed=3) == [LABELS[1]]
+    assert rebuilt(num_processes=2, logging_steps=7) == []
 
 
-def test_the_second_phase_goes_on_in_the_schedule(
+def test_second_phase_continues_the_schedule(
     results: dict[str, StepResult], store: ArtifactStore
 ) -> None:
     rates = [
@@ -123,7 +124,7 @@ def test_the_second_phase_goes_on_in_the_schedule(
     assert rates == pytest.approx(expected)
 
 
-def test_a_reset_optimizer_begins_its_schedule_anew(
+def test_reset_optimizer_restarts_the_schedule(
     recipe: Recipe, results: dict[str, StepResult], store: ArtifactStore
 ) -> None:
     again = recipe.model_copy(update={"pretrain": phases(optimizer_state="reset")})
@@ -131,13 +132,7 @@ def test_a_reset_optimizer_begins_its_schedule_anew(
     assert lines(manifest, store)[0]["learning_rate"] == 0.0
 
 
-def test_another_optimizer_cannot_carry_on(recipe: Recipe) -> None:
-    other = recipe.model_copy(update={"pretrain": phases(optimizer={"name": "lamb"})})
-    with pytest.raises(ConfigError, match="optimizer_state to reset"):
-        run(other)
-
-
-def test_the_artifact_is_a_checkpoint_that_transformers_loads(
+def test_transformers_loads_the_artifact(
     results: dict[str, StepResult], store: ArtifactStore
 ) -> None:
     from transformers import AutoModelForPreTraining, AutoTokenizer
@@ -146,20 +141,19 @@ def test_the_artifact_is_a_checkpoint_that_transformers_loads(
     model, info = AutoModelForPreTraining.from_pretrained(folder, output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    given = tokenizer("the river", "the [MASK]", return_tensors="pt")
+    inputs = tokenizer("the river", "the [MASK]", return_tensors="pt")
     with torch.no_grad():
-        output = model(**given)
-    assert output.prediction_logits.shape == (1, given["input_ids"].shape[1], 400)
-    assert tokenizer.mask_token_id in given["input_ids"]
+        output = model(**inputs)
+    assert output.prediction_logits.shape == (1, inputs["input_ids"].shape[1], 400)
+    assert tokenizer.mask_token_id in inputs["input_ids"]
 
 
-def test_a_checkpoint_from_outside_starts_a_run(
+def test_pretraining_starts_from_checkpoint_of_transformers(
     recipe: Recipe, results: dict[str, StepResult], store: ArtifactStore, tmp_path: Path
 ) -> None:
     from transformers import BertConfig, BertForPreTraining
 
-    vocabulary = data(results["build-vocabulary"].manifest, store)
-    (vocab,) = vocabulary.glob("vocab-*.txt")
+    (vocab,) = data(results["build-vocabulary"].manifest, store).glob("vocab-*.txt")
     shape: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
     config = BertConfig(vocab_size=400, intermediate_size=64, **shape)
     folder = tmp_path / "theirs"
@@ -169,86 +163,67 @@ def test_a_checkpoint_from_outside_starts_a_run(
     own = recipe.model_copy(update={"pretrain": {"own": phase}})
     manifest = run(own)["pretrain.own"].manifest
     assert "config.json" in [item.name for item in manifest.raw_inputs]
-    made = json.loads((data(manifest, store) / "config.json").read_text())
-    assert made["intermediate_size"] == 64
+    written = json.loads((data(manifest, store) / "config.json").read_text())
+    assert written["intermediate_size"] == 64
     (folder / "vocab.txt").write_text(vocab.read_text().replace("\nwas\n", "\nzzz\n"))
-    with pytest.raises(InstancesError, match="'zzz' there, 'was' here"):
+    with pytest.raises(InstancesError, match=r"zzz.*was"):
         run(own)
     elsewhere = tiny_config(init_checkpoint=str(tmp_path / "nowhere"))
-    with pytest.raises(MissingInputError, match="expected a checkpoint in Hugging Face's layout"):
+    with pytest.raises(MissingInputError, match="nowhere"):
         run(recipe.model_copy(update={"pretrain": {"own": elsewhere}}))
 
 
-def test_a_recipe_says_what_it_means(recipe: Recipe) -> None:
-    def check(**changes: Any) -> None:
-        data = recipe.model_dump()
-        data["pretrain"] = {
-            "one": {"instances": "length-32", "model": TINY, "budget": {"max_steps": 1}, **changes}
-        }
-        Recipe.model_validate(data)
-
-    check()
-    with pytest.raises(ValueError, match="no 'length-9' in build_instances"):
-        check(instances="length-9")
-    with pytest.raises(ValueError, match="no phase 'zero' before this one"):
-        check(model=None, init_from_phase="zero")
-    with pytest.raises(ValueError, match="exactly one of model"):
-        check(init_from_phase="zero")
-    with pytest.raises(ValueError, match="exactly one of steps, tokens and minutes"):
-        check(budget={"max_steps": 1, "max_minutes": 2})
-    with pytest.raises(ValueError, match="no model 'huge'"):
-        check(model={"preset": "huge"})
-    with pytest.raises(ValueError, match="multiple of heads"):
-        check(model={"preset": "base", "num_attention_heads": 7})
+ONE_STEP = {"instances": "length-32", "model": TINY, "budget": {"max_steps": 1}}
 
 
-def test_presets_are_the_papers() -> None:
-    from schemas.model_configs import ModelConfig
-
-    large = ModelConfig.model_validate({"preset": "large"})
-    assert (large.num_hidden_layers, large.hidden_size, large.num_attention_heads) == (24, 1024, 16)
-    assert large.feed_forward_size == 4096
-    small = ModelConfig.model_validate({"preset": "6-768-3", "hidden_dropout_prob": 0.0})
-    assert (
-        small.num_hidden_layers,
-        small.hidden_size,
-        small.num_attention_heads,
-        small.hidden_dropout_prob,
-    ) == (6, 768, 3, 0.0)
+def check(recipe: Recipe, **phases: Any) -> None:
+    Recipe.model_validate({**recipe.model_dump(), "pretrain": phases})
 
 
-def test_a_schedule_in_minutes_cannot_go_on_from_one_in_steps(recipe: Recipe) -> None:
-    second = tiny_config(length=64, init_from_phase="phase-1", budget={"max_minutes": 1})
-    other = recipe.model_copy(update={"pretrain": {**phases(), "phase-2": second}})
-    with pytest.raises(ConfigError, match="give both budgets in one unit"):
-        run(other)
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"instances": "length-9"}, "length-9"),
+        ({"model": None, "init_from_phase": "zero"}, "zero"),
+        ({"init_from_phase": "zero"}, "model"),
+        ({"budget": {"max_steps": 1, "max_minutes": 2}}, "budget"),
+        ({"model": {"preset": "huge"}}, "huge"),
+        ({"model": {"preset": "base", "num_attention_heads": 7}}, "heads"),
+    ],
+)
+def test_wrong_phase_is_refused(changes: dict[str, Any], field: str, recipe: Recipe) -> None:
+    check(recipe, one=ONE_STEP)
+    with pytest.raises(ValueError, match=field):
+        check(recipe, one={**ONE_STEP, **changes})
 
 
-def test_dynamic_masks_of_nothing_are_refused() -> None:
+def test_dynamic_masking_must_mask_something() -> None:
     nothing: dict[str, Any] = {"masking": "dynamic", "dynamic_masking": {"strategy": "none"}}
-    with pytest.raises(ValueError, match="nothing to predict"):
+    with pytest.raises(ValueError, match="masking"):
         tiny_config(**nothing)
     tiny_config(objective="left-to-right", **nothing)
 
 
-def test_phases_that_cannot_go_on_are_refused_before_the_first_is_trained(recipe: Recipe) -> None:
-    def check(first: dict[str, Any], **second: Any) -> None:
-        data = recipe.model_dump()
-        one = {"instances": "length-32", "model": TINY, "budget": {"max_steps": 1}, **first}
-        two = {
-            "instances": "length-64",
-            "init_from_phase": "one",
-            "budget": {"max_steps": 1},
-            **second,
-        }
-        Recipe.model_validate({**data, "pretrain": {"one": one, "two": two}})
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"model": {**TINY, "max_position_embeddings": 32}}, {}),
+        ({}, {"optimizer": {"name": "lamb"}}),
+        ({}, {"budget": {"max_minutes": 1}}),
+    ],
+)
+def test_second_phase_that_cannot_continue_the_first_is_refused(
+    first: dict[str, Any], second: dict[str, Any], recipe: Recipe
+) -> None:
+    start = {"instances": "length-64", "init_from_phase": "one", "budget": {"max_steps": 1}}
+    check(recipe, one=ONE_STEP, two=start)
+    with pytest.raises(ValueError, match="two"):
+        check(recipe, one={**ONE_STEP, **first}, two={**start, **second})
 
-    check({})
-    with pytest.raises(ValueError, match=r"two\.instances: length-64 has up to 64 tokens"):
-        check({"model": {**TINY, "max_position_embeddings": 32}})
-    with pytest.raises(ValueError, match="lamb cannot go on with the state of bert-adam"):
-        check({}, optimizer={"name": "lamb"})
-    check({}, optimizer={"name": "lamb"}, optimizer_state="reset")
-    with pytest.raises(ValueError, match="in minutes, that of one is not"):
-        check({}, budget={"max_minutes": 1})
-    check({"budget": {"max_minutes": 1}}, budget={"max_minutes": 1})
+
+def test_second_phase_may_reset_the_optimizer_or_count_minutes_too(recipe: Recipe) -> None:
+    start = {"instances": "length-64", "init_from_phase": "one", "budget": {"max_steps": 1}}
+    lamb = {"optimizer": {"name": "lamb"}, "optimizer_state": "reset"}
+    check(recipe, one=ONE_STEP, two={**start, **lamb})
+    minutes = {"budget": {"max_minutes": 1}}
+    check(recipe, one={**ONE_STEP, **minutes}, two={**start, **minutes})

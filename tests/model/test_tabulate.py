@@ -123,6 +123,14 @@ def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: P
     assert values["paper-BERT_BASE-test"] == 0.935
 
 
+def test_csv_escapes_text_that_spreadsheets_execute(run: Any, tmp_path: Path) -> None:
+    run(written("=1+1", "cola", [-0.05, -0.04]))
+    with (tmp_path / "out" / "tables.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert {row["entry"] for row in rows} == {"'=1+1"}
+    assert "-0.05" in {row["value"] for row in rows}
+
+
 def test_a_sweep_has_its_rows_and_differences_as_csv_and_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

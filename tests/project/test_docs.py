@@ -185,7 +185,7 @@ def test_the_readme_recipe_is_valid() -> None:
 
 
 def test_the_shown_publish_entry_is_valid() -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", TEXTS["workflow.md"], re.DOTALL)
+    (text,) = re.findall(r"```yaml\n(.*?)```", TEXTS["running.md"], re.DOTALL)
     assert PublishConfig.model_validate(yaml.safe_load(text)["publish"]).limits
 
 

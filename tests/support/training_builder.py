@@ -24,6 +24,7 @@ TINY = {
     "num_attention_heads": 2,
     "max_position_embeddings": 128,
 }
+NO_DROPOUT = {**TINY, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 class SmallCorpus:
@@ -92,16 +93,51 @@ def start_process(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
 
 
+RUN_JOB = """
+import sys
+from model.pretraining.job import TrainingJob
+from schemas.errors import BertloomError
+try:
+    TrainingJob.model_validate_json(sys.stdin.read()).run()
+except BertloomError as error:
+    print(type(error).__name__, error)
+"""
+"""Program that runs the job on its standard input and prints its error."""
+
+
+def start_run(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
+    """Start a process that runs a job, in processes below it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN_JOB],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+    assert process.stdin is not None
+    process.stdin.write(job.model_dump_json())
+    process.stdin.close()
+    process.stdin = None  # communicate() would flush it
+    return process
+
+
 def failure(job: TrainingJob) -> dict[str, Any]:
     """What a failed process left."""
     found: dict[str, Any] = json.loads((Path(job.work) / "failure.json").read_text())
     return found
 
 
-def curve_lines(work: Path) -> list[dict[str, Any]]:
-    """The lines of a run's curves."""
-    text = (work / "curves" / "curves.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+def curve_lines(work: Path, kind: str = "") -> list[dict[str, Any]]:
+    """Return the whole lines of a run's curves, of one kind or of all."""
+    file = work / "curves" / "curves.jsonl"
+    text = file.read_text() if file.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [line for line in lines if kind in ("", line["kind"])]
+
+
+def train_losses(work: Path) -> list[float]:
+    """Return the training loss of each step."""
+    return [line["loss"] for line in curve_lines(work, "train")]
 
 
 def published(job: TrainingJob) -> StageOutput:

@@ -6,7 +6,6 @@ of its content. A raw file is named by its path or URL.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
@@ -15,15 +14,15 @@ import pyarrow as pa
 from openlineage.client import facet_v2 as ol
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset
 
-from flows.nested_values import flatten
 from flows.run.graph import Step
 from flows.run.provenance import checkout, environment
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from schemas import arrow
-from schemas.disclosure import recorded, without_secrets
+from schemas.disclosure import without_secrets
 from schemas.manifest import Manifest
 
+RunFacets = dict[str, ol.RunFacet]
 _NAMESPACE = os.environ.get("OPENLINEAGE_NAMESPACE") or "bertloom"
 _VERSIONS = {"python": environment().python, "bertloom": "unknown", **environment().packages}
 _MAX_MESSAGE_CHARACTERS = 4000
@@ -54,38 +53,32 @@ def job(recipe: str, label: str = "") -> Job:
     return Job(_NAMESPACE, f"bertloom.{recipe}.{label}".rstrip("."), facets)
 
 
-def parent_facet(run_id: str, recipe: str) -> ol.RunFacet:
+def parent_facets(run_id: str, recipe: str) -> RunFacets:
     """Return the facet that names the run of the recipe as the parent of a step."""
-    facet = ol.parent_run
-    return facet.ParentRunFacet(facet.Run(run_id), facet.Job(_NAMESPACE, f"bertloom.{recipe}"))
+    run, parent_job = ol.parent_run.Run(run_id), ol.parent_run.Job(_NAMESPACE, f"bertloom.{recipe}")
+    return {"parent": ol.parent_run.ParentRunFacet(run, parent_job)}
 
 
-def step_facets(step: Step) -> dict[str, ol.RunFacet]:
-    """Return the configuration of a step, and what executes it: Beam, PyTorch or Python."""
+def engine_facets(step: Step) -> RunFacets:
+    """Return the facet with the version of what executes a step: Beam, PyTorch or Python."""
     is_beam = step.stage.module.startswith("pipelines.")
     name = "apache-beam" if is_beam else "torch" if "torch" in step.stage.libraries else "python"
-    engine, facet = ol.processing_engine_run, ol.execution_parameters_run
-    values = flatten(recorded(step.config.model_dump(mode="json")))
-    pairs = [facet.ExecutionParameter(key, value=json.dumps(v)) for key, v in values.items()]
-    return {
-        "processing_engine": engine.ProcessingEngineRunFacet(_VERSIONS.get(name, ""), name),
-        "executionParameters": facet.ExecutionParametersRunFacet(pairs),
-    }
+    facet = ol.processing_engine_run.ProcessingEngineRunFacet
+    return {"processing_engine": facet(_VERSIONS.get(name, ""), name, _VERSIONS["bertloom"])}
 
 
-def cache_facet(result: StepResult) -> ol.RunFacet:
+def cache_facets(result: StepResult) -> RunFacets:
     """Return tags: whether a step was cached, and its cache key."""
     tags = {"cache": "hit" if result.was_cached else "miss", "cache_key": result.manifest.cache_key}
     fields = [ol.tags_run.TagsRunFacetFields(k, v, "BERTLOOM") for k, v in tags.items()]
-    return ol.tags_run.TagsRunFacet(fields)
+    return {"tags": ol.tags_run.TagsRunFacet(fields)}
 
 
-def error_facets(*errors: BaseException | str) -> dict[str, ol.RunFacet]:
-    """Return the facet with the messages of errors, without secrets; {} without an error."""
-    texts = [e if isinstance(e, str) else f"{type(e).__name__}: {e}" for e in errors]
-    message = without_secrets("; ".join(texts))[:_MAX_MESSAGE_CHARACTERS]
+def error_facets(text: str) -> RunFacets:
+    """Return the facet with the message of an error, without secrets; {} for an empty text."""
+    message = without_secrets(text)[:_MAX_MESSAGE_CHARACTERS]
     facet = ol.error_message_run.ErrorMessageRunFacet(message, "python")
-    return {"errorMessage": facet} if errors else {}
+    return {"errorMessage": facet} if text else {}
 
 
 def input_datasets(run: Run, step: Step, inputs: Mapping[str, Manifest]) -> list[InputDataset]:
@@ -112,8 +105,7 @@ def output_dataset(run: Run, step: Step, manifest: Manifest) -> OutputDataset:
 
 def raw_datasets(manifest: Manifest) -> list[InputDataset]:
     """Return the files from outside the store that a step read, each once."""
-    datasets = {}
-    facet, version = ol.input_statistics_input_dataset, ol.dataset_version_dataset
+    facet, version, datasets = ol.input_statistics_input_dataset, ol.dataset_version_dataset, {}
     for raw in manifest.raw_inputs:
         scheme, host, path = _split_url(raw.uri)
         name = ("file", path) if scheme == "file" else (f"{scheme}://{host}", path.lstrip("/"))
@@ -143,8 +135,7 @@ def _facets(manifest: Manifest) -> dict[str, ol.DatasetFacet]:
     if manifest.table in ("tokens", "instances") and "vocab_size" in manifest.statistics:
         with_ids = arrow.tokens_schema if manifest.table == "tokens" else arrow.instances_schema
         schema = with_ids(manifest.statistics["vocab_size"])
-    column = ol.schema_dataset.SchemaDatasetFacetFields
-    columns = [column(field.name, str(field.type)) for field in schema or ()]
-    version = ol.dataset_version_dataset.DatasetVersionDatasetFacet(manifest.content)
-    facets: dict[str, ol.DatasetFacet] = {"version": version}
-    return facets | ({"schema": ol.schema_dataset.SchemaDatasetFacet(columns)} if columns else {})
+    version, facet = ol.dataset_version_dataset, ol.schema_dataset
+    columns = [facet.SchemaDatasetFacetFields(c.name, str(c.type)) for c in schema or ()]
+    facets = {"version": version.DatasetVersionDatasetFacet(manifest.content)}
+    return {**facets, "schema": facet.SchemaDatasetFacet(columns)} if columns else {**facets}

@@ -65,12 +65,12 @@ def test_without_a_name_it_is_the_last_number_of_the_newest_run(cli: Cli, made: 
 @pytest.mark.parametrize(
     ("text", "metric", "label"),
     [
-        ("evaluate.cola:matthews", "metrics.dev.matthews = 0.4", "evaluate.cola"),
-        ("mine/evaluate.cola:dev.matthews", "metrics.dev.matthews = 0.4", "evaluate.cola"),
-        ("pretrain.phase-2:held_out.perplexity", "held_out.perplexity = 12.5", "pretrain.phase-2"),
-        ("pretrain:perplexity", "held_out.perplexity = 12.5", "pretrain.phase-2"),
-        ("perplexity", "held_out.perplexity = 12.5", "pretrain.phase-2"),
-        ("matthews", "metrics.dev.matthews = 0.4", "evaluate.cola"),
+        ("evaluate.cola:matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
+        ("mine/evaluate.cola:dev.matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
+        ("pretrain.phase-2:held_out.perplexity", "held_out.perplexity = 12.50", "pretrain.phase-2"),
+        ("pretrain:perplexity", "held_out.perplexity = 12.50", "pretrain.phase-2"),
+        ("perplexity", "held_out.perplexity = 12.50", "pretrain.phase-2"),
+        ("matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
     ],
 )
 def test_a_metric_first_and_then_its_tree(
@@ -90,8 +90,8 @@ def test_a_metric_of_several_steps_is_listed(cli: Cli, made: Made) -> None:
     try:
         lines = _lines(cli, "lineage", "perplexity")
         assert lines[:2] == [
-            "pretrain.phase-2 held_out.perplexity = 12.5",
-            "pretrain.phase-3 held_out.perplexity = 7",
+            "pretrain.phase-2 held_out.perplexity = 12.50",
+            "pretrain.phase-3 held_out.perplexity = 7.00",
         ]
         assert "pretrain.phase-2:held_out.perplexity" in lines[-1]
         found = json.loads("\n".join(_lines(cli, "lineage", "perplexity", "--json")))
@@ -216,7 +216,7 @@ def test_a_lost_ancestor_is_no_error(capsys: pytest.CaptureFixture[str], tmp_pat
 
 def test_diff_of_artifacts_and_of_runs(cli: Cli, made: Made) -> None:
     one, other = "finetune.cola.bs16-lr2e-05-ep3-r0", "mine/finetune.cola.bs16-lr2e-05-ep3-r1"
-    assert "  metrics.dev.matthews: 0 -> 0.1 (+0.1)" in _lines(cli, "diff", one, other)
+    assert "  metrics.dev.matthews: 0.0 -> 10.0 (+10.0)" in _lines(cli, "diff", one, other)
     found = json.loads("\n".join(_lines(cli, "diff", one, other, "--json")))
     assert found["artifacts"] == [made.id(one), made.id(other.removeprefix("mine/"))]
     runs = _lines(cli, "diff", RUN_ID, RUN_ID)

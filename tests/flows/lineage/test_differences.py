@@ -56,7 +56,7 @@ def test_every_group_names_what_differs_and_nothing_else(store: ArtifactStore) -
     found = difference(*_two(store))
     names = {group: [change.name for change in listed] for group, listed in found.groups.items()}
     assert names == {
-        "configuration": ["seed", "sources.0.paths"],
+        "configuration": ["seed", "sources.wiki.paths"],
         "raw files": ["books"],
         "counts": ["documents-kept"],
         "statistics": ["metrics.dev.f1"],

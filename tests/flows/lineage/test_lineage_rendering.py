@@ -98,7 +98,7 @@ def test_an_answer_prints_as_its_numbers_and_its_tree(store: ArtifactStore) -> N
     found = lineage(store, "evaluate.cola:dev.matthews")
     assert found.graph is not None
     assert str(found).splitlines() == [
-        "evaluate.cola metrics.dev.matthews = 0.4",
+        "evaluate.cola metrics.dev.matthews = 40.0",
         *tree_lines(found.graph),
     ]
     down = lineage(store, "wiki.xml.bz2")

@@ -75,3 +75,16 @@ def test_what_runs_by_itself_names_recipes_that_there_are() -> None:
     (nightly,) = [item for item in deployments if item["name"] == "nightly"]
     assert nightly["parameters"]["recipe"] == "sample-full"
     assert "run sample --store" in (ROOT / "Makefile").read_text()
+
+
+def test_ablation_of_sizes_reads_the_corpus_of_the_sample(short: Recipe) -> None:
+    ablation = {step.label: step for step in recipe_steps(load_recipe("ablation-size-sample"))}
+    for step in recipe_steps(short, until="build-tokens"):
+        other = ablation[step.label]
+        # With equal inputs, these decide the cache key.
+        assert (other.stage, other.inputs) == (step.stage, step.inputs)
+        assert other.config.identity() == step.config.identity()
+
+
+def test_run_of_sample_has_few_prefect_artifacts(short: Recipe) -> None:
+    assert len({step.stage.name for step in recipe_steps(short)}) + 1 <= 10

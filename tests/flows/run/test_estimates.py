@@ -11,13 +11,8 @@ from support.cli_runner import RECIPE, Cli
 
 import bertloom
 from flows.run import estimates
-from flows.run.estimates import (
-    StepEstimate,
-    check_disk_space,
-    cost_rates,
-    format_estimate,
-    sum_estimates,
-)
+from flows.run.estimates import TRAINING_START, StepEstimate, check_disk_space, format_estimate
+from flows.run.plan import PlannedStep, estimate_run
 from schemas.errors import ConfigError
 
 TRAINED = """
@@ -44,7 +39,7 @@ def step_estimates(recipe: str, *changes: str) -> dict[str, StepEstimate]:
 def test_volumes_go_from_step_to_step(recipe: str) -> None:
     found = step_estimates(recipe)
     assert 20_000 < found["build-tokens"].disk_bytes < 200_000
-    start = cost_rates()["training_start"]
+    start = TRAINING_START
     assert found["pretrain.two"].seconds == 180 + start
     twice = step_estimates(recipe, "pretrain.one.budget.max_steps=2000")["pretrain.one"].seconds
     once = found["pretrain.one"].seconds
@@ -68,18 +63,14 @@ def test_earlier_artifacts_of_store_decide(cli: Cli, recipe: str) -> None:
 
 
 def test_steps_without_estimate_are_named() -> None:
-    some = {
-        "build-tokens": StepEstimate(seconds=60.0),
-        "finetune.cola.r0": StepEstimate(),
-        "finetune.cola.r1": StepEstimate(),
-        "tabulate": StepEstimate(),
-    }
-    line = format_estimate(sum_estimates(some), store="s3://bucket/store")
-    assert line == (
-        "estimate: about 1 min 00 s (no time estimate for 2 finetune, 1 tabulate); writes about 0 B"
-    )
-    del some["build-tokens"]
-    assert "unknown duration" in format_estimate(sum_estimates(some), store="x")
+    seconds = {"build-tokens": 60.0, "finetune.a.r0": None, "finetune.a.r1": None, "tabulate": None}
+    planned = [PlannedStep(k, "build", estimate=StepEstimate(v)) for k, v in seconds.items()]
+    estimate = estimate_run(planned)
+    assert estimate.unknown == {"finetune": 2, "tabulate": 1}
+    line = format_estimate(estimate, store="s3://bucket/store")
+    assert "about 1 min 00 s" in line
+    assert "2 finetune, 1 tabulate" in line
+    assert "unknown duration" in format_estimate(estimate_run(planned[1:]), store="x")
 
 
 def test_run_that_disk_cannot_hold_is_refused(
@@ -98,7 +89,7 @@ def test_run_that_disk_cannot_hold_is_refused(
 
 
 def test_object_store_has_no_free_space_to_check() -> None:
-    estimate = sum_estimates({"one": StepEstimate(seconds=1.0, disk_bytes=1 << 60)})
+    estimate = estimate_run([PlannedStep("one", "build", estimate=StepEstimate(1.0, 1 << 60))])
     check_disk_space(estimate, store="s3://bucket/store")
     assert "free" not in format_estimate(estimate, store="s3://bucket/store")
     with pytest.raises(ConfigError):

@@ -71,12 +71,6 @@ def test_there_and_back_to_the_byte(activation: str, objective: Objective, tmp_p
     assert save_model(loaded.model) == files
 
 
-@pytest.mark.parametrize("preset", ["tiny", "mini"])
-def test_a_preset_is_equal_to_itself_read_back(preset: str, tmp_path: Path) -> None:
-    model = random_model(small_config(preset))
-    assert load(written(tmp_path, model)).model.config == model.config
-
-
 def test_transformers_loads_it_as_it_is(tmp_path: Path) -> None:
     from transformers import AutoModelForPreTraining
 
@@ -117,16 +111,11 @@ def peer(**fields: Any) -> Any:
     """A random model of transformers."""
     from transformers import BertConfig, BertForPreTraining
 
-    shape = {
-        "vocab_size": VOCAB,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-    }
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     with torch.random.fork_rng():
         torch.manual_seed(11)
-        return BertForPreTraining(BertConfig(**shape, **fields))
+        config = BertConfig(vocab_size=VOCAB, intermediate_size=64, **shape, **fields)
+        return BertForPreTraining(config)
 
 
 def test_transformers_to_ours_and_back(tmp_path: Path) -> None:
@@ -186,7 +175,7 @@ def test_the_decoders_bias_may_stand_for_the_output_bias(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("prefix", ["bert.", ""])
-def test_an_encoder_alone_gets_new_heads(prefix: str, tmp_path: Path) -> None:
+def test_encoder_alone_gets_new_heads(prefix: str, tmp_path: Path) -> None:
     model = random_model()
 
     def encoder(tensors: Tensors) -> Tensors:
@@ -204,8 +193,8 @@ def test_an_encoder_alone_gets_new_heads(prefix: str, tmp_path: Path) -> None:
     assert {name.partition(".")[0] for name in loaded.initialized} == {"mlm_head", "nsp_head"}
     assert len(loaded.initialized) == 7
     masked, following = loaded.notes
-    assert "no masked LM head: drawn anew with seed 8" in masked
-    assert "no NSP head" in following
+    assert "seed 8" in masked
+    assert "NSP" in following
 
 
 def assert_equal_parts(one: BertForPretraining, other: BertForPretraining, begin: str) -> None:
@@ -236,13 +225,13 @@ def test_any_url_is_read() -> None:
     assert_equal(load("memory://hf-weights/checkpoint/").model, model)
 
 
-def test_another_objective_is_said(tmp_path: Path) -> None:
+def test_change_of_attention_is_noted(tmp_path: Path) -> None:
     folder = written(tmp_path)
     assert load(folder, objective="mlm").notes == ()
     (note,) = load(folder, objective="left-to-right").notes
-    assert "bidirectional model, which goes on as left-to-right" in note
+    assert "bidirectional" in note
     (note,) = load(written(tmp_path, random_model(objective="left-to-right"))).notes
-    assert "causal model, which goes on as mlm+nsp" in note
+    assert "causal" in note
 
 
 def without(*names: str) -> Callable[[Tensors], Tensors]:
@@ -276,35 +265,23 @@ def test_weights_whose_sum_overflows_are_read(tmp_path: Path) -> None:
     assert loaded.model.mlm_head.output_bias.max() == torch.tensor(3e38)
 
 
+WORDS = "bert.embeddings.word_embeddings.weight"
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (with_tensor("classifier.weight", torch.ones(2)), r"classifier\.weight: no such tensor"),
-        (without(QUERY), rf"no {QUERY}: expected every tensor of the encoder"),
-        (
-            without("cls.predictions.transform.dense.bias"),
-            r"no cls.*dense\.bias: .*each head whole",
-        ),
-        (
-            with_tensor(QUERY, torch.ones(128, 64)),
-            rf"{QUERY} has shape \(128, 64\), expected \(128, 128\)",
-        ),
-        (
-            with_tensor("bert.embeddings.word_embeddings.weight", torch.ones(VOCAB + 8, 128)),
-            r"word_embeddings\.weight has shape \(1008, 128\), expected \(1000, 128\)",
-        ),
-        (
-            with_tensor(QUERY, torch.ones(128, 128, dtype=torch.int8)),
-            rf"{QUERY} is int8, expected floating point",
-        ),
+        (with_tensor("classifier.weight", torch.ones(2)), "classifier.weight"),
+        (without(QUERY), QUERY),
+        (without("cls.predictions.transform.dense.bias"), r"cls.*dense\.bias"),
+        (with_tensor(QUERY, torch.ones(128, 64)), rf"{QUERY}.*\(128, 64\).*\(128, 128\)"),
+        (with_tensor(WORDS, torch.ones(VOCAB + 8, 128)), rf"{WORDS}.*\(1008, 128\)"),
+        (with_tensor(QUERY, torch.ones(128, 128, dtype=torch.int8)), rf"{QUERY}.*int8"),
         (
             with_tensor("cls.predictions.decoder.weight", torch.ones(VOCAB, 128)),
-            r"decoder\.weight differs from bert\.embeddings\.word_embeddings\.weight",
+            rf"decoder\.weight.*{WORDS}",
         ),
-        (
-            with_tensor("embeddings.word_embeddings.weight", torch.ones(VOCAB, 128)),
-            r"two tensors are bert\.embeddings\.word_embeddings\.weight",
-        ),
+        (with_tensor("embeddings.word_embeddings.weight", torch.ones(VOCAB, 128)), WORDS),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(
@@ -315,76 +292,69 @@ def test_tensors_that_do_not_fit_are_named(
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields",
     [
-        ({"model_type": "roberta"}, "model_type is 'roberta', expected 'bert'"),
-        ({"hidden_act": "relu"}, "hidden_act is 'relu', expected one of gelu"),
-        ({"position_embedding_type": "relative_key"}, "is 'relative_key', expected 'absolute'"),
-        ({"add_cross_attention": True}, "add_cross_attention"),
-        ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
-        ({"num_attention_heads": 3}, "hidden_size must be a multiple of heads"),
-        ({"vocab_size": "many"}, "vocab_size is 'many'"),
+        {"model_type": "roberta"},
+        {"hidden_act": "relu"},
+        {"position_embedding_type": "relative_key"},
+        {"add_cross_attention": True},
+        {"pruned_heads": {"0": [1]}},
+        {"vocab_size": "many"},
     ],
 )
-def test_other_architectures_are_refused_by_name(
-    fields: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(CheckpointError, match=message):
+def test_other_architectures_are_refused_by_field(fields: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=next(iter(fields))):
         load(change_config(written(tmp_path), **fields))
+    with pytest.raises(CheckpointError, match="heads"):
+        load(change_config(written(tmp_path), num_attention_heads=3))
 
 
-def test_a_pickle_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    folder = written(tmp_path)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"pickle.*save_pretrained"):
-        load(folder)
-
-
-def test_a_pickle_beside_safetensors_is_left_alone(tmp_path: Path) -> None:
+def test_pickle_is_refused_and_left_alone_beside_safetensors(tmp_path: Path) -> None:
     folder = written(tmp_path)
     (folder / "pytorch_model.bin").write_bytes(b"never read")
     load(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="save_pretrained"):
+        load(folder)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "fact"),
     [
-        ("model.safetensors", b"cut", r"model\.safetensors: no safetensors file"),
-        ("model.safetensors", None, r"no model\.safetensors; found config\.json"),
-        ("config.json", b"{", r"config\.json: no JSON"),
-        ("config.json", b"[]", r"expected a JSON object, found list"),
-        ("config.json", b"{}", r"no vocab_size, hidden_size"),
-        ("config.json", None, r"config\.json: no such file"),
+        ("model.safetensors", b"short", "model"),
+        ("model.safetensors", None, "model"),
+        ("config.json", b"{", "config"),
+        ("config.json", b"[]", "config"),
+        ("config.json", b"{}", "vocab_size, hidden_size"),
+        ("config.json", None, "config"),
     ],
 )
 def test_missing_and_damaged_files_are_named(
-    name: str, content: bytes | None, message: str, tmp_path: Path
+    name: str, content: bytes | None, fact: str, tmp_path: Path
 ) -> None:
     folder = written(tmp_path)
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_bytes(content)
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=fact):
         load(folder)
 
 
 @pytest.mark.parametrize(
-    ("weight_map", "message"),
+    ("weight_map", "fact"),
     [
-        ({"a": "../model.safetensors"}, "outside the folder"),
-        ({"a": "part.safetensors"}, r"part\.safetensors: no a, which"),
-        ({"a": "gone.safetensors"}, r"gone\.safetensors: no such file"),
-        ([], "expected a weight_map"),
+        ({"a": "../model.safetensors"}, "outside"),
+        ({"a": "part.safetensors"}, "part"),
+        ({"a": "gone.safetensors"}, "gone"),
+        ([], "weight_map"),
     ],
 )
-def test_an_index_that_does_not_hold_is_refused(
-    weight_map: Any, message: str, tmp_path: Path
-) -> None:
+def test_wrong_index_of_shards_is_refused(weight_map: Any, fact: str, tmp_path: Path) -> None:
     folder = written(tmp_path)
     (folder / "model.safetensors").rename(folder / "part.safetensors")
     index = json.dumps({"weight_map": weight_map})
     (folder / "model.safetensors.index.json").write_text(index)
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=fact):
         load(folder)
 
 

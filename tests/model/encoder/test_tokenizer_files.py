@@ -179,29 +179,29 @@ def test_model_predicts_without_vocab_txt(tmp_path: Path) -> None:
     assert Predictor.open(folder, device="cpu").tokenizer.vocab == VOCAB
 
 
-def test_pretraining_compares_vocabulary_of_tokenizer_json(tmp_path: Path) -> None:
-    corpus = SmallCorpus(tmp_path / "corpus")
-    vocab = input_file(corpus.vocabulary, VOCAB_FILE)
-    pieces = read_vocab(vocab)
-    folder = keep_only_tokenizer(write_checkpoint(tmp_path / "bert", vocab=tuple(pieces)))
-    job = corpus.job(tmp_path / "work", init_checkpoint=folder)
-    assert open_model(job, vocab=vocab).vocab_size == len(pieces)
-    pieces[-2:] = reversed(pieces[-2:])
-    Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(pieces, lowercase=True))
+def test_pretraining_compares_vocabulary_of_tokenizer_json(
+    small_corpus: SmallCorpus, tmp_path: Path
+) -> None:
+    vocab = input_file(small_corpus.vocabulary, VOCAB_FILE)
+    tokens = read_vocab(vocab)
+    folder = keep_only_tokenizer(write_checkpoint(tmp_path / "bert", vocab=tuple(tokens)))
+    job = small_corpus.job(tmp_path / "work", init_checkpoint=folder)
+    assert open_model(job, vocab=vocab).vocab_size == len(tokens)
+    tokens[-2:] = reversed(tokens[-2:])
+    Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(tokens, lowercase=True))
     with pytest.raises(InstancesError):
         open_model(job, vocab=vocab)
 
 
 @pytest.mark.parametrize("added", [-1, 1])
-def test_pretraining_refuses_checkpoint_without_one_piece_per_embedding(
-    tmp_path: Path, added: int
+def test_pretraining_refuses_checkpoint_without_one_token_per_embedding(
+    small_corpus: SmallCorpus, tmp_path: Path, added: int
 ) -> None:
-    corpus = SmallCorpus(tmp_path / "corpus")
-    vocab = input_file(corpus.vocabulary, VOCAB_FILE)
-    pieces = read_vocab(vocab)
-    folder = write_checkpoint(tmp_path / "bert", vocab=tuple(pieces))
-    Path(folder, VOCAB_FILE).write_text(vocab_text([*pieces, "[NAME]"][: len(pieces) + added]))
-    job = corpus.job(tmp_path / "work", init_checkpoint=folder)
+    vocab = input_file(small_corpus.vocabulary, VOCAB_FILE)
+    tokens = read_vocab(vocab)
+    folder = write_checkpoint(tmp_path / "bert", vocab=tuple(tokens))
+    Path(folder, VOCAB_FILE).write_text(vocab_text([*tokens, "[NAME]"][: len(tokens) + added]))
+    job = small_corpus.job(tmp_path / "work", init_checkpoint=folder)
     with pytest.raises(CheckpointError):
         open_model(job, vocab=vocab)
 

@@ -26,26 +26,17 @@ from schemas.task_configs import LayerChoice
 VOCAB, LABELS = 50, ("O", "B-A", "I-A")
 CHOICES = get_args(LayerChoice)
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def small_config(**changes):
-    return ModelConfig(
-        **{
-            "num_hidden_layers": 5,
-            "hidden_size": 16,
-            "num_attention_heads": 2,
-            "max_position_embeddings": 40,
-            "initializer_range": 0.2,
-            **changes,
-        }
-    )
+    shape = {
+        "num_hidden_layers": 5,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 40,
+    }
+    return ModelConfig(**{**shape, "initializer_range": 0.2, **changes})
 
 
 def tagger(layers="concat-last-4", *, seed=0, dropout=0.1, config=None):
@@ -252,18 +243,16 @@ def test_weights_are_decided_by_the_seed_alone():
     [("concat-last-4", 3), ("weighted-sum-last-4", 2), ("second-to-last", 1)],
 )
 def test_encoders_with_too_few_layers_are_refused(layers, encoder_layers):
-    with pytest.raises(ConfigError, match=f"{layers} needs an encoder of at least"):
+    with pytest.raises(ConfigError, match=layers):
         tagger(layers, config=small_config(num_hidden_layers=encoder_layers))
     tagger("weighted-sum-all", config=small_config(num_hidden_layers=encoder_layers))
 
 
 def test_batches_that_do_not_fit_are_refused():
-    model = tagger()
-    with pytest.raises(TrainingError, match="without positions"):
-        model(batch_of(random_windows())._replace(positions=None))
     long = ([2, *[7] * 50, 3], [1], [0])
-    with pytest.raises(TrainingError, match=r"52 tokens.*40 positions"):
-        model(batch_of([long]))
+    for batch in (batch_of(random_windows())._replace(positions=None), batch_of([long])):
+        with pytest.raises(TrainingError):
+            tagger()(batch)
 
 
 # Files
@@ -336,24 +325,20 @@ def test_transformers_reads_the_encoder(tmp_path):
 def test_damaged_folders_are_refused(tmp_path):
     files = save_task_model(tagger(), labels=LABELS, about={})
     config = json.loads(files["config.json"])
-
-    def loading(name, **changes):
-        changed = {**config, **changes}
-        content = {**files, "config.json": json.dumps(changed).encode()}
-        return load_task_model(write(tmp_path / name, content))
-
     shape = config["bertloom_feature_tagger"]
-    with pytest.raises(CheckpointError, match="expected a tagger that method: features made"):
-        loading("plain", bertloom_feature_tagger=None)
-    with pytest.raises(CheckpointError, match="no choice 'first'"):
-        loading("choice", bertloom_feature_tagger={**shape, "layers": "first"})
-    with pytest.raises(CheckpointError, match="not of one model"):
-        loading("size", bertloom_feature_tagger={**shape, "lstm_hidden_size": 11})
-    with pytest.raises(CheckpointError, match="not of one model"):
-        loading("mix", bertloom_feature_tagger={**shape, "layers": "weighted-sum-all"})
-    with pytest.raises(CheckpointError, match="id2label"):
-        loading("labels", id2label={"0": "O", "2": "B-A"})
-    with pytest.raises(CheckpointError, match="expected 3 different ones"):
-        save_task_model(tagger(), labels=("O", "O", "B-A"), about={})
-    with pytest.raises(CheckpointError, match="expected JSON values"):
-        save_task_model(tagger(), labels=LABELS, about={"seed": float("nan")})
+    for number, changes in enumerate(
+        (
+            {"bertloom_feature_tagger": None},
+            {"bertloom_feature_tagger": {**shape, "layers": "first"}},
+            {"bertloom_feature_tagger": {**shape, "lstm_hidden_size": 11}},
+            {"bertloom_feature_tagger": {**shape, "layers": "weighted-sum-all"}},
+            {"id2label": {"0": "O", "2": "B-A"}},
+        )
+    ):
+        changed = {**files, "config.json": json.dumps({**config, **changes}).encode()}
+        folder = write(tmp_path / str(number), changed)
+        with pytest.raises(CheckpointError):
+            load_task_model(folder)
+    for labels, about in ((("O", "O", "B-A"), {}), (LABELS, {"seed": float("nan")})):
+        with pytest.raises(CheckpointError):
+            save_task_model(tagger(), labels=labels, about=about)

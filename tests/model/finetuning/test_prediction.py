@@ -57,32 +57,28 @@ def test_outputs_lie_where_their_features_lie(kind: str, per_unit: int, limit: i
     np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
-def test_there_may_be_nothing_to_predict() -> None:
-    for kind, per_unit in KINDS:
-        whole = features_of(kind, per_unit=per_unit)
-        empty = np.empty(0, np.int64)
-        offsets = np.zeros(1, np.int64)
-        none = Features(
-            kind=whole.kind,
-            offsets=offsets,
-            input_ids=empty,
-            b_starts=empty,
-            rows=empty,
-            per_unit=per_unit,
-            position_offsets=offsets if kind == "tagging" else None,
-            positions=empty if kind == "tagging" else None,
-        )
-        model = model_of(kind)
-        found = predict(model, none, per_device_max_tokens=10, device="cpu", pad_id=0)
-        expected = predict(model, whole, per_device_max_tokens=10, device="cpu", pad_id=0)
-        assert found.shape == (0, *expected.shape[1:])
+@pytest.mark.parametrize(("kind", "per_unit"), KINDS)
+def test_split_may_be_empty(kind: str, per_unit: int) -> None:
+    whole = features_of(kind, per_unit=per_unit)
+    empty, offsets = np.empty(0, np.int64), np.zeros(1, np.int64)
+    is_tagging = kind == "tagging"
+    none = Features(
+        kind=whole.kind, offsets=offsets, input_ids=empty, b_starts=empty, rows=empty,
+        per_unit=per_unit, position_offsets=offsets if is_tagging else None,
+        positions=empty if is_tagging else None,
+    )  # fmt: skip
+    shapes = [
+        predict(model_of(kind), features, per_device_max_tokens=10, device="cpu", pad_id=0).shape
+        for features in (none, whole)
+    ]
+    assert shapes[0] == (0, *shapes[1][1:])
 
 
-def test_it_stops_when_asked() -> None:
+def test_prediction_stops_when_asked() -> None:
     stop = StopRequest()
     stop.ask("SIGTERM")
-    model = model_of("span")
-    with pytest.raises(TrainingError, match=r"stopped.*SIGTERM"):
+    features = features_of("span")
+    with pytest.raises(TrainingError, match="SIGTERM"):
         predict(
-            model, features_of("span"), per_device_max_tokens=10, device="cpu", pad_id=0, stop=stop
+            model_of("span"), features, per_device_max_tokens=10, device="cpu", pad_id=0, stop=stop
         )

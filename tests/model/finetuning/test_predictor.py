@@ -62,23 +62,22 @@ def test_an_ensemble_says_the_mean_of_the_probabilities(models: list[Predictor])
     np.testing.assert_allclose(shares(models[::-1]), shares(models), atol=1e-6)
 
 
-def test_members_have_to_read_and_answer_alike(models: list[Predictor]) -> None:
-    first = models[0]
-    other = replace(models[1], labels=("1", "0"))
-    with pytest.raises(PredictionsError, match="differ in labels"):
-        answer([first, other], EXAMPLES)
-    other = replace(models[1], config=FeaturesConfig(max_seq_length=16))
-    with pytest.raises(PredictionsError, match="differ in config"):
-        answer([first, other], EXAMPLES)
+def test_models_of_an_ensemble_must_agree(models: list[Predictor]) -> None:
+    first, second = models[:2]
     words = [piece for piece in VOCAB if piece not in ("film", "song", "tale")]
     tokenizer = type(first.tokenizer)([*words, "x1", "x2", "x3"], lowercase=True)
-    with pytest.raises(PredictionsError, match="other word pieces"):
-        answer([first, replace(models[1], tokenizer=tokenizer)], EXAMPLES)
+    for changes in (
+        {"labels": ("1", "0")},
+        {"config": FeaturesConfig(max_seq_length=16)},
+        {"tokenizer": tokenizer},
+    ):
+        with pytest.raises(PredictionsError):
+            answer([first, replace(second, **changes)], EXAMPLES)  # type: ignore[arg-type]
 
 
-def test_a_folder_without_bertlooms_own_words_is_refused(tmp_path: Path) -> None:
+def test_folder_without_metadata_of_bertloom_is_refused(tmp_path: Path) -> None:
     folder = Path(tuned(tmp_path, seed=4))
     config = (folder / CONFIG_FILE).read_text()
     (folder / CONFIG_FILE).write_text(config.replace('"task": "sst-2"', '"other": 1'))
-    with pytest.raises(CheckpointError, match="says nothing of task"):
+    with pytest.raises(CheckpointError, match="task"):
         Predictor.open(str(folder))

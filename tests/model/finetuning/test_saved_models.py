@@ -27,7 +27,6 @@ from support.task_model_builder import (
 )
 
 from model.encoder.hf_weights import save_model
-from model.finetuning.batches import TaskBatch
 from model.finetuning.saved_models import TunedModel, load_task_model, save_task_model
 from model.finetuning.task_model import TaskModel
 from schemas.errors import CheckpointError
@@ -162,56 +161,42 @@ def test_from_any_fsspec_url() -> None:
     assert torch.equal(found.classifier.weight, model.classifier.weight)
 
 
-def test_config_json_is_in_order_and_plain(tmp_path: Path) -> None:
-    folder = written(random_task_model("tagging"), tmp_path, task="own")
-    text = (folder / "config.json").read_text()
-    content = json.loads(text)
-    assert list(content) == sorted(content)
-    assert content["architectures"] == ["BertForTokenClassification"]
-    assert content["id2label"]["1"] == "B-PER"
-    assert content["label2id"]["B-LOC"] == 3
-    assert (content["dtype"], content["model_type"]) == ("float32", "bert")
+@pytest.mark.parametrize(
+    ("kind", "labels", "about"),
+    [
+        ("classification", ("a", "b"), {}),
+        ("classification", ("a", "b", "a"), {}),
+        ("span", ("start", "end"), {}),
+        ("span", (), {"value": float("nan")}),
+        ("span", (), {"value": {1, 2}}),
+    ],
+)
+def test_labels_that_do_not_fit_and_values_that_are_not_json_are_refused(
+    kind: TaskTypeName, labels: tuple[str, ...], about: dict[str, Any]
+) -> None:
+    with pytest.raises(CheckpointError):
+        save_task_model(random_task_model(kind), labels=labels, about=about)
+
+
+def test_pretrained_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="BertForPreTraining"):
+        load(write_files(save_model(random_model()), tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("kind", "labels", "found"),
+    "fields",
     [
-        ("classification", ("a", "b"), "3 outputs: expected 3 different"),
-        ("classification", ("a", "b", "a"), "3 outputs: expected 3 different"),
-        ("span", ("start", "end"), "2 outputs: expected 0"),
+        {"problem_type": "multi_label_classification"},
+        {"id2label": {"0": "a", "1": "b"}},
+        {"id2label": {"0": "a", "1": "b", "3": "c"}},
+        {"bertloom": "mine"},
+        {"architectures": None},
+        {"hidden_size": 64},
     ],
 )
-def test_labels_that_do_not_fit(kind: TaskTypeName, labels: tuple[str, ...], found: str) -> None:
-    with pytest.raises(CheckpointError, match=found):
-        save_task_model(random_task_model(kind), labels=labels, about={})
-
-
-@pytest.mark.parametrize("value", [float("nan"), {1, 2}])
-def test_about_is_json(value: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"about: .*expected JSON"):
-        save_task_model(random_task_model("span"), labels=(), about={"value": value})
-
-
-def test_a_model_that_is_not_fine_tuned_is_refused(tmp_path: Path) -> None:
-    folder = write_files(save_model(random_model()), tmp_path)
-    with pytest.raises(CheckpointError, match=r"BertForPreTraining.*no fine-tuned model"):
-        load(folder)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"problem_type": "multi_label_classification"}, "problem_type is 'multi_label"),
-        ({"id2label": {"0": "a", "1": "b"}}, "expected the numbers 0 to 2"),
-        ({"id2label": {"0": "a", "1": "b", "3": "c"}}, "expected the numbers 0 to 2"),
-        ({"bertloom": "mine"}, "bertloom is 'mine', expected a JSON object"),
-        ({"architectures": None}, "expected one of BertForMultipleChoice"),
-        ({"hidden_size": 64}, "of one model"),
-    ],
-)
-def test_a_config_that_does_not_fit(fields: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_config_that_does_not_fit_is_refused(fields: dict[str, Any], tmp_path: Path) -> None:
     folder = written(random_task_model("classification"), tmp_path)
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError):
         load(change_config(folder, **fields))
 
 
@@ -222,39 +207,19 @@ def test_transformers_own_names_where_there_are_no_labels(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("tensors", "message"),
+    ("tensors", "name"),
     [
-        ({"classifier__weight": None}, r"no classifier\.weight.*fine-tuned for classification"),
+        ({"classifier__weight": None}, r"classifier\.weight"),
         ({"classifier__bias": None}, r"classifier\.bias"),
         ({"bert__pooler__dense__weight": None}, "pooler"),
-        (
-            {"bert__pooler__dense__weight": None, "bert__pooler__dense__bias": None},
-            "no pooler, which classification reads",
-        ),
+        ({"bert__pooler__dense__weight": None, "bert__pooler__dense__bias": None}, "pooler"),
         ({"bert__encoder__layer__0__output__dense__bias": None}, "layer.0.output.dense.bias"),
-        ({"crf__weight": torch.zeros(2)}, "crf.weight: no such tensor"),
+        ({"crf__weight": torch.zeros(2)}, "crf.weight"),
     ],
 )
-def test_weights_that_do_not_fit(
-    tensors: dict[str, torch.Tensor | None], message: str, tmp_path: Path
+def test_weights_that_do_not_fit_are_refused(
+    tensors: dict[str, torch.Tensor | None], name: str, tmp_path: Path
 ) -> None:
     folder = written(random_task_model("classification"), tmp_path)
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=name):
         load(change_weights(folder, **tensors))
-
-
-def test_equal_models_have_equal_files() -> None:
-    one, two = (
-        save_task_model(random_task_model("span"), labels=(), about={"b": 1, "a": 2})
-        for _ in range(2)
-    )
-    assert one == two
-
-
-def test_batches_have_labels_of_each_kind() -> None:
-    """The batches of these tests are not all alike, and the same in each layout."""
-    for kind in KINDS:
-        one: TaskBatch = task_batch(kind)
-        other = task_batch(kind, padded_length=40)
-        assert torch.equal(one.labels, other.labels)
-        assert not torch.equal(one.labels, task_batch(kind, seed=1).labels)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load, save
 from support.batch_builder import VOCAB, random_model, small_config, write_files
 from support.task_model_builder import (
     CHOICES,
@@ -36,7 +37,6 @@ from model.finetuning.task_model import (
 )
 from model.optim.adam import has_decay
 from model.optim.optimizer import build_optimizer
-from model.task_types.by_name import TASK_TYPES
 from schemas.errors import CheckpointError, TrainingError
 from schemas.model_configs import OptimizerConfig
 from schemas.task_configs import TaskTypeName
@@ -369,43 +369,37 @@ def test_a_causal_model_beside_transformers(padded_length: int | None, tmp_path:
         torch.testing.assert_close(model(batch).logits[0], logits, rtol=0, atol=1e-5)
 
 
-def test_starting_from_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
-    from safetensors.torch import load, save
-
+def test_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None:
     folder = written(random_task_model("classification"), tmp_path)
     path = folder / "model.safetensors"
     tensors = load(path.read_bytes())
-    lost = "bert.encoder.layer.1.output.dense.weight"
-    path.write_bytes(save({n: t for n, t in tensors.items() if n != lost}))
-    with pytest.raises(CheckpointError, match=lost):
+    missing = "bert.encoder.layer.1.output.dense.weight"
+    path.write_bytes(save({name: t for name, t in tensors.items() if name != missing}))
+    with pytest.raises(CheckpointError, match=missing):
         start(folder)
     path.write_bytes(save({**tensors, "crf.weight": torch.zeros(2)}))
     with pytest.raises(CheckpointError, match="crf"):
         start(folder)
 
 
-def test_outputs_of_kinds() -> None:
-    found = {kind: TASK_TYPES[kind].outputs or 3 for kind in KINDS}
-    assert found == {"classification": 3, "regression": 1, "choice": 1, "span": 2, "tagging": 3}
-
-
 @pytest.mark.parametrize(("kind", "outputs"), [("span", 3), ("choice", 4), ("tagging", 0)])
-def test_outputs_that_a_kind_cannot_have(kind: TaskTypeName, outputs: int) -> None:
-    with pytest.raises(TrainingError, match=f"{kind} with {outputs} outputs: expected"):
+def test_wrong_number_of_outputs_is_refused(kind: TaskTypeName, outputs: int) -> None:
+    with pytest.raises(TrainingError, match=kind):
         TaskModel(small_config(), vocab_size=VOCAB, kind=kind, outputs=outputs)
 
 
-def test_batches_that_do_not_fit() -> None:
+def test_batches_that_do_not_fit_are_refused() -> None:
     short = random_task_model("span", config=small_config(max_position_embeddings=16))
-    with pytest.raises(TrainingError, match=r"a sequence of 25 tokens.*16 positions"):
+    with pytest.raises(TrainingError, match=r"25 .*16 "):
         short(task_batch("span"))
     batch = task_batch("choice")
-    with pytest.raises(TrainingError, match="12 sequences for 5 units of choice"):
-        random_task_model("choice")(batch._replace(units=np.arange(5)))
-    with pytest.raises(TrainingError, match="12 sequences for 3 units of classification"):
-        random_task_model("classification")(batch)
-    with pytest.raises(TrainingError, match="tagging without positions"):
-        random_task_model("tagging")(task_batch("tagging")._replace(positions=None))
+    for kind, wrong in (
+        ("choice", batch._replace(units=np.arange(5))),
+        ("classification", batch),
+        ("tagging", task_batch("tagging")._replace(positions=None)),
+    ):
+        with pytest.raises(TrainingError, match=kind):
+            random_task_model(kind)(wrong)  # type: ignore[arg-type]
 
 
 def test_a_label_past_the_end_of_its_sequence_is_no_token_of_the_next() -> None:

@@ -13,7 +13,7 @@ from support.paths import ROOT
 
 from flows.cli import doctor
 from model.processes import core_share
-from model.processes.core_share import OWN_CHOICE, CoreShare, bound_spinning, measured_share
+from model.processes.core_share import OWN_CHOICE, CoreShare, measured_share
 from model.processes.launcher import Worker
 
 QUIET = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
@@ -32,11 +32,11 @@ model.processes.core_share.measured_share = lambda: model.processes.core_share.C
 """
 """Stands in for the measure of a machine that may be anything; the modules are a probe's."""
 
-TOLD = """
+WITHOUT_TORCH = """
 import os, sys
 os.environ["WITHOUT_TORCH"] = str("torch" not in sys.modules)
-import torch  # whose OpenMP says on standard error what it has read
 """
+TOLD = f"{WITHOUT_TORCH}\nimport torch  # its OpenMP writes what it has read to standard error\n"
 
 
 def site(folder: Path, share: float, **modules: str) -> dict[str, str]:
@@ -51,14 +51,13 @@ def site(folder: Path, share: float, **modules: str) -> dict[str, str]:
     return {**given, "PYTHONPATH": path, "OMP_DISPLAY_ENV": "VERBOSE"}
 
 
-def test_a_share_is_measured_and_said() -> None:
-    found = measured_share(seconds=0.02)
-    assert 0 < found.share <= 1
-    assert found.cores >= 1
-    assert CoreShare(2, 0.97).text == "1.9 of 2 cores are to be had"
-    said = CoreShare(2, 0.5).text
-    assert said.startswith("1.0 of 2 cores are to be had")
-    assert "expect 2.0 times the time" in said
+def test_share_is_measured_and_formatted() -> None:
+    measured = measured_share(seconds=0.02)
+    assert 0 < measured.share <= 1
+    assert measured.cores >= 1
+    assert "1.9 of 2 cores" in CoreShare(2, 0.97).text
+    assert "1.0 of 2 cores" in CoreShare(2, 0.5).text
+    assert "2.0 times" in CoreShare(2, 0.5).text
 
 
 def test_what_others_take_is_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,23 +79,20 @@ def test_the_cores_are_those_that_the_process_may_use(monkeypatch: pytest.Monkey
     assert measured_share(seconds=0.01).cores == len(os.sched_getaffinity(0))
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.98, QUIET), (0.5, BUSY)])
-def test_a_training_process_is_told_before_torch_is_loaded(
-    tmp_path: Path, share: float, told: dict[str, str]
-) -> None:
+def test_training_process_bounds_spinning_before_torch_is_loaded(tmp_path: Path) -> None:
     train = f"""{TOLD}
 from model.pretraining.job import TrainingJob
 def train(job: TrainingJob, *, stop):
     print(os.environ["WITHOUT_TORCH"])
 """
-    environment = site(tmp_path, share, model__pretraining__loop=train)
+    environment = site(tmp_path, 0.98, model__pretraining__loop=train)
     (tmp_path / "job.json").write_text(JOB)
     done = train_process(tmp_path, environment)
     assert done.stdout.strip() == "True"
-    assert displayed(done.stderr) == told["GOMP_SPINCOUNT"]
-    assert f"pretrain length-32: {CoreShare(2, share).text}" in done.stderr
-    quiet = train_process(tmp_path, {**environment, "RANK": "1"})  # the first rank says it for all
-    assert "to be had" not in quiet.stderr
+    assert displayed(done.stderr) == QUIET["GOMP_SPINCOUNT"]
+    assert f"pretrain length-32: {CoreShare(2, 0.98).text}" in done.stderr
+    quiet = train_process(tmp_path, {**environment, "RANK": "1"})  # the first rank logs for all
+    assert CoreShare(2, 0.98).text not in quiet.stderr
 
 
 def train_process(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -121,7 +117,7 @@ def displayed(text: str) -> str:
     return found.split("'")[1]
 
 
-PROBE = f"""{TOLD}
+PROBE = f"""
 from pydantic import BaseModel
 class Question(BaseModel):
     name: str = ""
@@ -131,46 +127,40 @@ def told(question: Question) -> dict:
 
 
 def ask_worker(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, share: float, **own: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, begin: str, **own: str
 ) -> dict[str, str]:
-    """What the process that fine-tunes and evaluates finds in its environment."""
+    """Return the environment of the process that fine-tunes and evaluates on a busy machine."""
     from model.finetuning.jobs import EvaluationJob  # any pydantic model
 
     for name in OWN_CHOICE:
         monkeypatch.delenv(name, raising=False)
-    for name, value in {**site(folder, share, model__probe=PROBE), **own}.items():
+    for name, value in {**site(folder, 0.5, model__probe=begin + PROBE), **own}.items():
         monkeypatch.setenv(name, value)
     process = Worker()
     try:
-        found = process.call("model.probe:told", EvaluationJob.model_construct(name="the probe"))
+        answer = process.call("model.probe:told", EvaluationJob.model_construct(name="the probe"))
     finally:
         process.end()
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in answer.items() if value is not None}
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.98, QUIET), (0.5, BUSY)])
-def test_a_process_for_trials_and_evaluations_is_told(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    share: float,
-    told: dict[str, str],
+def test_process_of_trials_and_evaluations_bounds_spinning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = ask_worker(tmp_path, monkeypatch, share)
-    assert found == {**told, "WITHOUT_TORCH": "True"}
-    said = capfd.readouterr().err
-    assert displayed(said) == told["GOMP_SPINCOUNT"]
-    assert f"fine-tuning and answering: {CoreShare(2, share).text}" in said
+    assert ask_worker(tmp_path, monkeypatch, begin=TOLD) == {**BUSY, "WITHOUT_TORCH": "True"}
+    output = capfd.readouterr().err
+    assert displayed(output) == BUSY["GOMP_SPINCOUNT"]
+    assert CoreShare(2, 0.5).text in output
 
 
 @pytest.mark.parametrize(
     "own", [{"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "PASSIVE"}, {"KMP_BLOCKTIME": "200"}]
 )
-def test_the_users_own_choice_wins(
+def test_choice_of_the_user_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, str]
 ) -> None:
-    found = ask_worker(tmp_path, monkeypatch, 0.5, **own)
-    assert found == {**own, "WITHOUT_TORCH": "True"}
+    environment = ask_worker(tmp_path, monkeypatch, begin=WITHOUT_TORCH, **own)
+    assert environment == {**own, "WITHOUT_TORCH": "True"}
 
 
 def test_predicting_and_evaluating_in_the_command_is_told(tmp_path: Path) -> None:
@@ -200,19 +190,8 @@ print(os.environ["WITHOUT_TORCH"])
     assert displayed(done.stderr) == QUIET["GOMP_SPINCOUNT"]
 
 
-def test_where_torch_is_loaded_it_is_too_late() -> None:
-    environment: dict[str, str] = {}
-    if "torch" not in sys.modules:
-        pytest.importorskip("torch")
-    assert bound_spinning(environment) is None
-    assert environment == {}
-
-
-def test_doctor_says_what_share_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "measured_share", lambda: CoreShare(2, 0.97))
-    [fine] = [item for item in doctor.examine("no-such-store") if item.check == "cores"]
-    assert (fine.state, fine.text) == ("ok", "1.9 of 2 cores are to be had")
+def test_doctor_warns_of_a_small_share() -> None:
+    assert doctor.cores(CoreShare(2, 0.97)).state == "ok"
     busy = doctor.cores(CoreShare(2, 0.25))
     assert busy.state == "warn"
     assert "0.5 of 2 cores" in busy.text
-    assert "threads" in busy.remedy

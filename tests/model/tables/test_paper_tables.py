@@ -13,7 +13,6 @@ from support.evaluation_builder import (
     written,
 )
 
-from model.tables.evaluations import percent
 from model.tables.filled_tables import FilledTable, fill_tables
 from model.tables.paper_tables import (
     GLUE_COLUMNS,
@@ -24,6 +23,7 @@ from model.tables.paper_tables import (
     paper_cells,
 )
 from model.tasks import TASKS as REAL_TASKS
+from model.telling.percent import format_percent
 from schemas.errors import ConfigError
 
 MNLI = {"dev-mismatched": {"accuracy": 0.8}}
@@ -195,7 +195,7 @@ def test_cells_are_times_100_with_the_deviation_of_restarts() -> None:
 def test_one_restart_has_no_deviation() -> None:
     (row,) = table("table-1", written("sst-2", "sst-2", [0.8441])).rows
     assert row.cells["SST-2"].text == "84.4"
-    assert percent(None) == ""
+    assert format_percent(None) == ""
 
 
 def test_the_mean_is_of_the_best_point_not_of_all_cells() -> None:

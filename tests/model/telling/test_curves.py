@@ -380,9 +380,9 @@ def test_a_line_now_and_then(clock: list[float], caplog: pytest.LogCaptureFixtur
                 progress.note_line(step_record(step), speed_record(step))
             advance(progress, step)
     assert [record.getMessage() for record in caplog.records] == [
-        "pretrain.phase-1: step 60 of 1,000, loss 6.19, MLM .50, NSP .50, 41,200 tokens/s, "
+        "pretrain.phase-1: step 60 of 1,000, loss 6.19, MLM 50.1, NSP 50.0, 41,200 tokens/s, "
         "12 % MFU, 4 min left",
-        "pretrain.phase-1: step 120 of 1,000, loss 3.71, MLM .73, NSP .50, 41,200 tokens/s, "
+        "pretrain.phase-1: step 120 of 1,000, loss 3.71, MLM 72.6, NSP 50.0, 41,200 tokens/s, "
         "12 % MFU, 4 min left",
     ]
 
@@ -434,7 +434,7 @@ def test_what_an_evaluation_found(clock: list[float], caplog: pytest.LogCaptureF
     progress = TrainingProgress("p", budget=BudgetConfig(max_steps=10), done=Amounts())
     progress.note_evaluation(evaluation_record(5))
     assert caplog.messages == [
-        "p: step 5, held-out MLM loss 2.500, perplexity 12.18, MLM .45, NSP .80"
+        "p: step 5, held-out MLM loss 2.500, perplexity 12.18, MLM 45.0, NSP 80.0"
     ]
 
 
@@ -466,7 +466,7 @@ def test_a_bar_in_a_terminal(
         progress.note_evaluation(evaluation_record(120))
     shown = capsys.readouterr().err
     assert "pretrain:  60%|" in shown
-    assert "| step 120 of 200, loss 3.71, MLM .73, NSP .50, 41,200 tokens/s, 12 % MFU" in shown
+    assert "| step 120 of 200, loss 3.71, MLM 72.6, NSP 50.0, 41,200 tokens/s, 12 % MFU" in shown
     assert "pretrain: step 120, held-out MLM loss 2.500" in shown
 
 
@@ -484,7 +484,7 @@ def test_in_a_narrower_terminal_the_bar_keeps_its_width_and_details_go(
         progress.note_line(step_record(120), speed_record(120))
     last = capsys.readouterr().err.split("\r")[-3]
     assert "pretrain.phase-1:  12%|" in last
-    assert "step 120 of 1,000, loss 3.71, MLM .73" in last
+    assert "step 120 of 1,000, loss 3.71, MLM 72.6" in last
     assert "15 min left" in last
     assert "MFU" not in last
     assert len(last.split("|")[1]) >= 25

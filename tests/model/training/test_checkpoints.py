@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import logging
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -113,10 +111,10 @@ def test_loaded_tensors_outlive_their_file(tmp_path: Path) -> None:
     _save(checkpoints, 2)
     assert _steps(checkpoints) == [2]
     assert _equal(loaded.tensors, 1)
-    loaded.tensors["model"]["a.float32"].add_(1.0)  # and are the caller's to change
+    loaded.tensors["model"]["a.float32"].add_(1.0)
 
 
-def test_the_files_are_what_the_library_reads_and_the_same_each_time(tmp_path: Path) -> None:
+def test_files_do_not_depend_on_tensor_order_and_safetensors_reads_them(tmp_path: Path) -> None:
     first = _save(Checkpoints(str(tmp_path / "a"), keep_last=1), 5)
     turned = {file: dict(reversed(t.items())) for file, t in reversed(_tensors(5).items())}
     saved = Checkpoints(str(tmp_path / "b"), keep_last=1).save(5, tensors=turned, state={})
@@ -124,8 +122,7 @@ def test_the_files_are_what_the_library_reads_and_the_same_each_time(tmp_path: P
     assert sorted(path.name for path in first.iterdir()) == [RECORD_FILE, *names]
     for name in names:
         assert (first / name).read_bytes() == (Path(saved.url) / name).read_bytes()
-    read = {name.split(".")[0]: load_file(first / name) for name in names}
-    assert _equal(read, 5)
+    assert _equal({name.split(".")[0]: load_file(first / name) for name in names}, 5)
 
 
 def test_the_bytes_and_their_digest_are_those_of_the_librarys_writer(tmp_path: Path) -> None:
@@ -137,24 +134,6 @@ def test_the_bytes_and_their_digest_are_those_of_the_librarys_writer(tmp_path: P
         assert data == library_bytes(tensors, metadata={"format": "pt"})
         assert entry.sha256 == hashlib.sha256(data).hexdigest()
         assert entry.size == len(data)
-
-
-def test_a_disk_that_writes_something_else_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
-    write = checkpoint_files._write
-
-    def write_wrongly(sink: IO[bytes], header: bytes, order: list[torch.Tensor]) -> str:
-        digest = write(sink, header, order)
-        sink.seek(len(header))
-        sink.write(b"\xff")
-        return digest
-
-    monkeypatch.setattr(checkpoint_files, "_write", write_wrongly)
-    _save(checkpoints, 1)
-    with pytest.raises(CheckpointError, match="not those that were written"):
-        checkpoints.latest()
 
 
 def test_one_tensor_at_a_time_is_copied_to_the_host(
@@ -174,29 +153,23 @@ def test_one_tensor_at_a_time_is_copied_to_the_host(
     assert len(copies) == 5
 
 
-def test_the_newest_and_the_best_are_kept(folder: str) -> None:
+def test_newest_and_best_checkpoints_are_kept(folder: str) -> None:
     checkpoints = Checkpoints(folder, keep_last=2)
-    losses = [5.0, 2.0, 3.0, None, 2.5, 4.0]
     seen = []
-    for step, loss in enumerate(losses, start=1):
+    for step, loss in enumerate([None, 5.0, 2.0, 3.0, None, 2.5, 4.0]):
         checkpoints.save(step, tensors=_tensors(step), state={"step": step}, loss=loss)
         seen.append(_steps(checkpoints))
-    assert seen == [[1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
+        if step == 0:
+            with pytest.raises(CheckpointError):  # no loss yet
+                checkpoints.best()
+    assert seen == [[0], [0, 1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
     assert checkpoints.best().saved.step == 2
     latest = checkpoints.latest()
     assert latest is not None
-    assert latest.saved.step == 6
-    assert latest.state == {"step": 6}
+    assert (latest.saved.step, latest.state) == (6, {"step": 6})
 
 
-def test_best_checkpoint_needs_a_loss(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
-    checkpoints.save(1, tensors=_tensors(1), state={}, loss=None)
-    with pytest.raises(CheckpointError):
-        checkpoints.best()
-
-
-def test_going_back_and_on_is_newer_than_what_was_left_behind(tmp_path: Path) -> None:
+def test_checkpoint_of_earlier_step_is_latest_when_saved_last(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=2)
     for step in (10, 20, 15):
         _save(checkpoints, step)
@@ -220,7 +193,7 @@ def _truncate(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_flip, _truncate, Path.unlink])
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", RECORD_FILE])
-def test_a_damaged_newest_is_reported_and_passed_over(
+def test_damaged_newest_checkpoint_is_logged_and_skipped(
     file: str, damage: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=2)
@@ -233,53 +206,39 @@ def test_a_damaged_newest_is_reported_and_passed_over(
     assert latest.saved.step == 1
     assert _equal(latest.tensors, 1)
     if (file, damage) == (RECORD_FILE, Path.unlink):
-        assert caplog.messages == []  # no different from what a crash leaves
+        assert caplog.messages == []  # looks like the rest of an interrupted save
     else:
         (problem,) = caplog.messages
         assert str(newest / file) in problem
-    # The damaged one takes nobody's place, and goes.
     _save(checkpoints, 3)
     assert _steps(checkpoints) == [1, 3]
     assert not newest.exists()
 
 
-def test_all_damaged_is_an_error_and_not_a_fresh_start(tmp_path: Path) -> None:
+def test_damage_to_all_checkpoints_is_an_error(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=2)
     first, second = _save(checkpoints, 1), _save(checkpoints, 2)
     _flip(first / RECORD_FILE)
     _flip(second / "model.safetensors")
-    with pytest.raises(CheckpointError, match="found none") as raised:
+    with pytest.raises(CheckpointError) as error:
         Checkpoints(str(tmp_path), keep_last=2).latest()
-    assert "step-00000001" in str(raised.value)
-    assert "step-00000002" in str(raised.value)
+    assert first.name in str(error.value)
+    assert second.name in str(error.value)
 
 
-def test_another_format_is_not_taken_for_damage(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
-    path = _save(checkpoints, 1) / RECORD_FILE
-    record = json.loads(path.read_bytes())["checkpoint"] | {"format": 2}
-    text = json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
-    whole = {"checkpoint": record, "sha256": hashlib.sha256(text).hexdigest()}
-    path.write_text(json.dumps(whole), encoding="utf-8")
-    for act in (checkpoints.latest, lambda: _save(checkpoints, 2)):
-        with pytest.raises(CheckpointError, match="format 1, found 2"):
-            act()
-    assert path.exists()
-
-
-def test_what_a_crash_left_goes_at_the_next_save(tmp_path: Path) -> None:
+def test_next_save_deletes_unfinished_checkpoint(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=2)
     _save(checkpoints, 1)
-    left = tmp_path / "step-00000002-0002-abcdef"
-    left.mkdir()
-    (left / "model.safetensors").write_bytes(b"half")
-    (left / f".{RECORD_FILE}.partial").write_bytes(b"{")
+    unfinished = tmp_path / "step-00000002-0002-abcdef"
+    unfinished.mkdir()
+    (unfinished / "model.safetensors").write_bytes(b"half")
+    (unfinished / f".{RECORD_FILE}.partial").write_bytes(b"{")
     others = tmp_path / "notes"
     others.mkdir()
     assert _steps(checkpoints) == [1]
-    assert left.exists()  # readers delete nothing
+    assert unfinished.exists()  # readers delete nothing
     _save(checkpoints, 3)
-    assert not left.exists()
+    assert not unfinished.exists()
     assert others.exists()
     assert _steps(checkpoints) == [1, 3]
 
@@ -306,55 +265,48 @@ def _start_writer(folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_killed_at_any_moment_the_last_one_is_whole(tmp_path: Path) -> None:
-    left_overs = 0
-    for attempt in range(6):
+def test_latest_checkpoint_is_complete_when_process_is_killed(tmp_path: Path) -> None:
+    interrupted_saves = 0
+    for attempt in range(4):
         writer = _start_writer(tmp_path)
         assert writer.stdout is not None
-        said = int(writer.stdout.readline())
-        try:
-            # Another moment each time; a save takes some milliseconds.
-            deadline = time.monotonic() + 0.02 + 0.0037 * attempt
-            while time.monotonic() < deadline:
-                pass
-        finally:
-            writer.send_signal(signal.SIGKILL)
-            rest, _ = writer.communicate()
-        said = max([said, *map(int, rest.split())])
+        printed = int(writer.stdout.readline())
+        # A save takes some milliseconds: kill at another moment of it each time.
+        time.sleep(0.02 + 0.0037 * attempt)
+        writer.kill()
+        rest, _ = writer.communicate()
+        printed = max([printed, *map(int, rest.split())])
         checkpoints = Checkpoints(str(tmp_path), keep_last=2)
         folders = set(tmp_path.glob("step-*"))
-        left_overs += any(not (path / RECORD_FILE).exists() for path in folders)
+        interrupted_saves += any(not (path / RECORD_FILE).exists() for path in folders)
         latest = checkpoints.latest()
         assert latest is not None
-        assert latest.saved.step in (said, said + 1)  # what save() returned for is there
+        assert latest.saved.step in (printed, printed + 1)
         step = float(latest.saved.step)
         assert latest.state == {"step": step}
         assert torch.equal(latest.tensors["model"]["w"], torch.full((100_000,), step))
         assert torch.equal(latest.tensors["optimizer"]["m"], torch.full((100_000,), step))
-        with checkpoints.lock():  # the kernel gave it back
+        with checkpoints.lock():  # the kernel released it
             pass
-    assert left_overs, "no kill came in the middle of a save"
+    assert interrupted_saves, "no kill came in the middle of a save"
 
 
-def test_only_one_writes(tmp_path: Path) -> None:
+def test_second_process_cannot_write_checkpoints(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
     writer = _start_writer(tmp_path)
     try:
         assert writer.stdout is not None
         writer.stdout.readline()
-        with (
-            pytest.raises(CheckpointError, match=f"process {writer.pid} writes"),
-            Checkpoints(str(tmp_path), keep_last=1).lock(),
-        ):
+        with pytest.raises(CheckpointError, match=str(writer.pid)), checkpoints.lock():
             pass
-        with pytest.raises(CheckpointError, match=f"process {writer.pid} writes"):
-            _save(Checkpoints(str(tmp_path), keep_last=1), 1)
+        with pytest.raises(CheckpointError, match=str(writer.pid)):
+            _save(checkpoints, 1)
     finally:
         writer.kill()
         writer.communicate()
-    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
     with checkpoints.lock():
         _save(checkpoints, 1_000_000)
-        with pytest.raises(CheckpointError, match=f"process {os.getpid()} writes"):
+        with pytest.raises(CheckpointError, match=str(os.getpid())):
             _save(Checkpoints(str(tmp_path), keep_last=1), 2)
     _save(Checkpoints(str(tmp_path), keep_last=1), 2)
 
@@ -371,23 +323,21 @@ with Checkpoints(sys.argv[1], keep_last=1).lock():
 """
 
 
-def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_lock_ends_with_its_process_when_a_forked_child_lives_on(tmp_path: Path) -> None:
     """Loader workers may outlive a run that was killed."""
     process = subprocess.Popen(
         [sys.executable, "-c", _FORKS, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     child = int(process.stdout.readline())
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
     try:
-        with (
-            pytest.raises(CheckpointError, match=f"process {process.pid} writes"),
-            Checkpoints(str(tmp_path), keep_last=1).lock(),
-        ):
+        with pytest.raises(CheckpointError, match=str(process.pid)), checkpoints.lock():
             pass
         process.kill()
         process.wait()
         os.kill(child, 0)  # still there
-        with Checkpoints(str(tmp_path), keep_last=1).lock():
+        with checkpoints.lock():
             pass
     finally:
         process.kill()
@@ -395,19 +345,13 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
         process.communicate()
 
 
-def test_no_lock_on_a_remote_folder() -> None:
-    checkpoints = Checkpoints(f"memory://{uuid.uuid4().hex}", keep_last=1)
-    with checkpoints.lock(), checkpoints.lock():
-        assert checkpoints.save(1, tensors=_tensors(), state={}).step == 1
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS])
-@pytest.mark.parametrize("place", ["tensors", "sync", "record"])
-def test_a_write_that_fails_leaves_the_earlier_ones(
-    place: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("failing", ["tensors", "sync", "record"])
+def test_failed_write_keeps_earlier_checkpoints(
+    failing: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=1)
-    _save(checkpoints, 1, 2.0)
+    first = _save(checkpoints, 1, 2.0)
     before = sorted(path.name for path in tmp_path.iterdir())
 
     def fail(*_: Any, **__: Any) -> Any:
@@ -418,37 +362,22 @@ def test_a_write_that_fails_leaves_the_earlier_ones(
         fail()
 
     with monkeypatch.context() as patch:
-        if place == "tensors":
+        if failing == "tensors":
             patch.setattr(checkpoint_files, "_write", write_some)
-        elif place == "sync":
+        elif failing == "sync":
             patch.setattr(os, "fsync", fail)
         else:
             patch.setattr(Path, "replace", fail)
-        with pytest.raises(CheckpointError, match="step 2 cannot be written") as raised:
+        with pytest.raises(CheckpointError) as error:
             _save(checkpoints, 2)
-    message = str(raised.value)
-    assert os.strerror(number) in message
-    assert str(tmp_path) in message
-    assert "The last good one is" in message
-    assert "step-00000001" in message
-    assert "MB is free" in message
+    for fact in ("step 2", os.strerror(number), str(tmp_path), first.name):
+        assert fact in str(error.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-    latest = checkpoints.latest()
-    assert latest is not None
-    assert latest.saved.step == 1
-    _save(checkpoints, 3)  # and it goes on when there is room
+    assert _steps(checkpoints) == [1]
+    _save(checkpoints, 3)
 
 
-def test_no_earlier_one_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(checkpoint_files, "_write", fail)
-    with pytest.raises(CheckpointError, match="There is no other"):
-        _save(Checkpoints(str(tmp_path), keep_last=1), 1)
-
-
-def test_an_interrupted_save_clears_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_save_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any) -> Any:
         raise KeyboardInterrupt
 
@@ -456,21 +385,6 @@ def test_an_interrupted_save_clears_up(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(KeyboardInterrupt):
         _save(Checkpoints(str(tmp_path), keep_last=1), 1)
     assert list(tmp_path.glob("step-*")) == []
-
-
-def test_a_limit_on_file_sizes(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
-    _save(checkpoints, 1)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    big = {"model": {"w": torch.zeros(1_000_000)}}
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
-    try:
-        with pytest.raises(CheckpointError, match=r"needs 4\.0 MB.*ulimit -f"):
-            checkpoints.save(2, tensors=big, state={})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert _steps(checkpoints) == [1]
-    assert len(list(tmp_path.glob("step-*"))) == 1
 
 
 _ON_A_SMALL_DISK = """
@@ -490,8 +404,8 @@ print([saved.step for saved in checkpoints.list()])
 """
 
 
-def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
-    """4 MB of tmpfs in a mount namespace of its own."""
+def test_full_disk_keeps_earlier_checkpoint(tmp_path: Path) -> None:
+    """Save on 4 MB of tmpfs in a mount namespace of its own."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = 'mount -t tmpfs -o size=4m none "$1" || exit 77; exec "$2" -c "$3" "$1"'
@@ -507,26 +421,26 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         pytest.skip(f"cannot mount a small disk here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     message, whole, steps = done.stdout.strip().split("\n")
-    assert "step 2 cannot be written (No space left on device): it needs 4.0 MB, 2." in message
-    assert "The last good one is" in message
-    assert whole == "whole 1"
-    assert steps == "[3]"
+    assert "step 2" in message
+    assert "4.0 MB" in message
+    assert (whole, steps) == ("whole 1", "[3]")
 
 
-def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_values_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path / "run"), keep_last=1)
-    with pytest.raises(CheckpointError, match="state: expected plain JSON"):
-        checkpoints.save(1, tensors={}, state={"x": torch.zeros(1)})
-    with pytest.raises(CheckpointError, match="state: expected plain JSON"):
-        checkpoints.save(1, tensors={}, state={"x": float("inf")})
-    with pytest.raises(CheckpointError, match="loss: expected a finite"):
-        checkpoints.save(1, tensors={}, state={}, loss=float("nan"))
-    with pytest.raises(ValueError, match="named like"):
+    for wrong, field in (
+        ({"state": {"x": torch.zeros(1)}}, "state"),
+        ({"state": {"x": float("inf")}}, "state"),
+        ({"loss": float("nan")}, "loss"),
+    ):
+        with pytest.raises(CheckpointError, match=field):
+            checkpoints.save(1, **{"tensors": {}, "state": {}, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"\.\./m"):
         checkpoints.save(1, tensors={"../m": {}}, state={})
     with pytest.raises(CheckpointError, match="nosuch"):
         Checkpoints("nosuch://x", keep_last=1)
     assert not (tmp_path / "run").exists()
-    for odd in (torch.eye(2).to_sparse(), torch.zeros(2, dtype=torch.complex64)):
-        with pytest.raises(CheckpointError, match="tensor w: expected a dense one of F64"):
-            checkpoints.save(1, tensors={"m": {"w": odd}}, state={})
+    for tensor in (torch.eye(2).to_sparse(), torch.zeros(2, dtype=torch.complex64)):
+        with pytest.raises(CheckpointError, match="w"):
+            checkpoints.save(1, tensors={"m": {"w": tensor}}, state={})
     assert not list((tmp_path / "run").glob("step-*"))

@@ -222,7 +222,7 @@ _TEXTS = st.sampled_from(
 _SHARDS = st.lists(st.lists(st.tuples(_NAMES, _TEXTS), max_size=8), max_size=5)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(shards=_SHARDS, buckets=st.sampled_from([1, 2, 7, 64, 1000]), small=st.booleans())
 def test_what_is_found_is_what_comparing_each_with_each_finds(
     shards: list[Shard], buckets: int, small: bool

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.plain_instances import plain_instances
-from flows.report.lengths import length_guess_accuracy
 from pipelines.instances.masking import VocabularyIds
 from pipelines.instances.pairing import (
     IS_NEXT,
@@ -25,6 +24,7 @@ from pipelines.instances.pairing import (
     pair_segments,
 )
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
+from pipelines.lengths import PairCounts
 from pipelines.seeds import integers, key_for, random_bits, uniform
 from schemas.configs import InstancesConfig, MaskingConfig
 from schemas.errors import ArtifactCorruptError, ConfigError
@@ -238,7 +238,7 @@ def test_length_of_a_pair_says_less_of_its_label_than_in_the_reference(length: i
 
     def accuracy(pairs: list[tuple[Any, Any]]) -> float | None:
         tokens, labels = (np.concatenate(column) for column in zip(*pairs, strict=True))
-        return length_guess_accuracy(tokens, labels, max_seq_length=length)
+        return PairCounts.from_pairs(tokens, labels, max_seq_length=length).guess_accuracy()
 
     ours, reference = [], []
     for documents in lengths:

@@ -76,7 +76,7 @@ def cut(path: Path, target_split_bytes: int) -> Ranges:
     level=st.integers(1, 9),
     wanted=st.integers(1, 900),
 )
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 def test_ranges_of_blocks_are_the_whole(
     tmp_path_factory: pytest.TempPathFactory,
     texts: list[bytes],
@@ -146,7 +146,7 @@ def test_the_documents_are_those_of_one_piece_for_every_number_of_splits(
     size = path.stat().st_size
     assert [document._replace(byte_start=0, byte_end=size) for document in texts] == whole
     numbers = set()
-    for target_split_bytes in (1 << 10, 3000, 4096, 10_000, size // 3, size // 2, size - 1):
+    for target_split_bytes in (1 << 10, 4096, size // 3, size - 1):
         config = source(path, target_split_bytes=max(1 << 10, target_split_bytes))
         numbers.add(len(plan(config)))
         assert documents_of(config) == (whole, counted)
@@ -193,7 +193,7 @@ def damaged(stored: bytes, bit: int) -> bytes:
 @given(
     place=st.floats(0, 1, exclude_max=True), target_split_bytes=st.sampled_from([1024, 3000, 9000])
 )
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 def test_a_flipped_bit_costs_the_pages_of_a_block_whatever_the_splits(
     tmp_path_factory: pytest.TempPathFactory, pages: bytes, place: float, target_split_bytes: int
 ) -> None:
@@ -258,7 +258,7 @@ def test_garbage_behind_the_last_stream_is_damage(
 def test_a_file_that_is_cut_off_gives_its_whole_pages(tmp_path: Path, pages: bytes) -> None:
     path = tmp_path / "x.xml.bz2"
     stored = write_stream(pieces_of(pages, 2000))
-    for length in range(len(stored) // 2, len(stored), len(stored) // 23):
+    for length in range(len(stored) // 2, len(stored), len(stored) // 9):
         path.write_bytes(stored[:length])
         with pytest.raises(CorruptInputError, match="has no end"):
             documents_of(source(path, target_split_bytes=3000))

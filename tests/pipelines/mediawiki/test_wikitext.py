@@ -248,15 +248,9 @@ def test_the_dumps_own_namespaces_count() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "#REDIRECT [[x]]",
-        "#redirect:[[x]]",
-        "\n# RINVIA [[x]]",
-        "#転送 [[x]]",
-        "#WEITERLEITUNG [[x]]",
-        "#REDIRECTION[[x]]",
-    ],
-)
+    ["#REDIRECT [[x]]", "#redirect:[[x]]", "\n# RINVIA [[x]]", "#転送 [[x]]",
+     "#WEITERLEITUNG [[x]]", "#REDIRECTION[[x]]"],
+)  # fmt: skip
 def test_redirects(text: str) -> None:
     assert is_redirect(text)
 
@@ -300,11 +294,11 @@ SEEDS = [
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_time_is_linear_in_the_length_of_broken_markup(seed: str) -> None:
-    # Quadratic behaviour would take minutes at this size; the limit is generous for slow machines.
+    # Quadratic behavior takes minutes at this size; the limit is generous for slow machines.
     started = time.process_time()
     for markup in (EN, markup_for("zh")):
-        clean_wikitext(seed * 200_000, markup)
-    assert time.process_time() - started < 20
+        clean_wikitext(seed * 50_000, markup)
+    assert time.process_time() - started < 10
 
 
 PIECES = st.one_of(

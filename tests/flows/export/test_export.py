@@ -1,0 +1,378 @@
+"""Artifacts opened by other libraries: folders of the store as they are, and exports."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import datasets
+import fsspec
+import numpy as np
+import pandas
+import pyarrow
+import pyarrow.dataset
+import pyarrow.ipc
+import pytest
+import torch
+import transformers
+from support.corpus_builder import small_recipe, small_sample
+from support.store_builder import as_given, describe
+
+import bertloom
+from flows.export.export import export
+from flows.lineage.names import artifact_of_file
+from flows.run.step_execution import input_ref, stage_input
+from flows.running import run_recipe
+from flows.store.artifacts import ArtifactStore
+from flows.store.verification import verify
+from model.data.instances import InstanceSet
+from model.data.layouts import lay_out
+from model.encoder.hf_weights import load_pretrained
+from schemas.errors import ArtifactCorruptError, ConfigError, InstancesError, UsageError
+from schemas.manifest import FileEntry, Manifest
+
+DOCUMENTS, TOKENS, INSTANCES = STEPS = (
+    "build-documents", "build-tokens", "build-instances.length-64",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
+    folder = tmp_path_factory.mktemp("corpus")
+    recipe = small_recipe(small_sample(folder / "sample"))
+    recipe = recipe.model_copy(update={"store": str(folder / "store")})
+    run_recipe(recipe, log=lambda _: None, engine="local")
+    return ArtifactStore(recipe.store)
+
+
+def artifact(corpus: ArtifactStore, step: str) -> tuple[Manifest, Path]:
+    """Manifest and data folder of a step."""
+    pointer = corpus.ref(f"test/{step}")
+    assert pointer is not None
+    manifest = corpus.read_manifest(pointer.manifest)
+    return manifest, Path(corpus.url(manifest.data))
+
+
+def training_rows(manifest: Manifest) -> int:
+    return sum(entry.rows or 0 for entry in manifest.files if entry.path.startswith("part-"))
+
+
+def read_shard(path: Path) -> pyarrow.Table:
+    return pyarrow.dataset.dataset(path, format="ipc").to_table()
+
+
+def with_last_shard(manifest: Manifest, **changes: Any) -> Manifest:
+    """Return the manifest with other facts about its last shard."""
+    wrong = manifest.shards[-1].model_copy(update=changes)
+    files = tuple(wrong if entry.path == wrong.path else entry for entry in manifest.files)
+    return manifest.model_copy(update={"files": files})
+
+
+# Folders of the store
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_stored_folder_opens_with_its_training_rows(
+    corpus: ArtifactStore, step: str, tmp_path: Path
+) -> None:
+    manifest, folder = artifact(corpus, step)
+    assert pyarrow.dataset.dataset(folder, format="ipc").count_rows() == training_rows(manifest)
+    opened = datasets.load_dataset(str(folder), cache_dir=str(tmp_path))
+    assert opened.num_rows == {"train": training_rows(manifest)}
+    assert training_rows(manifest) > 50
+
+
+def test_stored_folder_opens_without_held_out_instances(corpus: ArtifactStore) -> None:
+    manifest, folder = artifact(corpus, INSTANCES)
+    held_out = [entry for entry in manifest.files if entry.path.startswith("__held-out__/")]
+    assert sum(entry.rows or 0 for entry in held_out) > 10
+    keys = ("input_ids", "masked_lm_positions")
+    training = {str([row[key] for key in keys]) for row in read_shard(folder).to_pylist()}
+    for entry in held_out:
+        rows = read_shard(folder / entry.object).to_pylist()
+        assert not training & {str([row[key] for key in keys]) for row in rows}
+        located = artifact_of_file(str(folder / entry.object))
+        assert located is not None
+        assert located[2] == entry
+
+
+def test_files_of_repeated_worker_are_deleted_on_commit(
+    corpus: ArtifactStore, tmp_path: Path
+) -> None:
+    manifest, folder = artifact(corpus, INSTANCES)
+    store = ArtifactStore(str(tmp_path / "store"))
+    attempt = store.begin(manifest.stage)
+    output = Path(attempt.output)
+    orphan = "part-00000-pass-00-0123456789ab.arrow"
+    first = manifest.files[0].object
+    for target, source in [(orphan, first), *((e.object, e.object) for e in manifest.files)]:
+        (output / target).parent.mkdir(exist_ok=True)
+        (output / target).write_bytes((folder / source).read_bytes())
+    update = {"artifact_id": attempt.artifact_id, "location": attempt.location}
+    store.commit(manifest.model_copy(update=update))
+    names = {path.relative_to(output).as_posix() for path in output.rglob("*.arrow")}
+    assert names == {entry.object for entry in manifest.files if entry.object.endswith(".arrow")}
+
+
+@pytest.mark.parametrize(
+    ("step", "prefix"), [(DOCUMENTS, "__duplicates__/"), (INSTANCES, "__held-out__/")]
+)
+def test_verify_reports_damage_in_side_tables(
+    corpus: ArtifactStore, step: str, prefix: str
+) -> None:
+    manifest, folder = artifact(corpus, step)
+    entry = next(entry for entry in manifest.files if entry.path.startswith(prefix))
+    path = folder / entry.object
+    before = path.read_bytes()
+    path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    try:
+        [corrupt] = [item for item in verify(corpus, list(corpus.pointers())) if not item.is_ok]
+    finally:
+        path.write_bytes(before)
+    assert corrupt.artifact_id == manifest.artifact_id
+    assert entry.path in str(corrupt)
+
+
+def test_stored_shard_opens_with_one_line(corpus: ArtifactStore) -> None:
+    """`from_file` reads Arrow streams only; docs/export.md has the line for Arrow files."""
+    manifest, folder = artifact(corpus, TOKENS)
+    shard = manifest.shards[0]
+    with pytest.raises(pyarrow.ArrowInvalid):
+        datasets.Dataset.from_file(str(folder / shard.object))
+    memory = pyarrow.memory_map(str(folder / shard.object))
+    rows = datasets.Dataset(pyarrow.ipc.open_file(memory).read_all())
+    assert rows.features["token_ids"] == datasets.List(datasets.Value("uint16"))
+    assert rows.num_rows == shard.rows
+
+
+# Exports of rows
+
+
+@pytest.fixture(scope="module")
+def exported(corpus: ArtifactStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with exports named `STAGE-FORMAT`."""
+    root = tmp_path_factory.mktemp("exported")
+    for step in STEPS:
+        manifest, _ = artifact(corpus, step)
+        export(manifest, str(root / f"{manifest.stage}-hf"), store=corpus)
+        stream = str(root / f"{manifest.stage}-arrow-stream")
+        export(manifest, stream, store=corpus, format="arrow-stream")
+    return root
+
+
+@pytest.mark.parametrize("format", ["hf", "arrow-stream"])
+def test_datasets_opens_export_typed_and_with_its_splits(
+    corpus: ArtifactStore, exported: Path, format: str, tmp_path: Path
+) -> None:
+    manifest, folder = artifact(corpus, INSTANCES)
+    opened = datasets.load_dataset(
+        str(exported / f"build-instances-{format}"), cache_dir=str(tmp_path)
+    )
+    assert opened.num_rows == {
+        "train": training_rows(manifest),
+        "held_out": manifest.statistics["held_out_instances"],
+    }
+    shards = [read_shard(folder / entry.object) for entry in manifest.shards]
+    assert opened["train"].to_list() == [row for shard in shards for row in shard.to_pylist()]
+    assert opened["train"].features == datasets.Features.from_arrow_schema(shards[0].schema)
+    assert opened["train"].features["input_ids"] == datasets.List(datasets.Value("uint16"))
+
+
+def test_exported_documents_have_sentences_and_duplicates(exported: Path, tmp_path: Path) -> None:
+    folder = str(exported / "build-documents-hf")
+    documents = datasets.load_dataset(folder, split="train", cache_dir=str(tmp_path))
+    assert documents.features["sentences"] == datasets.List(datasets.Value("string"))
+    duplicates = datasets.load_dataset(folder, "duplicates", cache_dir=str(tmp_path))["train"]
+    assert set(duplicates["document_id"]) <= set(documents["document_id"])
+    frame = pandas.read_parquet(f"{folder}/data")
+    assert frame.sentences.map(len).min() >= 1
+    assert frame.document_id.is_unique
+
+
+def test_exported_stream_opens_as_single_file(exported: Path) -> None:
+    files = sorted((exported / "build-tokens-arrow-stream" / "data").iterdir())
+    rows = [datasets.Dataset.from_file(str(file)) for file in files]
+    assert sum(part.num_rows for part in rows) > 50
+    assert rows[0].features["token_ids"] == datasets.List(datasets.Value("uint16"))
+
+
+def test_exported_instances_come_with_their_tokenizer(exported: Path) -> None:
+    folder = exported / "build-instances-hf"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    rows = pandas.read_parquet(folder / "data")
+    assert tokenizer.convert_ids_to_tokens(int(rows.input_ids[0][0])) == "[CLS]"
+
+
+def test_exports_of_one_artifact_are_equal(
+    corpus: ArtifactStore, exported: Path, tmp_path: Path
+) -> None:
+    export(artifact(corpus, INSTANCES)[0], str(tmp_path / "again"), store=corpus)
+
+    def digests(folder: Path) -> dict[Path, str]:
+        return {
+            path.relative_to(folder): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+
+    assert digests(tmp_path / "again") == digests(exported / "build-instances-hf")
+
+
+def test_failed_export_leaves_nothing(corpus: ArtifactStore, tmp_path: Path) -> None:
+    manifest, _ = artifact(corpus, INSTANCES)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError):
+        export(manifest, str(tmp_path / "mine"), store=corpus)
+    with pytest.raises(ArtifactCorruptError):
+        export(with_last_shard(manifest, rows=1), str(tmp_path / "new"), store=corpus)
+    with pytest.raises(UsageError):
+        export(manifest, str(tmp_path / "new"), store=corpus, format="csv")  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "thesis.txt"]
+
+
+def test_failed_export_to_object_store_leaves_nothing(corpus: ArtifactStore) -> None:
+    manifest, _ = artifact(corpus, TOKENS)
+    export(manifest, "memory://exports/tokens", store=corpus)
+    fs = fsspec.filesystem("memory")
+    files = fs.find("/exports")
+    assert "/exports/tokens/README.md" in files
+    wrong = with_last_shard(manifest, sha256="0" * 64)
+    with pytest.raises(ArtifactCorruptError):
+        export(wrong, "memory://exports/other", store=corpus)
+    assert fs.find("/exports") == files
+    fs.rm("/exports", recursive=True)
+
+
+# Exports of models
+
+
+def bert_config(vocab_size: int) -> transformers.BertConfig:
+    return transformers.BertConfig(
+        vocab_size=vocab_size, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+
+
+def put_files(store: ArtifactStore, folder: Path, **facts: Any) -> Manifest:
+    """Publish the files of a folder as an artifact."""
+    attempt = store.begin(facts["stage"])
+    entries: list[FileEntry] = list(as_given("model", str(folder)).files)
+    for entry in entries:
+        Path(attempt.output, entry.object).write_bytes((folder / entry.path).read_bytes())
+    spec = {"facts": repr(facts)}
+    return store.commit(describe(attempt, entries, spec=spec, **facts)).manifest
+
+
+@pytest.fixture
+def checkpoint(exported: Path, tmp_path: Path) -> Path:
+    """A small pretrained model with its tokenizer, as `transformers` saves them."""
+    folder = tmp_path / "checkpoint"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported / "build-tokens-hf")
+    transformers.BertForPreTraining(bert_config(len(tokenizer))).save_pretrained(folder)
+    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((exported / "build-tokens-hf" / name).read_bytes())
+    return folder
+
+
+def test_transformers_opens_exported_models(checkpoint: Path, tmp_path: Path) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    pretrained = put_files(
+        store, checkpoint, stage="pretrain", counters={"steps": 1, "tokens": 1},
+        statistics={"objective": "mlm+nsp", "max_seq_length": 64, "held_out": {}},
+    )  # fmt: skip
+    about = {"task": "sst-2", "kind": "classification", "metrics": {}, "method": "fine-tune"}
+    trial = put_files(store, checkpoint, stage="finetune", statistics=about)
+    features = put_files(
+        store, checkpoint, stage="finetune", statistics={**about, "method": "feature-based"}
+    )
+    inputs = tuple(input_ref(name, m) for name, m in {"r0": trial, "r1": features}.items())
+    chosen = {
+        "metric": "accuracy", "points": [{"name": "r", "mean": 0.5, "runs": 1}], "best_point": "r",
+        "cells": [], "ensemble": 1,
+    }  # fmt: skip
+    best, second, both = (
+        put_files(
+            store, checkpoint, stage="evaluate", inputs=inputs,
+            statistics={**about, **chosen, "members": members},
+        )
+        for members in (["r0"], ["r1"], ["r0", "r1"])
+    )  # fmt: skip
+    for manifest in (pretrained, trial, best):
+        folder = tmp_path / manifest.artifact_id
+        export(manifest, str(folder), store=store)
+        model = transformers.AutoModel.from_pretrained(folder)
+        assert model.config.hidden_size == 32
+        assert transformers.AutoTokenizer.from_pretrained(folder).cls_token == "[CLS]"
+        assert (folder / "modules.json").exists() is (manifest is pretrained)
+    for manifest in (features, second, both):
+        with pytest.raises(ConfigError):
+            export(manifest, str(tmp_path / "none"), store=store)
+    with pytest.raises(UsageError):
+        export(trial, str(tmp_path / "none"), store=store, format="parquet")
+    assert not (tmp_path / "none").exists()
+
+
+# Training
+
+
+def test_trainer_computes_our_loss_from_export(
+    corpus: ArtifactStore, exported: Path, tmp_path: Path
+) -> None:
+    manifest, _ = artifact(corpus, INSTANCES)
+    rows = datasets.load_dataset(
+        str(exported / "build-instances-hf"), split="train", cache_dir=str(tmp_path)
+    ).select(range(8))
+    torch.manual_seed(0)
+    model = transformers.BertForPreTraining(bert_config(manifest.statistics["vocab_size"]))
+    model.save_pretrained(tmp_path / "model")
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "out"), remove_unused_columns=False, max_steps=1, use_cpu=True,
+        per_device_train_batch_size=8, logging_steps=1, report_to=[], save_strategy="no",
+    )  # fmt: skip
+    collator = bertloom.PretrainingCollator()
+    trainer = transformers.Trainer(model, arguments, train_dataset=rows, data_collator=collator)
+    trainer.train()
+    [loss] = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert loss == pytest.approx(our_loss(corpus, tmp_path / "model"), abs=1e-4)
+
+
+def our_loss(corpus: ArtifactStore, folder: Path) -> float:
+    """Loss of our model with the same weights on the first eight stored rows, packed."""
+    manifest, _ = artifact(corpus, INSTANCES)
+    model = load_pretrained(str(folder), objective="mlm+nsp", seed=0).model
+    source = stage_input("instances", manifest, store=corpus)
+    rows = InstanceSet.open(source, vocab_size=model.vocab_size, max_seq_length=64)
+    [batch] = lay_out(
+        rows.gather(np.arange(8)), np.array([0, 8]), layout="packed", row_length=64, pad_id=0,
+        has_pairs=True,
+    )  # fmt: skip
+    pairs = int((batch.next_sentence_labels >= 0).sum())
+    return float(model(batch, len(batch.masked_ids), pairs).loss.detach())
+
+
+def test_collator_pads_and_restores_masked_ids(exported: Path) -> None:
+    row = pandas.read_parquet(exported / "build-instances-hf" / "data").iloc[0].to_dict()
+    batch = bertloom.PretrainingCollator(pad_to=64, next_sentence=False)([row])
+    assert {name: tuple(values.shape) for name, values in batch.items()} == dict.fromkeys(
+        ("input_ids", "token_type_ids", "attention_mask", "labels"), (1, 64)
+    )
+    restored = torch.where(batch["labels"] >= 0, batch["labels"], batch["input_ids"])
+    assert (restored != 103).all()  # no [MASK] is left
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "columns"),
+    [
+        ({}, {}, ["input_ids"]),  # the Trainer without remove_unused_columns=False
+        ({}, {"next_sentence_label": -1}, None),
+        ({"pad_to": 4, "next_sentence": False}, {}, None),
+    ],
+)
+def test_collator_refuses_unusable_rows(
+    exported: Path, options: dict[str, Any], changes: dict[str, int], columns: list[str] | None
+) -> None:
+    row = pandas.read_parquet(exported / "build-instances-hf" / "data").iloc[0].to_dict() | changes
+    with pytest.raises(InstancesError):
+        bertloom.PretrainingCollator(**options)([{name: row[name] for name in columns or row}])
