@@ -28,6 +28,7 @@ from flows.reproduction.writing import write_reproduction
 from flows.run.plan import PlannedStep
 from flows.run.stages import get_stage
 from flows.running import run_recipe
+from flows.store.artifact import Artifact as StoredArtifact
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local
 from schemas.errors import ArtifactNotFoundError, StoreError
@@ -69,7 +70,7 @@ class Artifact:
     @property
     def summary(self) -> str:
         """Size of the content in a few words."""
-        return get_stage(self.stage).amount(self.manifest)
+        return get_stage(self.stage).summary(self.manifest)
 
     def load(self) -> ds.Dataset | Path | dict[str, float]:
         """Return the rows as a PyArrow dataset, an evaluation's metrics, or the path of a folder.
@@ -77,7 +78,7 @@ class Artifact:
         >>> open_store("store").artifact("tiny/build-vocabulary").load().name
         'data'
         """
-        content = get_stage(self.stage).holds
+        content = get_stage(self.stage).output_type
         if content in _TABLES:
             return self.dataset()
         return self.metrics() if content == "evaluation" else self.path()
@@ -94,14 +95,10 @@ class Artifact:
 
         Raises:
             ArtifactNotFoundError: The artifact has no such rows.
+            ArtifactCorruptError: A file is not what was written.
         """
-        entries = [entry for entry in self.manifest.files if _is_in_split(entry, split)]
-        if not entries:
-            raise self._not_found(f"shards of {split!r}" if split else "shards")
-        urls = [self._store.url(f"{self.manifest.data}/{entry.object}") for entry in entries]
-        fs, _ = file_system(urls[0])
-        paths = [file_system(url)[1] for url in urls]
-        return ds.dataset(paths, format="ipc", filesystem=None if is_local(urls[0]) else fs)
+        paths = [entry.path for entry in self.manifest.files if _is_in_split(entry, split)]
+        return self._files.table(paths)
 
     def metrics(self) -> dict[str, float]:
         """Return the statistics that are numbers, by dotted name.
@@ -116,12 +113,9 @@ class Artifact:
 
         Raises:
             StoreError: The store is not on this machine.
+            ArtifactCorruptError: A file is not what was written.
         """
-        url = self._store.url(self.manifest.data)
-        if not is_local(url):
-            message = "expected a store on this machine. Copy the folder, or read it with fsspec"
-            raise StoreError(f"{url}: {message}")
-        return Path(file_system(url)[1])
+        return self._local(self._files.folder())
 
     def file(self, name: str) -> Path:
         """Return the path of a file by its name in the manifest.
@@ -132,11 +126,9 @@ class Artifact:
         Raises:
             ArtifactNotFoundError: The artifact has no file with this name.
             StoreError: The store is not on this machine.
+            ArtifactCorruptError: The file is not what was written.
         """
-        entry = self.manifest.file(name)
-        if entry is None:
-            raise self._not_found(repr(name))
-        return self.path() / entry.object
+        return self._local(self._files.url(name))
 
     def export(self, folder: str | Path, *, format: Format = "hf") -> str:
         """Write the artifact for `datasets.load_dataset(folder)`, transformers and others.
@@ -197,9 +189,15 @@ class Artifact:
         write_reproduction(self.id, Path(folder), store=self._store, copy_inputs=copy_inputs)
         return Path(folder)
 
-    def _not_found(self, expected: str) -> ArtifactNotFoundError:
-        names = ", ".join(entry.path for entry in self.manifest.files)
-        return ArtifactNotFoundError(f"{self.stage} {self.id}: expected {expected}, got {names}")
+    @property
+    def _files(self) -> StoredArtifact:
+        return self._store.artifact(self.manifest)
+
+    def _local(self, url: str) -> Path:
+        if not is_local(url):
+            message = "expected a store on this machine. Copy the folder, or read it with fsspec"
+            raise StoreError(f"{url}: {message}")
+        return Path(file_system(url)[1])
 
 
 def _is_in_split(entry: FileEntry, split: str) -> bool:

@@ -10,9 +10,9 @@ from flows.cards.ancestors import find_ancestors
 from flows.run.events import Event, StepFinished
 from flows.store.artifacts import CARD, ArtifactStore
 from schemas.card_configs import CardsConfig
+from schemas.checksummed import dump_page, load_page
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import Manifest
-from schemas.sealed import read_page, sealed_page
 
 DATASET_STAGES = ("build-documents", "build-tokens", "build-instances", "build-examples")
 MODEL_STAGES = ("pretrain", "finetune", "evaluate")
@@ -26,7 +26,7 @@ class CardListener:
         """Write a card next to a new artifact."""
         if isinstance(event, StepFinished) and not event.result.was_cached:
             manifest = event.result.manifest
-            if manifest.stage in (*DATASET_STAGES, *MODEL_STAGES):
+            if has_card(manifest):
                 write_card(manifest, store=event.run.store, cards=event.run.recipe.cards)
 
 
@@ -59,10 +59,15 @@ def card_of(
     return str(dataset_card(manifest, ancestors=ancestors, cards=cards, exported=exported))
 
 
+def has_card(manifest: Manifest) -> bool:
+    """Return whether an artifact holds rows or a model that people load."""
+    return manifest.stage in (*DATASET_STAGES, *MODEL_STAGES)
+
+
 def check_has_card(manifest: Manifest) -> None:
     """Raise ConfigError unless an artifact holds rows or a model that people load."""
     stages = (*DATASET_STAGES, *MODEL_STAGES)
-    if manifest.stage not in stages:
+    if not has_card(manifest):
         expected = f"{', '.join(stages[:-1])} or {stages[-1]}"
         raise ConfigError(
             f"{manifest.artifact_id}: expected an artifact of {expected}, got {manifest.stage}."
@@ -79,7 +84,7 @@ def write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) 
     text = card_of(manifest, store=store, cards=cards)
     config = json.dumps(cards.model_dump()).replace(">", "\\u003e")  # cannot end the comment
     page = f"{text}\n<!-- bertloom cards {config} -->\n".encode()
-    store.backend.replace(card_path(manifest), sealed_page(page))
+    store.backend.replace(card_path(manifest), dump_page(page))
 
 
 def recorded_cards_config(manifest: Manifest, *, store: ArtifactStore) -> CardsConfig:
@@ -92,7 +97,7 @@ def recorded_cards_config(manifest: Manifest, *, store: ArtifactStore) -> CardsC
     for step in (manifest, *documents):
         page = store.backend.read_if_exists(card_path(step))
         try:
-            card = read_page(page).decode() if page is not None else ""
+            card = load_page(page).decode() if page is not None else ""
         except ValueError as error:
             raise ArtifactCorruptError(
                 f"{store.url(card_path(step))}: {error}. Write it again with "

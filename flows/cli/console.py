@@ -11,15 +11,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import typer
 
 from flows.run.dependencies import install_hint
-from schemas.disclosure import Guarded, visible, without_secrets
 from schemas.errors import BertloomError, UsageError
+from schemas.redaction import RedactingFormatter, escape_control_characters, redact
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 70, 130, 143
 _CACHED = ". Completed steps are cached"
@@ -48,7 +49,7 @@ class _ForConsole(logging.Filter):
 
 def log_to_console(*, verbose: bool) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(Guarded("%(levelname)s %(message)s"))
+    handler.setFormatter(RedactingFormatter("%(levelname)s %(message)s"))
     if not verbose:
         handler.addFilter(_ForConsole())
     level = logging.INFO if verbose else logging.WARNING
@@ -130,6 +131,16 @@ def _said(error: BaseException, *, debug: bool) -> int:
     return code
 
 
+def _remedy(error: OSError) -> str:
+    """Return what the user can do about an error of the operating system, "" if unknown."""
+    if error.errno == errno.ENOSPC:
+        with suppress(OSError):
+            stat = os.statvfs(Path(os.fsdecode(error.filename or ".")).absolute().parent)
+            if stat.f_bavail and stat.f_files and not stat.f_favail:
+                return "Delete files: the disk has free bytes, but no free inodes"
+    return _REMEDIES.get(error.errno or 0, "")
+
+
 def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
     if isinstance(error, Terminated):
         return EXIT_TERMINATED, [f"terminated{_CACHED}"]
@@ -142,7 +153,7 @@ def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
             report = [note for note in notes if note.startswith("report: ")]
             return code, [f"error: {label} failed (see above). Completed steps are cached", *report]
         return code, [f"error: {error}", *(f"  {note}" for note in getattr(error, "__notes__", ()))]
-    if isinstance(error, OSError) and (remedy := _REMEDIES.get(error.errno or 0)):
+    if isinstance(error, OSError) and (remedy := _remedy(error)):
         where = f"{error.filename}: " if error.filename else ""
         return EXIT_ERROR, [f"error: {where}{error.strerror}. {remedy}"]
     if isinstance(error, ModuleNotFoundError) and (how := install_hint(error.name or "")):
@@ -160,17 +171,17 @@ def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
         err: to standard error.
         nl: end the line.
     """
-    say_text(without_secrets(text), err=err, nl=nl)
+    say_text(redact(text), err=err, nl=nl)
 
 
 def say_text(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print text of a corpus: as `say`, with all of its words."""
-    typer.echo(visible(text), err=err, nl=nl)
+    typer.echo(escape_control_characters(text), err=err, nl=nl)
 
 
 def print_json(value: Any, *, sort_keys: bool = False) -> None:
     """Print a JSON value, indented."""
-    text = json.dumps(without_secrets(value), indent=2, ensure_ascii=False, sort_keys=sort_keys)
+    text = json.dumps(redact(value), indent=2, ensure_ascii=False, sort_keys=sort_keys)
     say_text(text)
 
 

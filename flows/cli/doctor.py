@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import shutil
 import socket
 import time
 import uuid
@@ -32,7 +31,7 @@ from flows.run.dependencies import install_hint
 from flows.run.provenance import checkout
 from flows.store.artifacts import ArtifactStore
 from model.processes.core_share import CoreShare, measured_share
-from schemas.errors import BertloomError, StoreError
+from schemas.errors import ArtifactNotFoundError, BertloomError, StoreError
 
 DISTRIBUTION = "bertloom"
 
@@ -52,6 +51,7 @@ _TELEMETRY = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": (("false", "0"), "Prefect's server reports its use"),
 }
 _LITTLE_DISK, _NO_DISK = 10_000_000_000, 1_000_000_000
+_FEW_INODES = 10_000
 _CLOCK_WARN, _CLOCK_FAIL = 2.0, 20.0
 
 State = Literal["ok", "warn", "FAIL"]
@@ -158,9 +158,13 @@ def store_findings(root: str) -> Iterator[Finding]:
     """Checks of a store: what it promises, what is on it."""
     try:
         store = ArtifactStore(root, create=False)
-    except BertloomError as error:
-        state: State = "warn" if "there is no artifact store" in str(error) else "FAIL"
-        yield Finding("store", state, str(error), "name another store, or make it with a run")
+    except ArtifactNotFoundError as error:
+        yield Finding("store", "warn", str(error))
+        return
+    except StoreError as error:
+        is_denied = isinstance(error.__cause__, PermissionError)
+        remedy = "give this user read and write permission" if is_denied else "set --store"
+        yield Finding("store", "FAIL", str(error), remedy)
         return
     yield Finding("store", "ok", f"{store.root}, layout and digest as expected")
     yield from _promises(store)
@@ -174,7 +178,7 @@ def _promises(store: ArtifactStore) -> Iterator[Finding]:
     try:
         store.backend.check_capabilities()
     except (StoreError, OSError) as error:
-        remedy = "use a folder you may write to on a disk with hard links, or such a server"
+        remedy = "use a writable folder on a disk with hard links, or such a server"
         yield Finding("writes", "FAIL", str(error), remedy)
         return
     yield Finding("writes", "ok", "put-if-absent and compare-and-swap hold")
@@ -220,13 +224,15 @@ def _clock(store: ArtifactStore) -> Finding:
 
 def _disk(root: Path) -> Iterator[Finding]:
     yield _links(root)
-    free = shutil.disk_usage(root).free
-    text = f"{free / 1e9:,.1f} GB free"
-    if free > _LITTLE_DISK:
-        yield Finding("disk", "ok", text)
-        return
-    state: State = "FAIL" if free < _NO_DISK else "warn"
-    yield Finding("disk", state, text, "make room: `bertloom gc` says what is not needed")
+    stat = os.statvfs(root)
+    free = stat.f_bavail * stat.f_frsize
+    state: State = "ok" if free > _LITTLE_DISK else "warn" if free > _NO_DISK else "FAIL"
+    remedy = "" if state == "ok" else "free some space: `bertloom gc` lists what can be deleted"
+    yield Finding("disk", state, f"{free / 1e9:,.1f} GB free", remedy)
+    if stat.f_files:  # some file systems have no fixed number
+        state = "ok" if stat.f_favail > _FEW_INODES else "FAIL"
+        remedy = "" if state == "ok" else "delete files: the number of files counts, not their size"
+        yield Finding("inodes", state, f"{stat.f_favail:,} more files possible", remedy)
 
 
 def _links(root: Path) -> Finding:

@@ -42,8 +42,8 @@ def export(
     store: StoreOption = None,
 ) -> None:
     """Write an artifact in a format that datasets, transformers and pandas open."""
-    manifest, root = find_artifact(artifact, store=store)
-    opened = ArtifactStore(root, create=False)
+    found = find_artifact(artifact, store=store)
+    manifest, opened = found.manifest, found.store
     cards = _cards(manifest, opened, recipe)
     checked: Any = format  # `export` raises a UsageError for an unknown format
     summary = export_artifact(manifest, folder, store=opened, format=checked, cards=cards)
@@ -59,8 +59,8 @@ def card(
     store: StoreOption = None,
 ) -> None:
     """Print the card of an artifact: sources, licenses, scores, how to load it."""
-    manifest, root = find_artifact(artifact, store=store)
-    opened = ArtifactStore(root, create=False)
+    found = find_artifact(artifact, store=store)
+    manifest, opened = found.manifest, found.store
     cards = _cards(manifest, opened, recipe)
     if write:
         write_card(manifest, store=opened, cards=cards)

@@ -29,8 +29,8 @@ def fill(
         str,
         typer.Option(
             "--model",
-            help="A pretrained model: an artifact of the store (RECIPE/pretrain.PHASE), or a "
-            "folder or URL in Hugging Face's layout. Else the newest of the store's last run.",
+            help="Pretrained model: artifact (RECIPE/pretrain.PHASE), or folder or URL in Hugging "
+            "Face's layout. Default: the phase of the last run with the lowest perplexity.",
             autocompletion=artifact_names,
         ),
     ] = "",

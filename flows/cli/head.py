@@ -15,7 +15,7 @@ from flows.cli.options import StoreOption, open_store
 from flows.lineage.head import Mark
 from flows.lineage.head import head as head_lines
 from flows.lineage.rows import find_shard
-from schemas.disclosure import visible
+from schemas.redaction import escape_control_characters
 
 _STYLES = {
     "special": "dim",
@@ -48,5 +48,5 @@ def head(
 
 
 def _print_styled(marks: Sequence[Mark]) -> None:
-    parts = ((visible(mark.text), _STYLES.get(mark.style, "")) for mark in marks)
+    parts = ((escape_control_characters(mark.text), _STYLES.get(mark.style, "")) for mark in marks)
     Console(highlight=False).print(Text.assemble(*parts))

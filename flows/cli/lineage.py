@@ -21,7 +21,7 @@ from flows.lineage.picture import lineage_page
 from flows.lineage.queries import Direction
 from flows.lineage.queries import lineage as find_lineage
 from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
-from flows.lineage.rows import Artifact, find_shard
+from flows.lineage.rows import find_shard
 from flows.lineage.tracing import trace_row
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run
@@ -95,7 +95,7 @@ def _one_of(names: str, *given: bool) -> None:
 def _store_of(thing: str, store: str | None) -> ArtifactStore:
     """The store that is named; else that of a thing which is named by its path."""
     if store is None and thing and (found := artifact_of_path(thing)) is not None:
-        return ArtifactStore(found[1], create=False)
+        return found.store
     return open_store(store)
 
 
@@ -164,16 +164,11 @@ def diff(
         rows = run_lines(steps, show_all=show_all)
         print_found(as_data, align_columns([("step", before, after, ""), *rows]), as_json=as_json)
         return
-    (first, root), (second, other_root) = (
-        find_artifact(name, store=store) for name in (before, after)
-    )
+    old, new = (find_artifact(name, store=store) for name in (before, after))
+    first, second = old.manifest, new.manifest
     found = difference(first, second)
     as_data, lines = found.to_json(), found.lines(show_all=show_all)
     if first.table == second.table == "documents" and not found.is_same_content:
-        old, new = (
-            Artifact(manifest, ArtifactStore(where, create=False))
-            for manifest, where in ((first, root), (second, other_root))
-        )
         changed = document_changes(old, new, examples=examples)
         as_data["documents"], lines = changed.to_json(), [*lines, *changed.lines()]
     print_found(as_data, lines, as_json=as_json)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
 
@@ -16,15 +16,16 @@ from flows.cli.terminal import print_table
 from flows.formatting import format_bytes, format_duration
 from flows.lineage.openlineage import send_abort
 from flows.run.stages import get_stage, summarize
-from flows.store.artifacts import ArtifactStore, parse_manifest
+from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.listing import ListedArtifact, list_artifacts
-from flows.store.runs import reconcile_runs, run_records
+from flows.store.runs import RunRecord, list_runs, reconcile_runs
 from schemas.errors import ArtifactCorruptError, UsageError
+from schemas.manifest import Manifest
 from schemas.trial_names import entry_label
 
 _MOST_REFS = 3
-_DAMAGED = "see `bertloom verify`"
+_CORRUPT = "see `bertloom verify`"
 
 
 def ls(
@@ -52,11 +53,12 @@ def ls(
     elif pins:
         pinned = opened.pins()
         rows = [
-            (artifact_id, pin["pointer"]["stage"], pin["pinned"][:19], pin["reason"])
+            (artifact_id, pin.pointer.stage, pin.pinned[:19], pin.reason)
             for artifact_id, pin in pinned.items()
         ]
         head = ("artifact", "stage", "pinned", "reason")
-        _print(pinned, head, rows, as_json=as_json, folds=(3,))
+        records = {artifact_id: pin.model_dump() for artifact_id, pin in pinned.items()}
+        _print(records, head, rows, as_json=as_json, folds=(3,))
     else:
         artifacts = list_artifacts(opened, stage)
         found = [_artifact_json(item) for item in artifacts]
@@ -101,7 +103,7 @@ def _artifact_json(item: ListedArtifact) -> dict[str, Any]:
 
 
 def _holds(item: ListedArtifact) -> str:
-    return summarize(item.manifest) if item.manifest else f"DAMAGED: {_DAMAGED}"
+    return summarize(item.manifest) if item.manifest else f"CORRUPT: {_CORRUPT}"
 
 
 def _rows(found: Iterable[ListedArtifact], *, all_trials: bool) -> list[tuple[str, ...]]:
@@ -114,7 +116,7 @@ def _rows(found: Iterable[ListedArtifact], *, all_trials: bool) -> list[tuple[st
 
 def _group(item: ListedArtifact) -> str:
     """The entry of a recipe that an artifact is a trial of; else its own id."""
-    if item.manifest is None or get_stage(item.pointer.stage).describe_many is None:
+    if item.manifest is None or get_stage(item.pointer.stage).summarize_many is None:
         return item.pointer.artifact_id
     for name in item.refs:
         recipe, _, label = name.partition("/")
@@ -128,7 +130,7 @@ def _artifact_row(name: str, group: Sequence[ListedArtifact]) -> tuple[str, ...]
     stage, committed = first.pointer.stage, first.pointer.committed[:19].replace("T", " ")
     size = format_bytes(sum(item.size for item in group))
     if len(group) > 1:
-        holds = get_stage(stage).amounts([item.manifest for item in group if item.manifest])
+        holds = get_stage(stage).summary_of([item.manifest for item in group if item.manifest])
         return "", stage, committed, holds, size, name if first.refs else "(no ref)"
     names = [*first.refs[:_MOST_REFS], *(["..."] if len(first.refs) > _MOST_REFS else [])]
     names += ["(pinned)"] if first.is_pinned else []
@@ -150,54 +152,57 @@ def runs(
     if settle:
         for item in reconcile_runs(opened, close=send_abort):
             state = "marked as crashed" if item.is_dead else "left as running"
-            say(f"{item.run_id}: {state}: {item.why}", err=True)
-    records = run_records(opened)
+            say(f"{item.run_id}: {state}: {item.reason}", err=True)
+    records = list_runs(opened)
+    found = [
+        record.model_dump(mode="json")
+        if isinstance(record, RunRecord)
+        else {"run_id": run_id, "state": "corrupt"}
+        for run_id, record in records.items()
+    ]
     head = ("run", "state", "recipe", "engine", "started", "took", "steps", "cached", "result")
     rows = () if as_json else _run_rows(opened, records)
-    _print(records, head, rows, as_json=as_json, right=(5, 6, 7), folds=(8,), less=(3, 4, 6, 7))
+    _print(found, head, rows, as_json=as_json, right=(5, 6, 7), folds=(8,), less=(3, 4, 6, 7))
 
 
-def _run_rows(store: ArtifactStore, records: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    last = [str((record.get("steps") or [{}])[-1].get("manifest", "")) for record in records]
-    stored = store.backend.read_many({path for path in last if path})
-    return [
-        _run_row(record, result=_result(record, stored.get(path), path))
-        for record, path in zip(records, last, strict=True)
-    ]
+def _run_rows(
+    store: ArtifactStore, records: Mapping[str, RunRecord | ArtifactCorruptError]
+) -> Iterator[tuple[str, ...]]:
+    last = [item.steps[-1].manifest for item in records.values() if _has_steps(item)]
+    manifests = store.manifests(last)
+    for run_id, record in records.items():
+        if isinstance(record, ArtifactCorruptError):
+            yield run_id, "corrupt", "", "", "", "", "", "", str(record)
+            continue
+        yield (
+            run_id,
+            record.state,
+            record.recipe_name,
+            record.engine,
+            record.started[:19].replace("T", " "),
+            _duration(record),
+            f"{len(record.steps)}/{len(record.planned) or len(record.steps)}",
+            str(sum(step.was_cached for step in record.steps)),
+            _result(record, manifests),
+        )
 
 
-def _result(record: dict[str, Any], stored: bytes | None, path: str) -> str:
-    """The steps of a run that failed or why it ended early, or what its last step holds."""
-    failures = record.get("failures", {}).items()
-    failed = ", ".join(f"{label} failed" if label else str(text) for label, text in failures)
-    if failed or stored is None:
+def _has_steps(record: RunRecord | ArtifactCorruptError) -> TypeGuard[RunRecord]:
+    return isinstance(record, RunRecord) and bool(record.steps)
+
+
+def _result(record: RunRecord, manifests: Mapping[str, Manifest | ArtifactCorruptError]) -> str:
+    """Return the failed steps of a run or why it ended early, or the summary of its last step."""
+    failures = record.failures.items()
+    failed = ", ".join(f"{label} failed" if label else text for label, text in failures)
+    manifest = manifests.get(record.steps[-1].manifest) if record.steps else None
+    if failed or manifest is None:
         return failed
-    try:
-        return summarize(parse_manifest(stored, where=path))
-    except ArtifactCorruptError:
-        return f"damaged: {_DAMAGED}"
+    return summarize(manifest) if isinstance(manifest, Manifest) else f"CORRUPT: {_CORRUPT}"
 
 
-def _run_row(record: dict[str, Any], *, result: str) -> tuple[str, ...]:
-    steps = record.get("steps", ())
-    return (
-        record["run_id"],
-        record["state"],
-        str(record.get("recipe", {}).get("name", "")),
-        record.get("engine", ""),
-        str(record.get("started", ""))[:19].replace("T", " "),
-        _took(record),
-        f"{len(steps)}/{len(record.get('planned', ())) or len(steps)}",
-        str(sum(bool(step.get("was_cached")) for step in steps)),
-        result,
-    )
-
-
-def _took(record: dict[str, Any]) -> str:
-    """How long a run took, or has taken yet; of one that died, until it was last recorded."""
-    try:
-        began, written = (datetime.fromisoformat(record[name]) for name in ("started", "written"))
-    except (KeyError, TypeError, ValueError):
-        return ""
-    ended = datetime.now(UTC) if record["state"] == "running" else written
-    return format_duration(max(0.0, (ended - began).total_seconds()))
+def _duration(record: RunRecord) -> str:
+    """Return how long a run took or has taken; of a crashed one, until its last record."""
+    started, updated = map(datetime.fromisoformat, (record.started, record.updated_at))
+    ended = datetime.now(UTC) if record.state == "running" else updated
+    return format_duration(max(0.0, (ended - started).total_seconds()))

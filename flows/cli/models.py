@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from flows.cli.options import open_store
-from flows.lineage.names import resolve
+from flows.lineage.names import artifact_of_path, resolve
 from flows.run.preflight import check_checkpoint
-from flows.store.artifacts import ArtifactStore
+from flows.store.artifact import Artifact
 from flows.store.runs import read_run, run_ids
 from model.evaluate import STAGE as EVALUATE
 from model.pretrain import STAGE as PRETRAIN
 from model.processes.core_share import bound_spinning
+from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest
@@ -25,13 +27,17 @@ if TYPE_CHECKING:
     from model.filling import MaskFiller
     from model.finetuning.prediction import Predictor
 
+_TRAINING_FILES = (OPTIMIZER_FILE, STATE_FILE)
+"""Files of a checkpoint that only a training reads."""
+
 
 def checkpoint_folder(name: str, *, store: str | None) -> str:
-    """The folder of a checkpoint: a path, a URL or an artifact of the store.
+    """Return the folder or URL of a checkpoint. The files of an artifact are checked.
 
     Raises:
-        ConfigError: there is nothing of that name, or its URL cannot be read.
-        MissingInputError: it is a folder, but of another layout; says how to convert it.
+        ConfigError: The name is no folder, URL or artifact, or cannot be read.
+        MissingInputError: The folder has another layout.
+        ArtifactCorruptError: A file of the artifact is not what was written.
     """
     try:
         fs, path = file_system(name)
@@ -42,17 +48,16 @@ def checkpoint_folder(name: str, *, store: str | None) -> str:
             f"{name}: expected a folder, a URL or an artifact that can be read, got "
             f"{type(error).__name__}: {error}. Check the address, the network and the credentials"
         ) from error
+    if is_checkpoint and (artifact := artifact_of_path(name)) is not None:
+        return artifact.folder(exclude=_TRAINING_FILES)
     if is_checkpoint:
         return name if "://" in name else str(Path(name).absolute())
     if is_folder and (fault := check_checkpoint(name, needs_vocabulary=False)) is not None:
         raise fault
-    opened, manifest = _artifact(name, store=store)
-    if not any(entry.path == "config.json" for entry in manifest.files):
-        raise ConfigError(
-            f"{name}: artifact {manifest.artifact_id} is of {manifest.stage} and holds no model: "
-            "expected one of pretrain or finetune"
-        )
-    return opened.url(manifest.data)
+    artifact = _artifact(name, store=store)
+    if "config.json" not in artifact.files:
+        raise ConfigError(f"{name}: expected an artifact of pretrain or finetune, got {artifact}")
+    return artifact.folder(exclude=_TRAINING_FILES)
 
 
 def open_predictors(name: str, *, store: str | None) -> list[Predictor]:
@@ -91,17 +96,18 @@ def open_filler(name: str, *, store: str | None) -> MaskFiller:
 
 
 def newest_pretrained(store: str | None) -> str:
-    """Id of the last pretraining of the newest run with one; else of the store's newest.
+    """Return the id of the best pretraining of the newest run with one.
 
     Raises:
-        ConfigError: the store has none.
+        ConfigError: The store has none.
     """
     opened = open_store(store)
     for run_id in reversed(run_ids(opened)):
         steps = read_run(opened, run_id).steps
-        labels = [step for step in steps if step.label.partition(".")[0] == PRETRAIN.name]
-        if labels:
-            return opened.read_manifest(labels[-1].manifest).artifact_id
+        phases = [step for step in steps if step.label.partition(".")[0] == PRETRAIN.name]
+        if phases:
+            manifests = [opened.read_manifest(phase.manifest) for phase in phases]
+            return best_checkpoint(manifests).artifact_id
     pointers = list(opened.pointers(PRETRAIN.name))
     if not pointers:
         raise ConfigError(
@@ -109,6 +115,15 @@ def newest_pretrained(store: str | None) -> str:
             "store by --store, or train one: `bertloom quickstart FOLDER`"
         )
     return max(pointers, key=lambda pointer: pointer.committed).artifact_id
+
+
+def best_checkpoint(phases: Sequence[Manifest]) -> Manifest:
+    """Return the last phase, or an earlier one with a lower held-out perplexity."""
+
+    def perplexity(manifest: Manifest) -> float:
+        return float(manifest.statistics.get("held_out", {}).get("perplexity", math.inf))
+
+    return min(reversed(phases), key=perplexity)
 
 
 def answers(
@@ -123,26 +138,28 @@ def answers(
 def _models(name: str, *, store: str | None) -> tuple[list[str], float | None]:
     """Folders of the models, and the threshold that an evaluation tuned for them together."""
     if (Path(name) / "config.json").is_file() or "://" in name:
-        return [name], None
-    opened, manifest = _artifact(name, store=store)
+        return [checkpoint_folder(name, store=store)], None
+    artifact = _artifact(name, store=store)
+    manifest = artifact.manifest
     if manifest.stage != EVALUATE.name:
         return [checkpoint_folder(name, store=store)], None
-    trials = {ref.name: ref.manifest for ref in manifest.inputs}
-    members = [opened.read_manifest(trials[name]) for name in manifest.statistics["members"]]
+    trials = artifact.upstream()
+    members = [trials[name] for name in manifest.statistics["members"]]
     for member in members:
-        if member.statistics.get("method") == "majority":
+        statistics = member.manifest.statistics
+        if statistics.get("method") == "majority":
             raise ConfigError(
-                f"{member.artifact_id} is a majority, which is no model: it always answers "
-                f"{member.statistics.get('majority')}"
+                f"{name}: expected a model, got {member}, a majority-class baseline that always "
+                f"predicts {statistics.get('majority')}"
             )
-    folders = [opened.url(member.data) for member in members]
+    folders = [member.folder(exclude=_TRAINING_FILES) for member in members]
     return folders, float(manifest.statistics["threshold"])
 
 
-def _artifact(name: str, *, store: str | None) -> tuple[ArtifactStore, Manifest]:
+def _artifact(name: str, *, store: str | None) -> Artifact:
     try:
         opened = open_store(store)
-        return opened, resolve(name, store=opened)
+        return opened.artifact(resolve(name, store=opened))
     except ArtifactNotFoundError as error:
         raise ConfigError(
             f"{name}: no folder with a config.json, and no artifact: {error}"

@@ -22,7 +22,7 @@ from flows.store.artifacts import ArtifactStore
 from model.tasks import Task, task_of
 from pipelines.runners.launch import RUNNERS
 from schemas.errors import UsageError
-from schemas.task_configs import ExamplesConfig
+from schemas.finetune_configs import ExamplesConfig
 
 _ENGINES = ("prefect", "local")
 

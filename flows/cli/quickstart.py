@@ -1,4 +1,4 @@
-"""`bertloom quickstart`: from a folder of one's own texts to a model that fills masks."""
+"""`bertloom quickstart`: train a small model on a folder of texts."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import typer
 from flows.cli.console import print_lines, say, say_text
 from flows.cli.filling import filled_lines
 from flows.cli.last_screen import warning_lines
-from flows.cli.models import open_filler
+from flows.cli.models import best_checkpoint, open_filler
 from flows.cli.options import EngineOption, StoreOption
 from flows.cli.plan import print_plan
 from flows.cli.recipes import write_schema_beside
 from flows.cli.step_lines import StepPrinter
-from flows.quickstart.asking import held_out_texts
-from flows.quickstart.proposal import (
+from flows.quickstart.folder_scan import scan_folder, scan_lines
+from flows.quickstart.mask_prompts import held_out_prompts
+from flows.quickstart.recipe_proposal import (
     Proposal,
     propose,
     recipe_name,
     this_machine,
     write_recipe,
 )
-from flows.quickstart.survey import found_lines, survey
 from flows.recipes.loader import default_store, load_recipe
 from flows.run.estimates import check_disk_space
 from flows.run.plan import PlannedStep, estimate_run
@@ -37,95 +37,92 @@ from model.pretrain import STAGE as PRETRAIN
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
 
-_SHOWN = 2
+_MAX_PROMPTS = 2
 
 
 def quickstart(
-    folder: Annotated[Path, typer.Argument(help="The folder that your texts are in.")],
+    folder: Annotated[Path, typer.Argument(help="Folder with your texts.")],
     recipe: Annotated[
-        Path | None, typer.Option("--recipe", help="The recipe to write; else ./NAME.yaml.")
+        Path | None, typer.Option("--recipe", help="Recipe to write. Default: ./NAME.yaml.")
     ] = None,
-    name: Annotated[str, typer.Option(help="Names the run; else the folder's name does.")] = "",
-    minutes: Annotated[float, typer.Option(min=0.01, help="Of pretraining.")] = 5.0,
+    name: Annotated[str, typer.Option(help="Recipe name. Default: the folder name.")] = "",
+    minutes: Annotated[float, typer.Option(min=0.01, help="Minutes of pretraining.")] = 5.0,
     yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes", "-y", help="Do not ask before it starts; without a terminal nobody is asked."
-        ),
+        bool, typer.Option("--yes", "-y", help="Start without asking for confirmation.")
     ] = False,
-    plan_only: Annotated[
-        bool,
-        typer.Option("--plan-only", "--dry-run", help="Write the recipe, say what it takes."),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write the recipe and show the plan; build nothing.")
     ] = False,
     store: StoreOption = None,
     engine: EngineOption = "local",
 ) -> None:
-    """Make a small model of a folder of your own texts.
+    """Train a small model on a folder of texts.
 
-    Looks at what is there, writes a commented recipe that is yours, runs it, and fills masks in
-    texts that the model has not seen.
+    Scans the folder, writes a commented recipe, runs it, and fills masks in texts that the model
+    has not seen.
     """
-    kept = store or default_store()
-    found = survey(folder, store=None if "://" in kept else Path(kept).absolute())
-    say(f"{found.folder}")
-    print_lines(found_lines(found))
-    proposal = propose(
-        found, this_machine(), minutes=minutes, name=name or recipe_name(found.folder)
-    )
+    root = store or default_store()
+    scan = scan_folder(folder, store=None if "://" in root else Path(root).absolute())
+    say(f"{scan.folder}")
+    print_lines(scan_lines(scan))
+    name = name or recipe_name(scan.folder)
+    proposal = propose(scan, this_machine(), minutes=minutes, name=name)
     for warning in proposal.warnings:
         say(f"  warning   {warning}")
     say(f"  proposed  {proposal.summary}")
     file = recipe or Path(f"{proposal.name}.yaml")
-    loaded, planned = _planned(proposal, file, store=store)
-    if plan_only:
+    loaded, planned = _write_and_plan(proposal, file, store=store)
+    if dry_run or not (yes or not sys.stdin.isatty() or typer.confirm("\nrun it?", default=True)):
         say(f"\nto run it: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")
-        return
-    if not yes and sys.stdin.isatty() and not typer.confirm("\nrun it?", default=True):
-        say(f"to run it later: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")
         return
     check_disk_space(estimate_run(planned), store=loaded.store)
     say("")
     results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
-    _show(loaded, results, language=found.guess.language)
+    _show_results(loaded, results, language=scan.guess.language)
 
 
-def _planned(
+def _write_and_plan(
     proposal: Proposal, file: Path, *, store: str | None
 ) -> tuple[Recipe, Sequence[PlannedStep]]:
-    """Write the recipe and say what it will take; of an input that is refused nothing is left."""
-    was_written = write_recipe(proposal, file)
+    """Write the recipe and print its plan; delete the recipe if it cannot be planned."""
+    is_new = write_recipe(proposal, file)
     try:
         loaded = load_recipe(str(file), store=store)
-        say(f"  recipe    {file}{'' if was_written else ' (as it was)'}\n")
+        say(f"  recipe    {file}{'' if is_new else ' (unchanged)'}\n")
         planned = print_plan(loaded)
     except BertloomError:
-        if was_written:
+        if is_new:
             file.unlink()
         raise
-    if said := write_schema_beside(file):
-        say(said)
+    if message := write_schema_beside(file):
+        say(message)
     return loaded, planned
 
 
-def _show(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> None:
-    """Masks of held-out texts filled, and how to go on."""
-    trained = [result for result in results if result.manifest.stage == PRETRAIN.name][-1]
-    filler = open_filler(trained.manifest.artifact_id, store=recipe.store)
-    asked = held_out_texts(trained.manifest, store=get_store(recipe.store), wanted=_SHOWN)
+def _show_results(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> None:
+    """Print predictions of the best phase for held-out texts, and how to continue."""
+    store = get_store(recipe.store)
+    phases = [result.manifest for result in results if result.manifest.stage == PRETRAIN.name]
+    checkpoint = best_checkpoint(phases)
+    filler = open_filler(checkpoint.artifact_id, store=recipe.store)
+    prompts = held_out_prompts(checkpoint, store=store, limit=_MAX_PROMPTS)
     if warnings := warning_lines(results):
         print_lines(["", *warnings])
-    if asked:
-        say("\nasked for frequent words in texts of yours that it was not trained on:")
-    for one in asked:
-        [found] = filler.fill([one.text])
-        say_text(f"\n{one.text}")
-        print_lines(line for line in filled_lines(found) if line.startswith("  "))
-        say_text(f"  the text has: {one.word}")
-    text = '"The capital of [MASK] is"'
-    if language != "en":  # in words that it may have met
-        text = shlex.quote(asked[0].near if asked else "... [MASK] ...")
-    say_text(f"\nask it yourself:\n  bertloom fill {text}{_store_option(recipe)}")
-    say(f"report: {get_store(recipe.store).url(f'reports/{recipe.name}.html')}")
+    if checkpoint != phases[-1]:
+        label = next(result.label for result in results if result.manifest == checkpoint)
+        say(f"\n`bertloom fill` uses {label}, which has the lowest held-out perplexity")
+    if prompts:
+        say("\npredictions on held-out text:")
+    for prompt in prompts:
+        [text] = filler.fill([prompt.text])
+        say_text(f"\n{prompt.text}")
+        print_lines(line for line in filled_lines(text) if line.startswith("  "))
+        say_text(f"  original: {prompt.word}")
+    example = '"The capital of [MASK] is"'
+    if language != "en":
+        example = shlex.quote(prompts[0].context if prompts else "... [MASK] ...")
+    say_text(f"\ntry it:\n  bertloom fill {example}{_store_option(recipe)}")
+    say(f"report: {store.url(f'reports/{recipe.name}.html')}")
 
 
 def _store_option(recipe: Recipe) -> str:

@@ -167,7 +167,7 @@ def score_model(
     Raises:
         ConfigError: it was fine-tuned on another task; with `force`, it gives answers that the
             task has not.
-        ExamplesError, PredictionsError: the file cannot be used, or has no answers.
+        TaskDataError, PredictionsError: the file cannot be used, or has no answers.
     """
     predictors = open_predictors(model, store=store)
     own = predictors[0].task

@@ -15,6 +15,7 @@ from flows.lineage.names import artifact_of_path, resolve
 from flows.nested_values import flatten
 from flows.record_counts import list_sources, record_counts
 from flows.run.stages import summarize
+from flows.store.artifact import Artifact
 from schemas.manifest import Manifest, RawInput
 
 _SHOWN_FILES = 20
@@ -27,17 +28,18 @@ def show(
     all_files: Annotated[bool, typer.Option("--all", help="List every file.")] = False,
 ) -> None:
     """Show an artifact: counts, files, inputs, configuration, environment."""
-    manifest, root = find_artifact(artifact, store=store)
-    lines = artifact_lines(manifest, root=root, all_files=all_files)
+    found = find_artifact(artifact, store=store)
+    manifest = found.manifest
+    lines = artifact_lines(manifest, root=found.store.root, all_files=all_files)
     print_found(manifest.model_dump(mode="json"), lines, as_json=as_json)
 
 
-def find_artifact(name: str, *, store: str | None) -> tuple[Manifest, str]:
-    """The artifact that a name, path or URL is of, and the root of its store."""
-    if (found := artifact_of_path(name)) is not None:
-        return found
+def find_artifact(name: str, *, store: str | None) -> Artifact:
+    """Return the artifact that a name, path or URL names."""
+    if (artifact := artifact_of_path(name)) is not None:
+        return artifact
     opened = open_store(store)
-    return resolve(name, store=opened), opened.root
+    return opened.artifact(resolve(name, store=opened))
 
 
 def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The commands that keep a store in order: what to keep, what to delete, whether it is sound."""
+"""Commands that maintain a store: pins, garbage collection, verification."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from flows.cards.cards import has_card
 from flows.cli.completion import artifact_names
 from flows.cli.console import print_found, say
 from flows.cli.options import ArtifactArgument, JsonOption, StoreOption, open_store
@@ -18,21 +19,21 @@ from flows.store.verification import (
     RecordReport,
     VerifyResult,
     check_records,
-    delete_damaged_pieces,
+    delete_corrupt_items,
     quarantine,
 )
-from flows.store.verification import verify as check
+from flows.store.verification import verify as verify_artifacts
 from schemas.errors import UsageError
 
 
 def pin(
     name: ArtifactArgument,
-    reason: Annotated[str, typer.Option(help="Why it is kept; shown by ls --pins and gc.")],
+    reason: Annotated[str, typer.Option(help="Reason, which `ls --pins` and `gc` show.")],
     store: StoreOption = None,
 ) -> None:
-    """Keep an artifact, and all that it was made from, from being deleted by gc."""
+    """Retain an artifact and everything upstream of it in garbage collection."""
     if not reason.strip():
-        raise UsageError("--reason: expected some words on why it is kept")
+        raise UsageError("--reason: expected a text, got none. Say why the artifact is retained")
     opened = open_store(store)
     manifest = resolve(name, store=opened)
     opened.pin(manifest, reason=reason)
@@ -40,7 +41,7 @@ def pin(
 
 
 def unpin(name: ArtifactArgument, store: StoreOption = None) -> None:
-    """Take a pin away; the artifact stays until gc is asked to delete."""
+    """Delete a pin. The artifact stays until garbage collection."""
     opened = open_store(store)
     artifact_id = name if name in opened.pins() else resolve(name, store=opened).artifact_id
     opened.unpin(artifact_id)
@@ -49,21 +50,21 @@ def unpin(name: ArtifactArgument, store: StoreOption = None) -> None:
 
 def gc(
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete it; without this, only say what would be.")
+        bool, typer.Option("--delete", help="Delete. Default: only list what would be deleted.")
     ] = False,
     keep_runs: Annotated[
-        int, typer.Option(min=0, help="The newest runs, whose artifacts are kept.")
+        int, typer.Option(min=0, help="Number of newest runs whose artifacts are retained.")
     ] = 10,
     grace: Annotated[
-        float, typer.Option(min=0, metavar="HOURS", help="What is younger is kept.")
+        float, typer.Option(min=0, metavar="HOURS", help="Retain everything newer than this.")
     ] = 24.0,
     runs: Annotated[
-        bool, typer.Option("--runs", help="Also delete the records of older runs.")
+        bool, typer.Option("--runs", help="Delete the records of older runs as well.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete what nothing needs: no ref, pin, recent run, nor anything made from it."""
+    """Delete artifacts that no ref, pin or recent run uses, directly or as an input."""
     report = collect_garbage(
         open_store(store),
         keep_runs=keep_runs,
@@ -71,43 +72,43 @@ def gc(
         dry_run=not delete,
         delete_runs=runs,
     )
-    found = {
+    data = {
         "deleted": delete,
-        "freed": report.freed,
-        "garbage": [item._asdict() for item in report.garbage],
-        "kept": [item._asdict() for item in report.kept],
+        "freed_bytes": report.freed,
+        "removable": [item._asdict() for item in report.garbage],
+        "retained": [item._asdict() for item in report.retained],
         "restored": list(report.restored),
         "notes": list(report.notes),
     }
-    print_found(found, _garbage_lines(report), as_json=as_json)
+    print_found(data, _garbage_lines(report), as_json=as_json)
 
 
 def _garbage_lines(report: GarbageReport) -> Iterator[str]:
-    kept = [(item.path, format_bytes(item.size), item.reason) for item in report.kept]
-    yield from align_columns([("kept", "size", "because of"), *kept], right=(1,))
+    retained = [(item.path, format_bytes(item.size), item.reason) for item in report.retained]
+    yield from align_columns([("retained", "size", "reason"), *retained], right=(1,))
     yield ""
-    verb = "would be deleted" if report.is_dry_run else "deleted"
-    gone = [(item.path, format_bytes(item.size), item.kind) for item in report.garbage]
-    yield from align_columns([(verb, "size", ""), *gone], right=(1,))
+    title = "would be deleted" if report.is_dry_run else "deleted"
+    garbage = [(item.path, format_bytes(item.size), item.kind) for item in report.garbage]
+    yield from align_columns([(title, "size", ""), *garbage], right=(1,))
     yield ""
-    sums = [
-        (kind, f"{things:,}", f"{files:,} files", format_bytes(freed))
-        for kind, (things, files, freed) in report.by_kind().items()
+    totals = [
+        (kind, f"{items:,}", f"{files:,} files", format_bytes(freed))
+        for kind, (items, files, freed) in report.by_kind().items()
     ]
-    yield from align_columns(sums, right=(1, 2, 3))
-    yield from (f"left as it was, it came into use: {path}" for path in report.restored)
+    yield from align_columns(totals, right=(1, 2, 3))
+    yield from (f"restored (in use again): {path}" for path in report.restored)
     yield from (f"note: {note}" for note in report.notes)
     if report.is_dry_run:
-        yield f"{format_bytes(report.freed)} would come free; to delete: bertloom gc --delete"
+        yield f"{format_bytes(report.freed)} can be freed. To delete: bertloom gc --delete"
     else:
-        yield f"{format_bytes(report.freed)} came free"
+        yield f"{format_bytes(report.freed)} freed"
 
 
 def verify(
     artifacts: Annotated[
         list[str] | None,
         typer.Argument(
-            help="As for show; without any, every artifact of the store.",
+            help="Artifacts, named as for `show`. Default: the whole store.",
             autocompletion=artifact_names,
         ),
     ] = None,
@@ -123,45 +124,45 @@ def verify(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that artifacts, and the store's own records, are to the byte what was written.
+    """Compare artifacts and all other files of the store with what was written.
 
-    Exits with 1 if not. Records are checked where no artifact is named, and not with --sizes-only.
+    Exits with 1 if a file is corrupt or missing. Named artifacts and --sizes-only: only artifacts.
     """
     if sizes_only and rows:
         raise UsageError("--sizes-only and --rows exclude each other. Pass one of them.")
     opened = open_store(store)
-    lost, records = dict[tuple[str, str], str](), RecordReport(0, (), ())
+    corrupt_keys, records = dict[tuple[str, str], str](), RecordReport(0, (), ())
     if artifacts:
-        chosen = [pointer_to(resolve(name, store=opened)) for name in artifacts]
+        pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
-        lost = opened.corrupt_pointers()
-        chosen = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
-    verdicts = check(opened, chosen, deep=not sizes_only, rows=rows)
+        corrupt_keys = opened.corrupt_pointers()
+        pointers = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
+    results = verify_artifacts(opened, pointers, deep=not sizes_only, rows=rows)
     if not artifacts and not sizes_only:
-        records = check_records(opened)
-    lines = (line for verdict in verdicts for line in _verdict_lines(verdict))
-    print_found([verdict._asdict() for verdict in verdicts], lines, as_json=as_json)
-    broken = [f"{opened.url(record.path)}: {record.text}" for record in records.problems]
-    for damage in (*lost.values(), *broken):
-        say(f"DAMAGED  {damage}", err=as_json)
+        records = check_records(opened, has_card=has_card)
+    lines = (line for result in results for line in _result_lines(result))
+    print_found([result._asdict() for result in results], lines, as_json=as_json)
+    problems = [f"{opened.url(item.path)}: {item.text}" for item in records.problems]
+    for text in (*corrupt_keys.values(), *problems):
+        say(f"CORRUPT  {text}", err=as_json)
     for note in records.notes:
         say(f"note: {note}", err=as_json)
-    damaged = [verdict for verdict in verdicts if not verdict.is_ok]
+    corrupt = [result for result in results if not result.is_ok]
     if not no_quarantine:
-        quarantine(opened, damaged)
-        for key in lost:
-            opened.lookup(*key)  # which takes back what it cannot read
-        delete_damaged_pieces(opened, records)
-        if damaged or lost:
-            say("damaged artifacts were withdrawn; the next run builds them again", err=True)
+        quarantine(opened, corrupt)
+        for key in corrupt_keys:
+            opened.lookup(*key)  # quarantines what it cannot read
+        delete_corrupt_items(opened, records)
+        if corrupt or corrupt_keys:
+            say("corrupt artifacts are quarantined; the next run builds them again", err=True)
     for conflict in opened.conflicts():
         text = f"conflict: {conflict['stage']}: one key, two contents: {conflict['record']}"
         say(text, err=True)
-    if damaged or lost or broken:
+    if corrupt or corrupt_keys or problems:
         raise typer.Exit(1)
 
 
-def _verdict_lines(verdict: VerifyResult) -> list[str]:
-    state = "sound" if verdict.is_ok else "DAMAGED"
-    head = f"{verdict.artifact_id}  {state:<7}  {verdict.stage}  {verdict.files:,} files"
-    return [head, *(f"  {problem}" for problem in verdict.problems)]
+def _result_lines(result: VerifyResult) -> list[str]:
+    state = "ok" if result.is_ok else "CORRUPT"
+    head = f"{result.artifact_id}  {state:<7}  {result.stage}  {result.files:,} files"
+    return [head, *(f"  {error}" for error in result.errors)]

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from flows.cli.console import print_lines
 from flows.formatting import align_columns
-from schemas.disclosure import visible, without_secrets
+from schemas.redaction import escape_control_characters, redact
 
 NARROW = 100
 """A terminal of fewer columns has no room for all columns of a table."""
@@ -31,9 +31,8 @@ _STYLES = {
     "interrupted": "yellow",
     "failed": "red",
     "crashed": "red",
-    "died": "red",
     "DAMAGED": "red",
-    "damaged": "red",
+    "corrupt": "red",
 }
 """By the first word of a cell."""
 
@@ -56,7 +55,7 @@ def terminal_size() -> tuple[int, int]:
 
 def text_of(text: str, style: str = "") -> Text:
     """A text in which names may stand that others gave, to be printed as it is."""
-    return Text(visible(without_secrets(text)), style=style)
+    return Text(escape_control_characters(redact(text)), style=style)
 
 
 def print_over_bars(text: Text, *, err: bool = False) -> None:

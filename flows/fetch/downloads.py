@@ -110,7 +110,7 @@ def read_origins(folder: Path) -> dict[str, Any]:
 
 
 def bytes_present(file: RemoteFile, folder: Path) -> int:
-    """Return how many bytes of a file a folder has, complete or partial, without verifying them."""
+    """Return the unverified size of a file in a folder, complete or partial."""
     paths = [folder / file.name, folder / _STAGING / file.name]
     sizes = [path.stat().st_size for path in paths if path.is_file()]
     return min(sizes[0], file.size or sizes[0]) if sizes else 0

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from flows.lineage.raw_text import web_page
 from flows.lineage.rendering import one_line
-from flows.lineage.rows import Artifact, open_columns, read_row
+from flows.lineage.rows import open_columns, read_row
 from flows.lineage.tracing import raw_file_of
+from flows.store.artifact import Artifact
 
 _WORDS = 60
 """Of two sentences that are compared."""
@@ -88,7 +89,7 @@ class _Table(NamedTuple):
         left = int(self.places[at])
         for entry in self.artifact.manifest.shards:
             if left < (entry.rows or 0):
-                return read_row(self.artifact.url(entry), left)
+                return read_row(self.artifact.url(entry.path), left)
             left -= entry.rows or 0
         raise AssertionError(left)
 
@@ -125,7 +126,7 @@ def _read(artifact: Artifact) -> _Table:
     columns = ["document_id", "source", "digest", "page_id"]
     keys, digests = list[Keys](), list[Keys]()
     for entry in artifact.manifest.shards:
-        with open_columns(artifact.url(entry), columns=columns) as reader:
+        with open_columns(artifact.url(entry.path), columns=columns) as reader:
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number)
                 named = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)

@@ -6,13 +6,13 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from flows.formatting import format_bytes
 from flows.run.stages import get_stage, summarize
-from flows.store.artifacts import ArtifactStore, raw_manifest
+from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
-from schemas.errors import ArtifactNotFoundError
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import Manifest, RawInput
 
 GONE = "gone from the store"
@@ -136,10 +136,10 @@ def downstream_graph(
     graph = _begun(manifests, files)
     asked = list(graph.nodes)
     scanned = sorted(scan(store), key=lambda one: (one[0].committed, one[0].artifact_id))
-    published = {pointer.artifact_id: (pointer, raw) for pointer, raw in scanned}
+    published = {pointer.artifact_id: (pointer, manifest) for pointer, manifest in scanned}
     users: dict[_Key, list[str]] = defaultdict(list)
-    for artifact_id, (pointer, raw) in published.items():
-        for _, *keys in _read_by(pointer, raw):
+    for artifact_id, (pointer, manifest) in published.items():
+        for _, *keys in _read_by(pointer, manifest):
             for key in keys:
                 users[key].append(artifact_id)
     # By its content an artifact stands for those that are equal to it.
@@ -149,8 +149,8 @@ def downstream_graph(
     for key in reached:  # grows as it is walked
         for artifact_id in users[key]:
             if artifact_id not in graph.nodes:
-                pointer, _ = published[artifact_id]
-                graph.nodes[artifact_id] = artifact_node(store.read_manifest(pointer.manifest))
+                pointer, manifest = published[artifact_id]
+                graph.nodes[artifact_id] = artifact_node(manifest)
                 stands[artifact_id] = artifact_id
                 stands.setdefault((pointer.stage, pointer.content), artifact_id)
                 reached += [artifact_id, (pointer.stage, pointer.content)]
@@ -182,25 +182,31 @@ _Key = str | tuple[str, str]
 """A node's id, or the stage and content of an artifact."""
 
 
-def _read_by(pointer: Pointer, raw: Mapping[str, Any]) -> Iterator[tuple[str, *tuple[_Key, ...]]]:
+def _read_by(pointer: Pointer, manifest: Manifest) -> Iterator[tuple[str, *tuple[_Key, ...]]]:
     """The name of each input of an artifact, and what it may be known by, the id first."""
-    for ref in raw["inputs"]:
-        content = ref["stage"], ref["content"]
+    for ref in manifest.inputs:
+        content = ref.stage, ref.content
         # Equal checkpoints that were made from one another have no order but that.
         is_own = content == (pointer.stage, pointer.content)
-        yield ref["name"], ref["artifact_id"], *(() if is_own else (content,))
-    for item in raw["raw_inputs"]:
-        yield item["name"], f"sha256:{item['sha256']}"
+        yield ref.name, ref.artifact_id, *(() if is_own else (content,))
+    for item in manifest.raw_inputs:
+        yield item.name, file_id(item)
 
 
-def scan(store: ArtifactStore) -> Iterator[tuple[Pointer, dict[str, Any]]]:
-    """Every published artifact with the fields of its manifest, in no particular order."""
-    for pointer in store.pointers():
-        try:
-            stored = store.backend.read(pointer.manifest)
-        except FileNotFoundError:
-            continue  # `bertloom doctor` names such pointers
-        yield pointer, raw_manifest(stored, where=store.url(pointer.manifest))
+def scan(store: ArtifactStore) -> Iterator[tuple[Pointer, Manifest]]:
+    """Yield every published artifact that exists, in no particular order.
+
+    Raises:
+        ArtifactCorruptError: A manifest is corrupt.
+    """
+    pointers = list(store.pointers())
+    manifests = store.manifests(pointer.manifest for pointer in pointers)
+    for pointer in pointers:
+        manifest = manifests.get(pointer.manifest)
+        if isinstance(manifest, ArtifactCorruptError):
+            raise manifest
+        if manifest is not None:
+            yield pointer, manifest
 
 
 # Nodes
@@ -208,7 +214,7 @@ def scan(store: ArtifactStore) -> Iterator[tuple[Pointer, dict[str, Any]]]:
 
 def artifact_node(manifest: Manifest) -> Node:
     """The node of an artifact that is there."""
-    is_evaluation = get_stage(manifest.stage).holds == "evaluation"
+    is_evaluation = get_stage(manifest.stage).output_type == "evaluation"
     entry = manifest.statistics.get("entry") if is_evaluation else None
     return Node(
         id=manifest.artifact_id,
@@ -311,7 +317,7 @@ def _did_not_answer(graph: LineageGraph, node: Node, users: Sequence[Edge]) -> b
 
 
 def _holds(node: Node) -> str:
-    return get_stage(node.manifest.stage if node.manifest else node.title).holds
+    return get_stage(node.manifest.stage if node.manifest else node.title).output_type
 
 
 def _group(key: str, nodes: list[Node]) -> Node:
@@ -321,5 +327,5 @@ def _group(key: str, nodes: list[Node]) -> Node:
     else:
         title = f"{count} other trial{'s' if count > 1 else ''} of the grid"
         made = [node.manifest for node in nodes if node.manifest is not None]
-        detail = get_stage(made[0].stage).amounts(made) if made else nodes[0].detail
+        detail = get_stage(made[0].stage).summary_of(made) if made else nodes[0].detail
     return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from flows.lineage.rows import (
     LABELS,
     LINES,
-    Artifact,
     Shard,
     at_row,
     open_columns,
     read_rows,
     table_of,
 )
+from flows.store.artifact import Artifact
 from pipelines.instances.plan import pool_numbers
 from pipelines.io.file_systems import file_system
 from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
@@ -109,18 +109,19 @@ def _words(shard: Shard, vocab: str | None) -> list[str]:
 
 def words_of(artifact: Artifact) -> list[str]:
     """The vocabulary that an artifact of tokens or instances was made with; empty for none."""
-    found = artifact.source("vocabulary")
-    entry = found.manifest.file(VOCAB_FILE) if found is not None else None
-    return list(read_vocab(found.url(entry))) if found is not None and entry is not None else []
+    vocabulary = artifact.input("vocabulary")
+    if vocabulary is None or VOCAB_FILE not in vocabulary.files:
+        return []
+    return list(read_vocab(vocabulary.url(VOCAB_FILE)))
 
 
 def _document_name(shard: Shard) -> DocumentName:
     """Names the documents of an instance by their ids, or by their rows where nothing tells."""
-    tokens, entry = shard.artifact.source("tokens") if shard.artifact else None, shard.entry
+    tokens, entry = shard.artifact.input("tokens") if shard.artifact else None, shard.entry
     if tokens is None or entry is None or "pool" not in entry.statistics:
         # Version 1 of the table has no pool.
         return lambda at, row: f"row {row}" + (f" of token shard {at} of the pool" if at else "")
-    urls = [tokens.url(tokens.manifest.files[number]) for number in pool_numbers(entry)]
+    urls = [tokens.url(tokens.manifest.files[number].path) for number in pool_numbers(entry)]
     known: dict[int, list[str]] = {}
 
     def name(at: int, row: int) -> str:

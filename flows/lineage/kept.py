@@ -7,7 +7,6 @@ import contextvars
 from collections.abc import Iterator
 
 from pipelines.io.file_systems import file_system
-from schemas.manifest import Manifest
 
 _MOST, _SMALL = 128 << 20, 8 << 20
 
@@ -17,7 +16,6 @@ class Kept:
 
     def __init__(self, most: int = 0) -> None:
         """Files are kept up to `most` bytes together."""
-        self.manifests: dict[str, Manifest] = {}
         self._files: dict[str, bytes | None] = {}
         self._left = most
 

@@ -7,20 +7,20 @@ import difflib
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flows.formatting import format_statistic
 from flows.lineage.graph import scan
 from flows.nested_values import numeric_leaves
 from flows.run.stages import get_stage
-from flows.store.artifacts import ArtifactStore, parse_manifest
+from flows.store.artifact import Artifact
+from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
 from model.telling.amounts import score_cut
-from pipelines.io.file_systems import file_system
+from pipelines.io.file_systems import file_system, protocols_of
 from schemas.addresses import public_address
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import FileEntry, Manifest, RawInput
@@ -78,7 +78,7 @@ def find_target(text: str, *, store: ArtifactStore) -> Target:
         ArtifactNotFoundError: nothing is named so, or more than one thing.
     """
     if "/" in text and (at := artifact_of_path(text)) is not None:  # whose folders may have a colon
-        return Target(manifest=at[0])
+        return Target(manifest=at.manifest)
     if (of_artifact := _in_artifact(text, store)) is not None:
         return of_artifact
     try:
@@ -116,7 +116,7 @@ def newest_run(store: ArtifactStore) -> RunRecord | None:
 
 
 def _holds(label: str) -> str:
-    return get_stage(label.partition(".")[0]).holds
+    return get_stage(label.partition(".")[0]).output_type
 
 
 # Artifacts
@@ -142,7 +142,7 @@ def resolve(text: str, *, store: ArtifactStore) -> Manifest:
     if (found := _by_stage(text, pointers) or _by_digits(text, pointers)) is not None:
         return store.read_manifest(found.manifest)
     if (at_path := artifact_of_path(text)) is not None:
-        return at_path[0]
+        return at_path.manifest
     known = [*store.refs(), *(item.stage for item in pointers)]
     raise ArtifactNotFoundError(
         f"{store.root}: no artifact {text!r}.{_hint(text, known)} Expected an id or a cache key "
@@ -223,44 +223,45 @@ def _names_like(text: str, known: Iterable[str]) -> str:
     return f"one of the names {', '.join(shown)}{f' and {more} more' if more else ''}"
 
 
-def artifact_of_path(text: str) -> tuple[Manifest, str] | None:
-    """The manifest of the artifact that a path or URL is of or in, with the root of its store.
+def artifact_of_path(text: str) -> Artifact | None:
+    """Return the artifact that a path or URL is the folder of or is in, None for other paths.
 
-    None where it is in no artifact.
+    Raises:
+        ArtifactCorruptError: Its manifest is corrupt.
     """
     try:
         fs, path = file_system(text)
     except (ValueError, ImportError):
         return None
     folder = str(path).rstrip("/")
-    # The folder itself, its manifest, its data folder or a file in that or one level below.
+    # The folder, its manifest, its data folder, or a file in that or one level below.
     for _ in range(4):
-        if fs.isfile(stored := f"{folder}/manifest.json"):
-            manifest = parse_manifest(fs.cat_file(stored), where=str(fs.unstrip_protocol(stored)))
-            root = folder.removesuffix(manifest.location).rstrip("/")
-            protocols = [fs.protocol] if isinstance(fs.protocol, str) else fs.protocol
-            return manifest, root if "file" in protocols else str(fs.unstrip_protocol(root))
+        root, *parts = folder.rsplit("/artifacts/", 1)
+        if parts and fs.isfile(f"{folder}/manifest.json") and fs.isfile(f"{root}/FORMAT.json"):
+            is_local = "file" in protocols_of(fs)
+            store = ArtifactStore(root if is_local else str(fs.unstrip_protocol(root)))
+            manifest = store.read_manifest(f"artifacts/{parts[0]}/manifest.json")
+            return store.artifact(manifest)
         folder = folder.rpartition("/")[0]
     return None
 
 
-def artifact_of_file(path: str) -> tuple[Manifest, ArtifactStore, FileEntry] | None:
-    """The artifact that a file is in, the store, and what the manifest says of it; None if in none.
+def artifact_of_file(path: str) -> tuple[Artifact, FileEntry] | None:
+    """Return the artifact that a file is in, and its entry in the manifest. None for other files.
 
     Raises:
-        ArtifactNotFoundError: it lies in an artifact's folder but is no part of the artifact.
+        ArtifactNotFoundError: It is in the folder of an artifact, but not part of it.
     """
-    found = artifact_of_path(path)
-    if found is None:
+    artifact = artifact_of_path(path)
+    if artifact is None:
         return None
-    manifest, root = found
-    for entry in manifest.files:
-        if path.endswith(f"/{manifest.data}/{entry.object}"):
-            return manifest, ArtifactStore(root, create=False), entry
+    for entry in artifact.manifest.files:
+        if path.endswith(f"/{artifact.manifest.data}/{entry.object}"):
+            return artifact, entry
     if Path(path).is_file():
         raise ArtifactNotFoundError(
-            f"{path}: is no part of artifact {manifest.artifact_id}, whose manifest does not list "
-            "it: it was left behind by a worker that was repeated"
+            f"{path}: expected a file of {artifact}, got one that its manifest does not list: a "
+            "retried worker left it behind"
         )
     return None
 
@@ -323,12 +324,12 @@ def _by_file(text: str, store: ArtifactStore) -> Target | None:
     holders: list[str] = []
     paths, digits = _paths(text), text.lower().removeprefix("sha256:")
     for pointer, manifest in scan(store):
-        for raw in manifest["raw_inputs"]:
+        for raw in manifest.raw_inputs:
             if _is_named(raw, text, paths=paths):
-                found = raw_files.setdefault(raw["sha256"], RawInput.model_validate(raw))
-                if raw["uri"] in paths:
-                    at_path.setdefault(raw["sha256"], found)
-        digests = [file["sha256"] for file in manifest["files"]]
+                raw_files.setdefault(raw.sha256, raw)
+                if raw.uri in paths:
+                    at_path.setdefault(raw.sha256, raw)
+        digests = [file.sha256 for file in manifest.files]
         if _is_digest(digits) and any(digest.startswith(digits) for digest in digests):
             holders.append(pointer.manifest)
     files = tuple((at_path or raw_files).values())
@@ -348,17 +349,17 @@ def _paths(text: str) -> set[str]:
     return {text, str(Path(text).absolute()), str(Path(text).resolve())}
 
 
-def _is_named(raw: Mapping[str, Any], text: str, *, paths: set[str]) -> bool:
+def _is_named(raw: RawInput, text: str, *, paths: set[str]) -> bool:
     """Whether a text names a raw file by a digest, by its path, or by its name alone."""
     wanted, _, digits = text.lower().rpartition(":")
-    kind, _, checksum = raw["checksum"].partition(":")
+    kind, _, checksum = raw.checksum.partition(":")
     by_digest = _is_digest(digits) and any(
         digest.startswith(digits)
-        for algorithm, digest in (("sha256", raw["sha256"]), (kind, checksum))
+        for algorithm, digest in (("sha256", raw.sha256), (kind, checksum))
         if wanted in ("", algorithm)
     )
-    by_name = "/" not in text and text == raw["name"].rpartition("/")[2]
-    return by_digest or by_name or raw["uri"] in paths or raw["name"] in paths
+    by_name = "/" not in text and text == raw.name.rpartition("/")[2]
+    return by_digest or by_name or raw.uri in paths or raw.name in paths
 
 
 def _is_digest(text: str) -> bool:

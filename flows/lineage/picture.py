@@ -15,8 +15,8 @@ from rich.cells import cell_len
 from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.layout import Layout, lay_out
 from flows.lineage.rendering import label, one_line
-from schemas.disclosure import visible
 from schemas.manifest import RawInput
+from schemas.redaction import escape_control_characters
 
 _LETTER, _LINE, _PAD = 7.2, 16.0, 10.0
 """Pixels: width of a letter and height of a line at 12 px, and room within a box."""
@@ -114,7 +114,7 @@ def _shown(value: Any) -> Any:
     """A text without the characters that control a terminal, which SVG must not hold."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    return "\n".join(visible(one_line(line)) for line in value.split("\n"))
+    return "\n".join(escape_control_characters(one_line(line)) for line in value.split("\n"))
 
 
 def _facts(node: Node) -> list[str]:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from flows.lineage.kept import kept_now
 from flows.lineage.names import artifact_of_file, resolve
+from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local, open_stream
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
@@ -28,42 +29,28 @@ _TABLES_FILE = "tables.txt"
 _SHOWN_FILES = 6
 
 
-class Artifact(NamedTuple):
-    """An artifact and the store it is in."""
-
-    manifest: Manifest
-    store: ArtifactStore
-
-    def url(self, entry: FileEntry) -> str:
-        """Where a file of it is."""
-        return self.store.url(f"{self.manifest.data}/{entry.object}")
-
-    def shard(self, entry: FileEntry) -> Shard:
-        """A file of it."""
-        return Shard(self.url(entry), entry.path, self, entry)
-
-    def source(self, name: str) -> Artifact | None:
-        """The artifact that it read by that name; None for none."""
-        ref = self.manifest.input(name)
-        if ref is None:
-            return None
-        kept, at = kept_now(), self.store.url(ref.manifest)
-        if at not in kept.manifests:
-            kept.manifests[at] = self.store.read_manifest(ref.manifest)
-        return Artifact(kept.manifests[at], self.store)
-
-
 class Shard(NamedTuple):
-    """A shard, and what is known of it."""
+    """File of an artifact, or a file outside of a store."""
 
-    url: str
     path: str
-    """Logical name; the file's own where it is in no artifact."""
+    """Logical name, or the name of the file itself."""
 
     artifact: Artifact | None
     entry: FileEntry | None
+    location: str = ""
+    """Path or URL of a file outside of a store."""
+
     is_any: bool = False
-    """Whether an artifact was asked for without saying which of its shards."""
+    """Whether the user named the artifact without one of its shards."""
+
+    @property
+    def url(self) -> str:
+        """Path or URL to read from.
+
+        Raises:
+            ArtifactCorruptError: The file is missing or not what was written.
+        """
+        return self.artifact.url(self.path) if self.artifact else self.location
 
 
 def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
@@ -77,16 +64,16 @@ def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
     Raises:
         ArtifactNotFoundError: there is none.
     """
-    if (found := artifact_of_file(text)) is not None:
-        return Artifact(found[0], found[1]).shard(found[2])
+    if (match := artifact_of_file(text)) is not None:
+        return Shard(match[1].path, *match)
     has_colon = ":" in text.replace("://", "")
     if text.endswith((".arrow", ".txt")) and not has_colon:
-        return Shard(text, text.rpartition("/")[2], None, None)
+        return Shard(text.rpartition("/")[2], None, None, location=text)
     store = open_store()
     name, _, part = text.rpartition(":") if has_colon else (text, "", "")
-    artifact = Artifact(resolve(name, store=store), store)
-    shard = artifact.shard(_part(artifact.manifest, part))
-    return shard._replace(is_any=not part)
+    artifact = store.artifact(resolve(name, store=store))
+    entry = _part(artifact.manifest, part)
+    return Shard(entry.path, artifact, entry, is_any=not part)
 
 
 def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
@@ -104,7 +91,7 @@ def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
     first, shards = 0, shard.artifact.manifest.shards
     for entry in shards:
         if row < first + (entry.rows or 0):
-            return shard.artifact.shard(entry), row - first
+            return Shard(entry.path, shard.artifact, entry), row - first
         first += entry.rows or 0
     if not first:  # no shards with rows, but a file of another kind
         return shard, row

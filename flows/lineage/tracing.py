@@ -21,7 +21,6 @@ from flows.lineage.raw_text import RawText, read_raw, web_page
 from flows.lineage.rendering import one_line
 from flows.lineage.rows import (
     LABELS,
-    Artifact,
     Shard,
     at_row,
     open_columns,
@@ -29,6 +28,7 @@ from flows.lineage.rows import (
     rows_with,
     table_of,
 )
+from flows.store.artifact import Artifact
 from pipelines.instances.plan import pool_numbers
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, Manifest, RawInput
@@ -230,7 +230,7 @@ def _instance(
     instances: Artifact, entry: FileEntry, row: int, *, raw: bool
 ) -> tuple[int, dict[str, DocumentTrace]]:
     """The label of an instance, and the document of each of its segments."""
-    found = read_row(instances.url(entry), row)
+    found = read_row(instances.url(entry.path), row)
     tokens, ids = _source(instances, "tokens"), segment_ids(found)
     label = int(found["next_sentence_label"])
     at = {"a": (int(entry.statistics["token_shard"]), int(found["document_row"]))}
@@ -258,7 +258,7 @@ def _tokens(
     raw: bool = False,
 ) -> DocumentTrace:
     """The document of a row of tokens; with a segment of it, the sentences of that."""
-    url = tokens.url(entry)
+    url = tokens.url(entry.path)
     found = read_row(url, row)
     name, documents = found["document_id"], _source(tokens, "documents")
     number, shards = tokens.manifest.shards.index(entry), documents.manifest.shards
@@ -273,11 +273,11 @@ def _tokens(
     earlier = sum(at < row for at in rows_with(url, "document_id", name))
     if earlier >= len(kept):
         raise ArtifactCorruptError(
-            f"{documents.url(shards[number])}: has no document {name!r}, which "
+            f"{documents.url(shards[number].path)}: has no document {name!r}, which "
             f"{tokens.manifest.artifact_id} was made from; verify both artifacts with "
             "`bertloom verify`"
         )
-    document = read_row(documents.url(shards[number]), kept[earlier])
+    document = read_row(documents.url(shards[number].path), kept[earlier])
     trace = _document(documents, shards[number], kept[earlier], found=document, raw=raw)
     place = ShardRow(artifact_id=tokens.manifest.artifact_id, shard=entry.path, row=row)
     if segment is None:
@@ -323,14 +323,14 @@ def raw_file_of(documents: Manifest, found: Mapping[str, Any]) -> RawInput | Non
 
 def _kept_rows(documents: Artifact, shard: FileEntry, document_id: str) -> list[int]:
     """The rows of the documents of one id, without those that no stage reads."""
-    rows = rows_with(documents.url(shard), "document_id", document_id)
+    rows = rows_with(documents.url(shard.path), "document_id", document_id)
     if len(rows) < 2:
         return rows
     dropped: set[int] = set()
     for entry in documents.manifest.files:
         if not entry.path.startswith("part-"):
             align_columns = ["shard", "reason", "row"]
-            with open_columns(documents.url(entry), columns=align_columns) as reader:
+            with open_columns(documents.url(entry.path), columns=align_columns) as reader:
                 table = reader.read_all()
             is_of_shard = pc.equal(table.column("shard"), shard.path)
             repeated = pc.and_(is_of_shard, pc.equal(table.column("reason"), "same-id"))
@@ -339,7 +339,7 @@ def _kept_rows(documents: Artifact, shard: FileEntry, document_id: str) -> list[
 
 
 def _source(artifact: Artifact, name: str) -> Artifact:
-    if (found := artifact.source(name)) is None:
+    if (found := artifact.input(name)) is None:
         made = artifact.manifest
         raise ArtifactCorruptError(f"artifact {made.artifact_id}: was made from no {name}")
     return found

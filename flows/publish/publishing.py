@@ -157,7 +157,7 @@ def publish(
             )
             if compared.problems and not force:
                 if kept_as:  # it lost a race before, and is no publication after all
-                    store.backend.remove(ref_path(kept_as), expected=pointer.to_json())
+                    store.backend.compare_and_delete(ref_path(kept_as), expected=pointer.to_json())
                 raise CorpusRefusedError(_refusal(found, compared.problems), compared)
             found = found._replace(comparison=compared, forced=bool(compared.problems))
         if dry_run:

@@ -1,1 +1,1 @@
-"""From a folder of one's own texts to a recipe: what is in it, and what size of model it bears."""
+"""Quickstart: scan a folder of texts and propose a recipe of suitable size."""

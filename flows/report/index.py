@@ -7,21 +7,19 @@ runs that are over is kept in `reports/index.json`, so that only those since the
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flows.report.page import INDEX_PAGE, render
 from flows.report.steps import seconds_between
 from flows.run.stages import get_stage, summarize
-from flows.store.artifacts import ArtifactStore, parse_manifest
-from flows.store.runs import RESUME_HINT, check_liveness, last_heartbeats, run_ids, stored_records
-from schemas.disclosure import without_secrets
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import RunRecord, StepRecord, list_runs, run_ids
+from schemas.checksummed import dump_json, dump_page, load_json
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
-from schemas.sealed import read_sealed, sealed_json, sealed_page
+from schemas.redaction import redact
 
 _KEPT = "reports/index.json"
 _KEPT_VERSION = 1
@@ -72,7 +70,7 @@ def write_index(store: ArtifactStore, *, anew: Collection[str] = ()) -> str:
         before = store.backend.read_if_exists(INDEX_PAGE)
         rows = read_rows(store, anew=anew)
         text = render("index.html.j2", runs=rows, store=store.root)
-        page = sealed_page(text.encode())
+        page = dump_page(text.encode())
         if page == before or store.backend.compare_and_swap(INDEX_PAGE, page, expected=before):
             return store.url(INDEX_PAGE)
     raise StoreError(
@@ -97,7 +95,7 @@ def read_rows(store: ArtifactStore, *, anew: Collection[str] = ()) -> list[RunRo
     over = {row.run_id: row.model_dump(mode="json") for row in found if _is_over(row)}
     if fresh.keys() & over.keys():
         content = {"version": _KEPT_VERSION, "rows": over}
-        store.backend.replace(_KEPT, sealed_json(content))
+        store.backend.replace(_KEPT, dump_json(content))
     return found
 
 
@@ -114,7 +112,7 @@ def _kept_rows(store: ArtifactStore) -> dict[str, RunRow]:
     """Rows of earlier indexes; none where they cannot be used: all are read again then."""
     stored = store.backend.read_if_exists(_KEPT)
     try:
-        found = read_sealed(stored) if stored else {}
+        found = load_json(stored) if stored else {}
         if found.get("version") != _KEPT_VERSION:
             return {}
         return {run_id: RunRow.model_validate(row) for run_id, row in found["rows"].items()}
@@ -123,86 +121,59 @@ def _kept_rows(store: ArtifactStore) -> dict[str, RunRow]:
 
 
 def _fresh_rows(store: ArtifactStore, ids: list[str]) -> dict[str, RunRow]:
-    records = stored_records(store, ids)
-    signs = last_heartbeats(store) if records else {}
-    wanted = [
-        step["manifest"]
+    records = list_runs(store, ids) if ids else {}
+    manifests = store.manifests(
+        step.manifest
         for record in records.values()
-        if not isinstance(record, ArtifactCorruptError)
-        for step in _telling(record)
-    ]
-    manifests = store.backend.read_many(dict.fromkeys(wanted))
-    rows = {}
-    for run_id, record in records.items():
-        if isinstance(record, ArtifactCorruptError):
-            error = (str(record),)
-            rows[run_id] = RunRow(
-                run_id=run_id, recipe="?", state="damaged", started="", seconds=None,
-                planned=0, built=0, cached=0, failures=error,
-            )  # fmt: skip
-        else:
-            silence = time.time() - signs.get(run_id, time.time())
-            rows[run_id] = _row(store, run_id, record, manifests, silence=silence)
-    return rows
+        if isinstance(record, RunRecord)
+        for step in _result_steps(record)
+    )
+    return {
+        run_id: _row(record, manifests)
+        if isinstance(record, RunRecord)
+        else RunRow(
+            run_id=run_id, recipe="?", state="corrupt", started="", seconds=None,
+            planned=0, built=0, cached=0, failures=(str(record),),
+        )
+        for run_id, record in records.items()
+    }  # fmt: skip
 
 
-def _telling(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The steps whose artifacts say what came out of a run."""
-    by_kind: dict[str, list[dict[str, Any]]] = {}
-    for step in record.get("steps", ()):
-        stage = str(step["manifest"]).split("/")[1]
-        by_kind.setdefault(get_stage(stage).holds, []).append(step)
-    first = by_kind.get("evaluation", [])
-    if phases := by_kind.get("checkpoint", []):
-        first = [phases[-1], *first]
-    if first:
-        return first
-    kind = next((kind for kind in _RESULTS if kind in by_kind), "")
-    return by_kind.get(kind, [])[-2:]
+def _result_steps(record: RunRecord) -> Sequence[StepRecord]:
+    """Return the steps whose artifacts are the result of a run."""
+    by_type: dict[str, list[StepRecord]] = {}
+    for step in record.steps:
+        by_type.setdefault(get_stage(step.manifest.split("/")[1]).output_type, []).append(step)
+    results = [*by_type.get("checkpoint", [])[-1:], *by_type.get("evaluation", [])]
+    if results:
+        return results
+    last = next((name for name in _RESULTS if name in by_type), "")
+    return by_type.get(last, [])[-2:]
 
 
-def _row(
-    store: ArtifactStore,
-    run_id: str,
-    record: Mapping[str, Any],
-    manifests: Mapping[str, bytes],
-    *,
-    silence: float,
-) -> RunRow:
-    state = str(record.get("state", "?"))
-    failures = dict(record.get("failures", {}))
-    if state == "running" and (judged := check_liveness(record, silence=silence)).is_over:
-        state, failures[""] = "died", f"{judged.why}; {RESUME_HINT}"
-    steps = record.get("steps", ())
-    cached = sum(bool(step.get("was_cached")) for step in steps)
+def _row(record: RunRecord, manifests: Mapping[str, Manifest | ArtifactCorruptError]) -> RunRow:
+    cached = sum(step.was_cached for step in record.steps)
     results = []
-    for step in _telling(record):
-        manifest = _manifest(store, manifests.get(step["manifest"]), step["manifest"])
-        holds = summarize(manifest) if manifest else "its manifest is gone"
-        results.append(f"{step['label']}: {holds}")
+    for step in _result_steps(record):
+        manifest = manifests.get(step.manifest)
+        text = summarize(manifest) if isinstance(manifest, Manifest) else "its manifest is gone"
+        results.append(f"{step.label}: {text}")
     more = len(results) - _MOST_RESULTS
     shown = [*results[:_MOST_RESULTS], *([f"and {more} more"] if more > 0 else [])]
-    told = (f"{label}: {text}" if label else str(text) for label, text in failures.items())
+    failures = (f"{label}: {text}" if label else text for label, text in record.failures.items())
     return RunRow(
-        run_id=run_id,
-        recipe=str(record.get("recipe", {}).get("name", "?")),
-        state=state,
-        started=str(record.get("started", "")),
-        seconds=seconds_between(str(record.get("started", "")), str(record.get("written", ""))),
-        planned=len(record.get("planned", ())),
-        built=len(steps) - cached,
+        run_id=record.run_id,
+        recipe=record.recipe_name,
+        state=record.state,
+        started=record.started,
+        seconds=seconds_between(record.started, record.updated_at),
+        planned=len(record.planned),
+        built=len(record.steps) - cached,
         cached=cached,
         results=tuple(shown),
-        failures=tuple(_shortened(without_secrets(text)) for text in told),
+        failures=tuple(_shortened(redact(text)) for text in failures),
     )
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-
-
-def _manifest(store: ArtifactStore, stored: bytes | None, path: str) -> Manifest | None:
-    try:
-        return parse_manifest(stored, where=store.url(path)) if stored else None
-    except ArtifactCorruptError:
-        return None

@@ -219,7 +219,7 @@ def _version_lines(expected: Expected, steps: Mapping[str, Step]) -> Iterator[st
         for name, version in one.key_spec.get("environment", {}).items():
             found = here.packages.get(name, "none")
             if name == "python":
-                found = OLDEST_PYTHON if steps[label].stage.same_on_any_python else minor
+                found = OLDEST_PYTHON if steps[label].stage.python_independent else minor
             if found != version:
                 keyed.setdefault(f"{name} {version} recorded, {found} here", []).append(label)
         names = {*one.environment.packages} - {*one.key_spec.get("environment", {}), "bertloom"}

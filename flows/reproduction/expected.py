@@ -20,10 +20,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flows.reproduction.inputs import InputFile
+from schemas.checksummed import dump_json, load_json
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.fingerprint import fingerprint
 from schemas.manifest import Manifest
-from schemas.sealed import read_sealed, sealed_json
 
 FILE = "expected.json"
 _ENVIRONMENTS = "environments"
@@ -79,7 +79,7 @@ def to_json(expected: Expected) -> bytes:
         environment_id = fingerprint(manifest["environment"]).removeprefix("sha256:")[:12]
         environments[environment_id] = manifest["environment"]
         steps.append({"label": label, **manifest, "environment": environment_id})
-    return sealed_json({**data, _ENVIRONMENTS: environments, "steps": steps})
+    return dump_json({**data, _ENVIRONMENTS: environments, "steps": steps})
 
 
 def read_expected(folder: Path) -> Expected:
@@ -91,7 +91,7 @@ def read_expected(folder: Path) -> Expected:
     """
     path = folder / FILE
     try:
-        data = read_sealed(path.read_bytes())
+        data = load_json(path.read_bytes())
         environments = data.pop(_ENVIRONMENTS)
         data["steps"] = {
             step.pop("label"): {**step, "environment": environments[step["environment"]]}

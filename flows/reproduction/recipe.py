@@ -15,9 +15,9 @@ from flows.reproduction.inputs import Place, PlacedFile, placed
 from pipelines.find_contamination import EXAMPLES
 from schemas.contamination_configs import ContaminationRules
 from schemas.errors import ConfigError
+from schemas.finetune_configs import TaskTrainingConfig, TrialConfig
 from schemas.fingerprint import fingerprint
 from schemas.manifest import Manifest
-from schemas.task_configs import TaskTrainingConfig, TrialConfig
 from schemas.trial_names import trial_name
 
 _PLAIN = {

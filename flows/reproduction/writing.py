@@ -214,7 +214,7 @@ def _compare_with_recipe(expected: Expected, path: Path) -> None:
         elif set(step.inputs) != {ref.name for ref in manifest.inputs}:
             fault = "it of other inputs"
         elif step.stage.version == manifest.stage_version:
-            other = changes(flatten(manifest.config), flatten(step.config.identity()))
+            other = changes(flatten(manifest.config), flatten(step.config.cache_key_fields()))
             fault = f"it with {_few([str(change) for change in other])}" if other else ""
         if fault:
             raise ConfigError(

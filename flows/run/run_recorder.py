@@ -21,7 +21,7 @@ from flows.run.run import Run
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
 from flows.store.runs import RESUME_HINT, Heartbeat, JobRecord, RunRecord, RunState, write_run
-from schemas.disclosure import recorded, without_secrets
+from schemas.redaction import redact, redact_record
 
 _WRITE_SECONDS = 2.0
 """Minimum time between two writes while a run makes progress."""
@@ -52,12 +52,12 @@ class RunRecorder:
                     self._write("running")
                 case JobFinished(_, job, usage):
                     record = self._jobs[job.id]
-                    self._jobs[job.id] = record.model_copy(update={"took": dict(usage)})
+                    self._jobs[job.id] = record.model_copy(update={"resource_usage": dict(usage)})
                 case StepFinished() if time.monotonic() - self._written_at >= _WRITE_SECONDS:
                     self._write("running")
                 case RunStopping():
                     # A process that is being stopped may not live until RunFinished.
-                    self._write("interrupted", {"": f"it was stopped; {RESUME_HINT}"})
+                    self._write("interrupted", {"": f"Stopped. {RESUME_HINT}"})
                 case RunFinished(_, state, failures):
                     if self._heartbeat is not None:
                         self._heartbeat.stop()
@@ -72,8 +72,8 @@ class RunRecorder:
             run_id=run.run_id,
             state=state,
             started=run.started_at,
-            written=now(),
-            recipe=recorded(run.recipe.model_dump(mode="json")),
+            updated_at=now(),
+            recipe=redact_record(run.recipe.model_dump(mode="json")),
             engine=run.engine,
             flow_run_id=run.flow_run_id,
             **process._asdict(),
@@ -91,6 +91,6 @@ class RunRecorder:
 def failure_text(error: BaseException) -> str:
     """Return the text of an error as records contain it, without secrets."""
     if isinstance(error, Exception):
-        return str(without_secrets(f"{type(error).__name__}: {error}"))
+        return str(redact(f"{type(error).__name__}: {error}"))
     cause = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else "a signal"
-    return f"it was stopped by {cause}; {RESUME_HINT}"
+    return f"Stopped by {cause}. {RESUME_HINT}"

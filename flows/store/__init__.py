@@ -1,21 +1,9 @@
-"""The artifact store, and everything that is kept in it.
+"""The artifact store.
 
-========================================  =====================================================
-question                                  module
-========================================  =====================================================
-where an artifact is found, published,    `artifacts`: `ArtifactStore.lookup`, `commit`,
-taken back                                `withdraw`
-where a pointer or a ref is swapped       `pointers`, by `StoreBackend.create` and `swap`
-what is published, under which names      `listing`
-how a file is created or changed by one   `backend`: local disk, memory, S3, GCS
-caller only
-what is said of a damaged record          `records`
-where a lease expires                     `leases`: `Holder.is_live`
-whether a process is still there          `processes`
-which runs are over                       `runs`: `judge`, `reconcile_runs`
-what garbage collection keeps             `reachable`: `survey`
-in which order it deletes                 `garbage`: `collect_garbage`
-what is checked of artifacts and records  `verification`, rows of shards in `rows`
-which records tell of finished pieces     `pieces`
-========================================  =====================================================
+- `artifacts`, `artifact`: publish, look up and read artifacts.
+- `pointers`, `listing`: cache keys, refs and pins.
+- `backend`: put-if-absent and compare-and-swap on disk, in memory, on S3 and GCS.
+- `runs`, `leases`, `process_identity`: which runs are active, and what they build.
+- `gc_roots`, `garbage_collection`: what is retained, and deletion of the rest.
+- `verification`, `missing_files`, `shard_checks`, `records`, `work_items`: integrity checks.
 """

@@ -1,78 +1,79 @@
-"""The artifact store: immutable directories, made visible by a pointer under their cache key.
+"""Artifact store: immutable folders, each published by a pointer under its cache key.
 
-    FORMAT.json                                     layout and digest of the store
-    artifacts/STAGE/ATTEMPT/data/                   files, written there by the stage itself
-    artifacts/STAGE/ATTEMPT/manifest.json           names the files that count
-    artifacts/STAGE/ATTEMPT/README.md               its card, see `flows.cards`
-    keys/  refs/  pins/                             see `flows.store.pointers`
-    runs/RUN_ID/run.json                            what a run did, see `flows.store.runs`
-    leases/STAGE/CACHE_KEY.json                     who builds a key, see `flows.store.leases`
-    work/STAGE/CACHE_KEY/                           what a stage needs to go on after a kill
-    pieces/STAGE/DIGEST/                            finished pieces, see `flows.store.work_items`
-    quarantine/STAGE/CACHE_KEY-RANDOM.json          a pointer taken back, {withdrawn, reason, ...}
-    quarantine/conflicts/STAGE/ARTIFACT_ID.json     two artifacts of one key, and how they differ
-    tombstones/ARTIFACT_ID.json                     being deleted by garbage collection
+    FORMAT.json                                  layout and digest of the store
+    artifacts/STAGE/ID/data/                     files, which the stage writes there
+    artifacts/STAGE/ID/manifest.json             lists the files of the artifact
+    artifacts/STAGE/ID/README.md                 card (`flows.cards`)
+    keys/  refs/  pins/                          pointers (`flows.store.pointers`)
+    runs/RUN_ID/                                 records of runs (`flows.store.runs`)
+    leases/STAGE/CACHE_KEY.json                  run that builds a key (`flows.store.leases`)
+    work/STAGE/CACHE_KEY/                        files from which a stopped stage resumes
+    pieces/STAGE/DIGEST/                         finished work items (`flows.store.work_items`)
+    quarantine/STAGE/CACHE_KEY-RANDOM.json       pointer of a corrupt artifact, with the reason
+    quarantine/conflicts/STAGE/ID.json           two artifacts of one key that differ
+    tombstones/ID.json                           artifact that garbage collection is deleting
 
-An attempt that no pointer leads to (a crash, a lost race) does not exist for readers.
+Readers see an artifact only through a pointer. A folder without one is left over from a crash or a
+lost race.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from flows.store.artifact import Artifact
 from flows.store.backend import open_backend
 from flows.store.pointers import Pointer, StorePointers, key_path, now, parse_pointer, pointer_to
-from flows.store.records import content_of, parse_record, read_record
-from flows.store.work_items import withdraw_pieces
-from schemas.errors import (
-    ArtifactCorruptError,
-    ArtifactNotFoundError,
-    DeterminismError,
-    StoreError,
-)
-from schemas.manifest import MANIFEST_VERSION, Manifest
-from schemas.sealed import read_sealed, sealed_json
+from flows.store.records import parse_record, read_record
+from flows.store.work_items import delete_items
+from schemas.checksummed import dump_json, load_json
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, DeterminismError, StoreError
+from schemas.manifest import Manifest
 
 _FORMAT = {"layout": 3, "digest": "sha256"}
 
 CARD = "README.md"
-"""Name of an artifact's card, beside its manifest."""
+"""Name of the card in an artifact's folder."""
 
 _CONFLICTS = "quarantine/conflicts"
+_MAX_SHOWN = 5
 
 
 class Attempt(NamedTuple):
-    """A folder of its own for one execution of a stage."""
+    """Folder for one execution of a stage."""
 
     artifact_id: str
     location: str
-    """Relative to the root of the store."""
+    """Path in the store."""
 
     output: str
-    """URL of its `data/` folder, which is there."""
+    """URL of its `data/` folder, which exists."""
 
 
 class Commit(NamedTuple):
-    """What is published after a commit."""
+    """Result of publishing an attempt."""
 
     manifest: Manifest
-    """The one that readers of the key find: this attempt's, or an equal one that was first."""
+    """Published artifact: this attempt, or an equal one that was published first."""
 
     created: bool
+    """True if this attempt was published."""
+
     replaced: Pointer | None = None
-    """What the key led to before, where a rebuild put something else in its place."""
+    """Earlier artifact of the key that a rebuild replaced."""
 
 
 class ArtifactStore(StorePointers):
-    """A store at a local folder or an fsspec URL."""
+    """Artifact store in a local folder or at an fsspec URL."""
 
     def __init__(self, root: str, *, create: bool = True) -> None:
-        """Open a store, and make it where there is none.
+        """Open a store, or create it.
 
         Raises:
-            StoreError: it cannot be reached, is none (`create=False`), or has another layout.
+            ArtifactNotFoundError: There is no store, and `create` is false.
+            StoreError: It cannot be reached, or has another layout.
         """
         self.backend = open_backend(root)
         self._manifests: dict[str, Manifest] = {}
@@ -80,29 +81,30 @@ class ArtifactStore(StorePointers):
             self._open(create=create)
         except StoreError:
             raise
-        except Exception as error:  # each cloud's client has exceptions of its own
-            raise StoreError(self.backend.open_error(error)) from error
+        except Exception as error:  # each client has its own exceptions
+            raise self.backend.open_error(error) from error
 
     def _open(self, *, create: bool) -> None:
         stored = self.backend.read_if_exists("FORMAT.json")
         if stored is None:
             if not create:
+                self.backend.check_reachable()
                 raise ArtifactNotFoundError(
-                    f"{self.root}: there is no artifact store (no FORMAT.json). Name it with "
-                    "--store, or make one with `bertloom run`"
+                    f"{self.root}: expected an artifact store, got no FORMAT.json. Set --store, or "
+                    "create a store with `bertloom run`"
                 )
             if self.backend.is_remote:
                 self.backend.check_capabilities()
-            self.backend.put_if_absent("FORMAT.json", sealed_json(_FORMAT))
+            self.backend.put_if_absent("FORMAT.json", dump_json(_FORMAT))
             stored = self.backend.read("FORMAT.json")
         try:
-            found = read_sealed(stored)
+            layout = load_json(stored)
         except ValueError as error:
             raise StoreError(f"store {self.root}: FORMAT.json: {error}") from error
-        if found != _FORMAT:
+        if layout != _FORMAT:
             raise StoreError(
-                f"store {self.root}: FORMAT.json: expected {_FORMAT}, got {found}. Another version "
-                "of bertloom wrote this store: use that version, or another folder"
+                f"store {self.root}: FORMAT.json: expected {_FORMAT}, got {layout}. Use another "
+                "folder"
             )
 
     @property
@@ -111,82 +113,111 @@ class ArtifactStore(StorePointers):
         return self.backend.root
 
     def url(self, path: str) -> str:
-        """Path or URL of something in the store, given relative to its root."""
+        """Return the absolute path or URL of a path in the store."""
         return self.backend.url(path)
 
     # Reading
 
-    def lookup(self, stage: str, cache_key: str) -> Manifest | None:
-        """The artifact under a key, or None.
+    def artifact(self, source: str | Pointer | Manifest) -> Artifact:
+        """Return an artifact by its ref or id, by a pointer, or by its manifest.
 
-        Every file is looked for and must have its size; where one is missing, the pointer goes to
-        quarantine, so that the stage is built again.
+        Raises:
+            ArtifactNotFoundError: There is no such artifact.
+            ArtifactCorruptError: Its pointer or manifest is corrupt.
+        """
+        if isinstance(source, Manifest):
+            return Artifact(source, self)
+        if isinstance(source, str):
+            pointers = (item for item in self.pointers() if item.artifact_id == source)
+            pointer = self.ref(source) or next(pointers, None)
+            if pointer is None:
+                raise ArtifactNotFoundError(
+                    f"{self.root}: expected a ref or an artifact id, got {source!r}. "
+                    "`bertloom ls` lists both"
+                )
+            source = pointer
+        return Artifact(self.manifest(source.manifest), self)
+
+    def lookup(self, stage: str, cache_key: str) -> Manifest | None:
+        """Return the artifact of a cache key, None for an unpublished key.
+
+        If a file is missing or has another size, the pointer is quarantined: the stage is built
+        again.
         """
         path = key_path(stage, cache_key)
         stored = self.backend.read_if_exists(path)
         if stored is None:
             return None
         try:
-            manifest = self.read_manifest(self._parsed(path, stored).manifest)
+            manifest = self.read_manifest(self._parse(path, stored).manifest)
             self.check_files(manifest)
-            # For the collector of garbage: what was found just now is in use. If it took the
-            # pointer away since it was read, nothing was found.
+            # Tells garbage collection that the artifact is in use. Fails if it took the pointer.
             self.backend.touch(path)
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
             self._quarantine(stage, cache_key, stored=stored, reason=str(error))
             return None
         except FileNotFoundError:
             return None
-        return self._remembered(manifest)
+        return self._cache(manifest)
 
     def read_manifest(self, path: str) -> Manifest:
-        """The manifest at a path relative to the root.
+        """Read a manifest.
 
         Raises:
-            ArtifactNotFoundError: there is none.
-            ArtifactCorruptError: it is not a manifest, or one of another version.
+            ArtifactNotFoundError: There is no such manifest.
+            ArtifactCorruptError: It is corrupt.
         """
         try:
             stored = self.backend.read(path)
         except FileNotFoundError as error:
-            raise ArtifactNotFoundError(f"{self.url(path)}: the manifest is gone") from error
-        return parse_manifest(stored, where=self.url(path))
+            raise ArtifactNotFoundError(
+                f"{self.url(path)}: expected a manifest, got no file. Run the recipe again"
+            ) from error
+        return parse_record(Manifest, stored, backend=self.backend, path=path)
 
     def manifest(self, path: str) -> Manifest:
-        """Like `read_manifest`; from S3 or GCS each is fetched once, as what is published stays."""
-        if path not in self._manifests:
-            return self._remembered(self.read_manifest(path))
-        return self._manifests[path]
+        """Return a manifest as `read_manifest` does. From S3 and GCS it is fetched only once."""
+        return self._manifests.get(path) or self._cache(self.read_manifest(path))
 
-    def _remembered(self, manifest: Manifest) -> Manifest:
+    def manifests(self, paths: Iterable[str]) -> dict[str, Manifest | ArtifactCorruptError]:
+        """Return the manifests that exist, by path, or the error of a corrupt one."""
+        manifests: dict[str, Manifest | ArtifactCorruptError] = {}
+        for path, stored in self.backend.read_many(dict.fromkeys(paths)).items():
+            try:
+                manifests[path] = parse_record(Manifest, stored, backend=self.backend, path=path)
+            except ArtifactCorruptError as error:
+                manifests[path] = error
+        return manifests
+
+    def _cache(self, manifest: Manifest) -> Manifest:
         if self.backend.is_remote:
             self._manifests[manifest.path] = manifest
         return manifest
 
     def check_files(self, manifest: Manifest) -> dict[str, int]:
-        """Compare which files are there, and how long they are, with the manifest.
+        """Compare the sizes of an artifact's files with its manifest.
 
         Returns:
-            the size of every file of the data folder, of those too that the manifest does not name.
+            Size of each file of the data folder, also of files that the manifest does not list.
 
         Raises:
-            ArtifactCorruptError: one is missing or has another size.
+            ArtifactCorruptError: A file is missing or has another size.
         """
         sizes = self.backend.sizes(manifest.data)
         for entry in manifest.files:
-            found = sizes.get(entry.object)
-            if found != entry.size:
-                where = self.url(f"{manifest.data}/{entry.object}")
-                what = "nothing" if found is None else f"{found:,} bytes"
+            size = sizes.get(entry.object)
+            if size != entry.size:
+                got = "no file" if size is None else f"{size:,} bytes"
                 raise ArtifactCorruptError(
-                    f"{where}: expected {entry.size:,} bytes of {entry.path}, found {what}"
+                    f"{self.url(f'{manifest.data}/{entry.object}')}: expected {entry.path} with "
+                    f"{entry.size:,} bytes, got {got}. Run the recipe again"
                 )
         return sizes
 
     # Building
 
     def begin(self, stage: str) -> Attempt:
-        """A new folder for a stage to write to."""
+        """Create a folder for an execution of a stage."""
         artifact_id = uuid.uuid4().hex[:16]
         location = f"artifacts/{stage}/{artifact_id}"
         return Attempt(artifact_id, location, self.backend.make_folder(f"{location}/data"))
@@ -196,56 +227,56 @@ class ArtifactStore(StorePointers):
         self.backend.delete_folder(attempt.location)
 
     def work(self, stage: str, cache_key: str) -> str:
-        """URL of a folder, which is there, for what a stage needs to go on under this key."""
+        """Create the folder from which a stage resumes, and return its URL."""
         return self.backend.make_folder(f"work/{stage}/{cache_key}")
 
     def clear_work(self, stage: str, cache_key: str) -> None:
-        """Delete that folder after its artifact is published. Only the lease's holder may."""
+        """Delete that folder. Only the holder of the lease may do so."""
         self.backend.delete_folder(f"work/{stage}/{cache_key}")
 
     def pieces(self, stage: str, digest: str) -> str:
-        """URL of a folder, which is there, for records of finished pieces."""
+        """Create the folder for the records of finished work items, and return its URL."""
         return self.backend.make_folder(f"pieces/{stage}/{digest}")
 
     # Publishing
 
     def commit(self, manifest: Manifest, *, replace: bool = False) -> Commit:
-        """Publish an attempt, whose files are all written, under its cache key.
+        """Publish an attempt whose files are complete.
 
-        With `replace`, what the key leads to is taken back, as a rebuild does.
+        Args:
+            manifest: Manifest of the attempt.
+            replace: Quarantine the artifact that the key has now.
 
         Raises:
-            ArtifactCorruptError: a file of the attempt is missing or has another size.
-            DeterminismError: the key leads to an artifact with other content.
+            ArtifactCorruptError: A file of the attempt is missing or has another size.
+            DeterminismError: The key has an artifact with other content.
         """
         sizes = self.check_files(manifest)
-        # What a repeated worker left there would be read by whoever opens the folder as a whole.
+        # Retried workers leave files behind. Readers that open the whole folder must not see them.
         for stray in sizes.keys() - {entry.object for entry in manifest.files}:
             self.backend.delete(f"{manifest.data}/{stray}")
-        if not self.backend.put_if_absent(
-            manifest.path, sealed_json(manifest.model_dump(mode="json"))
-        ):
-            raise StoreError(f"{self.url(manifest.path)}: this attempt is published already")
+        stored = dump_json(manifest.model_dump(mode="json"))
+        if not self.backend.put_if_absent(manifest.path, stored):
+            raise StoreError(f"{self.url(manifest.path)}: expected a new attempt, got a manifest")
         replaced = self.pointer(manifest.stage, manifest.cache_key) if replace else None
         if replaced is not None:
             self.quarantine(replaced, reason=f"rebuilt as {manifest.artifact_id}")
-        pointer = pointer_to(manifest).to_json()
-        while not self.backend.put_if_absent(key_path(manifest.stage, manifest.cache_key), pointer):
-            # Another run was faster. What it published may have been damaged since: then it is
-            # withdrawn by the lookup, and the key is free again.
+        path = key_path(manifest.stage, manifest.cache_key)
+        while not self.backend.put_if_absent(path, pointer_to(manifest).to_json()):
+            # Another run was first. If its artifact is corrupt, the lookup frees the key.
             winner = self.lookup(manifest.stage, manifest.cache_key)
             if winner is not None:
-                self._refuse_conflict(winner, manifest)
+                self._check_same_content(winner, manifest)
                 self.backend.delete_folder(manifest.location)
                 return Commit(winner, created=False)
-        return Commit(self._remembered(manifest), created=True, replaced=replaced)
+        return Commit(self._cache(manifest), created=True, replaced=replaced)
 
-    def _refuse_conflict(self, winner: Manifest, loser: Manifest) -> None:
-        """Nothing if two artifacts of one key are the same; else record and raise it."""
+    def _check_same_content(self, winner: Manifest, loser: Manifest) -> None:
+        """Record and raise a conflict if two artifacts of one key differ."""
         if winner.content == loser.content:
             return
-        other, mine = ({e.path: e.sha256 for e in made.files} for made in (winner, loser))
-        differing = [path for path in sorted({*other, *mine}) if other.get(path) != mine.get(path)]
+        other, own = ({entry.path: entry.sha256 for entry in m.files} for m in (winner, loser))
+        differing = [path for path in sorted({*other, *own}) if other.get(path) != own.get(path)]
         record = f"{_CONFLICTS}/{loser.stage}/{loser.artifact_id}.json"
         conflict = {
             "cache_key": loser.cache_key,
@@ -254,46 +285,44 @@ class ArtifactStore(StorePointers):
             "contents": [winner.content, loser.content],
             "differing_files": differing,
         }
-        self.backend.put_if_absent(record, sealed_json(conflict))
-        rows = "the same rows" if winner.logical_content == loser.logical_content else "other rows"
-        shown = ", ".join(differing[:5]) + (" ..." if len(differing) > 5 else "")
+        self.backend.put_if_absent(record, dump_json(conflict))
+        is_equal = winner.logical_content == loser.logical_content
         raise DeterminismError(
-            f"{loser.stage}: two runs under the cache key {loser.cache_key[:12]} made different "
-            f"files with {rows} ({shown}): {winner.artifact_id} is published, {loser.artifact_id} "
-            f"is kept beside it for comparison. The stage depends on something that is not in its "
-            f"key; see {self.url(record)}"
+            f"{loser.stage}: expected equal files for cache key {loser.cache_key[:12]}, got "
+            f"{'the same rows in' if is_equal else 'other rows in'} other files "
+            f"({', '.join(differing[:_MAX_SHOWN])}{' ...' if differing[_MAX_SHOWN:] else ''}): "
+            f"{winner.artifact_id} is published, {loser.artifact_id} stays for comparison. The "
+            f"stage depends on an input that is not part of its key; see {self.url(record)}"
         )
 
     def conflicts(self) -> list[dict[str, Any]]:
-        """Recorded determinism conflicts, each with the `stage` and the `record`'s path.
+        """Return the recorded conflicts, each with the `stage` and the path of its `record`.
 
         Raises:
-            ArtifactCorruptError: a record cannot be read.
+            ArtifactCorruptError: A record is corrupt.
         """
-        found = []
-        for path in self.backend.names(_CONFLICTS):
-            record = read_record(self.backend, path)
-            found.append({"stage": path.split("/")[2], "record": path, **record})
-        return found
+        return [
+            {"stage": path.split("/")[2], "record": path, **read_record(self.backend, path)}
+            for path in self.backend.names(_CONFLICTS)
+        ]
 
-    # Taking back
+    # Quarantine
 
     def quarantine(self, pointer: Pointer, *, reason: str) -> None:
-        """Take a key's pointer back: it moves to quarantine, with the reason."""
+        """Move the pointer of a key to quarantine, unless another run has replaced it."""
         stored = self.backend.read_if_exists(key_path(pointer.stage, pointer.cache_key))
-        # Else it was withdrawn by another run already, and perhaps built again.
         if stored is not None and parse_pointer(stored) == pointer:
             self._quarantine(pointer.stage, pointer.cache_key, stored=stored, reason=reason)
 
     def _quarantine(self, stage: str, cache_key: str, *, stored: bytes, reason: str) -> None:
         if self.backend.read_if_exists(key_path(stage, cache_key)) != stored:
-            return  # by another run meanwhile, and perhaps built again
-        record: dict[str, Any] = {"withdrawn": now(), "reason": reason}
-        if parse_pointer(stored) is not None:
-            record["pointer"] = read_sealed(stored)
+            return
+        record: dict[str, Any] = {"quarantined_at": now(), "reason": reason}
+        if (pointer := parse_pointer(stored)) is not None:
+            record["pointer"] = pointer.model_dump(exclude_defaults=True)
         name = f"{cache_key}-{uuid.uuid4().hex[:8]}"
-        self.backend.put_if_absent(f"quarantine/{stage}/{name}.json", sealed_json(record))
-        self.backend.remove(key_path(stage, cache_key), expected=stored)
+        self.backend.put_if_absent(f"quarantine/{stage}/{name}.json", dump_json(record))
+        self.backend.compare_and_delete(key_path(stage, cache_key), expected=stored)
 
     def quarantine_artifacts(
         self,
@@ -301,44 +330,17 @@ class ArtifactStore(StorePointers):
         *,
         files: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        """Take back every pointer to some artifacts, and the records of pieces they came from.
+        """Quarantine artifacts, and delete the records of the work items that they came from.
 
         Args:
-            reasons: why, by the artifacts' ids.
-            files: of artifacts of which nothing is wrong but the bytes of some files: the physical
-                names of these. Only the records that name one go; other records of an artifact are
-                as good as they were.
+            reasons: Reason by artifact id.
+            files: Stored names of the corrupt files, of artifacts whose manifest is right: only
+                the records of these files are deleted.
         """
         for pointer in list(self.pointers()):
             if pointer.artifact_id in reasons:
                 location = pointer.manifest.rpartition("/")[0]
                 objects = (files or {}).get(pointer.artifact_id)
-                # Before the pointer: who finds none builds from the pieces that are left.
-                withdraw_pieces(self.backend, pointer.stage, location, objects=objects)
+                # First, because a run that finds no pointer builds from the records that are left.
+                delete_items(self.backend, pointer.stage, location, objects=objects)
                 self.quarantine(pointer, reason=reasons[pointer.artifact_id])
-
-
-# Manifests
-
-
-def parse_manifest(stored: bytes, *, where: str) -> Manifest:
-    """A manifest from the bytes of its file.
-
-    Raises:
-        ArtifactCorruptError: they are not a manifest, or one of another version.
-    """
-    version = raw_manifest(stored, where=where).get("manifest_version")
-    if version != MANIFEST_VERSION:
-        raise ArtifactCorruptError(
-            f"{where}: expected manifest_version {MANIFEST_VERSION}, found {version!r}"
-        )
-    return parse_record(Manifest, stored, where, kind="artifacts")
-
-
-def raw_manifest(stored: bytes, *, where: str) -> dict[str, Any]:
-    """The fields of a manifest of any version, unchecked but for its digest.
-
-    Raises:
-        ArtifactCorruptError: it is not what was written.
-    """
-    return content_of(stored, where, kind="artifacts")

@@ -1,20 +1,18 @@
-"""Small files below one root, with put-if-absent and compare-and-swap on every backend.
+"""Files below the root of a store, with put-if-absent and compare-and-swap.
 
-========  ===========================  =====================================================
-backend   `put_if_absent`              `compare_and_swap`, `remove`
-========  ===========================  =====================================================
-disk      hard link of a written file  under `flock` of a file in `.locks/`
-memory    a lock of this process       the same lock
-S3        `If-None-Match: *`           `If-Match` with the tag of the bytes that were compared
-GCS       `ifGenerationMatch=0`        `ifGenerationMatch` with the generation of those bytes
-========  ===========================  =====================================================
+========  =======================  ====================================================
+backend   `put_if_absent`          `compare_and_swap`, `compare_and_delete`
+========  =======================  ====================================================
+disk      hard link                `flock` on a file in `.locks/`
+memory    lock of this process     the same lock
+S3        `If-None-Match: *`       `If-Match` with the tag of the compared bytes
+GCS       `ifGenerationMatch=0`    `ifGenerationMatch` with the generation of those bytes
+========  =======================  ====================================================
 
-fsspec's own local `mode="create"` looks first and writes afterwards, so that two may win; it is not
-used. Backends without such a promise are refused (`open_backend`), and servers that claim it and do
-not keep it are found out (`StoreBackend.check_capabilities`).
+fsspec's local `mode="create"` is not used: it checks and then writes, so two callers can succeed.
 
-The clients of S3 and GCS repeat a request whose answer got lost, and may then meet their own write:
-a file that is refused but holds what was to be written counts as written.
+The clients of S3 and GCS repeat a request whose response was lost. The second request is
+then refused because of the first. A refused file that holds the new data counts as written.
 """
 
 from __future__ import annotations
@@ -38,44 +36,41 @@ from pipelines.io.local_files import file_lock, sync_folder, write_whole, writte
 from schemas.errors import StoreError
 from schemas.paths import check_relative_path
 
-_LOCKS = 64
+_NUM_LOCKS = 64
 _MEMORY_LOCK = threading.Lock()
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
 
 
 class FileInfo(NamedTuple):
-    """What a listing tells of a file."""
+    """Entry of a listing."""
 
     size: int
-    """Bytes."""
+    """Number of bytes."""
 
     modified: float
     """Seconds since the epoch, by the clock of the disk or the server."""
 
     links: int = 1
-    """Names of these bytes on disk: more than one where artifacts share a file."""
-
-
-_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
-"""The package of a protocol; the extras are named as the packages, less `fs`."""
+    """Number of hard links. More than 1 if artifacts share the file."""
 
 
 def open_backend(root: str) -> StoreBackend:
-    """The backend of a local folder, made when it is first written to, or of an fsspec URL.
+    """Return the backend of a local folder or an fsspec URL. A folder is created on first write.
 
     Raises:
-        StoreError: it cannot be reached, or is on a backend without put-if-absent.
+        StoreError: The protocol is unknown, its package is missing, or it has no put-if-absent.
     """
+    scheme = root.partition("://")[0]
     try:
         fs, path = file_system(root)
     except ImportError as error:
-        if package := _PACKAGES.get(root.partition("://")[0]):
-            how = (
-                f"{package} is not installed: pip install 'bertloom[{package.removesuffix('fs')}]'"
-            )
-        else:
-            how = f"{error}: install its package"
-        raise StoreError(f"store {root}: {how}") from error
+        package = _PACKAGES.get(scheme)
+        extra = f"'bertloom[{package.removesuffix('fs')}]'" if package else f"({error})"
+        raise StoreError(
+            f"store {root}: expected {package or 'its package'} to be installed. "
+            f"Run: pip install {extra}"
+        ) from error
     except ValueError as error:
         raise StoreError(
             f"store {root}: {error}. Expected a folder or a memory://, s3:// or gs:// URL"
@@ -85,37 +80,36 @@ def open_backend(root: str) -> StoreBackend:
         if protocol in protocols:
             return backend(fs, path)
     raise StoreError(
-        f"store {root}: {'/'.join(sorted(protocols))} cannot create a file only where "
-        "there is none. Use a local folder, memory://, s3:// or gs://"
+        f"store {root}: expected a folder or a memory://, s3:// or gs:// URL, got one of "
+        f"{'/'.join(sorted(protocols))}, which has no put-if-absent"
     )
 
 
 class StoreBackend(abc.ABC):
-    """Files below one root, named by paths relative to it with `/` between parts."""
+    """Files below one root. Paths are relative to it, with `/` between parts."""
 
     is_local = False
     is_remote = False
-    """Whether each look is a request: S3 and GCS."""
+    """True if each call is a request to a server (S3 and GCS)."""
 
     def __init__(self, fs: Any, folder: str) -> None:
-        """See `open_backend`."""
         self.fs = fs
         self._root = folder.rstrip("/") or "/"
 
     @property
     def root(self) -> str:
-        """The root as an absolute local path or a URL."""
+        """Absolute local path or URL of the root."""
         return str(self.fs.unstrip_protocol(self._root))
 
     def url(self, path: str) -> str:
-        """A file or folder as an absolute local path or a URL."""
-        return f"{self.root.rstrip('/')}/{self._inside(path)}"
+        """Return the absolute local path or URL of a file or folder."""
+        return f"{self.root.rstrip('/')}/{self._check(path)}"
 
     def _full(self, path: str) -> str:
-        return f"{self._root.rstrip('/')}/{self._inside(path)}"
+        return f"{self._root.rstrip('/')}/{self._check(path)}"
 
-    def _inside(self, path: str) -> str:
-        """Return a path below the root; "" is the root itself.
+    def _check(self, path: str) -> str:
+        """Return a path; "" is the root.
 
         Raises:
             StoreError: The path leads out of the store.
@@ -124,190 +118,188 @@ class StoreBackend(abc.ABC):
             return path and check_relative_path(path)
         except ValueError as error:
             raise StoreError(
-                f"store {self.root}: {error}. A record of the store is damaged or was changed: "
-                "run `bertloom verify`"
+                f"store {self.root}: {error}. A record of the store is corrupt: run "
+                "`bertloom verify`"
             ) from error
 
-    def open_error(self, error: Exception) -> str:
-        """What is said of a store, whatever error its client raised, and what to do."""
-        return f"store {self.root}: cannot be opened: {type(error).__name__}: {error}"
+    def open_error(self, error: Exception) -> StoreError:
+        """Return the error of a store that its client cannot open."""
+        return StoreError(f"store {self.root}: cannot be opened: {type(error).__name__}: {error}")
+
+    def check_reachable(self) -> None:  # noqa: B027 - only buckets have something to check
+        """Raise the client's error if the bucket does not exist."""
 
     # Reading
 
     def read(self, path: str) -> bytes:
-        """Raises FileNotFoundError where there is none."""
+        """Return the content of a file.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
         return bytes(self.fs.cat_file(self._full(path)))
 
     def read_if_exists(self, path: str) -> bytes | None:
-        """A file's bytes; None where there is none."""
+        """Return the content of a file, None if it does not exist."""
         try:
             return self.read(path)
         except FileNotFoundError:
             return None
 
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """The bytes of those of some small files that are there, by path."""
-        found = {path: self.read_if_exists(path) for path in paths}
-        return {path: data for path, data in found.items() if data is not None}
+        """Return the contents of the small files that exist, by path."""
+        contents = {path: self.read_if_exists(path) for path in paths}
+        return {path: data for path, data in contents.items() if data is not None}
 
     def open(self, path: str) -> IO[bytes]:
-        """A file's bytes as a stream, which the caller closes."""
+        """Open a file for reading."""
         return open_stream(self.fs, self._full(path))
 
     def stat(self, folder: str) -> dict[str, FileInfo]:
-        """What is known of each file below a folder, hidden ones too, by path from the root."""
+        """Return every file below a folder, hidden ones included, by path."""
         start = len(self._full(""))
         return {
             name[start:]: FileInfo(
                 int(info["size"]), self._modified(info), int(info.get("nlink", 1))
             )
-            for name, info in self._listed(folder).items()
+            for name, info in self._find(folder).items()
         }
 
-    def _listed(self, folder: str) -> dict[str, Any]:
-        """What the file system says of each file below a folder, by its full path."""
+    def _find(self, folder: str) -> dict[str, Any]:
         try:
             return dict(self.fs.find(self._full(folder), detail=True))
         except FileNotFoundError:
             return {}
 
     def _modified(self, info: Mapping[str, Any]) -> float:
-        moment = info.get("mtime", info.get("LastModified", 0.0))
-        return moment.timestamp() if isinstance(moment, datetime) else float(moment)
+        time = info.get("mtime", info.get("LastModified", 0.0))
+        return time.timestamp() if isinstance(time, datetime) else float(time)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Bytes of each file below a folder, by its path relative to that folder."""
-        found = self.stat(folder).items()
-        return {path.removeprefix(f"{folder}/"): facts.size for path, facts in found}
+        """Return the size of each file below a folder, by path relative to that folder."""
+        files = self.stat(folder).items()
+        return {path.removeprefix(f"{folder}/"): info.size for path, info in files}
 
     def names(self, folder: str) -> list[str]:
-        """Paths of the files below a folder, relative to the root, sorted; hidden ones left out."""
-        found = self.stat(folder)
-        return sorted(path for path in found if not path.rpartition("/")[2].startswith("."))
+        """Return the sorted paths of the files below a folder, without hidden ones."""
+        return sorted(
+            path for path in self.stat(folder) if not path.rpartition("/")[2].startswith(".")
+        )
 
     def folders(self, folder: str) -> dict[str, float]:
-        """When each folder in a folder on disk was last modified, by path from the root.
-
-        Object stores have none, and memory does not say when.
-        """
+        """Return the modification time of each direct subfolder of a folder on disk, by path."""
         del folder
         return {}
 
-    def identity(self, path: str) -> tuple[int, int, int] | None:
-        """Disk, number and time of change of a file on disk, whatever it is called; else None."""
-        del path
-        return None
+    @abc.abstractmethod
+    def version(self, path: str) -> tuple[object, ...]:
+        """Return values that change when a file is written.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
 
     # Writing
 
     @abc.abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Put-if-absent: whether this call wrote the file. Of any number of callers one wins.
+        """Write a file if it does not exist, and return whether this call wrote it.
 
-        A loser finds the winner's file whole.
+        Exactly one of several callers succeeds. The others see its complete file.
         """
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file whether or not it is there; readers see the old or the new one."""
+        """Write a file. Readers see the old content or the new one."""
         self.fs.pipe_file(self._full(path), data)
 
     def compare_and_swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
-        """Compare-and-swap: write a file if it holds `expected`; None: if there is none.
+        """Write a file if it holds `expected`, or, for None, if it does not exist.
 
         Returns:
-            Whether the file holds `data` now. If not, another caller was faster.
+            Whether the file holds `data` now. False if another caller changed it first.
         """
-        return (
-            self.put_if_absent(path, data) if expected is None else self._swap(path, data, expected)
-        )
+        if expected is None:
+            return self.put_if_absent(path, data)
+        return self._swap(path, data, expected)
 
     @abc.abstractmethod
     def _swap(self, path: str, data: bytes, expected: bytes) -> bool: ...
 
     @abc.abstractmethod
-    def remove(self, path: str, *, expected: bytes) -> float | None:
-        """Compare-and-delete: take a file away if it holds `expected`.
+    def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
+        """Delete a file if it holds `expected`.
 
         Returns:
-            When it was last written or `touch`ed (seconds since the epoch; 0 on S3 and GCS); None
-            where it is not there or holds something else.
+            When the file was last written or touched (seconds since the epoch; 0 on S3 and GCS).
+            None if it does not exist or holds something else.
         """
 
     def touch(self, path: str) -> None:
-        """Note on a file that it was used just now; object stores cannot.
-
-        Nothing is noted by who may only read: what they use is not protected from a collection.
+        """Set the modification time of a file to now. No effect on S3, GCS and read-only disks.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: There is no such file.
         """
         del path
 
     def delete(self, path: str) -> None:
-        """Take a file away; it may be gone already."""
+        """Delete a file if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self.fs.rm_file(self._full(path))
 
     def delete_folder(self, path: str) -> None:
-        """Take a folder with everything in it away; it may be gone already."""
+        """Delete a folder and its content if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self.fs.rm(self._full(path), recursive=True)
 
     def make_folder(self, path: str) -> str:
-        """The URL of a folder, made with those above it; object stores have none to make."""
+        """Create a folder, where the file system has folders, and return its URL."""
         if not self.is_remote:
             self.fs.makedirs(self._full(path), exist_ok=True)
         return self.url(path)
 
-    # Trying the promises out
+    # Capabilities: some servers that speak S3 or GCS ignore conditions
 
     def check_capabilities(self) -> None:
-        """Try put-if-absent and swaps: some servers that speak S3 or GCS ignore conditions.
+        """Try put-if-absent and compare-and-swap.
 
         Raises:
-            StoreError: a file was created twice, or changed though it was not what was expected.
+            StoreError: The server ignores a condition.
         """
-        with self._probing() as path:
+        with self._probe_file() as path:
             if not self.put_if_absent(path, b"first") or self.put_if_absent(path, b"second"):
-                raise StoreError(
-                    f"store {self.root}: the server lets a file be created twice, so two runs "
-                    "could publish under one key. Use a server that honours If-None-Match (S3) or "
-                    "ifGenerationMatch (GCS)"
-                )
+                raise self._capability_error("put-if-absent to fail for an existing file")
             if (
                 not self.compare_and_swap(path, b"third", expected=b"first")
                 or self.compare_and_swap(path, b"fourth", expected=b"first")
                 or self._ignores_condition(path, deleting=False)
             ):
-                raise StoreError(
-                    f"store {self.root}: a file can be changed though it is not what the request "
-                    "says it should be, so two runs could overwrite each other's refs. Use a "
-                    "server that honours If-Match (S3) or ifGenerationMatch (GCS)"
-                )
+                raise self._capability_error("compare-and-swap to fail for a changed file")
 
     def ignores_conditional_delete(self) -> bool:
-        """Whether the server deletes files under conditions that fail.
+        """Return whether the server deletes a file although the condition fails.
 
         Raises:
-            StoreError: it refuses to delete under one that holds.
+            StoreError: The server refuses to delete a file although the condition holds.
         """
-        with self._probing() as path:
+        with self._probe_file() as path:
             self.put_if_absent(path, b"first")
             if self._ignores_condition(path, deleting=True):
                 return True
             self.replace(path, b"second")
-            # Where the answer got lost and the client asked again, it is gone all the same.
-            if self.remove(path, expected=b"second") is None and self.read_many([path]):
-                raise StoreError(
-                    f"store {self.root}: a file is not deleted though it is what the request says, "
-                    "so leases stay until they expire. Use a server that deletes under If-Match "
-                    "(S3) or ifGenerationMatch (GCS)"
-                )
+            is_deleted = self.compare_and_delete(path, expected=b"second") is not None
+            if not is_deleted and self.read_many([path]):
+                raise self._capability_error("compare-and-delete of an unchanged file to succeed")
             return False
 
+    def _capability_error(self, expected: str) -> StoreError:
+        return StoreError(
+            f"store {self.root}: expected {expected}. Use a server that supports If-None-Match and "
+            "If-Match (S3) or ifGenerationMatch (GCS), for DELETE as well"
+        )
+
     @contextlib.contextmanager
-    def _probing(self) -> Iterator[str]:
-        """The path of a file that is deleted in the end."""
+    def _probe_file(self) -> Iterator[str]:
         path = f"probe/{uuid.uuid4().hex}"
         try:
             yield path
@@ -315,27 +307,27 @@ class StoreBackend(abc.ABC):
             self.delete(path)
 
     def _ignores_condition(self, path: str, *, deleting: bool) -> bool:
-        """Whether the server changes a file, which is there, under a condition that fails."""
+        """Return whether the server changes an existing file although the condition fails."""
         del path, deleting
         return False
 
 
-class _Locking(StoreBackend):
-    """Compares and writes in two steps, under a lock."""
+class _LockingBackend(StoreBackend):
+    """Backend that compares and writes under a lock."""
 
     @abc.abstractmethod
     def _lock(self, path: str) -> contextlib.AbstractContextManager[object]: ...
 
     def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
         with self._lock(path):
-            found = self.read_if_exists(path)
-            if found == expected:
+            current = self.read_if_exists(path)
+            if current == expected:
                 self.replace(path, data)
-        return found in (expected, data)
+        return current in (expected, data)
 
 
-class _Disk(_Locking):
-    """A local folder. A file is written beside its name and flushed, then linked or renamed."""
+class _Disk(_LockingBackend):
+    """Local folder. A file is written under a temporary name, synced, then linked or renamed."""
 
     is_local = True
 
@@ -352,8 +344,8 @@ class _Disk(_Locking):
                 return False
             except OSError as error:
                 raise StoreError(
-                    f"{target}: no hard link can be made here ({error}), which the store needs to "
-                    "publish safely. Put the store on another disk, or on s3:// or gs://"
+                    f"{target}: expected a disk with hard links, got {error}. Put the store on "
+                    "another disk, or on s3:// or gs://"
                 ) from error
         sync_folder(target.parent)
         return True
@@ -362,19 +354,18 @@ class _Disk(_Locking):
         write_whole(Path(self._full(path)), data)
 
     def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
-        """One of a few files in `.locks/`, which other files share."""
-        number = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big") % _LOCKS
+        """Lock one of 64 files, which the paths of the store share."""
+        number = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big") % _NUM_LOCKS
         return file_lock(Path(self._root) / ".locks" / f"{number:02d}")
 
-    def remove(self, path: str, *, expected: bytes) -> float | None:
-        # The time is read after the name is gone: whoever touched the file before shows in it,
-        # whoever wants to touch it afterwards finds no file.
+    def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
         target = Path(self._full(path))
         try:
             with self._lock(path), target.open("rb") as source:
                 if source.read() != expected:
                     return None
                 target.unlink()
+                # Read after the unlink: each touch either shows in this time or fails.
                 return os.fstat(source.fileno()).st_mtime
         except FileNotFoundError:
             return None
@@ -389,18 +380,18 @@ class _Disk(_Locking):
     def folders(self, folder: str) -> dict[str, float]:
         start = len(self._full(""))
         try:
-            with os.scandir(self._full(folder)) as found:
-                return {item.path[start:]: item.stat().st_mtime for item in found if item.is_dir()}
+            with os.scandir(self._full(folder)) as items:
+                return {item.path[start:]: item.stat().st_mtime for item in items if item.is_dir()}
         except FileNotFoundError:
             return {}
 
-    def identity(self, path: str) -> tuple[int, int, int] | None:
-        found = Path(self._full(path)).stat()
-        return found.st_dev, found.st_ino, found.st_mtime_ns
+    def version(self, path: str) -> tuple[object, ...]:
+        stat = Path(self._full(path)).stat()
+        return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-class _Memory(_Locking):
-    """fsspec's memory, which lives in one process."""
+class _Memory(_LockingBackend):
+    """fsspec's memory file system of this process."""
 
     def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
         del path
@@ -413,7 +404,7 @@ class _Memory(_Locking):
             self.replace(path, data)
             return True
 
-    def remove(self, path: str, *, expected: bytes) -> float | None:
+    def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
         with _MEMORY_LOCK:
             if self.read_if_exists(path) != expected:
                 return None
@@ -425,56 +416,72 @@ class _Memory(_Locking):
                 raise FileNotFoundError(path)
             self.fs.store[self._full(path)].modified = datetime.now(UTC)
 
+    def version(self, path: str) -> tuple[object, ...]:
+        return (self._full(path), self.fs.modified(self._full(path)))
+
     def _modified(self, info: Mapping[str, Any]) -> float:
         return float(self.fs.modified(info["name"]).timestamp())
 
 
 class _Bucket(StoreBackend):
-    """An object store that writes and deletes under conditions on an object's version."""
+    """Object store that writes and deletes under conditions on an object's version."""
 
     is_remote = True
     _settings = ""
-    """What tells the client where the server is, and who asks."""
+    """Settings that tell the client the server and the credentials, for errors."""
 
-    def open_error(self, error: Exception) -> str:
+    def open_error(self, error: Exception) -> StoreError:
         bucket = self.fs.split_path(self._root)[0]
-        if isinstance(error, FileNotFoundError):  # of writing: what is read may be missing
-            return (
-                f"store {self.root}: expected a bucket {bucket}, found none, or none that these "
-                "credentials may see. Make it first, or correct the URL"
+        if isinstance(error, FileNotFoundError):
+            return StoreError(
+                f"store {self.root}: expected a bucket {bucket} that these credentials can see. "
+                "Create it, or correct the URL"
             )
-        return (
-            f"{super().open_error(error)}. Expected a bucket {bucket} that may be listed, "
-            f"read and written: check the network and the credentials ({self._settings})"
+        return StoreError(
+            f"{super().open_error(error)}. Expected a bucket {bucket} to list, read and write: "
+            f"check the network and the credentials ({self._settings})"
         )
+
+    def check_reachable(self) -> None:
+        self._list_bucket(self.fs.split_path(self._root)[0])
+
+    @abc.abstractmethod
+    def _list_bucket(self, bucket: str) -> None:
+        """List one object of a bucket."""
 
     @abc.abstractmethod
     def _read_version(self, path: str) -> tuple[bytes, str]:
-        """A file's bytes, and the tag or generation of just those bytes."""
+        """Return the content of a file and the tag or generation of this content."""
 
     @abc.abstractmethod
     def _put(self, path: str, data: bytes, *, version: str) -> None:
-        """Write it if it still has that version, else raise an OSError."""
+        """Write a file that still has the version, or raise an OSError."""
 
     @abc.abstractmethod
     def _delete(self, path: str, *, version: str) -> None:
-        """Delete it if it still has that version, else raise an OSError."""
+        """Delete a file that still has the version, or raise an OSError."""
 
     def read_many(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """Fetched side by side."""
-        wanted = {self._full(path): path for path in paths}
-        found = self.fs.cat(list(wanted), on_error="return") if wanted else {}
-        there = {}
-        for full, path in wanted.items():  # in the order that was asked for: fsspec sorts them
-            data = found.get(full)
-            if isinstance(data, BaseException) and not isinstance(data, FileNotFoundError):
+        """Fetch concurrently."""
+        requested = {self._full(path): path for path in paths}
+        results = self.fs.cat(list(requested), on_error="return") if requested else {}
+        contents = {}
+        for full, path in requested.items():  # keeps the caller's order, which fsspec does not
+            data = results.get(full)
+            if isinstance(data, FileNotFoundError) or data is None:
+                continue
+            if isinstance(data, BaseException):
                 raise data
-            if data is not None and not isinstance(data, BaseException):
-                there[path] = bytes(data)
-        return there
+            contents[path] = bytes(data)
+        return contents
 
-    def _listed(self, folder: str) -> dict[str, Any]:
-        # By prefix: a folder that is not there costs one request, not three.
+    def version(self, path: str) -> tuple[object, ...]:
+        self.fs.invalidate_cache(self._full(path))
+        info = self.fs.info(self._full(path))
+        return path, int(info["size"]), str(info.get("generation") or info.get("ETag"))
+
+    def _find(self, folder: str) -> dict[str, Any]:
+        # By prefix: a missing folder costs one request instead of three.
         parent, _, name = self._full(folder).rpartition("/")
         try:
             return dict(self.fs.find(parent, prefix=f"{name}/", detail=True))
@@ -485,52 +492,53 @@ class _Bucket(StoreBackend):
         try:
             self.fs.pipe_file(self._full(path), data, mode="create")
         except OSError as error:
-            if (found := self.read_if_exists(path)) is not None:
-                return found == data
+            if (current := self.read_if_exists(path)) is not None:
+                return current == data
             if isinstance(error, FileExistsError):
                 return False
             raise
         return True
 
-    def _version(self, path: str) -> tuple[bytes | None, str]:
-        """Like `_read_version`; None and "" where there is no file."""
+    def _try_read_version(self, path: str) -> tuple[bytes | None, str]:
         try:
             return self._read_version(path)
         except FileNotFoundError:
             return None, ""
 
     def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
-        found, version = self._version(path)
-        return self._write(path, data, version=version) if found == expected else found == data
+        current, version = self._try_read_version(path)
+        if current != expected:
+            return current == data
+        return self._put_version(path, data, version=version)
 
-    def _write(self, path: str, data: bytes, *, version: str) -> bool:
-        """Write under a condition; whether the file holds the data now."""
+    def _put_version(self, path: str, data: bytes, *, version: str) -> bool:
+        """Write a file that still has the version. Return whether it holds the data now."""
         try:
             self._put(path, data, version=version)
         except OSError as error:
-            found, other = self._version(path)
-            if other == version and error.errno != errno.EBUSY:
-                raise  # nobody else wrote, so that the refusal has another cause
-            return found == data
+            current, new_version = self._try_read_version(path)
+            if new_version == version and error.errno != errno.EBUSY:
+                raise  # the file did not change: the condition is not the reason
+            return current == data
         return True
 
-    def remove(self, path: str, *, expected: bytes) -> float | None:
-        found, version = self._version(path)
-        if found != expected:
+    def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
+        current, version = self._try_read_version(path)
+        if current != expected:
             return None
         try:
             self._delete(path, version=version)
         except OSError:
-            if self._version(path)[1] == version:
-                raise  # nobody else wrote, so that the refusal has another cause
+            if self._try_read_version(path)[1] == version:
+                raise  # the file did not change: the condition is not the reason
             return None
         self.fs.invalidate_cache(self._full(path))
         return 0.0
 
     def _ignores_condition(self, path: str, *, deleting: bool) -> bool:
         _, version = self._read_version(path)
-        self._write(path, b"changed since", version=version)
-        with contextlib.suppress(OSError):  # which is what is hoped for
+        self._put_version(path, b"changed since", version=version)
+        with contextlib.suppress(OSError):
             if deleting:
                 self._delete(path, version=version)
             else:
@@ -540,30 +548,32 @@ class _Bucket(StoreBackend):
 
 class _S3(_Bucket):
     _settings = "AWS_ENDPOINT_URL; AWS_PROFILE, or AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY"
-    _bare_tags = False
-    """Whether this server was found to want tags without quotes in `If-Match`."""
+    _needs_bare_tags = False
+    """True if the server expects tags without quotes in `If-Match`, as Ceph's gateway does."""
+
+    def _list_bucket(self, bucket: str) -> None:
+        self.fs.call_s3("list_objects_v2", Bucket=bucket, MaxKeys=1)
 
     def _read_version(self, path: str) -> tuple[bytes, str]:
         async def get() -> tuple[bytes, str]:
             bucket, key, _ = self.fs.split_path(self._full(path))
-            answer = await self.fs._call_s3("get_object", Bucket=bucket, Key=key)
-            async with answer["Body"] as body:
-                return await body.read(), str(answer["ETag"])
+            response = await self.fs._call_s3("get_object", Bucket=bucket, Key=key)
+            async with response["Body"] as body:
+                return await body.read(), str(response["ETag"])
 
         return cast("tuple[bytes, str]", fsspec.asyn.sync(self.fs.loop, get))
 
     def _put(self, path: str, data: bytes, *, version: str) -> None:
-        # Ceph's gateway compares the tag with its quotes to the tag without them: always refused.
         bare = version.strip('"')
         try:
-            tag = bare if self._bare_tags else version
+            tag = bare if self._needs_bare_tags else version
             self.fs.pipe_file(self._full(path), data, IfMatch=tag)
         except OSError as error:
-            may_be_quotes = not self._bare_tags and error.errno == errno.EINVAL
-            if not may_be_quotes or self._version(path)[1] != version:
+            can_be_quotes = not self._needs_bare_tags and error.errno == errno.EINVAL
+            if not can_be_quotes or self._try_read_version(path)[1] != version:
                 raise
             self.fs.pipe_file(self._full(path), data, IfMatch=bare)
-            self._bare_tags = True
+            self._needs_bare_tags = True
 
     def _delete(self, path: str, *, version: str) -> None:
         bucket, key, _ = self.fs.split_path(self._full(path))
@@ -573,12 +583,15 @@ class _S3(_Bucket):
 class _Gcs(_Bucket):
     _settings = "`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS"
 
+    def _list_bucket(self, bucket: str) -> None:
+        self.fs.call("GET", "b/{}/o", bucket, maxResults=1)
+
     def _read_version(self, path: str) -> tuple[bytes, str]:
-        headers, found = self.fs.call("GET", self.fs.url(self._full(path)))
-        return bytes(found), str(headers["X-Goog-Generation"])
+        headers, content = self.fs.call("GET", self.fs.url(self._full(path)))
+        return bytes(content), str(headers["X-Goog-Generation"])
 
     def _put(self, path: str, data: bytes, *, version: str) -> None:
-        # gcsfs itself can only ask for generation 0, that is: for no file.
+        # gcsfs supports only generation 0, which means "no such file".
         bucket, key, _ = self.fs.split_path(self._full(path))
         self.fs.call(
             "POST",

@@ -1,23 +1,16 @@
-"""Leases: who is building a key, so that others build something else, or wait.
+"""Leases: which run builds a cache key, so that other runs build something else or wait.
 
-    leases/STAGE/CACHE_KEY.json    {holder, host, system, pid, process start, expires_at, token,
-                                    job_id, job_url}
+    leases/STAGE/CACHE_KEY.json    LeaseHolder
 
-`try_acquire` takes one, or says who has it. The store's conditional commit makes sure that two runs
-never publish different things under one key. A lease saves the work of building twice, and keeps
-two runs from writing one `work/` folder: a run that lost its lease stops the step and publishes
+A lease only saves work and protects the `work/` folder of the key: put-if-absent of the pointer
+guarantees that a key gets one content. A run that loses its lease stops the step and publishes
 nothing.
 
-It is renewed by a thread every third of its time to live. **It is free** when it
-was let go, when it has expired, or when its process is of this machine and gone, so that what a
-`kill -9` leaves behind makes nobody wait.
+A thread renews a lease three times per time to live. A lease is free if it was released, if it
+expired, or if its process was on this machine and is gone: no run waits after `kill -9`.
 
-Time to live is counted by the clocks of the hosts that share a store. A host whose clock is ahead
-by more than two thirds of it takes a live lease: both then build, and the commit decides. One that
-is behind waits longer after a crash of another host, by as much as it is behind.
-
-A lease is taken with one conditional write, and is the first thing that a build writes to the
-store: dying before it leaves nothing, dying after it leaves a lease of a process that is gone.
+Expiry uses the clocks of the hosts. A host whose clock is ahead by more than two thirds of the time
+to live can take a live lease. Then both build, and the commit decides.
 """
 
 from __future__ import annotations
@@ -28,99 +21,88 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
-from flows.store.process_identity import ProcessName, this_process
-from schemas.sealed import read_sealed, sealed_json
+from flows.store.process_identity import ProcessIdentity, this_process
+from schemas.checksummed import dump_json, load_json
 
 TIME_TO_LIVE = 60.0
 """Seconds."""
 
 _LOST_SECONDS = 0.5
-"""Pause between two calls of `Lease.on_lost`."""
+"""Seconds between two calls of `Lease.on_lost`."""
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class LeaseHolder(BaseModel):
-    """Who has a lease."""
+    """Run that holds a lease."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     holder: str
-    """The id of its run."""
+    """Id of the run."""
 
     host: str
-    system: str
-    """With the next two: its process, see `ProcessName`."""
+    """First field of `ProcessIdentity`; the next three are the others."""
 
+    system: str
     pid: int
-    process_start: str
+    process_start: float
     expires_at: float
     """Seconds since the epoch, by the holder's clock."""
 
     token: str
-    """Differs each time that the lease is taken."""
+    """Random, new each time that the lease is acquired."""
 
     job_id: str = ""
-    """Of the job on an engine that builds it, as the engine calls it; "" for none."""
+    """Job on an engine that builds the key, "" for none."""
 
     job_url: str = ""
-    """Of that job's page."""
 
     @property
     def is_live(self) -> bool:
-        """Whether others should wait for it."""
-        return self.expires_at > time.time() and not ProcessName.of(dict(self)).is_gone
+        """True if others have to wait for it."""
+        process = ProcessIdentity.from_record(self.model_dump())
+        return self.expires_at > time.time() and not process.is_gone
 
     def __str__(self) -> str:
-        """The run, its process and its job."""
         job = f"; job {self.job_id} {self.job_url}".rstrip() if self.job_id else ""
         return f"{self.holder} (process {self.pid} on {self.host}{job})"
 
 
-class StoredLease(NamedTuple):
-    """The file of a lease."""
-
-    stored: bytes | None
-    """Its bytes; None where there is none."""
-
-    holder: LeaseHolder | None
-    """Its live holder; None where it is free. A file that cannot be read is of nobody."""
-
-
 def lease_path(stage: str, cache_key: str) -> str:
-    """Path of the lease of a key, relative to the root of the store."""
+    """Return the path of the lease of a key."""
     return f"leases/{stage}/{cache_key}.json"
 
 
-def read_lease(backend: StoreBackend, path: str) -> StoredLease:
-    """A lease as it is now."""
+def read_lease(backend: StoreBackend, path: str) -> tuple[bytes | None, LeaseHolder | None]:
+    """Return the bytes of a lease's file, and its live holder. None if it is free or corrupt."""
     stored = backend.read_if_exists(path)
     try:
-        holder = stored and LeaseHolder.model_validate(read_sealed(stored))
-    except ValueError:  # of which pydantic's are
+        holder = LeaseHolder.model_validate(load_json(stored)) if stored else None
+    except ValueError:  # includes pydantic's
         holder = None
-    return StoredLease(stored, holder if holder and holder.is_live else None)
+    return stored, holder if holder and holder.is_live else None
 
 
 def live_holder(store: ArtifactStore, stage: str, cache_key: str) -> LeaseHolder | None:
-    """Who is building a key right now, or None."""
-    return read_lease(store.backend, lease_path(stage, cache_key)).holder
+    """Return who builds a key now, None if it is free."""
+    return read_lease(store.backend, lease_path(stage, cache_key))[1]
 
 
 def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
-    """Every live lease of a store, by stage and cache key."""
-    found = {}
+    """Return the holders of all live leases, by stage and cache key."""
+    holders = {}
     for path in store.backend.names("leases"):
         _, stage, name = path.split("/")
-        if (holder := read_lease(store.backend, path).holder) is not None:
-            found[stage, name.removesuffix(".json")] = holder
-    return found
+        _, holder = read_lease(store.backend, path)
+        if holder is not None:
+            holders[stage, name.removesuffix(".json")] = holder
+    return holders
 
 
 @contextmanager
@@ -132,17 +114,11 @@ def try_acquire(
     holder: str,
     ttl_seconds: float = TIME_TO_LIVE,
 ) -> Iterator[LeaseHolder | None]:
-    """Hold the lease of a key for a block, in the name of a run, if nobody else has it.
-
-    If this machine dies, it stays for `ttl_seconds`.
-
-    Yields:
-        None where the lease is held; else its live holder, and the block has no lease.
-    """
+    """Hold a lease for a block if it is free. Yield None, or the holder if it is not free."""
     with acquire_or_holder(
         store, stage, cache_key, holder=holder, ttl_seconds=ttl_seconds
-    ) as found:
-        yield found if isinstance(found, LeaseHolder) else None
+    ) as lease:
+        yield lease if isinstance(lease, LeaseHolder) else None
 
 
 @contextmanager
@@ -154,100 +130,101 @@ def acquire_or_holder(
     holder: str,
     ttl_seconds: float = TIME_TO_LIVE,
 ) -> Iterator[Lease | LeaseHolder]:
-    """As `try_acquire`; yields the lease itself where it is held."""
+    """Hold a lease for a block if it is free. Yield it, or its holder if it is not free.
+
+    Args:
+        store: Artifact store.
+        stage: Stage of the cache key.
+        cache_key: Key to build.
+        holder: Id of the run.
+        ttl_seconds: How long the lease stays if this machine dies.
+    """
     lease = Lease(store.backend, lease_path(stage, cache_key), holder, ttl_seconds)
     if (other := lease.acquire()) is not None:
         yield other
         return
     ended = threading.Event()
-    renewing = threading.Thread(target=lease.keep, args=(ended,), name="lease", daemon=True)
-    renewing.start()
+    thread = threading.Thread(target=lease.keep, args=(ended,), name="lease", daemon=True)
+    thread.start()
     try:
         yield lease
     finally:
         ended.set()
-        renewing.join()
+        thread.join()
         lease.release()
 
 
 class Lease:
-    """One taking of a lease."""
+    """One acquisition of a lease."""
 
     def __init__(self, backend: StoreBackend, path: str, holder: str, ttl_seconds: float) -> None:
-        """It is not taken yet."""
         self.on_lost: Callable[[], None] = lambda: None
-        """Called after another run took the lease, again and again until the block ends."""
+        """Called repeatedly after another run took the lease, until the block ends."""
 
         self._backend, self._path, self._ttl = backend, path, ttl_seconds
         process, token = this_process()._asdict(), uuid.uuid4().hex
-        self._mine = LeaseHolder(holder=holder, **process, expires_at=0, token=token)
-        self._stored = b""
+        self._own = LeaseHolder(holder=holder, **process, expires_at=0, token=token)
+        self._stored: bytes | None = None
         self._lock = threading.Lock()
-
-    def acquire(self) -> LeaseHolder | None:
-        """Take it if it is free; else its live holder."""
-        while True:
-            found = read_lease(self._backend, self._path)
-            if found.holder is not None:
-                return found.holder
-            if self._write(expected=found.stored):
-                return None
-
-    def name_job(self, job_id: str, url: str) -> None:
-        """Have it say which job of an engine builds its key. It is advice: a failure is logged."""
-        with self._lock:
-            self._mine = self._mine.model_copy(update={"job_id": job_id, "job_url": url})
-        self.is_held()
 
     @property
     def run_id(self) -> str:
-        """Id of the run that took the lease."""
-        return self._mine.holder
+        """Id of the run that acquired the lease."""
+        return self._own.holder
 
-    def new_holder(self) -> str:
-        """Return who holds the lease now, "" for nobody."""
-        return str(read_lease(self._backend, self._path).holder or "")
-
-    def _write(self, *, expected: bytes | None = None, is_ours: bool = False) -> bool:
-        with self._lock:
-            renewed = self._mine.model_copy(update={"expires_at": time.time() + self._ttl})
-            data = sealed_json(renewed.model_dump())
-            before = self._stored if is_ours else expected
-            if not self._backend.compare_and_swap(self._path, data, expected=before):
-                return False
-            self._stored = data
-            return True
-
-    def keep(self, ended: threading.Event) -> None:
-        """Renew the lease until `ended` is set. Once it is lost, call `on_lost` until then."""
-        while not ended.wait(self._ttl / 3) and self.is_held():
-            pass
-        # More than once: a training that is about to start has no process to stop yet.
-        while not ended.is_set():
-            self.on_lost()
-            ended.wait(_LOST_SECONDS)
+    def acquire(self) -> LeaseHolder | None:
+        """Acquire the lease if it is free. Return its holder if it is not."""
+        while True:
+            self._stored, holder = read_lease(self._backend, self._path)
+            if holder is not None or self.renew():
+                return holder
 
     def renew(self) -> bool:
         """Renew the lease. Return False if another run took it.
 
         Raises:
-            Exception: The store's file cannot be read or written.
+            Exception: The file cannot be read or written.
         """
-        return self._write(is_ours=True)
+        with self._lock:
+            renewed = self._own.model_copy(update={"expires_at": time.time() + self._ttl})
+            data = dump_json(renewed.model_dump())
+            is_held = self._backend.compare_and_swap(self._path, data, expected=self._stored)
+            if is_held:
+                self._stored = data
+            return is_held
 
     def is_held(self) -> bool:
-        """Renew the lease. Return False if another run is known to have taken it."""
+        """Renew the lease. Return False only if another run certainly took it."""
         try:
             if not self.renew():
                 _LOGGER.warning("another run took the lease %s", self._path)
                 return False
-        except Exception as error:  # the disk's or the network's; the next turn tries again
+        except Exception as error:  # a failing disk or network: the next turn tries again
             _LOGGER.debug("the lease %s was not renewed: %s", self._path, error)
         return True
 
+    def keep(self, ended: threading.Event) -> None:
+        """Renew the lease until `ended` is set. If it is lost, call `on_lost` until then."""
+        while not ended.wait(self._ttl / 3) and self.is_held():
+            pass
+        # Repeatedly: a training that is about to start has no process to stop yet.
+        while not ended.is_set():
+            self.on_lost()
+            ended.wait(_LOST_SECONDS)
+
+    def name_job(self, job_id: str, url: str) -> None:
+        """Add the engine's job that builds the key to the lease."""
+        with self._lock:
+            self._own = self._own.model_copy(update={"job_id": job_id, "job_url": url})
+        self.is_held()
+
+    def new_holder(self) -> str:
+        """Return who holds the lease now, "" if it is free."""
+        return str(read_lease(self._backend, self._path)[1] or "")
+
     def release(self) -> None:
-        """Free it, if it is still ours."""
+        """Delete the lease if it is still held."""
         try:
-            self._backend.remove(self._path, expected=self._stored)
-        except Exception as error:  # what was built is there; the lease ends by itself
-            _LOGGER.warning("the lease %s was not let go: %s", self._path, error)
+            self._backend.compare_and_delete(self._path, expected=self._stored or b"")
+        except Exception as error:  # it expires
+            _LOGGER.warning("the lease %s was not released: %s", self._path, error)

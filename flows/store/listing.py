@@ -1,57 +1,48 @@
-"""What is published, with the names that lead to it."""
+"""Published artifacts with the refs that point to them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import NamedTuple
 
-from flows.store.artifacts import ArtifactStore, parse_manifest
+from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
 
 
 class ListedArtifact(NamedTuple):
-    """A published artifact."""
+    """Published artifact."""
 
     pointer: Pointer
     manifest: Manifest | None
-    """None where it cannot be read."""
+    """None if it is missing or corrupt."""
 
     refs: tuple[str, ...]
     is_pinned: bool
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Number of bytes."""
         return self.manifest.size if self.manifest else 0
 
 
 def list_artifacts(store: ArtifactStore, stage: str | None = None) -> list[ListedArtifact]:
-    """Every published artifact, or those of a stage, the newest first.
-
-    Pointers, and then manifests, are fetched side by side.
-    """
+    """Return every published artifact, or those of a stage, newest first."""
     names = defaultdict(list)
     for name in store.refs():
         if (pointer := store.ref(name)) is not None:
             names[pointer.manifest].append(name)
-    pinned = set(store.pins())
-    found = sorted(store.pointers(stage), key=lambda item: item.committed, reverse=True)
-    stored = store.backend.read_many(pointer.manifest for pointer in found)
+    pins = store.pins()
+    pointers = sorted(store.pointers(stage), key=lambda item: item.committed, reverse=True)
+    manifests = store.manifests(pointer.manifest for pointer in pointers)
     return [
         ListedArtifact(
             pointer,
-            _manifest(stored.get(pointer.manifest), where=store.url(pointer.manifest)),
+            None if isinstance(manifest, ArtifactCorruptError) else manifest,
             tuple(names[pointer.manifest]),
-            pointer.artifact_id in pinned,
+            pointer.artifact_id in pins,
         )
-        for pointer in found
+        for pointer in pointers
+        for manifest in [manifests.get(pointer.manifest)]
     ]
-
-
-def _manifest(stored: bytes | None, *, where: str) -> Manifest | None:
-    try:
-        return parse_manifest(stored, where=where) if stored else None
-    except ArtifactCorruptError:
-        return None

@@ -1,11 +1,8 @@
-"""Pointers: the small files by which artifacts are found and kept.
+"""Pointers: the small files through which artifacts are found and retained.
 
-    keys/STAGE/AA/CACHE_KEY.json    what a key leads to; created put-if-absent: THE commit
-    refs/NAME.json                  a name that moves on, by compare-and-swap: no move gets lost
-    pins/ARTIFACT_ID.json           {reason, pinned, pointer}: kept though no name leads to it
-
-A key's pointer is created in `ArtifactStore.commit` and taken back in `ArtifactStore.withdraw`; a
-ref is swapped in `set_ref` and `swap_ref`.
+keys/STAGE/AA/CACHE_KEY.json   artifact of a cache key, put-if-absent: this commits the artifact
+refs/NAME.json                 name that moves, by compare-and-swap
+pins/ARTIFACT_ID.json          artifact to retain, with the reason
 """
 
 from __future__ import annotations
@@ -14,12 +11,12 @@ import logging
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from flows.store.backend import StoreBackend
-from flows.store.records import damaged, parse_record, read_record
+from flows.store.records import parse_record
+from schemas.checksummed import dump_json, load_json
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -28,26 +25,25 @@ from schemas.errors import (
 )
 from schemas.manifest import Manifest
 from schemas.paths import RelativePath
-from schemas.sealed import read_sealed, sealed_json
 
 _LOGGER = logging.getLogger(__name__)
-# Each part begins with something else than a dot: no way up, and no hidden file.
+# A part that starts with a dot could be `..` or a hidden file.
 _REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
-_TRIES = 100
+_MAX_TRIES = 100
 
 
 def now() -> str:
-    """The time in UTC, ISO 8601 with microseconds."""
+    """Return the time in UTC, ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat()
 
 
 class Pointer(BaseModel):
-    """What a cache key, or a ref, leads to."""
+    """Artifact that a cache key or a ref points to."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     manifest: RelativePath
-    """Path of the manifest, relative to the root of the store."""
+    """Path of the manifest in the store."""
 
     content: str
     artifact_id: str
@@ -57,19 +53,35 @@ class Pointer(BaseModel):
     """ISO 8601, UTC."""
 
     parts: dict[str, RelativePath] = {}
-    """A publication of several artifacts: path of the manifest of each, by the step's label."""
+    """Path of each manifest of a published corpus, by step label."""
+
+    @property
+    def manifests(self) -> tuple[str, ...]:
+        """Paths of all manifests that it points to."""
+        return (self.manifest, *self.parts.values())
 
     def to_json(self) -> bytes:
-        """The bytes of its file."""
-        return sealed_json(self.model_dump(exclude_defaults=True))
+        """Return the bytes of its file."""
+        return dump_json(self.model_dump(exclude_defaults=True))
 
     def __str__(self) -> str:
-        """The stage and the artifact."""
         return f"{self.stage} {self.artifact_id}"
 
 
+class Pin(BaseModel):
+    """Artifact that garbage collection retains with everything upstream of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    reason: str
+    pinned: str
+    """ISO 8601, UTC."""
+
+    pointer: Pointer
+
+
 def pointer_to(manifest: Manifest) -> Pointer:
-    """A pointer to an artifact, as of now."""
+    """Return a pointer to an artifact, as of now."""
     return Pointer(
         manifest=manifest.path,
         content=manifest.content,
@@ -81,171 +93,154 @@ def pointer_to(manifest: Manifest) -> Pointer:
 
 
 def parse_pointer(stored: bytes) -> Pointer | None:
-    """A pointer from the bytes of its file; None where they are none."""
+    """Return the pointer in the bytes of a file, None if they are corrupt."""
     try:
-        return Pointer.model_validate(read_sealed(stored))
-    except ValueError:  # of which pydantic's are
+        return Pointer.model_validate(load_json(stored))
+    except ValueError:  # includes pydantic's
         return None
 
 
 def key_path(stage: str, cache_key: str) -> str:
-    """Path of the pointer of a key, relative to the root of the store."""
+    """Return the path of the pointer of a cache key."""
     return f"keys/{stage}/{cache_key[:2]}/{cache_key}.json"
 
 
 def ref_path(name: str) -> str:
-    """Path of a ref, relative to the root of the store.
+    """Return the path of a ref.
 
     Raises:
-        ConfigError: the name cannot be that of a ref.
+        ConfigError: The name is not valid.
     """
     if not _REF_NAME.fullmatch(name):
         raise ConfigError(
-            f"ref {name!r}: expected letters, digits and any of _-.@+= in parts between /, none "
-            "of them beginning with a dot"
+            f"ref {name!r}: expected letters, digits and _-.@+= in parts separated by /, none of "
+            "which starts with a dot"
         )
     return f"refs/{name}.json"
 
 
 class StorePointers:
-    """The part of an `ArtifactStore` that reads keys, and reads and moves refs and pins.
-
-    A file that is no pointer, where one is read, raises ArtifactCorruptError.
-    """
+    """Keys, refs and pins of an `ArtifactStore`. A corrupt file raises ArtifactCorruptError."""
 
     backend: StoreBackend
 
-    def _parsed(self, path: str, stored: bytes) -> Pointer:
-        return parse_record(Pointer, stored, self.backend.url(path), kind=path.partition("/")[0])
+    def _parse(self, path: str, stored: bytes) -> Pointer:
+        return parse_record(Pointer, stored, backend=self.backend, path=path)
 
-    def _pointer(self, path: str) -> Pointer | None:
+    def _read(self, path: str) -> Pointer | None:
         stored = self.backend.read_if_exists(path)
-        return None if stored is None else self._parsed(path, stored)
+        return None if stored is None else self._parse(path, stored)
 
     # Keys
 
     def pointer(self, stage: str, cache_key: str) -> Pointer | None:
-        """What a key leads to, unchecked; None where there is nothing."""
-        return self._pointer(key_path(stage, cache_key))
+        """Return the pointer of a cache key without a look at its artifact, None if absent."""
+        return self._read(key_path(stage, cache_key))
 
     def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
-        """Every published key, of one stage or of all, in no particular order.
-
-        A pointer that cannot be read is passed over with a warning; see `corrupt_pointers`.
-        """
-        for found in self._keys(stage).values():
-            if isinstance(found, Pointer):
-                yield found
+        """Yield every published artifact, or those of a stage. Corrupt pointers are logged."""
+        for pointer in self._keys(stage).values():
+            if isinstance(pointer, Pointer):
+                yield pointer
             else:
-                _LOGGER.warning("passed over: %s", found)
+                _LOGGER.warning("skipped: %s", pointer)
 
     def corrupt_pointers(self) -> dict[tuple[str, str], str]:
-        """What is wrong with each pointer that cannot be read, by its stage and cache key.
-
-        A `lookup` of the key takes such a pointer back.
-        """
+        """Return the error of each corrupt pointer, by stage and cache key."""
         return {
-            (path.split("/")[1], path.rpartition("/")[2].removesuffix(".json")): str(found)
-            for path, found in self._keys(None).items()
-            if not isinstance(found, Pointer)
+            (path.split("/")[1], path.rpartition("/")[2].removesuffix(".json")): str(pointer)
+            for path, pointer in self._keys(None).items()
+            if not isinstance(pointer, Pointer)
         }
 
     def _keys(self, stage: str | None) -> dict[str, Pointer | ArtifactCorruptError]:
-        found: dict[str, Pointer | ArtifactCorruptError] = {}
+        pointers: dict[str, Pointer | ArtifactCorruptError] = {}
         paths = self.backend.names(f"keys/{stage}" if stage else "keys")
         for path, stored in self.backend.read_many(paths).items():
             try:
-                found[path] = self._parsed(path, stored)
+                pointers[path] = self._parse(path, stored)
             except ArtifactCorruptError as error:
-                found[path] = error
-        return found
+                pointers[path] = error
+        return pointers
 
     # Refs
 
     def ref(self, name: str) -> Pointer | None:
-        """What a name leads to, or None."""
-        return self._pointer(ref_path(name))
+        """Return what a ref points to, None if there is no such ref."""
+        return self._read(ref_path(name))
 
     def refs(self) -> list[str]:
-        """Every name, sorted."""
+        """Return the names of all refs, sorted."""
         paths = self.backend.names("refs")
         return [path.removeprefix("refs/").removesuffix(".json") for path in paths]
 
     def set_ref(self, name: str, manifest: Manifest) -> None:
-        """Let a name, such as `RECIPE/build-tokens`, lead to an artifact; the last caller wins.
+        """Point a ref such as `RECIPE/build-tokens` to an artifact. The last caller wins.
 
-        Nothing is written where it leads there already. A damaged ref is put right.
+        Nothing is written if it points there already. A corrupt ref is replaced.
         """
-        path = ref_path(name)
-        wanted = manifest.path, manifest.content, dict[str, str]()
-        for _ in range(_TRIES):
+        path, new = ref_path(name), pointer_to(manifest)
+        for _ in range(_MAX_TRIES):
             stored = self.backend.read_if_exists(path)
-            found = parse_pointer(stored) if stored is not None else None
-            if found is not None and (found.manifest, found.content, found.parts) == wanted:
+            current = parse_pointer(stored) if stored is not None else None
+            if current is not None and current == new.model_copy(
+                update={"committed": current.committed}
+            ):
                 return
-            if self.backend.compare_and_swap(path, pointer_to(manifest).to_json(), expected=stored):
+            if self.backend.compare_and_swap(path, new.to_json(), expected=stored):
                 return
         raise RefConflictError(
-            f"ref {name!r}: other runs moved it {_TRIES} times while this one wanted to; try again"
+            f"ref {name!r}: other runs moved it {_MAX_TRIES} times in the meantime. Try again"
         )
 
     def swap_ref(self, name: str, pointer: Pointer, *, expected: Pointer | None) -> None:
-        """Let a name, such as `corpus/simplewiki/latest`, that leads to `expected` lead elsewhere.
+        """Move a ref such as `corpus/simplewiki/latest` if it points to `expected`.
 
         Raises:
-            RefConflictError: it leads to something else. Nothing is changed.
+            RefConflictError: It points to something else. Nothing is changed.
         """
         path = ref_path(name)
         stored = self.backend.read_if_exists(path)
-        found = None if stored is None else self._parsed(path, stored)
-        if found == expected:
+        current = None if stored is None else self._parse(path, stored)
+        if current == expected:
             if self.backend.compare_and_swap(path, pointer.to_json(), expected=stored):
                 return
-            found = self.ref(name)
+            current = self.ref(name)
         raise RefConflictError(
-            f"ref {name!r}: expected it to lead to {expected or 'nothing'}, found "
-            f"{found or 'nothing'}: another run moved it meanwhile. Look at what is there, and try "
-            "again"
+            f"ref {name!r}: expected {expected or 'no ref'}, got {current or 'no ref'}: another "
+            "run moved it. Check where it points to, then try again"
         )
 
     def delete_ref(self, name: str) -> None:
-        """Delete a name; it may be gone already. The artifact stays until garbage is collected."""
+        """Delete a ref if it exists. The artifact stays until garbage collection."""
         self.backend.delete(ref_path(name))
 
     # Pins
 
     def pin(self, manifest: Manifest, *, reason: str) -> None:
-        """Keep an artifact, and all that it was made from, until it is unpinned."""
-        pointer = pointer_to(manifest).model_dump(exclude_defaults=True)
-        record = {"reason": reason, "pinned": now(), "pointer": pointer}
-        self.backend.replace(f"pins/{manifest.artifact_id}.json", sealed_json(record))
+        """Retain an artifact and everything upstream of it until it is unpinned."""
+        pin = Pin(reason=reason, pinned=now(), pointer=pointer_to(manifest))
+        path = f"pins/{manifest.artifact_id}.json"
+        self.backend.replace(path, dump_json(pin.model_dump(exclude_defaults=True)))
 
     def unpin(self, artifact_id: str) -> None:
-        """Take a pin away.
+        """Delete a pin.
 
         Raises:
-            ArtifactNotFoundError: the artifact is not pinned.
+            ArtifactNotFoundError: The artifact is not pinned.
         """
-        found = self.pins()
-        if artifact_id not in found:
+        if artifact_id not in (pins := self.pins()):
             raise ArtifactNotFoundError(
-                f"{self.backend.root}: {artifact_id} is not pinned; pinned are "
-                f"{', '.join(found) or 'none'}"
+                f"{self.backend.root}: {artifact_id} is not pinned; pins: "
+                f"{', '.join(pins) or 'none'}"
             )
         self.backend.delete(f"pins/{artifact_id}.json")
 
-    def pins(self) -> dict[str, dict[str, Any]]:
-        """Every pin by the artifact's id: `reason`, `pinned` (ISO 8601, UTC), `pointer`.
-
-        Raises:
-            ArtifactCorruptError: one cannot be read.
-        """
-        found = {}
-        for path in self.backend.names("pins"):
-            record = read_record(self.backend, path)
-            try:
-                Pointer.model_validate(record["pointer"])
-            except (ValueError, KeyError) as error:
-                raise damaged(self.backend.url(path), "pins", error) from error
-            found[path.removeprefix("pins/").removesuffix(".json")] = record
-        return found
+    def pins(self) -> dict[str, Pin]:
+        """Return all pins, by artifact id."""
+        return {
+            path.removeprefix("pins/").removesuffix(".json"): parse_record(
+                Pin, self.backend.read(path), backend=self.backend, path=path
+            )
+            for path in self.backend.names("pins")
+        }

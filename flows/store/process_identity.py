@@ -1,106 +1,83 @@
-"""Which process on which machine holds something, and whether it is still there."""
+"""Identity of a process, and whether it still runs."""
 
 from __future__ import annotations
 
 import functools
 import os
 import socket
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-_PS_SECONDS = 10
+import psutil
+
+_START_TOLERANCE = 1.0
+"""Seconds. Clock adjustments move the boot time that psutil subtracts."""
 
 
-class ProcessName(NamedTuple):
-    """Tells a process from every other, also from a later one with the same number."""
+class ProcessIdentity(NamedTuple):
+    """Identity of a process, distinct from later processes with the same number."""
 
     host: str
     """Name of the machine."""
 
     system: str
-    """Which start of which machine, and which of its process tables; "" where that is unknown."""
+    """Boot id and process namespace, "" if unknown. Distinguishes containers and restarts."""
 
     pid: int
-    process_start: str
-    """When the process began, as its system counts; "" where that is unknown."""
+    process_start: float
+    """Start of the process in seconds after boot, 0 if unknown."""
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Read the name of a process from a run's record."""
-        return cls(
-            str(record.get("host", "")),
-            str(record.get("system", "")),
-            int(record.get("pid", 0)),
-            str(record.get("process_start", "")),
-        )
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Return the identity in the fields of a run record or a lease."""
+        return cls(*(record[name] for name in cls._fields))
 
     @property
     def is_here(self) -> bool:
-        """Whether it is, or was, a process of this machine since its last start."""
-        return (self.host, self.system) == (socket.gethostname(), system_name())
+        """True if it is a process of this machine since its last boot."""
+        return (self.host, self.system) == (socket.gethostname(), _system())
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended for certain; of another machine's nothing is known."""
+        """True if it has certainly ended. False for processes of other machines."""
         if not self.is_here:
             return False
-        found = start_of(self.pid)
-        return found is None or bool(self.process_start and found and found != self.process_start)
+        start = start_of(self.pid)
+        is_other = bool(self.process_start and start) and not _is_close(start, self.process_start)
+        return start is None or is_other
 
 
-def this_process() -> ProcessName:
-    """The process that asks."""
+def this_process() -> ProcessIdentity:
+    """Return the identity of the current process."""
     pid = os.getpid()
-    return ProcessName(socket.gethostname(), system_name(), pid, start_of(pid) or "")
+    return ProcessIdentity(socket.gethostname(), _system(), pid, start_of(pid) or 0.0)
+
+
+def start_of(pid: int) -> float | None:
+    """Return when a process started, in seconds after boot. None if it does not run.
+
+    0 if the start is unknown. A killed process that its parent has not waited for does not run.
+    """
+    try:
+        process = psutil.Process(pid)
+        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return None
+        return round(float(process.create_time() - psutil.boot_time()), 2)
+    except psutil.NoSuchProcess:
+        return None
+    except psutil.AccessDenied:
+        return 0.0
+
+
+def _is_close(start: float | None, other: float) -> bool:
+    return start is not None and abs(start - other) < _START_TOLERANCE
 
 
 @functools.cache
-def system_name() -> str:
-    """Two containers of one name, or one machine before and after a restart, differ in it."""
+def _system() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
-
-
-def start_of(pid: int) -> str | None:
-    """When a process began, "" where that is unknown; None where there is none.
-
-    One that was killed and whose parent has not noticed yet counts as gone.
-    """
-    try:
-        # The name in brackets may itself have spaces and brackets.
-        fields = (
-            Path(f"/proc/{pid}/stat")
-            .read_text(encoding="utf-8", errors="replace")
-            .rpartition(")")[2]
-            .split()
-        )
-    except (FileNotFoundError, ProcessLookupError):
-        return None if Path("/proc/self/stat").exists() else _start_without_proc(pid)
-    return None if fields[0] in ("Z", "X") else fields[19]
-
-
-def _start_without_proc(pid: int) -> str | None:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass  # another user's, so it is there
-    try:
-        done = subprocess.run(  # noqa: S603 - fixed arguments, no shell
-            ["ps", "-o", "state=,lstart=", "-p", str(pid)],  # noqa: S607 - the system's ps
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=_PS_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    state, _, start = done.stdout.strip().partition(" ")
-    return None if state.startswith("Z") else start.strip()

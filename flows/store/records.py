@@ -1,89 +1,64 @@
-"""Records: the small JSON files of a store, each with its own digest (`schemas.sealed`).
-
-A damaged one is named by its path, with what to do about it.
-"""
+"""Records: the small JSON files of a store. Each ends with a digest of itself."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from flows.store.backend import StoreBackend
+from schemas.checksummed import load_json
 from schemas.errors import ArtifactCorruptError
-from schemas.sealed import read_sealed
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Kind(NamedTuple):
-    """The records of one folder of the store."""
-
-    what: str
-    remedy: str
-    """What to do about a damaged one."""
-
-
-KINDS = {
-    "keys": Kind(
-        "a pointer to a manifest",
-        "delete the file, or run the recipe again; the stage is then built anew",
-    ),
-    "artifacts": Kind(
-        "a manifest",
-        "`bertloom verify` takes the artifact back, and the next run builds it again",
-    ),
-    "refs": Kind("a pointer", "run the recipe again, or publish again, which writes it anew"),
-    "pins": Kind("a pin", "delete the file, and pin again"),
-    "runs": Kind("the record of a run", "delete the file: what the run made is there all the same"),
-    "reports": Kind("a page", "`bertloom report` writes it anew"),
-    "leases": Kind("a lease", "delete the file if no run is going on"),
-    "quarantine": Kind(
-        "the record of what was wrong", "delete the file: it only says what was wrong before"
-    ),
-    "tombstones": Kind(
-        "the record of a deletion that was cut off",
-        "look at the artifact that it is named for, then delete the file",
-    ),
-    "pieces": Kind("the record of a piece", "the piece is built again where it is needed"),
+REMEDIES = {
+    "keys": "run the recipe again: the stage is built again",
+    "artifacts": "run `bertloom verify`, then the recipe again",
+    "refs": "run the recipe again, or publish again",
+    "pins": "delete the file and pin the artifact again",
+    "runs": "delete the folder of the run: its artifacts stay",
+    "reports": "run `bertloom report`",
+    "leases": "delete the file if no run is active",
+    "quarantine": "delete the file: it is only information",
+    "tombstones": "check the artifact of this name, then delete the file",
+    "pieces": "run `bertloom verify`: it deletes the record, and the item is computed again",
 }
+"""Remedy for a corrupt record, by top-level folder."""
 
 
 def read_record(backend: StoreBackend, path: str) -> dict[str, Any]:
-    """The content of a record at a path relative to the root of the store.
+    """Return the content of a record.
 
     Raises:
-        FileNotFoundError: there is none.
-        ArtifactCorruptError: it is not what was written.
+        FileNotFoundError: There is no such record.
+        ArtifactCorruptError: The record is corrupt.
     """
-    return content_of(backend.read(path), backend.url(path), kind=path.partition("/")[0])
-
-
-def content_of(stored: bytes, where: str, *, kind: str) -> dict[str, Any]:
-    """The content of a record from the bytes of its file, which is at `where`.
-
-    Raises:
-        ArtifactCorruptError: they are not what was written.
-    """
+    stored = backend.read(path)
     try:
-        return read_sealed(stored)
+        return load_json(stored)
     except ValueError as error:
-        raise damaged(where, kind, error) from error
+        raise corrupt_record(backend, path, error) from error
 
 
-def parse_record(model: type[Model], stored: bytes, where: str, *, kind: str) -> Model:
-    """Like `content_of`, and checked to be of a model."""
+def parse_record(model: type[Model], stored: bytes, *, backend: StoreBackend, path: str) -> Model:
+    """Return a record as a model, from the bytes of its file.
+
+    Raises:
+        ArtifactCorruptError: The record is corrupt.
+    """
     try:
-        return model.model_validate(content_of(stored, where, kind=kind))
-    except ValidationError as error:
-        raise damaged(where, kind, error) from error
+        return model.model_validate(load_json(stored))
+    except ValueError as error:  # includes pydantic's
+        raise corrupt_record(backend, path, error) from error
 
 
-def damaged(where: str, kind: str, why: Exception) -> ArtifactCorruptError:
-    """The error of a record that is not what was written."""
-    text = f"{type(why).__name__}: {why}" if isinstance(why, KeyError | TypeError) else str(why)
-    if isinstance(why, ValidationError):
-        first = why.errors()[0]
-        text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    what, remedy = KINDS[kind]
-    return ArtifactCorruptError(f"{where}: expected {what}: {text}; {remedy}")
+def corrupt_record(backend: StoreBackend, path: str, error: Exception) -> ArtifactCorruptError:
+    """Return the error of a record that is not what was written."""
+    reason = str(error)
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    remedy = REMEDIES[path.partition("/")[0]]
+    return ArtifactCorruptError(f"{backend.url(path)}: corrupt record: {reason}; {remedy}")

@@ -1,12 +1,10 @@
-"""Runs: the record that each one keeps in the store, its signs of life, and which runs are over.
+"""Runs: the record of each run in the store, its heartbeat, and which runs have ended.
 
-    runs/RUN_ID/run.json      what it is doing or did, from its start on
-    runs/RUN_ID/alive.json    {run_id, written}: written every minute while its process is there
+    runs/RUN_ID/run.json      RunRecord, written from the start on
+    runs/RUN_ID/alive.json    heartbeat, every minute while the process runs
 
-A run that says `running` **is over** if it is of this machine and its process is gone, or
-if it is of another machine and has written nothing to its folder for a quarter of an hour. When it
-last wrote is what a listing of its folder says, by the disk's or the server's clock.
-`reconcile_runs` marks runs that are over as crashed.
+A run that says `running` has ended (`check_liveness`) if its process was on this machine and is
+gone, or if it is of another machine and has not written to its folder for 15 minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -23,14 +21,13 @@ from flows.formatting import format_duration
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.pointers import now
-from flows.store.process_identity import ProcessName
-from flows.store.records import content_of, parse_record
+from flows.store.process_identity import ProcessIdentity
+from flows.store.records import parse_record
+from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.paths import RelativePath
-from schemas.sealed import sealed_json
 
-RESUME_HINT = "what was finished is kept, and the next run goes on from there"
-"""Said of runs that ended before their end."""
+RESUME_HINT = "Completed steps are cached; rerun to resume."
 
 RunState = Literal["running", "completed", "failed", "interrupted", "crashed"]
 Close = Callable[[ArtifactStore, str], object]
@@ -38,16 +35,15 @@ Close = Callable[[ArtifactStore, str], object]
 
 HEARTBEAT_SECONDS = 60.0
 HEARTBEAT_TIMEOUT = 15 * 60.0
-"""After so long without a sign a run is over; a machine that slept for less counts as there."""
+"""Seconds. A machine may sleep for less."""
 
-_NEWEST, _NEWEST_FLOW_RUNS = 20, 50
-"""How many runs are looked at, where it is known which was meant."""
+_MAX_NEWEST = 50
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class StepRecord(BaseModel):
-    """What became of a step; as small as an engine passes it on."""
+    """Result of a step, small enough for Prefect's database."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -61,58 +57,60 @@ class StepRecord(BaseModel):
 
 
 class JobRecord(BaseModel):
-    """A job that a step handed to an engine."""
+    """Job that a step submitted to an engine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     label: str
-    """Of the step."""
+    """Label of the step."""
 
     name: str
     """`bertloom-RECIPE-STEP-KEY`."""
 
     runner: str
     id: str
-    """The engine's own."""
+    """Id that the engine gave it."""
 
     url: str = ""
-    """Of its page."""
+    """Page of the job."""
 
     attached: bool = False
-    """Whether an earlier run had submitted it."""
+    """True if an earlier run submitted it."""
 
-    took: dict[str, float] = {}
-    """What its engine says that it took (`vcpu-seconds`); empty while it runs, or says nothing."""
+    resource_usage: dict[str, float] = {}
+    """Usage that the engine reports (`vcpu-seconds`). Empty while it runs."""
 
 
 class RunRecord(BaseModel):
-    """The file `runs/RUN_ID/run.json`."""
+    """File `runs/RUN_ID/run.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     run_id: str
-    """Begins with the time of its start (UTC), so that run ids sort by it."""
+    """Starts with the start time (UTC), so that ids sort by it."""
 
     state: RunState
-    started: str = ""
-    """ISO 8601, UTC; `written` likewise."""
+    started: str
+    """ISO 8601, UTC."""
 
-    written: str
+    updated_at: str
+    """ISO 8601, UTC."""
+
     recipe: dict[str, Any]
-    """The whole recipe, credentials cut out."""
+    """Whole recipe without credentials."""
 
     engine: str = ""
     """`prefect` or `local`."""
 
     flow_run_id: str = ""
-    """Prefect's id of the flow run; "" without Prefect."""
+    """Id of Prefect's flow run, "" without Prefect."""
 
-    host: str = ""
-    """With the next three: the process of the run, see `ProcessName`."""
+    host: str
+    """First field of the run's `ProcessIdentity`; the next three are the others."""
 
-    system: str = ""
-    pid: int = 0
-    process_start: str = ""
+    system: str
+    pid: int
+    process_start: float
     git_commit: str = ""
     git_dirty: bool | None = None
     rebuild: tuple[str, ...] = ()
@@ -120,266 +118,256 @@ class RunRecord(BaseModel):
     """Labels of the steps to run, in order."""
 
     steps: tuple[StepRecord, ...] = ()
-    """Those that are done, in order."""
+    """Finished steps, in order."""
 
     failures: dict[str, str] = {}
-    """Error by label."""
+    """Error by step label. "" is the run itself."""
 
     jobs: tuple[JobRecord, ...] = ()
-    """What was handed to an engine, in order."""
+
+    @property
+    def recipe_name(self) -> str:
+        """Name of the recipe."""
+        return str(self.recipe.get("name", ""))
+
+    @property
+    def process(self) -> ProcessIdentity:
+        """Process of the run."""
+        return ProcessIdentity(self.host, self.system, self.pid, self.process_start)
 
     @property
     def is_dead(self) -> bool:
-        """Whether it says that it is running on this machine, where its process is gone."""
-        return self.state == "running" and ProcessName.of(dict(self)).is_gone
+        """True if it says that it runs on this machine, but its process is gone."""
+        return self.state == "running" and self.process.is_gone
 
 
 def record_path(run_id: str) -> str:
-    """Path of the record of a run, relative to the root of the store."""
+    """Return the path of a run's record."""
     return f"runs/{run_id}/run.json"
 
 
 def write_run(store: ArtifactStore, record: RunRecord) -> None:
-    """Write a run's record in place of what was written before."""
-    _put(store, record.model_copy(update={"written": now()}))
+    """Write a run's record, with the time."""
+    _write(store, record.model_copy(update={"updated_at": now()}))
 
 
-def _put(store: ArtifactStore, record: RunRecord) -> None:
-    store.backend.replace(record_path(record.run_id), sealed_json(record.model_dump(mode="json")))
+def _write(store: ArtifactStore, record: RunRecord) -> None:
+    store.backend.replace(record_path(record.run_id), dump_json(record.model_dump(mode="json")))
 
 
 def run_ids(store: ArtifactStore) -> list[str]:
-    """The id of every run of the store that left a record, oldest first."""
+    """Return the id of every run with a record, oldest first."""
     paths = store.backend.names("runs")
     return sorted(path.split("/")[1] for path in paths if path.endswith("/run.json"))
 
 
 def read_run(store: ArtifactStore, run_id: str) -> RunRecord:
-    """The record of a run.
+    """Read the record of a run.
 
     Raises:
-        ArtifactNotFoundError: there is none.
-        ArtifactCorruptError: it cannot be read.
+        ArtifactNotFoundError: There is no such run.
+        ArtifactCorruptError: The record is corrupt.
     """
     path = record_path(run_id)
     if (stored := store.backend.read_if_exists(path)) is None:
-        raise ArtifactNotFoundError(f"{store.root}: no run {run_id!r}; `bertloom runs` lists them")
-    return parse_record(RunRecord, stored, store.url(path), kind="runs")
+        raise ArtifactNotFoundError(
+            f"{store.root}: expected the id of a run, got {run_id!r}. `bertloom runs` lists them"
+        )
+    return parse_record(RunRecord, stored, backend=store.backend, path=path)
 
 
-def stored_records(
+def read_runs(
     store: ArtifactStore, ids: Iterable[str]
-) -> dict[str, dict[str, Any] | ArtifactCorruptError]:
-    """The records of some runs as they are stored, by the runs' ids."""
-    found: dict[str, dict[str, Any] | ArtifactCorruptError] = {}
+) -> dict[str, RunRecord | ArtifactCorruptError]:
+    """Return the records that exist, by run id, or the error of a corrupt one."""
+    records: dict[str, RunRecord | ArtifactCorruptError] = {}
     paths = {record_path(run_id): run_id for run_id in ids}
     for path, stored in store.backend.read_many(paths).items():
         try:
-            found[paths[path]] = content_of(stored, store.url(path), kind="runs")
+            records[paths[path]] = parse_record(RunRecord, stored, backend=store.backend, path=path)
         except ArtifactCorruptError as error:
-            found[paths[path]] = error
-    return found
+            records[paths[path]] = error
+    return records
 
 
-def run_records(store: ArtifactStore) -> list[dict[str, Any]]:
-    """The record of every run, the newest first, as it is stored.
-
-    `state` is `died` where the run is over without having said so, and `damaged` where the record
-    cannot be read.
-    """
-    found: list[dict[str, Any]] = []
-    moment, signs = time.time(), last_heartbeats(store)
-    for run_id, record in stored_records(store, reversed(run_ids(store))).items():
-        if isinstance(record, ArtifactCorruptError):
-            found.append({"run_id": run_id, "state": "damaged"})
-            continue
-        state = str(record.get("state", "?"))
-        silence = moment - signs.get(run_id, moment)
-        if state == "running" and check_liveness(record, silence=silence).is_over:
-            state = "died"
-        found.append({"run_id": run_id, **record, "state": state})
-    return found
+def list_runs(
+    store: ArtifactStore, ids: Iterable[str] | None = None
+) -> dict[str, RunRecord | ArtifactCorruptError]:
+    """Return all runs newest first, or some. One that ended without saying so is `crashed`."""
+    heartbeats = last_heartbeats(store)
+    records = read_runs(store, sorted(heartbeats, reverse=True) if ids is None else ids)
+    for run_id, record in records.items():
+        if isinstance(record, RunRecord) and record.state == "running":
+            liveness = check_liveness(record, silence=time.time() - heartbeats[run_id])
+            if liveness.is_over:
+                failures = {**record.failures, "": f"{liveness.reason}. {RESUME_HINT}"}
+                update = {"state": "crashed", "failures": failures}
+                records[run_id] = record.model_copy(update=update)
+    return records
 
 
 def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
-    """The run that a name means, and whether it is its recipe's last.
+    """Return a run, and whether it is the last one of its recipe.
 
-    The name is a run's id or the beginning of one, a recipe's, or "" for the last run.
+    Args:
+        store: Artifact store.
+        name: Id of a run or a prefix of it, or a recipe for its last run. "" for the last run.
 
     Raises:
-        ArtifactNotFoundError: there is none.
-        ConfigError: several runs begin like this.
-        ArtifactCorruptError: its record cannot be read.
+        ArtifactNotFoundError: There is no such run.
+        ConfigError: The prefix is ambiguous.
+        ArtifactCorruptError: The record is corrupt.
     """
+    records = read_runs(store, reversed(run_ids(store)))
     recipes = {
-        record["run_id"]: record.get("recipe", {}).get("name") for record in run_records(store)
-    }  # the newest first; None of those that cannot be read
-    if not recipes:
-        raise ArtifactNotFoundError(f"{store.root}: no run has left a record; `bertloom run` does")
-    found = [run_id for run_id in recipes if run_id.startswith(name)]
-    if not name or name in recipes:
-        found = [name or found[0]]
-    if not found:
-        found = [run_id for run_id, recipe in recipes.items() if recipe == name][:1]
-    if len(found) > 1:
-        shown = ", ".join(reversed(found[:3]))
-        raise ConfigError(f"{len(found)} runs begin with {name!r}, such as {shown}: say more of it")
-    if not found:
-        damaged = sum(recipe is None for recipe in recipes.values())
-        unread = f", {damaged} of which cannot be read" if damaged else ""
+        run_id: record.recipe_name if isinstance(record, RunRecord) else None
+        for run_id, record in records.items()
+    }
+    matches = [run_id for run_id in recipes if run_id.startswith(name)]
+    if name in matches or not name:
+        matches = [name or run_id for run_id in matches[:1]]
+    matches = matches or [run_id for run_id, recipe in recipes.items() if recipe == name][:1]
+    if not matches:
+        num_corrupt = sum(recipe is None for recipe in recipes.values())
         raise ArtifactNotFoundError(
-            f"{store.root}: no run and no recipe {name!r} among {len(recipes)} runs{unread}; "
-            "`bertloom runs` lists them"
+            f"{store.root}: expected a run or a recipe, got {name!r} (runs: {len(recipes)}, "
+            f"corrupt: {num_corrupt}). `bertloom runs` lists them"
         )
-    record = read_run(store, found[0])
-    last = next(run_id for run_id, recipe in recipes.items() if recipe == recipes[found[0]])
-    return record, last == found[0]
+    if len(matches) > 1:
+        shown = ", ".join(reversed(matches[:3]))
+        raise ConfigError(
+            f"{name!r}: expected one run, got {len(matches)}, for example {shown}. Add digits"
+        )
+    record = read_run(store, matches[0])
+    last = next(run_id for run_id, recipe in recipes.items() if recipe == recipes[matches[0]])
+    return record, last == matches[0]
 
 
-# Signs of life
+# Heartbeats
 
 
 class Heartbeat:
-    """Writes signs of life of one run until it is stopped, or its process ends."""
+    """Writes the heartbeat of a run until it is stopped or its process ends."""
 
     def __init__(self, store: ArtifactStore, run_id: str) -> None:
-        """Nothing is written yet: the run's record is the first sign."""
-        self._store, self._run_id = store, run_id
+        self._store, self._path = store, f"runs/{run_id}/alive.json"
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"alive-{run_id}", daemon=True)
 
     def start(self) -> None:
-        """Write one every `HEARTBEAT_SECONDS` from now on."""
+        """Write a heartbeat every `HEARTBEAT_SECONDS`."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Write no more; one that is being written is waited for."""
+        """Stop writing."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
-            sign = sealed_json({"run_id": self._run_id, "written": now()})
             try:
-                self._store.backend.replace(f"runs/{self._run_id}/alive.json", sign)
-            except Exception as error:  # the disk's or the network's; the next turn tries again
-                _LOGGER.debug("run %s: no sign of life was left: %s", self._run_id, error)
+                self._store.backend.replace(self._path, dump_json({"updated_at": now()}))
+            except Exception as error:  # a failing disk or network: the next turn tries again
+                _LOGGER.debug("%s was not written: %s", self._path, error)
 
 
 def last_heartbeats(store: ArtifactStore) -> dict[str, float]:
-    """When each run last wrote to its folder, seconds since the epoch by the store's clock."""
-    signs: dict[str, float] = {}
-    for path, facts in store.backend.stat("runs").items():
+    """Return when each run last wrote to its folder, in seconds since the epoch."""
+    heartbeats: dict[str, float] = {}
+    for path, info in store.backend.stat("runs").items():
         parts = path.split("/")
         if len(parts) > 2:
-            signs[parts[1]] = max(signs.get(parts[1], 0.0), facts.modified)
-    return signs
+            heartbeats[parts[1]] = max(heartbeats.get(parts[1], 0.0), info.modified)
+    return heartbeats
 
 
 class Liveness(NamedTuple):
-    """Whether a run that says it is running is over."""
+    """Answer to the question if a run that says `running` has ended, with the reason."""
 
     is_over: bool
-    why: str
+    reason: str
 
 
-def check_liveness(record: Mapping[str, Any], *, silence: float) -> Liveness:
-    """Tell whether a run that says it is running is over, `silence` seconds after its last sign."""
-    process = ProcessName.of(record)
-    where = f"its process {process.pid} on this machine is"
-    if process.is_gone:
-        return Liveness(True, f"{where} gone")
+def check_liveness(record: RunRecord, *, silence: float) -> Liveness:
+    """Return whether a run that says `running` has ended, `silence` seconds after a heartbeat."""
+    process = record.process
     if process.is_here:
-        return Liveness(False, f"{where} there")
-    return Liveness(
-        silence > HEARTBEAT_TIMEOUT, f"no sign of life for {format_duration(max(silence, 0.0))}"
-    )
+        is_gone = process.is_gone
+        state = "is gone" if is_gone else "is running"
+        return Liveness(is_gone, f"process {process.pid} on this machine {state}")
+    reason = f"no heartbeat for {format_duration(max(silence, 0.0))}"
+    return Liveness(silence > HEARTBEAT_TIMEOUT, reason)
 
 
-# Settling
+# Reconciliation: records of runs that ended without saying so
 
 
 class ReconciledRun(NamedTuple):
-    """What became of a run that said it was running."""
+    """Result for a run that said `running`."""
 
     run_id: str
     is_dead: bool
-    """It is marked as crashed now."""
+    """True if it is marked as crashed now."""
 
-    why: str
+    reason: str
 
 
 def mark_crashed_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list[str]:
-    """Mark as crashed the newest runs of a recipe whose process here is gone; their ids."""
-    return [
-        record.run_id
-        for record in _running(store, run_ids(store)[-_NEWEST:])
-        if record.recipe.get("name") == recipe and record.is_dead and _settle(store, record, close)
-    ]
+    """Mark the newest runs of a recipe whose process on this machine is gone; return their ids."""
+    newest = _running(store, run_ids(store)[-_MAX_NEWEST:])
+    dead = [record for record in newest if record.recipe_name == recipe and record.is_dead]
+    return [record.run_id for record in dead if _mark(store, record, close)]
 
 
 def mark_flow_run_ended(
     store: ArtifactStore, flow_run_id: str, *, state: RunState, reason: str, close: Close
 ) -> list[str]:
-    """Say in the records of a flow run of Prefect's what became of it; their run ids.
-
-    Artifacts, work and leases are left alone: the leases of a process that is gone expire, and the
-    next run goes on from what is there.
-    """
-    return [
-        record.run_id
-        for record in _running(store, run_ids(store)[-_NEWEST_FLOW_RUNS:])
-        if record.flow_run_id == flow_run_id
-        and _settle(store, record, close, state=state, reason=reason)
-    ]
+    """Write the end of a Prefect flow run to its records; return their ids."""
+    newest = _running(store, run_ids(store)[-_MAX_NEWEST:])
+    records = [record for record in newest if record.flow_run_id == flow_run_id]
+    return [r.run_id for r in records if _mark(store, r, close, state=state, reason=reason)]
 
 
 def reconcile_runs(store: ArtifactStore, *, close: Close) -> list[ReconciledRun]:
-    """Mark every run of any machine as crashed that says it is running, is over, and has no lease.
+    """Mark every run that says `running`, has ended and holds no lease as crashed.
 
     Returns:
-        what became of each run that said it was running.
+        Every run that said `running`.
     """
-    moment, signs = time.time(), last_heartbeats(store)
+    time_now, heartbeats = time.time(), last_heartbeats(store)
     holders = {holder.holder for holder in live_holders(store).values()}
-    found = []
-    for record in _running(store, sorted(signs)):
-        run_id = record.run_id
-        silence = moment - signs[run_id]
-        is_over, why = check_liveness(dict(record), silence=silence)
-        if run_id in holders and not record.is_dead:
-            is_over, why = False, "it holds a lease"
-        found.append(ReconciledRun(run_id, is_over and _settle(store, record, close), why))
-    return found
+    runs = []
+    for record in _running(store, sorted(heartbeats)):
+        silence = time_now - heartbeats[record.run_id]
+        is_over, reason = check_liveness(record, silence=silence)
+        if record.run_id in holders and not record.is_dead:
+            is_over, reason = False, "it holds a lease"
+        is_dead = is_over and _mark(store, record, close)
+        runs.append(ReconciledRun(record.run_id, is_dead, reason))
+    return runs
 
 
 def _running(store: ArtifactStore, ids: Sequence[str]) -> Iterator[RunRecord]:
-    """The records among some that say `running`."""
-    for path, stored in store.backend.read_many(map(record_path, ids)).items():
-        try:
-            record = parse_record(RunRecord, stored, store.url(path), kind="runs")
-        except ArtifactCorruptError as error:
-            _LOGGER.debug("a run is passed over: %s", error)
-            continue
-        if record.state == "running":
+    for record in read_runs(store, ids).values():
+        if isinstance(record, RunRecord) and record.state == "running":
             yield record
 
 
-def _settle(
+def _mark(
     store: ArtifactStore,
     record: RunRecord,
     close: Close,
     *,
     state: RunState = "crashed",
-    reason: str = f"its process ended without a word; {RESUME_HINT}",
+    reason: str = f"Process exited unexpectedly. {RESUME_HINT}",
 ) -> bool:
-    # Read again: the process may have written its end just before it was found gone.
-    found = read_run(store, record.run_id)
-    if found.state != "running":
+    # Read again: the process may have written its end just before it was gone.
+    current = read_run(store, record.run_id)
+    if current.state != "running":
         return False
-    failures = {**found.failures, "": reason}
-    # It was last at work when it wrote its record, and not today.
-    _put(store, found.model_copy(update={"state": state, "failures": failures}))
-    close(store, found.run_id)
+    failures = {**current.failures, "": reason}
+    # Without a new time: it ended when it last wrote its record.
+    _write(store, current.model_copy(update={"state": state, "failures": failures}))
+    close(store, current.run_id)
     return True

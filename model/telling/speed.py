@@ -98,7 +98,9 @@ def batch_flops(
 def model_flops_utilisation(
     flops: float, *, seconds: float, processes: int, peak: Peak | None
 ) -> float | None:
-    """Share of the devices' peak that went into model FLOPs, usually 0 to 1; None without a peak.
+    """Return the share of the devices' peak that went into model FLOPs, 0 to 1.
+
+    Return None without a peak, and above 1: the peak of a busy machine is measured too low.
 
     Args:
         flops: done by all processes together.
@@ -108,7 +110,8 @@ def model_flops_utilisation(
     """
     if peak is None or seconds <= 0:
         return None
-    return flops / (seconds * processes * peak.flops)
+    utilisation = flops / (seconds * processes * peak.flops)
+    return utilisation if utilisation <= 1 else None
 
 
 class SpeedMeter:

@@ -44,8 +44,8 @@ from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import expand_paths, open_file
 from pipelines.telling import progress
 from pipelines.telling.progress import Reading, listening
-from schemas.configs import ExecutionConfig
 from schemas.errors import DeterminismError, InputError, MissingInputError, StoreError
+from schemas.execution_configs import ExecutionConfig
 
 pytestmark = pytest.mark.network
 
@@ -344,10 +344,10 @@ def _check_writes(backend: StoreBackend, proxy: Proxy, fault: str) -> None:
     assert not backend.compare_and_swap(path, b"too late", expected=b"mine")
     assert backend.read(path) == b"later"
     proxy.next = ["", fault]
-    assert backend.remove(path, expected=b"mine") is None
+    assert backend.compare_and_delete(path, expected=b"mine") is None
     assert backend.read(path) == b"later"
     proxy.next = ["", fault]
-    backend.remove(path, expected=b"later")
+    backend.compare_and_delete(path, expected=b"later")
     assert backend.names("x") == []
 
 

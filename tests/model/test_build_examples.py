@@ -17,17 +17,17 @@ from model.tasks import TASKS
 from model.tasks.examples import read_examples, splits_of
 from model.tasks.split_build import SplitBuild
 from schemas.arrow import EXAMPLES
-from schemas.configs import ExecutionConfig
 from schemas.errors import (
     ArtifactCorruptError,
     ConfigError,
-    CountError,
-    ExamplesError,
+    CountMismatchError,
     InputError,
     MissingInputError,
+    TaskDataError,
 )
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import StageInput, StageOutput
-from schemas.task_configs import ExamplesConfig
 
 
 def build(output: Path | str, **config: Any) -> tuple[StageOutput, StageInput]:
@@ -165,7 +165,7 @@ def test_bad_rows_are_left_out_counted_and_told(folder: Path, tmp_path: Path) ->
 def test_too_many_bad_rows_make_an_error(folder: Path, tmp_path: Path) -> None:
     write(folder / "dev.tsv", sentences(98) + "x\tyes\n" * 2)
     with pytest.raises(
-        ExamplesError,
+        TaskDataError,
         match=r"dev\.tsv: as sst-2 dev, 2 of 100 rows are bad: line 100: unknown-label: yes.*"
         r"At most 1\.00% may be.*max_invalid_fraction",
     ):
@@ -201,13 +201,13 @@ def test_rows_that_vanish_are_an_error(
         build.counters.count("rows-in")
 
     monkeypatch.setattr(SplitBuild, "_remember_id", count_twice)
-    with pytest.raises(CountError, match=r"sst-2 train .*do not add up"):
+    with pytest.raises(CountMismatchError, match=r"sst-2 train .*do not add up"):
         build(tmp_path / "out", task="sst-2", folder=str(folder))
 
 
 def test_a_split_without_examples_is_an_error(folder: Path, tmp_path: Path) -> None:
     write(folder / "test.tsv", "index\tsentence\n")
-    with pytest.raises(ExamplesError, match=r"sst-2 test .*found none in 0 rows"):
+    with pytest.raises(TaskDataError, match=r"sst-2 test .*found none in 0 rows"):
         build(tmp_path / "out", task="sst-2", folder=str(folder))
 
 
@@ -218,7 +218,7 @@ def test_ids_given_twice_are_told_or_refused_where_they_are_handed_in(
     made, _ = build(tmp_path / "a", task="sst-2", folder=str(folder))
     assert made.notes == ("train: 1 rows have an id that an earlier row has, such as 3.",)
     write(folder / "test.tsv", "index\tsentence\n3\ta\n3\tb\n")
-    with pytest.raises(ExamplesError, match=r"sst-2 test .*handed in by id"):
+    with pytest.raises(TaskDataError, match=r"sst-2 test .*handed in by id"):
         build(tmp_path / "b", task="sst-2", folder=str(folder))
 
 
@@ -247,7 +247,7 @@ def test_labels_that_are_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
 
 def test_a_label_that_training_lacks_makes_a_bad_row(tmp_path: Path) -> None:
     files = own(tmp_path, train="ab", dev="abcd")
-    with pytest.raises(ExamplesError, match="20 of 40 rows are bad: line 4: label-not-in-train: c"):
+    with pytest.raises(TaskDataError, match="20 of 40 rows are bad: line 4: label-not-in-train: c"):
         build(tmp_path / "a", task="single-sentence", files=files)
     made, _ = build(tmp_path / "b", task="single-sentence", files=files, max_invalid_fraction=0.5)
     assert made.counters["rows-dropped-label-not-in-train@dev"] == 20
@@ -255,7 +255,7 @@ def test_a_label_that_training_lacks_makes_a_bad_row(tmp_path: Path) -> None:
 
 
 def test_one_label_is_nothing_to_learn(tmp_path: Path) -> None:
-    with pytest.raises(ExamplesError, match="two labels or more"):
+    with pytest.raises(TaskDataError, match="two labels or more"):
         build(tmp_path / "out", task="single-sentence", files=own(tmp_path, train="a", dev="a"))
 
 
@@ -339,7 +339,7 @@ def test_a_split_that_is_not_there_is_answered_with_those_that_are(
     folder: Path, tmp_path: Path
 ) -> None:
     _, given = build(tmp_path / "out", task="sst-2", folder=str(folder))
-    with pytest.raises(ExamplesError, match=r"no split dev-mismatched.*train, dev, test"):
+    with pytest.raises(TaskDataError, match=r"no split dev-mismatched.*train, dev, test"):
         read_examples(given, "dev-mismatched")
 
 
@@ -381,7 +381,7 @@ def test_a_question_in_two_files_of_dev_is_refused_before_anything_is_trained(
     task = TASKS["squad-1.1"]
     train = write_task_file(task, "train", folder=tmp_path / "one")
     twice = [write_task_file(task, "dev", folder=tmp_path / name) for name in ("one", "two")]
-    with pytest.raises(ExamplesError, match="scored by id"):
+    with pytest.raises(TaskDataError, match="scored by id"):
         build(tmp_path / "a", task="squad-1.1", files={"train": (train,), "dev": tuple(twice)})
     made, _ = build(tmp_path / "b", task="squad-1.1", files={"train": twice, "dev": (train,)})
     assert made.counters["rows-kept@train"] == 2 * ROWS

@@ -26,10 +26,10 @@ from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from pipelines.io.raw_files import digest_file
-from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import EvaluateConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
-from schemas.task_configs import EvaluateConfig
 from schemas.trial_names import trial_name
 
 

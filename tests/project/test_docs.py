@@ -26,7 +26,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from pipelines.runners.launch import RUNNERS
 from pipelines.sources import SOURCES
-from schemas.configs import Config
+from schemas.base_configs import Config
 from schemas.model_configs import ModelConfig
 from schemas.publish_configs import PublishConfig
 from schemas.recipe import Recipe

@@ -13,6 +13,7 @@ from support.store_builder import describe
 
 from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore
+from flows.store.process_identity import this_process
 from flows.store.runs import RunRecord, StepRecord, write_run
 from pipelines.io.files import write_text_file
 from schemas.manifest import Environment, Manifest, ProducedBy, RawInput
@@ -122,7 +123,8 @@ def put_run(store: ArtifactStore, run_id: str, made: Mapping[str, Manifest]) -> 
         run_id=run_id,
         state="completed",
         started="2026-01-01T00:00:00+00:00",
-        written="",
+        updated_at="2026-01-01T00:01:00+00:00",
+        **this_process()._asdict(),
         recipe={"name": "mine"},
         steps=steps,
     )

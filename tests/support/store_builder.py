@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from flows.run.step_execution import input_ref
-from flows.store.artifacts import ArtifactStore, Attempt
+from flows.store.artifacts import CARD, ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json, dump_page
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
-from schemas.sealed import sealed_json
 
 STAGE = "build-tokens"
 
@@ -68,19 +68,19 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
         "run_id": run_id,
         "state": "completed",
         "started": now(),
+        "updated_at": now(),
         "recipe": {"name": "fake"},
-        **this_one(),
+        **this_process()._asdict(),
         **changes,
     }
-    store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
+    store.backend.replace(f"runs/{run_id}/run.json", dump_json(record))
 
 
-def this_one() -> dict[str, Any]:
-    """This process, as records name it."""
-    me = this_process()
-    return {
-        "host": me.host, "system": me.system, "pid": me.pid, "process_start": me.process_start,
-    }  # fmt: skip
+def add_cards(store: ArtifactStore) -> None:
+    """Write a card next to each published artifact, as runs do."""
+    for pointer in store.pointers():
+        folder = pointer.manifest.rpartition("/")[0]
+        store.backend.replace(f"{folder}/{CARD}", dump_page(b"card"))
 
 
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:

@@ -37,10 +37,10 @@ def check_swaps(backend: StoreBackend) -> None:
         "x/file", b"2", expected=b"1"
     )  # as after an answer that got lost
     assert backend.read("x/file") == b"2"
-    assert backend.remove("x/file", expected=b"1") is None
+    assert backend.compare_and_delete("x/file", expected=b"1") is None
     assert backend.read("x/file") == b"2"
-    assert backend.remove("x/file", expected=b"2") is not None
-    assert backend.remove("x/file", expected=b"2") is None
+    assert backend.compare_and_delete("x/file", expected=b"2") is not None
+    assert backend.compare_and_delete("x/file", expected=b"2") is None
     assert backend.names("x") == []
 
 

@@ -251,7 +251,7 @@ def test_verify_finds_a_flipped_bit_and_the_next_run_mends_it(
     assert cli("verify", "--sizes-only", *store).code == 0
     said = cli("verify", "--no-quarantine", *store)
     assert said.code == 1
-    assert "DAMAGED" in said.out
+    assert "CORRUPT" in said.out
     assert "vocab.txt: expected sha256" in said.out
     said = cli("verify", "--json", "build-vocabulary", *store)
     assert said.code == 1

@@ -1,20 +1,22 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
+from support.cli_runner import Cli
+from support.fake_gcs import FakeGcs
 from support.store_builder import file_of, prepared, published
 
 from flows.cli import doctor
 from flows.cli.doctor import Finding, pins, software, store_findings
 from flows.run.provenance import Checkout
 from flows.store.artifacts import ArtifactStore
+from schemas.checksummed import dump_json
 from schemas.errors import DeterminismError
-from schemas.sealed import sealed_json
 
 
 def of(findings: Any, check: str) -> list[Finding]:
@@ -128,7 +130,7 @@ def test_a_sound_store_is_sound_and_is_left_as_it_was(store: ArtifactStore) -> N
 def test_a_store_that_is_none_is_said(tmp_path: Path) -> None:
     [finding] = store_findings(str(tmp_path / "none"))
     assert finding.state == "warn"
-    (tmp_path / "FORMAT.json").write_bytes(sealed_json({"layout": 99}))
+    (tmp_path / "FORMAT.json").write_bytes(dump_json({"layout": 99}))
     [finding] = store_findings(str(tmp_path))
     assert finding.state == "FAIL"
     assert "layout" in finding.text
@@ -147,16 +149,29 @@ def test_conflicts_and_damaged_refs_are_said(store: ArtifactStore) -> None:
     assert [finding.check for finding in found] == ["conflict", "ref", "ref"]
     assert "vocab.txt" in found[0].text
     assert "fake/x: " in found[1].text
-    assert "found nothing" in found[1].text
+    assert "vocab.txt" in found[1].text
     assert "fake/y: " in found[2].text
 
 
-def test_a_disk_that_is_full_is_said(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    for free, state in ((5_000_000_000, "warn"), (5_000_000, "FAIL")):
-        usage = SimpleNamespace(free=free)
-        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
-        [finding] = of(store_findings(store.root), "disk")
-        assert finding.state == state
+@pytest.mark.parametrize(
+    ("blocks", "inodes", "states"),
+    [
+        (5_000_000, 10**6, {"disk": "warn", "inodes": "ok"}),
+        (5_000, 10**6, {"disk": "FAIL", "inodes": "ok"}),
+        (10**9, 5, {"disk": "ok", "inodes": "FAIL"}),
+    ],
+)
+def test_full_disk_fails(
+    store: ArtifactStore,
+    monkeypatch: pytest.MonkeyPatch,
+    blocks: int,
+    inodes: int,
+    states: dict[str, str],
+) -> None:
+    stat = SimpleNamespace(f_bavail=blocks, f_frsize=1000, f_files=10**7, f_favail=inodes)
+    monkeypatch.setattr(os, "statvfs", lambda _: stat)
+    findings = {item.check: item.state for item in store_findings(store.root)}
+    assert states.items() <= findings.items()
 
 
 def test_a_disk_without_hard_links_is_said(
@@ -186,3 +201,23 @@ def test_a_clock_that_differs_is_said(
     monkeypatch.setattr(type(store.backend), "stat", shifted)
     [finding] = of(store_findings(store.root), "clock")
     assert finding.state == state
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_bucket_that_does_not_exist_fails(bucket: str, gcs: FakeGcs, cli: Cli, scheme: str) -> None:
+    existing = bucket if scheme == "s3" else "gs://bucket"
+    assert cli("doctor", "--store", f"{existing}/store").code == 0  # no store yet
+    result = cli("doctor", "--store", f"{scheme}://no-such-bucket-here/store")
+    assert result.code == 1
+    assert "no-such-bucket-here" in result.out
+
+
+def test_unreadable_store_asks_for_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(LocalFileSystem, "cat_file", refuse)
+    [finding] = store_findings(str(tmp_path))
+    assert (finding.state, "permission" in finding.remedy) == ("FAIL", True)

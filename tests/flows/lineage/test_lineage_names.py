@@ -39,7 +39,7 @@ def test_every_way_to_name_one(store: ArtifactStore) -> None:
         assert resolve(text, store=store) == wanted, text
     found = artifact_of_path(folder)
     assert found is not None
-    assert found[1] == store.root
+    assert found.store.root == store.root
 
 
 def test_a_reference_of_tables_names_a_number_by_what_its_artifact_holds(

@@ -265,7 +265,8 @@ def test_rows_that_are_not_there(corpus: Corpus) -> None:
     duplicates = corpus.shard("build-documents", DUPLICATES_FILE)
     with pytest.raises(ConfigError, match="the table 'duplicates'"):
         trace_row(duplicates, 0)
-    alone = Shard(corpus.url(corpus.instances, entry.path), entry.path, None, None)
+    url = corpus.url(corpus.instances, entry.path)
+    alone = Shard(entry.path, None, None, location=url)
     with pytest.raises(ConfigError, match="is in no artifact"):
         trace_row(alone, 0)
 

@@ -1,4 +1,4 @@
-"""From a folder of texts to a model: what is found, what is proposed, and that it runs."""
+"""From a folder of texts to a model: the scan, the proposed recipe, and its run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from support.cli_runner import Cli
+from support.lineage_builder import put
 
-from flows.quickstart.languages import guess_language
-from flows.quickstart.proposal import Machine, propose, recipe_name
-from flows.quickstart.survey import Survey, found_lines, survey
-from flows.quickstart.vocabulary import vocabulary_size
+from flows.cli.models import best_checkpoint
+from flows.quickstart.folder_scan import FolderScan, scan_folder
+from flows.quickstart.language_detection import guess_language
+from flows.quickstart.recipe_proposal import Machine, propose, recipe_name
+from flows.quickstart.vocab_size import choose_vocab_size
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE
 from flows.recipes.loader import load_recipe
 from flows.sample import write_sample
@@ -28,7 +30,7 @@ from flows.store.artifacts import ArtifactStore
 from pipelines.documents.plan import raw_files
 from pipelines.sources import SOURCES
 from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary
-from schemas.configs import VocabularyConfig
+from schemas.corpus_configs import VocabularyConfig
 
 ENGLISH = (
     "The ferryman of Orrin kept a lantern in the window of his house, and nobody knew who had lit "
@@ -39,7 +41,7 @@ ITALIAN = "La città di Orrin è sulla riva del fiume, e il traghetto che la uni
 
 
 def fill_folder(folder: Path) -> Path:
-    """A file of every form, and some that are none."""
+    """Write files of every format, and some that cannot be read."""
     (folder / "deep" / ".git").mkdir(parents=True)
     (folder / "deep" / ".git" / "config.txt").write_text(ENGLISH)
     for number in range(30):
@@ -56,58 +58,61 @@ def fill_folder(folder: Path) -> Path:
     return folder
 
 
-def proposed(found: Survey, tmp_path: Path) -> dict[str, list[str]]:
-    """The proposed recipe's paths by source; it is valid, and each source plans it."""
-    text = propose(found, Machine(2, ""), minutes=1.0, name="mine").text
+def fill_with_texts(folder: Path, count: int = 60) -> None:
+    for number in range(count):
+        (folder / f"{number}.txt").write_text(f"Number {number}. " + ENGLISH * 8)
+
+
+def proposed_files(scan: FolderScan, tmp_path: Path) -> dict[str, list[str]]:
+    """Return the files that each source of the proposed recipe reads."""
+    text = propose(scan, Machine(2, ""), minutes=1.0, name="mine").text
     (tmp_path / "recipe.yaml").write_text(text)
     documents = load_recipe(str(tmp_path / "recipe.yaml")).build_documents
     assert documents is not None
-    read = {}
+    files: dict[str, set[str]] = {}
     for source in documents.sources:
         splits = SOURCES[source.kind].plan(source)
-        files = (file for split in splits for file in raw_files(split, source.kind))
-        read[source.name] = sorted({file.name for file in files})
-    return read
+        names = (file.name for split in splits for file in raw_files(split, source.kind))
+        files[source.name] = set(names)
+    return {name: sorted(names) for name, names in files.items()}
 
 
-def test_each_form_is_found_and_read_once(tmp_path: Path) -> None:
-    found = survey(fill_folder(tmp_path / "mine"))
-    assert [(form.kind, form.files) for form in found.forms] == [("text", 1)] * 3 + [("text", 30)]
-    assert {form.fields.get("text_column") for form in found.forms} == {None, "body"}
-    ignored = dict(found.ignored)
-    assert ignored["hidden file"] == 1
-    assert ignored["empty file"] == 1
-    lines = list(found_lines(found))
-    assert any(line.startswith("  read      30 text files, ") for line in lines)
-    assert "  ignored   1 .pdf file: convert to .txt first" in lines
-    assert any("convert" in why for why in ignored)
-    assert found.guess.language == "en"
-    assert 0.5 < found.text_bytes / (30 * 8 * len(ENGLISH) + 100 * len(ENGLISH)) < 2
-    read = proposed(found, tmp_path)
-    assert read["notes"] == ["readme.md"]
-    assert read["json"] == ["rows.jsonl.gz"]
-    assert read["parquet"] == ["rows.parquet"]
-    assert len(read["texts"]) == 30
-    assert survey(tmp_path / "mine") == found
+def test_each_format_is_read_once(tmp_path: Path) -> None:
+    folder = fill_folder(tmp_path / "mine")
+    scan = scan_folder(folder)
+    assert [(group.kind, group.files) for group in scan.groups] == [("text", 1)] * 3 + [
+        ("text", 30)
+    ]
+    assert {group.fields.get("text_column") for group in scan.groups} == {None, "body"}
+    assert {reason.partition(":")[0]: count for reason, count in scan.ignored} == {
+        "hidden file": 1, "empty file": 1, ".pdf file": 1, ".jpg file": 1,
+    }  # fmt: skip
+    assert scan.guess.language == "en"
+    assert 0.5 < scan.text_bytes / (30 * 8 * len(ENGLISH) + 100 * len(ENGLISH)) < 2
+    files = proposed_files(scan, tmp_path)
+    assert len(files.pop("texts")) == 30
+    assert files == {
+        "notes": ["readme.md"], "json": ["rows.jsonl.gz"], "parquet": ["rows.parquet"],
+    }  # fmt: skip
+    assert scan_folder(folder) == scan
 
 
-def test_dumps_and_archives_are_found(tmp_path: Path) -> None:
+def test_dumps_and_archives_are_read(tmp_path: Path) -> None:
     write_sample(str(tmp_path / "mine"), articles=20, tales=2, seed=1)
-    found = survey(tmp_path / "mine")
-    assert {form.kind for form in found.forms} >= {"books", "wikipedia"}
-    assert found.guess.language == "en"
+    scan = scan_folder(tmp_path / "mine")
+    assert {group.kind for group in scan.groups} >= {"books", "wikipedia"}
+    assert scan.guess.language == "en"
     (tmp_path / "one").mkdir()
     pages = [Page(0, f"Bells {number}", ENGLISH * 8) for number in range(10)]
     dump = Path(write_dump(str(tmp_path / "dump"), pages).pages)
     (tmp_path / "one" / "wiki.xml").write_bytes(bz2.decompress(dump.read_bytes()))
-    assert [form.kind for form in survey(tmp_path / "one").forms] == ["wikipedia"]
-    (tmp_path / "one" / "wiki.xml").rename(tmp_path / "wiki.xml")
-    dump.rename(tmp_path / "one" / dump.name)  # whose first bzip2 stream is its header alone
-    found = survey(tmp_path / "one")
-    assert found.guess.is_sure
-    assert len(found.sample) > 10_000
-    # What a download lacks must not be known only when the vocabulary is asked for.
-    assert found.forms[0].fields["on_corrupt"] == "keep-whole-pages"
+    assert [group.kind for group in scan_folder(tmp_path / "one").groups] == ["wikipedia"]
+    (tmp_path / "one" / "wiki.xml").unlink()
+    dump.rename(tmp_path / "one" / dump.name)  # its first bzip2 stream has no page
+    scan = scan_folder(tmp_path / "one")
+    assert scan.guess.is_sure
+    assert len(scan.sample) > 10_000
+    assert scan.groups[0].fields["on_corrupt"] == "keep-whole-pages"
 
 
 @pytest.mark.parametrize(
@@ -117,18 +122,19 @@ def test_dumps_and_archives_are_found(tmp_path: Path) -> None:
         (JAPANESE, "ja", False),
         (ITALIAN, "it", False),
         ("qq 12 zz", "en", False),
+        ("", "en", False),
     ],
 )
-def test_languages_are_told(text: str, language: str, lowercase: bool) -> None:
-    found = guess_language(text * 5)
-    assert (found.language, found.lowercase) == (language, lowercase)
+def test_language_is_detected(text: str, language: str, lowercase: bool) -> None:
+    guess = guess_language(text * 5)
+    assert (guess.language, guess.lowercase) == (language, lowercase)
 
 
-def test_a_large_alphabet_has_room_in_the_vocabulary(tmp_path: Path) -> None:
+def test_language_is_in_recipe(tmp_path: Path) -> None:
     (tmp_path / "ja").mkdir()
     (tmp_path / "ja" / "a.txt").write_text(JAPANESE * 2_000)
-    found = survey(tmp_path / "ja")
-    (tmp_path / "r.yaml").write_text(propose(found, Machine(2, ""), minutes=1, name="ja").text)
+    scan = scan_folder(tmp_path / "ja")
+    (tmp_path / "r.yaml").write_text(propose(scan, Machine(2, ""), minutes=1, name="ja").text)
     recipe = load_recipe(str(tmp_path / "r.yaml"))
     assert not recipe.build_vocabulary.lowercase
     documents = recipe.build_documents
@@ -136,12 +142,12 @@ def test_a_large_alphabet_has_room_in_the_vocabulary(tmp_path: Path) -> None:
     assert documents.sources[0].language == "ja"
 
 
-def kanji(letters: int, words: int) -> str:
-    """Lines of words of a kanji and one of some kana."""
-    drawn, kana = random.Random(7), "のはがをにでとも"
+def random_kanji(letters: int, words: int) -> str:
+    """Return lines of words of one kanji and some kana."""
+    rng, kana = random.Random(7), "のはがをにでとも"
     pairs = (
-        chr(0x4E00 + min(drawn.randrange(letters), drawn.randrange(letters)))
-        + "".join(drawn.choices(kana, k=drawn.randrange(1, 5)))
+        chr(0x4E00 + min(rng.randrange(letters), rng.randrange(letters)))
+        + "".join(rng.choices(kana, k=rng.randrange(1, 5)))
         for _ in range(words)
     )
     return "".join(pairs).replace("も", "も。\n")
@@ -149,128 +155,131 @@ def kanji(letters: int, words: int) -> str:
 
 @pytest.mark.parametrize(
     "text",
-    [kanji(900, 5_000), kanji(3_000, 40_000), ENGLISH * 300, "나라는 강 가에 있다.\n" * 2_000],
+    [
+        random_kanji(900, 5_000),
+        random_kanji(3_000, 40_000),
+        ENGLISH * 300,
+        "나라는 강 가에 있다.\n" * 2_000,
+    ],
 )
-def test_a_vocabulary_that_is_proposed_is_reached(text: str) -> None:
+def test_proposed_vocabulary_size_is_reached(text: str) -> None:
     guess = guess_language(text)
-    size, alphabet = vocabulary_size(text, text_bytes=len(text.encode()), guess=guess)
+    size, alphabet = choose_vocab_size(text, text_bytes=len(text.encode()), guess=guess)
     config = VocabularyConfig(vocab_size=size, limit_alphabet=alphabet, lowercase=guess.lowercase)
     words = count_words(text.split("\n"), lowercase=guess.lowercase)
     assert len(learn_vocabulary(words.filter(pc.greater_equal(words["count"], 2)), config)) == size
 
 
-def test_what_a_run_makes_is_no_input_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_in_folder_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for number in range(60):
-        (tmp_path / f"{number}.txt").write_text(f"Number {number}. " + ENGLISH * 8)
-    first = survey(Path(), store=tmp_path / "store")
+    fill_with_texts(tmp_path)
+    first = scan_folder(Path(), store=tmp_path / "store")
     ArtifactStore(str(tmp_path / "store"))
-    (tmp_path / "store" / "artifacts").mkdir()
+    (tmp_path / "store" / "artifacts").mkdir(exist_ok=True)
     (tmp_path / "store" / "vocab.txt").write_text("a\nb\n")
-    assert survey(Path(), store=tmp_path / "store").forms == first.forms
-    assert survey(Path(), store=tmp_path / "elsewhere").forms[0].files == 60
-    assert len(proposed(first, tmp_path / "store")["texts"]) == 60
-    (tmp_path / "61.txt").write_text(ENGLISH)
-    assert "61.txt" in proposed(first, tmp_path / "store")["texts"]  # which came since
+    assert scan_folder(Path(), store=tmp_path / "store").groups == first.groups
+    assert scan_folder(Path(), store=tmp_path / "elsewhere").groups[0].files == 60
+    assert len(proposed_files(first, tmp_path / "store")["texts"]) == 60
+    (tmp_path / "61.txt").write_text(ENGLISH)  # patterns include later files
+    assert "61.txt" in proposed_files(first, tmp_path / "store")["texts"]
 
 
-def test_files_that_would_end_the_run_are_left_out(tmp_path: Path) -> None:
-    for number in range(60):
-        (tmp_path / f"{number}.txt").write_text(ENGLISH * 8)
+def test_unreadable_files_are_not_in_recipe(tmp_path: Path) -> None:
+    fill_with_texts(tmp_path)
     (tmp_path / "7.txt").write_text(ENGLISH, encoding="utf-16")
     (tmp_path / "gone.txt").symlink_to("nowhere")
-    found = survey(tmp_path)
-    assert [count for why, count in found.ignored if "iconv" in why or "opened" in why] == [1, 1]
-    assert len(found.forms[0].fields["paths"]) == 59
+    scan = scan_folder(tmp_path)
+    assert [count for _, count in scan.ignored] == [1, 1]
+    assert len(scan.groups[0].fields["paths"]) == 59
 
 
-def test_tables_are_measured_whole(tmp_path: Path) -> None:
+def test_tables_are_measured(tmp_path: Path) -> None:
     rows = [
         {"id": number, "story": f"{number}. {ENGLISH * (900 if number < 3 else 1)}"}
         for number in range(500)
     ]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert survey(tmp_path).forms[0].fields["text_column"] == "story"  # its first row is long
+    assert scan_folder(tmp_path).groups[0].fields["text_column"] == "story"
     (tmp_path / "rows.jsonl").unlink()
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet", compression="zstd")
-    [form] = survey(tmp_path).forms
-    assert 490 < form.documents < 510
-    assert form.text_bytes == pytest.approx(len(ENGLISH) * (3 * 900 + 497), rel=0.4)
+    [group] = scan_folder(tmp_path).groups
+    assert 490 < group.documents < 510
+    assert group.text_bytes == pytest.approx(len(ENGLISH) * (3 * 900 + 497), rel=0.4)
 
 
-def test_names_keep_their_letters() -> None:
+def test_recipe_name_is_ascii() -> None:
     assert recipe_name(Path("Meine Größe 日本")) == "meine-grosse"
     assert recipe_name(Path("日本")) == "texts"
 
 
-def test_what_cannot_be_used_is_said(
+def test_unusable_folders_leave_no_recipe(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "none").mkdir()
-    (tmp_path / "few").mkdir()
+    for name in ("none", "few", "scans", "cut"):
+        (tmp_path / name).mkdir()
     (tmp_path / "few" / "a.txt").write_text(ENGLISH)
-    (tmp_path / "scans").mkdir()
     (tmp_path / "scans" / "a.pdf").write_bytes(b"%PDF")
-    for folder, told in (
-        ("gone", "no such folder"),
-        ("few/a.txt", "is a file"),
-        ("none", "it is empty"),
-        ("scans", "1 .pdf file: convert to .txt"),
-        ("few", "too little for any model"),
-    ):
-        said = cli("quickstart", folder, "--yes")
-        assert said.code == 1, folder
-        assert told in said.err
-    (tmp_path / "cut").mkdir()
     with tarfile.open(tmp_path / "whole.tar.gz", "w:gz") as archive:
         for number in range(20):
             (tmp_path / "t.txt").write_bytes(random.Random(number).randbytes(20_000).hex().encode())
             archive.add(tmp_path / "t.txt", arcname=f"{number}.txt")
     whole = (tmp_path / "whole.tar.gz").read_bytes()
     (tmp_path / "cut" / "books.tar.gz").write_bytes(whole[: len(whole) // 2])
-    said = cli("quickstart", "cut", "--yes")
-    assert said.code == 1
-    assert "cut off or damaged" in said.err
+    for folder in ("missing", "few/a.txt", "none", "scans", "few", "cut"):
+        result = cli("quickstart", folder, "--yes")
+        assert (result.code, folder in result.err) == (1, True), folder
     assert not list(tmp_path.glob("*.yaml"))
     assert not (tmp_path / SCHEMA_FILE).exists()
 
 
-def test_a_recipe_that_is_there_is_not_overwritten(
+def test_existing_recipe_is_not_overwritten(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     fill_folder(tmp_path / "My Texts")
-    said = cli("quickstart", "My Texts", "--plan-only")
-    assert said.code == 0
-    assert "bertloom run my-texts.yaml" in said.out
+    recipe = tmp_path / "my-texts.yaml"
+    result = cli("quickstart", "My Texts", "--dry-run")
+    assert result.code == 0
+    assert "bertloom run my-texts.yaml" in result.out
     assert not (tmp_path / "store").exists()
-    assert (tmp_path / "my-texts.yaml").read_text().startswith(MODELINE)
+    text = recipe.read_text()
+    assert text.startswith(MODELINE)
     (tmp_path / SCHEMA_FILE).write_text("{}")
-    said = cli("quickstart", "My Texts", "--plan-only")
-    assert said.code == 0
-    assert "my-texts.yaml (as it was)" in said.out
-    assert "--force" in said.out
-    assert (tmp_path / SCHEMA_FILE).read_text() == "{}"
-    (tmp_path / "my-texts.yaml").write_text("mine: yes\n")
-    said = cli("quickstart", "My Texts", "--plan-only")
-    assert said.code == 1
-    assert "--recipe" in said.err
-    assert (tmp_path / "my-texts.yaml").read_text() == "mine: yes\n"
+    assert cli("quickstart", "My Texts", "--dry-run").code == 0
+    assert (recipe.read_text(), (tmp_path / SCHEMA_FILE).read_text()) == (text, "{}")
+    recipe.write_text("mine: yes\n")
+    result = cli("quickstart", "My Texts", "--dry-run")
+    assert (result.code, "my-texts.yaml" in result.err) == (1, True)
+    assert recipe.read_text() == "mine: yes\n"
+
+
+@pytest.mark.parametrize(
+    ("perplexities", "best"), [((82.8, 139.8), 0), ((82.8, 60.0), 1), ((None, None), 1)]
+)
+def test_fill_uses_phase_with_lowest_perplexity(
+    store: ArtifactStore, perplexities: tuple[float | None, ...], best: int
+) -> None:
+    phases = [
+        put(
+            store, "pretrain", key=f"phase-{number}",
+            statistics={"held_out": {"perplexity": value}} if value else {},
+        )
+        for number, value in enumerate(perplexities)
+    ]  # fmt: skip
+    assert best_checkpoint(phases) == phases[best]
 
 
 @pytest.mark.slow
-def test_a_folder_becomes_a_model_that_answers(
+def test_folder_becomes_model_that_fills_masks(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_sample(str(tmp_path / "wiki"), articles=60, tales=2, seed=1)
-    said = cli("quickstart", "wiki", "--yes", "--minutes", "0.05")
-    assert said.code == 0, said.err
-    assert said.out.count("the text has: ") == 2
-    assert 'bertloom fill "The capital of [MASK] is"' in said.out
-    said = cli("fill", "The [MASK] of the town", "-k", "3")
-    assert said.code == 0
-    assert said.out.splitlines()[1].count(" 0.") == 3  # a comma may be among the pieces
+    result = cli("quickstart", "wiki", "--yes", "--minutes", "0.05")
+    assert result.code == 0, result.err
+    assert result.out.count("original: ") == 2
+    assert 'bertloom fill "The capital of [MASK] is"' in result.out
+    result = cli("fill", "The [MASK] of the town", "-k", "3")
+    assert result.code == 0
+    assert result.out.splitlines()[1].count(" 0.") == 3  # a comma can be a piece

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from flows.report.index import INDEX_PAGE, RunRow, read_rows, write_index
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import this_process
 from flows.store.runs import RESUME_HINT, RunRecord, StepRecord, write_run
-from schemas.sealed import read_page
+from schemas.checksummed import load_page
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -24,7 +25,8 @@ def put_run(store: ArtifactStore, number: int, **changed: Any) -> RunRecord:
         "run_id": f"20260101t0000{number:02d}000-{number:08x}",
         "state": "completed",
         "started": f"2026-01-01T00:00:{number:02d}+00:00",
-        "written": "",
+        "updated_at": "",
+        **this_process()._asdict(),
         "recipe": {"name": f"recipe-{number}"},
         "planned": ("build-tokens",),
     }
@@ -34,7 +36,7 @@ def put_run(store: ArtifactStore, number: int, **changed: Any) -> RunRecord:
 
 
 def page_of(store: ArtifactStore) -> str:
-    return read_page(store.backend.read(INDEX_PAGE)).decode()
+    return load_page(store.backend.read(INDEX_PAGE)).decode()
 
 
 def names(page: str) -> list[str]:
@@ -62,15 +64,11 @@ def test_all_runs_are_in_it_the_newest_first(tmp_path: Path, kind: str) -> None:
 
 def test_a_run_that_was_killed_says_why_it_is_over(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path / "s"))
-    put_run(
-        store,
-        1,
-        state="running",
-        **this_process()._replace(process_start="0")._asdict(),
-    )
+    put_run(store, 1, state="running", process_start=0.5)
     [row] = read_rows(store)
-    assert row.state == "died"
-    assert re.search(rf"its process \d+ on this machine is gone; {RESUME_HINT}$", row.failures[0])
+    assert row.state == "crashed"
+    assert str(os.getpid()) in row.failures[0]
+    assert RESUME_HINT in row.failures[0]
 
 
 def test_two_runs_that_end_at_once_are_both_in_it(
@@ -97,13 +95,13 @@ def test_runs_that_are_over_are_read_once(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list[str]()
-    real = index.stored_records
+    real = index.list_runs
 
     def counting(given: ArtifactStore, ids: Any) -> Any:
         asked.extend(ids)
         return real(given, ids)
 
-    monkeypatch.setattr(index, "stored_records", counting)
+    monkeypatch.setattr(index, "list_runs", counting)
     first = put_run(store, 1, state="failed")
     put_run(store, 2, state="interrupted")
     write_index(store)
@@ -127,9 +125,9 @@ def test_what_cannot_be_read_is_said(store: ArtifactStore) -> None:
     put_run(store, 1, steps=(step,))
     store.backend.replace("runs/20260101t000002000-00000002/run.json", b"{}x")
     rows = read_rows(store)
-    assert [row.state for row in rows] == ["damaged", "completed"]
+    assert [row.state for row in rows] == ["corrupt", "completed"]
     assert rows[1].results == ("build-tokens: its manifest is gone",)
-    assert "expected the record of a run" in rows[0].failures[0]
+    assert "20260101t000002000-00000002" in rows[0].failures[0]
 
 
 def test_the_command_writes_it_anew(store: ArtifactStore, cli: Cli) -> None:

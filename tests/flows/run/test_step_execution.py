@@ -23,15 +23,13 @@ from pipelines import build_tokens
 from pipelines.runners.code import code_digest
 from pipelines.runners.submission import SubmittedJob, current_submission
 from pipelines.telling.progress import step_name
-from schemas.configs import (
+from schemas.corpus_configs import (
     DocumentsConfig,
-    ExecutionConfig,
     InstancesConfig,
     TextSource,
     TokensConfig,
     VocabularyConfig,
 )
-from schemas.disclosure import without_secrets
 from schemas.errors import (
     ConfigError,
     FingerprintError,
@@ -40,8 +38,10 @@ from schemas.errors import (
     RunnerError,
     VocabularyError,
 )
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
+from schemas.redaction import redact
 
 ALL = ["documents", "vocabulary", "tokens", "instances", "instances"]
 
@@ -80,7 +80,7 @@ def test_the_real_stages_are_what_they_say() -> None:
         if name in entries and name != "finetune":
             annotation = Recipe.model_fields[name.replace("-", "_")].annotation
             assert stage.config.__name__ in str(annotation)
-    assert {stage.holds for stage in stages().values()} >= {"documents", "tokens", "tables"}
+    assert {stage.output_type for stage in stages().values()} >= {"documents", "tokens", "tables"}
 
 
 def test_what_workers_ran_is_said_of_stages_that_have_jobs() -> None:
@@ -165,7 +165,7 @@ def test_jobs_and_what_they_took_are_in_the_runs_record(
     (identity,) = run_ids(store)
     jobs = read_run(store, identity).jobs
     assert [job.label for job in jobs] == LABELS
-    assert [job.took for job in jobs] == [{"vcpu-seconds": len(job.name)} for job in jobs]
+    assert [job.resource_usage for job in jobs] == [{"vcpu-seconds": len(job.name)} for job in jobs]
 
 
 def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:
@@ -466,7 +466,7 @@ def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:
     store.backend.delete(f"{tokens.data}/{tokens.files[0].object}")
     planned = plan_recipe(recipe, store=store)
     assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
-    assert "found nothing" in planned[2].reason
+    assert "part-00000.txt" in planned[2].reason
     store.quarantine_artifacts({tokens.artifact_id: "damaged"})
     assert "was quarantined" in plan_recipe(recipe, store=store)[2].reason
 
@@ -491,4 +491,4 @@ def test_differences_are_told_by_field() -> None:
     ],
 )  # fmt: skip
 def test_manifests_hold_no_credentials(value: Any, expected: Any) -> None:
-    assert without_secrets(value) == expected
+    assert redact(value) == expected

@@ -51,7 +51,7 @@ HOLD_ALL_LOCKS = """
 import contextlib, sys, time
 from pathlib import Path
 import flows.store.backend as backend
-backend._LOCKS = 1
+backend._NUM_LOCKS = 1
 # Every file's lock is number 00 here; the parent's are spread, so all numbers are one file.
 root = Path(sys.argv[1])
 with contextlib.ExitStack() as stack:
@@ -108,23 +108,24 @@ def test_in_memory_one_of_many_threads_wins(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("root", "how"),
+    ("root", "package"),
     [
-        ("s3://bucket/store", "s3fs is not installed: pip install 'bertloom[s3]'"),
-        ("gs://bucket/store", "gcsfs is not installed: pip install 'bertloom[gcs]'"),
-        ("abfs://bucket/store", "Install adlfs: install its package"),
+        ("s3://bucket/store", "bertloom[s3]"),
+        ("gs://bucket/store", "bertloom[gcs]"),
+        ("abfs://bucket/store", "adlfs"),
     ],
 )
-def test_a_package_that_is_missing_is_said(
-    root: str, how: str, monkeypatch: pytest.MonkeyPatch
+def test_error_names_the_missing_package(
+    root: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def file_system(url: str) -> None:
         raise ImportError("Install adlfs")
 
     monkeypatch.setattr("flows.store.backend.file_system", file_system)
-    with pytest.raises(StoreError) as said:
+    with pytest.raises(StoreError) as error:
         open_backend(root)
-    assert str(said.value) == f"store {root}: {how}"
+    assert root in str(error.value)
+    assert package in str(error.value)
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/x", "a/.."])

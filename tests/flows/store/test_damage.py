@@ -16,11 +16,12 @@ from support.corpus_builder import as_input, run_corpus, small_recipe, small_sam
 from support.report_builder import corpus_run
 from support.store_builder import describe, prepared, published
 
+from flows.cards.cards import card_path, has_card
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import LeaseHolder, lease_path
 from flows.store.pointers import key_path, pointer_to
-from flows.store.verification import check_records
+from flows.store.verification import check_records, verify
 from model.finetune import finetune
 from model.pretrain import pretrain
 from model.training.artifact_files import write_file
@@ -30,13 +31,13 @@ from pipelines.build_vocabulary import build_vocabulary
 from pipelines.documents.duplicates_table import DUPLICATES_FILE, rows_by_shard
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.configs import ExecutionConfig
+from schemas.checksummed import dump_json, dump_line, dump_page, load_json
 from schemas.errors import ArtifactCorruptError, DeterminismError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import TrialConfig
 from schemas.manifest import Manifest, StageInput, StageOutput
 from schemas.model_configs import BudgetConfig, PretrainConfig
 from schemas.recipe import Recipe
-from schemas.sealed import read_sealed, sealed_json, sealed_line
-from schemas.task_configs import TrialConfig
 
 
 def flip(path: Path, position: int, bit: int) -> bytes:
@@ -86,11 +87,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
             for name in names
         ]
         spec = {"stage": stage}
-        store.commit(describe(attempt, files, stage=stage, spec=spec))
+        manifest = store.commit(describe(attempt, files, stage=stage, spec=spec)).manifest
+        if has_card(manifest):
+            store.backend.replace(card_path(manifest), dump_page(b"card"))
     store.pin(tokens, reason="a test")
     parts = {"build-tokens": tokens.path}
     pointer = pointer_to(tokens).model_copy(update={"parts": parts})
-    store.swap_ref("corpus/test/latest", pointer, expected=None)
+    for name in ("corpus/test/1", "corpus/test/latest"):
+        store.swap_ref(name, pointer, expected=None)
     loser = prepared(store, "other", spec={"seed": 8})
     published(store, "one", spec={"seed": 8})
     with pytest.raises(DeterminismError):
@@ -99,16 +103,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     store.quarantine_artifacts({gone.artifact_id: "a test"})
     tombstone = {
         "location": "artifacts/x/y",
-        "begun": "",
-        "moment": 0.0,
+        "started": "",
+        "scanned": 0.0,
         "key": "keys/x/y.json",
         "pointer": "",
     }
-    store.backend.replace("tombstones/y.json", sealed_json(tombstone))
+    store.backend.replace("tombstones/y.json", dump_json(tombstone))
     holder = LeaseHolder(
-        holder="r", host="h", system="s", pid=1, process_start="", expires_at=0.0, token="t"
+        holder="r", host="h", system="s", pid=1, process_start=0.0, expires_at=0.0, token="t"
     )
-    store.backend.replace(lease_path("build-tokens", "0" * 64), sealed_json(holder.model_dump()))
+    store.backend.replace(lease_path("build-tokens", "0" * 64), dump_json(holder.model_dump()))
     return store
 
 
@@ -136,7 +140,7 @@ def test_verify_finds_every_flipped_bit(
 ) -> None:
     cli = Cli(capsys)
     sound = cli("verify", "--store", whole.root)
-    assert (sound.code, "DAMAGED" in sound.out) == (0, False), sound
+    assert (sound.code, "CORRUPT" in sound.out) == (0, False), sound
     flips = list(_flips(whole, 2))
     kinds = {kind for kind, *_ in flips}
     folders = {"keys", "refs", "pins", "runs", "reports", "pieces", "quarantine", "leases"}
@@ -155,17 +159,58 @@ def test_verify_finds_every_flipped_bit(
     assert cli("verify", "--store", whole.root).code == 0
 
 
+_UNNOTICED = {
+    "leases json",
+    "pins json",
+    "quarantine json",
+    "quarantine conflicts json",
+    "tombstones json",
+    "reports json",
+    "reports figures json",
+}
+"""Kinds of files whose deletion loses nothing but what they say themselves."""
+
+
+@pytest.mark.slow
+def test_verify_finds_every_deleted_file(whole: ArtifactStore) -> None:
+    outcomes: dict[str, str] = {}
+    for kind, path, *_ in _flips(whole, 1):
+        if path.name == "FORMAT.json" or ".locks" in path.parts:
+            continue
+        before = path.read_bytes()
+        path.unlink()
+        try:
+            outcomes[kind] = _outcome(whole)
+        finally:
+            path.write_bytes(before)
+    vocabulary = {kind for kind in outcomes if kind.startswith("pieces")}
+    assert {kind for kind, outcome in outcomes.items() if not outcome} <= _UNNOTICED | vocabulary
+    kinds = {kind.split()[0] for kind, outcome in outcomes.items() if outcome == "error"}
+    assert {"keys", "refs", "runs", "reports", "manifest", "build-tokens"} <= kinds, outcomes
+    assert outcomes["build-documents README.md"] == "error"
+    assert _outcome(whole) == ""
+
+
+def _outcome(store: ArtifactStore) -> str:
+    """What verification finds: an error, a note, or nothing."""
+    results = verify(store, list(store.pointers()), deep=False)
+    records = check_records(store, has_card=has_card)
+    if store.corrupt_pointers() or records.problems or not all(item.is_ok for item in results):
+        return "error"
+    return "note" if records.notes else ""
+
+
 def test_every_byte_of_a_record_counts() -> None:
     record = {"id": "a", "n": 1.5, "nested": {"list": [1, "é"]}, "sha": "x"}
-    stored, line = sealed_json(record), sealed_line(json.dumps(record)).encode()
+    stored, line = dump_json(record), dump_line(json.dumps(record)).encode()
     for data in (stored, line):
-        assert read_sealed(data) == record
+        assert load_json(data) == record
         for position in range(len(data)):
             for bit in range(8):
                 changed = bytearray(data)
                 changed[position] ^= 1 << bit
                 with pytest.raises(ValueError):  # noqa: PT011 - one of many texts
-                    read_sealed(bytes(changed))
+                    load_json(bytes(changed))
 
 
 def test_a_record_without_a_digest_is_damage_where_all_have_one(tmp_path: Path) -> None:
@@ -235,9 +280,9 @@ def test_withdrawing_an_artifact_takes_the_records_that_it_came_from(
     """A record that was written wrongly, and carries the digest of what was written."""
     first = _run(corpus)
     for path in (corpus.root / "pieces" / "build-tokens").rglob("*.json"):
-        value = read_sealed(path.read_bytes())
+        value = load_json(path.read_bytes())
         value["files"][0]["logical"] = "0" * 32
-        path.write_bytes(sealed_json(value))
+        path.write_bytes(dump_json(value))
     shutil.rmtree(corpus.root / "keys" / "build-tokens")
     wrong = _run(corpus)
     assert wrong["build-tokens"].logical_content != first["build-tokens"].logical_content
@@ -245,7 +290,7 @@ def test_withdrawing_an_artifact_takes_the_records_that_it_came_from(
     assert cli("verify", "--store", str(corpus.root)).code == 0  # the bytes are what they say
     said = cli("verify", "--store", str(corpus.root), "--rows")
     assert said.code == 1
-    assert "withdrawn" in said.err
+    assert "quarantined" in said.err
     assert not list((corpus.root / "pieces" / "build-tokens").rglob("*.json"))
     right = _run(corpus)
     assert _held(right) == _held(first)
@@ -264,8 +309,9 @@ def test_damaged_bytes_take_the_records_of_their_piece_alone(
     assert left == before - 1
     again = _run(corpus)
     assert _held(again) == _held(first)
-    assert again["build-tokens"].produced_by.reuse is not None
-    assert again["build-tokens"].produced_by.reuse.pieces_reused == len(tokens.files) - 1
+    reuse = again["build-tokens"].produced_by.reuse
+    assert reuse is not None
+    assert reuse.pieces_reused == reuse.pieces - 1
 
 
 # Damaged inputs

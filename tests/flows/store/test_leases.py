@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.cli_runner import Cli
 from support.fake_stages import FakeStages
-from support.store_builder import STAGE, held_by_another, this_one
+from support.store_builder import STAGE, held_by_another
 
 from flows.running import run_recipe
 from flows.store import process_identity
@@ -23,13 +23,14 @@ from flows.store.leases import (
     live_holders,
     try_acquire,
 )
+from flows.store.process_identity import this_process
 from flows.store.runs import run_ids
 from pipelines import build_vocabulary
 from pipelines.io.file_systems import file_system
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json
 from schemas.errors import LeaseLostError
 from schemas.manifest import StageOutput
-from schemas.sealed import sealed_json
 
 KEY = "ab" * 32
 
@@ -43,8 +44,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
 
 def write_lease(store: ArtifactStore, **changes: object) -> None:
     """As another process left it."""
-    lease = {**this_one(), "holder": "theirs", "expires_at": time.time() + 3600, "token": "0"}
-    store.backend.replace(lease_path(STAGE, KEY), sealed_json({**lease, **changes}))
+    lease = {
+        **this_process()._asdict(),
+        "holder": "theirs",
+        "expires_at": time.time() + 3600,
+        "token": "0",
+    }
+    store.backend.replace(lease_path(STAGE, KEY), dump_json({**lease, **changes}))
 
 
 def test_a_lease_is_held_for_the_length_of_a_block(store: ArtifactStore) -> None:
@@ -110,7 +116,7 @@ def test_a_lease_is_renewed(store: ArtifactStore) -> None:
     [
         {"expires_at": 1.0, "host": "elsewhere"},
         {"pid": 2**22 + 1},  # above the largest number that there can be
-        {"process_start": "1"},  # the number was given out again
+        {"process_start": 1.0},  # the number was given out again
     ],
     ids=["expired", "gone", "number-reused"],
 )
@@ -182,8 +188,13 @@ class TakenOver:
         fs, folder = file_system(work)
         if not self.lease:
             [self.lease] = self.store.backend.names("leases")
-            theirs = {**this_one(), "holder": "theirs", "expires_at": time.time() + 99, "token": ""}
-            self.store.backend.replace(self.lease, sealed_json(theirs))
+            theirs = {
+                **this_process()._asdict(),
+                "holder": "theirs",
+                "expires_at": time.time() + 99,
+                "token": "",
+            }
+            self.store.backend.replace(self.lease, dump_json(theirs))
             fs.pipe_file(f"{folder}/step", b"theirs")
         self.checkpoints.append(fs.cat_file(f"{folder}/step"))
         return StageOutput(files=(write_text_file("vocab.txt", "a", output=output),))
@@ -266,16 +277,6 @@ def test_a_killed_process_that_nobody_waited_for_is_gone() -> None:
         time.sleep(0.01)
     process.wait()
     assert process_identity.start_of(process.pid) is None
-
-
-def test_without_proc_processes_are_told_by_ps() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        assert process_identity._start_without_proc(process.pid) is not None
-    finally:
-        process.kill()
-        process.wait()
-    assert process_identity._start_without_proc(process.pid) is None
 
 
 def test_of_many_one_at_a_time_builds(store: ArtifactStore) -> None:

@@ -37,8 +37,8 @@ from pipelines.wordpiece.vocab_files import (
     read_vocab,
     vocab_text,
 )
-from schemas.configs import VocabularyConfig
-from schemas.errors import CheckpointError, InstancesError, VocabularyError
+from schemas.corpus_configs import VocabularyConfig
+from schemas.errors import CheckpointError, InstanceDataError, VocabularyError
 
 
 def keep_only_tokenizer(folder: str, *, lowercase: bool = True) -> str:
@@ -189,7 +189,7 @@ def test_pretraining_compares_vocabulary_of_tokenizer_json(
     assert open_model(job, vocab=vocab).vocab_size == len(tokens)
     tokens[-2:] = reversed(tokens[-2:])
     Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(tokens, lowercase=True))
-    with pytest.raises(InstancesError):
+    with pytest.raises(InstanceDataError):
         open_model(job, vocab=vocab)
 
 

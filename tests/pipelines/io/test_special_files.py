@@ -12,7 +12,7 @@ from types import FrameType
 
 import pytest
 
-from flows.quickstart.survey import survey
+from flows.quickstart.folder_scan import scan_folder
 from flows.recipes.safe_yaml import read_yaml
 from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE, check_layout
 from model.encoder.hf_weights import read_checkpoint
@@ -83,10 +83,10 @@ def test_special_file_named_by_user_is_refused(
         read(str(special))
 
 
-def test_special_file_is_counted_by_survey(special: Path) -> None:
-    found = survey(special.parent)
-    assert [form.files for form in found.forms] == [2]
-    assert [count for _, count in found.ignored] == [1]
+def test_special_file_is_ignored_by_scan(special: Path) -> None:
+    scan = scan_folder(special.parent)
+    assert [group.files for group in scan.groups] == [2]
+    assert [count for _, count in scan.ignored] == [1]
 
 
 def test_special_file_as_yaml_is_refused(special: Path) -> None:

@@ -25,8 +25,8 @@ from pipelines.runners.following import ClusterView, NoSlotsError
 from pipelines.runners.job_servers import find_jars, java_command
 from pipelines.runners.launch import RUNNERS, Launch
 from pipelines.runners.submission import Submission, SubmittedJob
-from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
+from schemas.execution_configs import ExecutionConfig
 
 GIVEN: dict[str, dict[str, Any]] = {
     "portable": {"portable": {"job_endpoint": "localhost:1"}},

@@ -26,7 +26,7 @@ from pipelines.documents.plan import piece_identity, plan, raw_inputs
 from pipelines.io import lines
 from pipelines.io.splits import RawDocument, Reading, Split
 from pipelines.sources import text
-from schemas.configs import DocumentsConfig, TextSource
+from schemas.corpus_configs import DocumentsConfig, TextSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {

@@ -1,0 +1,484 @@
+"""Scan of a folder: which files can be read, in which format, and how much text they have.
+
+All files are listed; at most 24 per format are opened, and only their first bytes are read. The
+result is the same for each scan of an unchanged folder.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import glob
+import json
+import os
+import re
+import statistics
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flows.formatting import format_bytes, format_count
+from flows.quickstart.language_detection import Guess, guess_language
+from pipelines.io.compression import Damage, compression_of, decompressed
+from pipelines.io.encodings import decode_text
+from pipelines.io.local_files import check_regular
+from pipelines.io.splits import SourceFile
+from pipelines.sources.archives import read_members
+from schemas.errors import ConfigError, CorruptInputError, InputError, MissingInputError
+
+_SUFFIXES = {
+    "archive": r"\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz)$",
+    "dump": r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst))?$",
+    "text": r"\.txt(\.(gz|bz2|zst))?$",
+    "markdown": r"\.(md|markdown|rst)$",
+    "json": r"\.(jsonl|ndjson)(\.(gz|bz2|zst))?$",
+    "parquet": r"\.(parquet|pq)$",
+}
+_DUMP_LISTS = re.compile(r"-pages-articles-multistream-index.*|-(md5|sha1|sha256)sums\.txt$")
+_CONVERTIBLE = frozenset({".pdf", ".docx", ".doc", ".odt", ".html", ".htm", ".epub", ".rtf"})
+_TEXT_COLUMNS = ("text", "content", "body", "article", "document", "raw_text", "maintext")
+_MAX_OPENED, _HEAD_BYTES, _MAX_ROW_BYTES = 24, 1 << 16, 1 << 24
+_MAX_LISTED = 50
+"""Maximum number of files that a recipe lists one by one."""
+
+_EXPANSION = {".gz": 3.0, ".tgz": 3.0, ".bz2": 4.0, ".tbz2": 4.0, ".zst": 3.5, ".xz": 4.0,
+              ".txz": 4.0}  # fmt: skip
+"""Approximate ratio of plain to compressed bytes."""
+
+_DUMP_TEXT_RATIO = 0.3
+"""Approximate ratio of article text to the XML of a dump."""
+
+_GUTENBERG = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG", re.IGNORECASE)
+_LONG_FILE_BYTES, _MANY_FILES = 1 << 16, 20
+_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+_STORE = "folder: artifact store of bertloom"
+
+
+class FileGroup(NamedTuple):
+    """Files of one format, as a source of a recipe reads them."""
+
+    kind: str
+    """Kind of the source: `wikipedia`, `books` or `text`."""
+
+    title: str
+    """Name of one file: "text file", "MediaWiki dump"."""
+
+    files: int
+    size: int
+    """Bytes as stored."""
+
+    text_bytes: int
+    """Approximate number of bytes of text."""
+
+    documents: int
+    """Approximate number of documents. 0: unknown."""
+
+    fields: dict[str, Any]
+    """Other fields of the source, `paths` included."""
+
+
+class FolderScan(NamedTuple):
+    """Content of a folder."""
+
+    folder: Path
+    groups: tuple[FileGroup, ...]
+    ignored: tuple[tuple[str, int], ...]
+    """File type with the reason, and number of files."""
+
+    guess: Guess
+    sample: str
+    """First bytes of the opened texts."""
+
+    @property
+    def text_bytes(self) -> int:
+        """Approximate number of bytes of text."""
+        return sum(group.text_bytes for group in self.groups)
+
+
+class _File(NamedTuple):
+    path: Path
+    size: int
+
+    @property
+    def plain_size(self) -> int:
+        """Approximate size without compression."""
+        return int(self.size * _EXPANSION.get(self.path.suffix, 1.0))
+
+
+class _Context(NamedTuple):
+    """State of a scan."""
+
+    folder: Path | None
+    """Folder whose path alone selects the files of the only group."""
+
+    has_store: bool
+    """True if an artifact store is, or will be, inside the folder."""
+
+    mixed: frozenset[Path]
+    """Folders with files that must not be read, so that patterns would match too much."""
+
+    samples: list[str]
+    ignored: Counter[str]
+
+
+def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
+    """Scan a folder.
+
+    Args:
+        folder: Folder with texts.
+        store: Absolute path of the run's artifact store, which is skipped.
+
+    Raises:
+        MissingInputError: The folder does not exist or has no readable file.
+        ConfigError: It is a file.
+    """
+    folder = folder.expanduser()
+    folder = folder.resolve() if ".." in folder.parts else folder.absolute()
+    if folder.is_file():
+        raise ConfigError(f"{folder}: expected a folder, got a file. Pass the folder of your texts")
+    if not folder.is_dir():
+        raise MissingInputError(f"{folder}: no such folder. Pass the folder of your texts")
+    ignored, mixed = Counter[str](), set[Path]()
+    by_format = defaultdict[str, list[_File]](list)
+    for path in _walk(folder, store, ignored):
+        file_format, reason = _classify(path)
+        if not reason:
+            by_format[file_format].append(_File(path, path.stat().st_size))
+            continue
+        ignored[reason] += 1
+        if file_format:
+            mixed.add(path.parent)
+    has_store = _STORE in ignored or (store is not None and store.is_relative_to(folder))
+    is_simple = len(by_format) == 1 and not mixed and not has_store
+    root, samples = folder if is_simple else None, list[str]()
+    context = _Context(root, has_store, frozenset(mixed), samples, ignored)
+    groups: list[FileGroup] = []
+    for file_format, files in sorted(by_format.items()):
+        groups += _GROUPERS[file_format](files, context)
+    if not groups:
+        reasons = "; ".join(_pluralize(*item) for item in ignored.most_common()) or "it is empty"
+        raise MissingInputError(
+            f"{folder}: expected .txt, .md, .jsonl or Parquet files, MediaWiki dumps (.xml, "
+            f".xml.bz2) or archives of books (.zip, .tar.gz), got {reasons}"
+        )
+    sample, skipped = "\n".join(samples), tuple(ignored.most_common())
+    return FolderScan(folder, tuple(groups), skipped, guess_language(sample), sample)
+
+
+def scan_lines(scan: FolderScan) -> Iterator[str]:
+    """Yield what a folder contains, for the terminal."""
+    for group in scan.groups:
+        parts = [_pluralize(group.title, group.files), format_bytes(group.size)]
+        if group.documents:
+            parts.append(f"about {format_count(group.documents, 'document')}")
+        parts.append(f"about {format_bytes(group.text_bytes)} of text")
+        yield f"  read      {', '.join(parts)}"
+    for reason, count in scan.ignored:
+        yield f"  ignored   {_pluralize(reason, count)}"
+    hint = "" if scan.guess.is_sure else " (not detected; set `language` in the recipe)"
+    yield f"  language  {scan.guess.language}{hint}"
+
+
+def _pluralize(text: str, count: int) -> str:
+    """Return a count with the first noun of a text: "3 .pdf files: convert to .txt first"."""
+    plural = re.sub(r"(?<![\w.])(file|folder|dump|archive)\b", r"\1s", text, count=1)
+    return f"{count:,} {text if count == 1 else plural}"
+
+
+def _walk(folder: Path, store: Path | None, ignored: Counter[str]) -> Iterator[Path]:
+    """Yield the files in a folder, without hidden ones and those of artifact stores."""
+    visited: set[tuple[int, int]] = set()
+    denied = "folder: no permission to read it"
+    for name, folders, names in os.walk(
+        folder, followlinks=True, onerror=lambda _: ignored.update([denied])
+    ):
+        stat = Path(name).stat()
+        if Path(name) == store or ("FORMAT.json" in names and "artifacts" in folders):
+            ignored[_STORE] += 1
+            folders.clear()
+        elif (stat.st_dev, stat.st_ino) in visited:  # a link to a folder above
+            folders.clear()
+        else:
+            visited.add((stat.st_dev, stat.st_ino))
+            folders[:] = sorted(each for each in folders if not each.startswith("."))
+            hidden = [each for each in names if each.startswith(".")]
+            if hidden:
+                ignored["hidden file"] += len(hidden)
+            yield from (Path(name, each) for each in sorted(set(names) - set(hidden)))
+
+
+def _classify(path: Path) -> tuple[str, str]:
+    """Return the format of a file, and why it cannot be read; "" if it can."""
+    suffix, name = path.suffix.lower(), path.name
+    file_format = next((key for key in _SUFFIXES if re.search(_SUFFIXES[key], name)), "")
+    if not file_format:
+        if suffix in _CONVERTIBLE:
+            return "", f"{suffix} file: convert to .txt first"
+        if any(re.search(pattern, name.lower()) for pattern in _SUFFIXES.values()):
+            return "", f"{path.suffix} file: rename to lower case"
+        return "", f"{suffix} file: unsupported type" if suffix else "file without a suffix"
+    if _DUMP_LISTS.search(name):
+        return file_format, ".txt file: index or checksums of a dump"
+    try:
+        name.encode()
+        check_regular(path)
+        with path.open("rb") as stream:
+            head = stream.read(4)
+    except (OSError, UnicodeEncodeError):
+        return file_format, "file: not a readable regular file, or its name is not UTF-8"
+    if not head:
+        return "", "empty file"
+    if file_format in ("text", "markdown", "json") and head.startswith(_WIDE_MARKS):
+        return file_format, "text file: UTF-16 or UTF-32, convert to UTF-8 first (`iconv`)"
+    return file_format, ""
+
+
+def _group_archives(files: list[_File], context: _Context) -> Iterator[FileGroup]:
+    context.samples.append(_archive_head(files[0].path))
+    fields = {"name": "books", "paths": [str(file.path) for file in files]}
+    text_bytes = sum(map(_archive_text_bytes, files))
+    size = sum(file.size for file in files)
+    yield FileGroup("books", "archive of books", len(files), size, text_bytes, 0, fields)
+
+
+def _group_dumps(files: list[_File], context: _Context) -> Iterator[FileGroup]:
+    heads = [_decode(_head(file.path, 1 << 19)) for file in _select(files)[:3]]
+    for head in heads:
+        text = re.sub(r"<[^>]*>|[\[\]{}|=*#']+|https?:\S+", " ", head)
+        context.samples.append(text[-4 * _HEAD_BYTES :])
+    # A truncated download still has enough pages for a model; the run warns.
+    fields: dict[str, Any] = {
+        "name": "wiki",
+        "paths": [str(file.path) for file in files],
+        "on_corrupt": "keep-whole-pages",
+    }
+    if not all("xml:lang=" in head for head in heads):
+        fields["language"] = ""  # to be replaced by the language of the texts
+    size = sum(file.size for file in files)
+    text_bytes = int(sum(file.plain_size for file in files) * _DUMP_TEXT_RATIO)
+    yield FileGroup("wikipedia", "MediaWiki dump", len(files), size, text_bytes, 0, fields)
+
+
+def _group_markdown(files: list[_File], context: _Context) -> Iterator[FileGroup]:
+    # Folders and patterns select .txt files only, so that each file is listed.
+    paths = [str(file.path) for file in files]
+    yield from _group_documents(files, context, "notes", "Markdown file", paths)
+
+
+def _group_texts(files: list[_File], context: _Context) -> Iterator[FileGroup]:
+    paths = _paths(files, context, context.folder)
+    heads = [_decode(_head(file.path, _HEAD_BYTES)) for file in _select(files)]
+    books = [head for head in heads if _GUTENBERG.search(head) or _is_wrapped(head)]
+    if 2 * len(books) <= len(heads):
+        yield from _group_documents(files, context, "texts", "text file", paths)
+        return
+    context.samples.extend(heads)
+    size, text_bytes = sum(file.size for file in files), sum(file.plain_size for file in files)
+    fields = {"name": "books", "paths": paths}
+    title = "text file (one book each)"
+    yield FileGroup("books", title, len(files), size, text_bytes, len(files), fields)
+
+
+def _group_documents(
+    files: list[_File], context: _Context, name: str, title: str, paths: list[str]
+) -> Iterator[FileGroup]:
+    """Yield a group of plain texts with the delimiter of their documents."""
+    heads = [head for file in _select(files) if (head := _decode(_head(file.path, _HEAD_BYTES)))]
+    if not heads:
+        context.ignored["text file: unknown encoding"] += len(files)
+        return
+    context.samples.extend(heads)
+    size, text_bytes = sum(file.size for file in files), sum(file.plain_size for file in files)
+    delimiter, documents = "file", len(files)
+    is_long = statistics.median(file.size for file in files) >= _LONG_FILE_BYTES
+    if len(files) < _MANY_FILES or is_long:
+        ratios = {
+            name: statistics.mean(head.count(mark) / len(head) for head in heads)
+            for name, mark in (("blank-line", "\n\n"), ("line", "\n"))
+        }
+        delimiter = next((name for name, ratio in ratios.items() if ratio), "file")
+        documents = max(len(files), int(ratios.get(delimiter, 0) * text_bytes))
+    fields: dict[str, Any] = {"name": name, "paths": paths, "document_delimiter": delimiter}
+    if documents < _MANY_FILES:  # split them, so that some documents can be held out
+        fields["max_document_bytes"] = max(2048, text_bytes // 100)
+        documents = max(documents, text_bytes // fields["max_document_bytes"])
+    yield FileGroup("text", title, len(files), size, text_bytes, documents, fields)
+
+
+def _group_tables(files: list[_File], context: _Context) -> Iterator[FileGroup]:
+    """Yield one group per column with texts."""
+    is_parquet = files[0].path.suffix in (".parquet", ".pq")
+    by_column = defaultdict[str, list[_File]](list)
+    tables = defaultdict[str, list[_TableHead]](list)
+    opened = files if len(files) <= 200 else _select(files)
+    for file in opened:
+        table = _read_parquet(file) if is_parquet else _read_json_lines(file)
+        if table is None:
+            context.ignored[f"{file.path.suffix} file: no column with text"] += 1
+            continue
+        by_column[table.column].append(file)
+        tables[table.column].append(table)
+        context.samples.append(table.sample)
+    if len(files) > len(opened) and len(by_column) == 1:
+        by_column = defaultdict(list, dict.fromkeys(by_column, files))
+    prefix, title = ("parquet", "Parquet file") if is_parquet else ("json", "JSON lines file")
+    for number, (column, members) in enumerate(sorted(by_column.items()), start=1):
+        ratio = statistics.mean(table.text_ratio for table in tables[column])
+        text_bytes = int(ratio * sum(file.plain_size for file in members))
+        documents = int(text_bytes / statistics.mean(table.row_bytes for table in tables[column]))
+        root = context.folder if len(members) == len(files) else None
+        fields = {
+            "name": f"{prefix}{number if len(by_column) > 1 else ''}",
+            "paths": _paths(members, context, root),
+            "text_column": column,
+        }
+        size = sum(file.size for file in members)
+        group_title = f"{title} ({column})"
+        yield FileGroup("text", group_title, len(members), size, text_bytes, documents, fields)
+
+
+_GROUPERS = {
+    "archive": _group_archives,
+    "dump": _group_dumps,
+    "json": _group_tables,
+    "markdown": _group_markdown,
+    "parquet": _group_tables,
+    "text": _group_texts,
+}
+
+
+def _paths(files: Sequence[_File], context: _Context, folder: Path | None) -> list[str]:
+    """Return the paths of a source: the folder, patterns or single files."""
+    if folder is not None and len(files) > 1:
+        return [str(folder)]
+    # Patterns include files that are added later, and never match inside a store.
+    if len(files) <= _MAX_LISTED and not context.has_store:
+        return [str(file.path) for file in files]
+    paths: set[str] = set()
+    for path, _ in files:
+        endings = (re.search(pattern, path.name) for pattern in _SUFFIXES.values())
+        ending = next(match[0] for match in endings if match)
+        pattern = f"{glob.escape(str(path.parent))}/*{ending}"
+        paths.add(str(path) if path.parent in context.mixed else pattern)
+    return sorted(paths)
+
+
+class _TableHead(NamedTuple):
+    """Measurements of the first rows of a table."""
+
+    column: str
+    sample: str
+    text_ratio: float
+    """Bytes of text per byte of the file."""
+
+    row_bytes: float
+    """Bytes of text per row."""
+
+
+def _measure_rows(rows: Sequence[dict[str, Any]]) -> _TableHead | None:
+    """Measure the column with texts: the first with a usual name, or the longest."""
+    lengths = Counter[str]()
+    for row in rows:
+        lengths.update({key: len(text) for key, text in row.items() if isinstance(text, str)})
+    columns = [*_TEXT_COLUMNS, *(key for key, _ in lengths.most_common(1))]
+    column = next((key for key in columns if lengths[key]), None)
+    if column is None:
+        return None
+    texts = [str(row.get(column) or "") for row in rows]
+    text_bytes = sum(len(text.encode()) for text in texts)
+    total = sum(len(json.dumps(row, ensure_ascii=False, default=str).encode()) + 1 for row in rows)
+    sample = "\n".join(texts)[:_HEAD_BYTES]
+    return _TableHead(column, sample, text_bytes / total, max(1.0, text_bytes / len(rows)))
+
+
+def _read_json_lines(file: _File) -> _TableHead | None:
+    head = _head(file.path, _HEAD_BYTES)
+    if len(head) == _HEAD_BYTES and b"\n" not in head:
+        head = _head(file.path, _MAX_ROW_BYTES)
+    rows = []
+    for line in _decode(head).split("\n")[:100]:
+        with contextlib.suppress(ValueError):  # the last line is incomplete
+            rows.append(json.loads(line))
+    return _measure_rows([row for row in rows if isinstance(row, dict)])
+
+
+def _read_parquet(file: _File) -> _TableHead | None:
+    import pyarrow as pa  # lazy import: only for Parquet files
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(file.path)
+        batch = next(table.iter_batches(batch_size=50), None)
+    except (pa.ArrowException, OSError):
+        return None
+    head = _measure_rows(batch.to_pylist()) if batch is not None else None
+    if head is None:
+        return None
+    groups = [table.metadata.row_group(number) for number in range(table.num_row_groups)]
+    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    text_bytes = sum(
+        chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == head.column
+    )
+    rows = max(1, table.metadata.num_rows)
+    return head._replace(text_ratio=text_bytes / file.size, row_bytes=max(1.0, text_bytes / rows))
+
+
+def _select(files: Sequence[_File]) -> list[_File]:
+    """Return some files, evenly spaced."""
+    return list(files[:: max(1, len(files) // _MAX_OPENED)][:_MAX_OPENED])
+
+
+def _head(path: Path, size: int) -> bytes:
+    """Return the first decompressed bytes of a file, up to the first damaged one."""
+    data = bytearray()
+    with contextlib.suppress(OSError, InputError), path.open("rb") as stream:
+        compression = compression_of(stream.read(8), name=path.name)
+        if compression == "plain":
+            stream.seek(0)
+            return stream.read(size)
+        for chunk in decompressed(stream, compression, start=0, end=path.stat().st_size):
+            if isinstance(chunk, Damage) or len(data) >= size:
+                break
+            data += chunk.data
+    return bytes(data[:size])
+
+
+def _decode(data: bytes) -> str:
+    """Return the text of the first bytes of a file, whose last character can be cut."""
+    for cut in range(4):
+        with contextlib.suppress(UnicodeDecodeError):
+            return data[: len(data) - cut].decode("utf-8-sig")
+    text = decode_text(data[: len(data) // 4 * 4])
+    return text.text if text is not None else ""
+
+
+def _archive_text_bytes(file: _File) -> int:
+    if file.path.suffix != ".zip":
+        return file.plain_size
+    try:
+        with zipfile.ZipFile(file.path) as archive:
+            return sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, OSError):
+        return 0
+
+
+def _archive_head(path: Path) -> str:
+    """Return the first bytes of the first text in an archive; "" if it cannot be read."""
+    file = SourceFile(uri=str(path), name=path.name, size=path.stat().st_size, sha256="")
+    with contextlib.suppress(CorruptInputError):
+        for member, stream in read_members(file, max_bytes=1 << 26):
+            if stream is not None and member.name.endswith(".txt"):
+                return _decode(stream.read(_HEAD_BYTES))
+    return ""
+
+
+def _is_wrapped(text: str) -> bool:
+    """Return whether most lines end near a fixed width, as in books typed for a screen."""
+    lengths = sorted(len(line) for line in text.splitlines() if line.strip())
+    if len(lengths) < 40:
+        return False
+    width = lengths[int(0.95 * len(lengths))]
+    near = sum(0.75 * width < length <= width + 3 for length in lengths)
+    return 40 <= width <= 100 and near > 0.5 * len(lengths)

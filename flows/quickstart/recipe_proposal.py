@@ -1,0 +1,203 @@
+"""Proposal of a recipe whose vocabulary, model and budget suit the texts and the machine.
+
+The settings gave the lowest held-out perplexity per CPU time on small corpora (docs/quickstart.md):
+a model of two layers learns faster on sequences of 32 tokens than on longer ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import unicodedata
+from pathlib import Path
+from typing import NamedTuple
+
+import jinja2
+
+from flows.formatting import format_bytes, format_count
+from flows.quickstart.folder_scan import FileGroup, FolderScan
+from flows.quickstart.vocab_size import choose_vocab_size
+from flows.recipes.json_schema import MODELINE
+from schemas.errors import ConfigError
+
+MIN_TEXT_BYTES = 40_000
+SMALL_TEXT_BYTES = 300_000
+_SHORT_RATIO = 0.8
+"""Fraction of the training time for short sequences."""
+
+_BYTES_PER_TOKEN = 4.2
+_TOKENS_PER_CORE_SECOND, _TOKENS_PER_GPU_SECOND = 11_000, 4_000_000
+"""Measured speed of the model `tiny`."""
+
+
+class _Preset(NamedTuple):
+    """Model size."""
+
+    name: str
+    relative_cost: float
+    """Time per token as a multiple of `tiny`."""
+
+    min_tokens: float
+    """Minimum number of tokens in the budget."""
+
+    learning_rate: str
+    initializer_range: float
+
+
+_PRESETS = (
+    _Preset("medium", 50.0, 1e9, "5.0e-4", 0.02),
+    _Preset("small", 25.0, 3e8, "5.0e-4", 0.02),
+    _Preset("mini", 7.0, 2e7, "1.0e-3", 0.04),
+    _Preset("tiny", 1.0, 0.0, "2.0e-3", 0.08),
+)
+
+
+class Machine(NamedTuple):
+    """Hardware for the training."""
+
+    cores: int
+    gpu: str
+    """Name of the GPU; "" for none."""
+
+    def __str__(self) -> str:
+        """Return the hardware that trains the model."""
+        return self.gpu or format_count(self.cores, "core")
+
+
+class Proposal(NamedTuple):
+    """A proposed recipe."""
+
+    name: str
+    text: str
+    """YAML text."""
+
+    summary: str
+    warnings: tuple[str, ...]
+
+
+def this_machine() -> Machine:
+    """Return the available cores and the first GPU."""
+    import torch  # lazy import: keeps `bertloom --help` fast
+
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Machine(cores or 1, gpu)
+
+
+def recipe_name(folder: Path) -> str:
+    """Return a recipe name made from the name of a folder."""
+    ascii_name = unicodedata.normalize("NFKD", folder.name.casefold()).encode("ascii", "ignore")
+    return re.sub(r"[^a-z0-9_.-]+", "-", ascii_name.decode()).strip("-._")[:48] or "texts"
+
+
+def propose(scan: FolderScan, machine: Machine, *, minutes: float, name: str) -> Proposal:
+    """Return a recipe for the texts in a folder.
+
+    Args:
+        scan: Content of the folder.
+        machine: Hardware for the training.
+        minutes: Duration of pretraining.
+        name: Name of the recipe.
+
+    Raises:
+        ConfigError: The folder has too little text.
+    """
+    text_bytes, size = scan.text_bytes, format_bytes(scan.text_bytes)
+    if text_bytes < MIN_TEXT_BYTES:
+        raise ConfigError(
+            f"{scan.folder}: expected at least {format_bytes(MIN_TEXT_BYTES)} of text, got {size}. "
+            "Add texts to the folder; good models need several MB"
+        )
+    warning = f"{size} is little text: the model will learn only its most frequent words"
+    vocab_size, alphabet = choose_vocab_size(scan.sample, text_bytes=text_bytes, guess=scan.guess)
+    speed = _TOKENS_PER_GPU_SECOND if machine.gpu else machine.cores * _TOKENS_PER_CORE_SECOND
+    tiny_tokens = minutes * 60 * speed
+    preset = next(
+        preset
+        for preset in _PRESETS
+        if tiny_tokens / preset.relative_cost >= preset.min_tokens
+        and text_bytes > preset.min_tokens / 10
+    )
+    epochs = tiny_tokens / preset.relative_cost / (text_bytes / _BYTES_PER_TOKEN)
+    lowercase, language = scan.guess.lowercase, scan.guess.language
+    text = _template().render(
+        name=name,
+        folder=scan.folder,
+        text_bytes=size,
+        machine=machine,
+        sources=[_source(group, language) for group in scan.groups],
+        vocab_size=vocab_size,
+        lowercase=str(lowercase).lower(),
+        language=language,
+        case="lower-cased without accents" if lowercase else "case and accents kept",
+        limit_alphabet=alphabet,
+        held_out=_held_out_fraction(scan),
+        epochs=f"{epochs:,.0f}",
+        preset=preset.name,
+        initializer_range=preset.initializer_range,
+        learning_rate=preset.learning_rate,
+        dropout=0.1 if epochs > 40 else 0.0,
+        minutes=f"{minutes:g}",
+        short_minutes=f"{minutes * _SHORT_RATIO:g}",
+        long_minutes=f"{minutes * (1 - _SHORT_RATIO):g}",
+        batch_tokens=16_384 if machine.gpu else 2_048,
+        device_tokens=16_384 if machine.gpu else 4_096,
+        precision="bf16" if machine.gpu else "fp32",
+    )
+    casing = "uncased" if lowercase else "cased"
+    summary = (
+        f"vocabulary of {vocab_size:,} word pieces ({casing}), model {preset.name}, sequences of "
+        f"32 then 64 tokens, {minutes:g} min of pretraining on {machine}"
+    )
+    return Proposal(
+        name, MODELINE + text, summary, (warning,) if text_bytes < SMALL_TEXT_BYTES else ()
+    )
+
+
+def write_recipe(proposal: Proposal, path: Path) -> bool:
+    """Write a recipe. Return False if the file has the same content already.
+
+    Raises:
+        ConfigError: The file has other content.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as sink:
+            sink.write(proposal.text)
+    except FileExistsError as error:
+        if path.is_file() and path.read_bytes() == proposal.text.encode():
+            return False
+        raise ConfigError(
+            f"{path}: exists and differs from the generated recipe. Run it with `bertloom run "
+            f"{path}`, pass --recipe FILE, or delete it"
+        ) from error
+    return True
+
+
+def _held_out_fraction(scan: FolderScan) -> float:
+    documents = sum(group.documents for group in scan.groups)
+    if documents >= 2_000:
+        return 0.01
+    return 0.1 if 0 < documents < 200 else 0.05
+
+
+def _source(group: FileGroup, language: str) -> dict[str, object]:
+    """Return the fields of a source; a dump states its language itself in most cases."""
+    source = {"kind": group.kind, **group.fields}
+    if group.kind != "wikipedia" or "language" in group.fields:
+        source["language"] = language
+    return source
+
+
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("flows.quickstart", ""),
+        autoescape=jinja2.select_autoescape(),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    # Recipes expand ${NAME}, and $$ to a dollar sign.
+    environment.filters["quote"] = lambda text: json.dumps(
+        text.replace("$", "$$"), ensure_ascii=False
+    )
+    return environment.get_template("recipe.yaml.j2")

@@ -1,0 +1,139 @@
+"""Artifact: the object that everything reads a published artifact through."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import pyarrow.dataset as ds
+
+from pipelines.io.file_systems import file_system, is_local
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
+from schemas.manifest import FileEntry, Manifest
+
+if TYPE_CHECKING:
+    from flows.store.artifacts import ArtifactStore
+
+_CHECKED: set[tuple[object, ...]] = set()
+"""Root of the store, version and digest of each file that this process has checked."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Published artifact of a store.
+
+    The first use of a file in a process compares its size and digest with the manifest. Later uses
+    compare only its version: inode, size and modification time, or the tag of an object.
+    """
+
+    manifest: Manifest
+    store: ArtifactStore
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Logical names of its files."""
+        return tuple(entry.path for entry in self.manifest.files)
+
+    def entry(self, path: str) -> FileEntry:
+        """Return a file's entry in the manifest.
+
+        Raises:
+            ArtifactNotFoundError: The artifact has no such file.
+        """
+        entry = self.manifest.file(path)
+        if entry is None:
+            raise ArtifactNotFoundError(
+                f"{self}: expected one of the files {', '.join(self.files)}, got {path!r}"
+            )
+        return entry
+
+    def url(self, path: str) -> str:
+        """Return the local path or URL of a file after a check.
+
+        Raises:
+            ArtifactNotFoundError: The artifact has no such file.
+            ArtifactCorruptError: The file is missing or not what was written.
+        """
+        entry = self.entry(path)
+        self._check(entry)
+        return self.store.url(self._path(entry))
+
+    def open(self, path: str) -> IO[bytes]:
+        """Open a file for reading after a check, with the errors of `url`."""
+        self.url(path)
+        return self.store.backend.open(self._path(self.entry(path)))
+
+    def folder(self, *, exclude: Collection[str] = ()) -> str:
+        """Return the local path or URL of the data folder after a check of its files.
+
+        Args:
+            exclude: Files that the caller does not read.
+
+        Raises:
+            ArtifactCorruptError: A file is missing or not what was written.
+        """
+        for entry in self.manifest.files:
+            if entry.path not in exclude and not entry.is_record:
+                self._check(entry)
+        return self.store.url(self.manifest.data)
+
+    def table(self, paths: Iterable[str] | None = None) -> ds.Dataset:
+        """Return the rows of shards as a PyArrow dataset, after a check.
+
+        Args:
+            paths: Logical names of the shards. None: all shards of the artifact's own table.
+
+        Raises:
+            ArtifactNotFoundError: There is no such shard.
+            ArtifactCorruptError: A file is missing or not what was written.
+        """
+        names = [entry.path for entry in self.manifest.shards] if paths is None else list(paths)
+        if not names:
+            raise ArtifactNotFoundError(f"{self}: expected shards, got {', '.join(self.files)}")
+        urls = [self.url(name) for name in names]
+        fs = None if is_local(urls[0]) else file_system(urls[0])[0]
+        return ds.dataset([file_system(url)[1] for url in urls], format="ipc", filesystem=fs)
+
+    def upstream(self) -> dict[str, Artifact]:
+        """Return the artifacts that it was built from, by input name.
+
+        Raises:
+            ArtifactNotFoundError: One was deleted.
+        """
+        return {
+            ref.name: Artifact(self.store.manifest(ref.manifest), self.store)
+            for ref in self.manifest.inputs
+        }
+
+    def input(self, name: str) -> Artifact | None:
+        """Return the artifact of one input, None if it has no such input."""
+        ref = self.manifest.input(name)
+        return Artifact(self.store.manifest(ref.manifest), self.store) if ref else None
+
+    def __str__(self) -> str:
+        return f"{self.manifest.stage} {self.manifest.artifact_id}"
+
+    def _path(self, entry: FileEntry) -> str:
+        return f"{self.manifest.data}/{entry.object}"
+
+    def _check(self, entry: FileEntry) -> None:
+        path, backend = self._path(entry), self.store.backend
+        try:
+            checked = (backend.root, *backend.version(path), entry.sha256)
+            if checked in _CHECKED:
+                return
+            with backend.open(path) as source:
+                sha256 = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
+        except FileNotFoundError as error:
+            raise self._corrupt(entry, "no file") from error
+        if sha256 != entry.sha256:
+            raise self._corrupt(entry, f"sha256 {sha256}")
+        _CHECKED.add(checked)
+
+    def _corrupt(self, entry: FileEntry, got: str) -> ArtifactCorruptError:
+        return ArtifactCorruptError(
+            f"{self}: {self.store.url(self._path(entry))}: expected sha256 {entry.sha256}, got "
+            f"{got}. Run `bertloom verify`, which quarantines the artifact, then the recipe again"
+        )
