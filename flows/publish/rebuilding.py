@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flows.bert import recipe_steps
+from flows.fetch import wikipedia
 from flows.fetch.http_client import HttpClient
-from flows.fetch.wikipedia import FetchedDump, check_dump, fetch_wikipedia, find_dump
 from flows.publish.comparison import VOCABULARY, Corpus, dump_dates
 from flows.publish.publishing import (
     LATEST,
@@ -131,14 +131,14 @@ def find_work(order: RebuildOrder, *, say: Say) -> RebuildWork:
         ConfigError: the recipe or an option cannot be used.
         FetchError: the site cannot be asked.
     """
-    check_dump(order.wiki, order.date)
+    wikipedia.check_dump(order.wiki, order.date)
     folder = downloads_folder(order.downloads) / order.wiki
     recipe = corpus_recipe(order, None, [str(folder)])
     published, store = _published(recipe)
     date = order.date
     if date == LATEST:
         with HttpClient(log=say) as client:
-            date = find_dump(order.wiki, mirror=order.mirror, client=client).date
+            date = wikipedia.find_dump(order.wiki, mirror=order.mirror, client=client).date
     before = dump_dates(published).get(order.wiki, "")
     done = _reason_to_rest(order, recipe, published, date=date, before=before, store=store)
     changes: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ def find_work(order: RebuildOrder, *, say: Say) -> RebuildWork:
     return work
 
 
-def fetch_dump(order: RebuildOrder, work: RebuildWork, *, say: Say) -> FetchedDump:
+def fetch_dump(order: RebuildOrder, work: RebuildWork, *, say: Say) -> wikipedia.FetchedDump:
     """Download the dump, or what of it is not there yet, and verify it.
 
     Raises:
@@ -161,7 +161,7 @@ def fetch_dump(order: RebuildOrder, work: RebuildWork, *, say: Say) -> FetchedDu
     """
     downloads = downloads_folder(order.downloads)
     make_folder(Path(work.folder))
-    return fetch_wikipedia(
+    return wikipedia.fetch_wikipedia(
         order.wiki, date=work.date, output_dir=downloads, mirror=order.mirror, log=say
     )
 
