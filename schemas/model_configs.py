@@ -260,7 +260,7 @@ class PretrainConfig(Config):
     """Batch of a step."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
-    """Optimizer."""
+    """Optimizer with its learning rate and weight decay."""
 
     schedule: ScheduleConfig = ScheduleConfig()
     """Learning-rate schedule."""

@@ -31,7 +31,7 @@ _STYLES = {
     "interrupted": "yellow",
     "failed": "red",
     "crashed": "red",
-    "DAMAGED": "red",
+    "CORRUPT": "red",
     "corrupt": "red",
 }
 """By the first word of a cell."""

@@ -54,7 +54,7 @@ def _files_of_runs(store: ArtifactStore, existing: set[str]) -> dict[str, str]:
     """Return the remedy by path of each file that a run leaves."""
     folders = {path.split("/")[1] for path in existing if path.startswith("runs/")}
     expected = {record_path(run_id): REMEDIES["runs"] for run_id in folders}
-    withdrawn = {
+    quarantined = {
         path.split("/")[2].rpartition("-")[0] for path in existing if path.startswith("quarantine/")
     }
     for run_id, record in read_runs(store, run_ids(store)).items():
@@ -68,7 +68,7 @@ def _files_of_runs(store: ArtifactStore, existing: set[str]) -> dict[str, str]:
         for step in record.steps:
             ref = ref_path(f"{record.recipe_name}/{step.label}")
             expected[ref] = f"run recipe {record.recipe_name} again"
-    expected |= _keys_of_runs(store, existing, withdrawn)
+    expected |= _keys_of_runs(store, existing, quarantined)
     return expected
 
 

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from flows.cards.cards import card_path, has_card
 from flows.run.step_execution import input_ref
-from flows.store.artifacts import CARD, ArtifactStore, Attempt
+from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
 from pipelines.io.files import write_text_file
@@ -77,10 +78,11 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
 
 
 def add_cards(store: ArtifactStore) -> None:
-    """Write a card next to each published artifact, as runs do."""
+    """Write the cards that published artifacts lack, as runs do."""
     for pointer in store.pointers():
-        folder = pointer.manifest.rpartition("/")[0]
-        store.backend.replace(f"{folder}/{CARD}", dump_page(b"card"))
+        manifest = store.read_manifest(pointer.manifest)
+        if has_card(manifest):
+            store.backend.put_if_absent(card_path(manifest), dump_page(b"card"))
 
 
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:

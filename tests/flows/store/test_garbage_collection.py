@@ -123,7 +123,7 @@ def test_what_is_young_is_kept_with_its_inputs(store: ArtifactStore) -> None:
 
 
 def make_old(store: ArtifactStore, manifest: Manifest) -> None:
-    """As if it were of 2020, and nobody had found it since."""
+    """Set the times of an artifact to 2020."""
     path = key_path(STAGE, manifest.cache_key)
     pointer = pointer_to(manifest).model_copy(update={"committed": AGO})
     store.backend.replace(path, pointer.to_json())
@@ -131,7 +131,7 @@ def make_old(store: ArtifactStore, manifest: Manifest) -> None:
 
 
 def set_times(store: ArtifactStore, moment: float, top: str = "") -> None:
-    """Of every file and folder of a store."""
+    """Set the times of all files and folders of a store."""
     if store.backend.is_local:
         for path in Path(store.root, top).rglob("*"):
             os.utime(path, (moment, moment))
@@ -450,7 +450,7 @@ collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
 def test_where_nothing_can_be_touched_a_run_keeps_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on S3 and GCS: they do not tell what a run has found."""
+    """S3 and GCS do not record which artifacts a run found."""
     store = ArtifactStore(f"memory://{tmp_path.name}/remote")
     [manifest] = several(store, 1)
     make_old(store, manifest)
@@ -508,7 +508,7 @@ def test_the_report_is_json(store: ArtifactStore) -> None:
 
 
 def _age(store: ArtifactStore, run_id: str, seconds: float) -> None:
-    """As if the run had written nothing since then."""
+    """Set the time of the last heartbeat of a run."""
     then = time.time() - seconds
     for path in store.backend.names(f"runs/{run_id}"):
         os.utime(store.backend.url(path), (then, then))
@@ -586,7 +586,7 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
     assert [states[name] for name in ("silent", "here", "beating")] == [
         "crashed", "running", "running",
     ]  # fmt: skip
-    # Without its lease nothing tells that it goes on.
+    # Without its lease, it has ended.
     over = {item.run_id for item in reconcile_runs(store, close=send_abort) if item.is_dead}
     assert over == {"20260107t000000-training"}
 

@@ -43,7 +43,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
 
 
 def write_lease(store: ArtifactStore, **changes: object) -> None:
-    """As another process left it."""
+    """Write a lease of another run."""
     lease = {
         **this_process()._asdict(),
         "holder": "theirs",
@@ -202,9 +202,9 @@ class TakenOver:
 
 @pytest.fixture
 def taken_over(fakes: FakeStages, place: str, monkeypatch: pytest.MonkeyPatch) -> TakenOver:
-    """That stage in the place of the one that learns a vocabulary."""
+    """Replace the stage that learns a vocabulary."""
     stage = TakenOver(place)
-    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, resumes=True)
+    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, supports_resume=True)
     monkeypatch.setattr(build_vocabulary, "STAGE", replaced)
     return stage
 
@@ -220,7 +220,7 @@ def test_run_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     assert error.run in run_ids(store)
     assert list(store.pointers("build-vocabulary")) == []
     assert store.backend.names("leases") == [taken_over.lease]
-    # The new holder goes on from its own checkpoint, and publishes.
+    # The new holder resumes from its own checkpoint and publishes.
     store.backend.delete(taken_over.lease)
     run_recipe(recipe, engine="local", until="build-vocabulary", log=lambda _: None)
     assert taken_over.checkpoints == [b"theirs", b"theirs"]
@@ -261,7 +261,7 @@ def test_after_a_kill_nobody_waits(tmp_path: Path) -> None:
         found = live_holder(store, STAGE, KEY)
         assert found is not None
         assert found.pid == process.pid
-        process.kill()  # and nobody has asked for its end yet, so that it is still listed
+        process.kill()  # its parent has not waited for it, so that the system still lists it
         while live_holder(store, STAGE, KEY) is not None:
             time.sleep(0.01)
         with try_acquire(store, STAGE, KEY, holder="mine") as other:

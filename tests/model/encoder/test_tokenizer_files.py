@@ -169,8 +169,8 @@ def test_finetuning_starts_from_checkpoint_without_vocab_txt(
 
 def test_masks_are_filled_without_vocab_txt(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "bert")
-    [expected] = bertloom.fill(["The good [MASK]"], model=folder, k=3)
-    [answer] = bertloom.fill(["The good [MASK]"], model=keep_only_tokenizer(folder), k=3)
+    [expected] = bertloom.fill(["The good [MASK]"], model=folder, top_k=3)
+    [answer] = bertloom.fill(["The good [MASK]"], model=keep_only_tokenizer(folder), top_k=3)
     assert answer == expected
 
 

@@ -185,7 +185,7 @@ def test_disjoint_texts_are_clean_and_short_ones_are_counted(tmp_path: Path) -> 
     assert counts == {
         "texts-in": 5, "texts-contaminated": 1, "texts-clean": 2, "texts-too-short": 2,
     }  # fmt: skip
-    part_of_a_longer = Found(tmp_path / "g", documents, tasks={"a": task}, min_words=7)
+    part_of_a_longer = Found(tmp_path / "g", documents, tasks={"a": task}, min_text_words=7)
     assert part_of_a_longer.counters["texts-too-short"] == 1
 
 
