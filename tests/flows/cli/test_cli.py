@@ -255,7 +255,7 @@ def test_verify_finds_a_flipped_bit_and_the_next_run_mends_it(
     assert "vocab.txt: expected sha256" in said.out
     said = cli("verify", "--json", "build-vocabulary", *store)
     assert said.code == 1
-    assert json.loads(said.out)[0]["problems"]
+    assert json.loads(said.out)[0]["errors"]
     again = cli(*run)
     assert again.code == 0
     states = [line.split()[1] for line in again.out.splitlines()[:4]]
