@@ -225,7 +225,7 @@ def test_missing_recipes_are_run_first(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = []
-    monkeypatch.setattr("flows.running.run_recipe", lambda recipe, **_: ran.append(recipe.name))
+    monkeypatch.setattr("flows.cli.claims.run_recipe", lambda recipe, **_: ran.append(recipe.name))
     text = "build_examples: {cola: {task: cola, data_dir: x}}\n"
     for name in ("mine", "other"):
         (Path.cwd() / f"{name}.yaml").write_text(f"name: {name}\n{text}")
