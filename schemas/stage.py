@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.base_configs import Config
+from schemas.errors import BertloomError
 from schemas.manifest import Manifest, RawInput, StageOutput
 
 VARIADIC = "*"
 """Marker among a stage's inputs: any number of further inputs, named by the recipe."""
+
+STATISTICS_ERRORS = (KeyError, TypeError, ValueError, AttributeError, BertloomError)
+"""Errors of reading statistics that lack entries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +83,10 @@ class Stage:
     def summary(self, manifest: Manifest) -> str:
         """Return the summary of an artifact: `1,234 documents`."""
         if self.summarize is not None:
-            return self.summarize(manifest)
+            try:
+                return self.summarize(manifest)
+            except STATISTICS_ERRORS:
+                pass
         return count_summary(manifest)
 
     def summary_of(self, manifests: Sequence[Manifest]) -> str:
