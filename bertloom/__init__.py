@@ -50,7 +50,7 @@ _REQUIRED = ("jinja2", "openlineage")
 
 
 def _check_own_packages() -> None:
-    """Raise ImportError if Python finds another package with the generic name of one of ours."""
+    """Raise ImportError if Python finds another package with one of our package names."""
     root = Path(__file__).resolve().parents[1]
     for name in _PACKAGES:
         spec = importlib.util.find_spec(name)

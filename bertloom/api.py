@@ -145,7 +145,7 @@ class Artifact:
 
         Raises:
             UsageError: The folder is not empty, or the artifact has no such format.
-            ConfigError: The artifact has neither rows nor a model.
+            ConfigError: The artifact has no rows and no model.
         """
         cards = recorded_cards_config(self.manifest, store=self._store)
         target = str(folder)
@@ -159,7 +159,7 @@ class Artifact:
         True
 
         Raises:
-            ConfigError: The artifact has neither rows nor a model.
+            ConfigError: The artifact has no rows and no model.
         """
         cards = recorded_cards_config(self.manifest, store=self._store)
         return card_of(self.manifest, store=self._store, cards=cards)
@@ -387,8 +387,8 @@ def lineage(
         name: Artifact, raw file (path, name or sha256) or metric. "": last metric of the newest
             run.
         store: Store as for `open_store`.
-        direction: `upstream`, `downstream` or `both`. None: downstream for a raw file, else
-            upstream.
+        direction: `upstream`, `downstream` or `both`. None: downstream for a raw file, upstream
+            for other names.
 
     Raises:
         ArtifactNotFoundError: Nothing, or more than one result, has the name.

@@ -20,7 +20,7 @@ VARIADIC = "*"
 """Marker among a stage's inputs: any number of further inputs, named by the recipe."""
 
 STATISTICS_ERRORS = (KeyError, TypeError, ValueError, AttributeError, BertloomError)
-"""Errors of reading the statistics of another version of a stage, or of a removed task."""
+"""Errors of reading statistics that lack entries."""
 
 
 @dataclass(frozen=True, kw_only=True)

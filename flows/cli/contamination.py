@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,7 +89,7 @@ def _recipe(
     *,
     rules: dict[str, Any],
     store: str | None,
-    execution: dict[str, Any],
+    execution: Mapping[str, Any],
 ) -> tuple[Recipe, dict[str, Manifest]]:
     """The recipe that the arguments stand for, and what of it is in the store by label."""
     given: dict[str, Manifest] = {}
@@ -114,7 +114,7 @@ def _recipe(
     }
     where = "bertloom contamination"
     return (
-        recipe_from(data, where=where, folder=Path.cwd(), store=store, execution=execution),
+        recipe_from(data, where=where, folder=Path.cwd(), store=store, **execution),
         given,
     )
 

@@ -14,7 +14,7 @@ from flows.cli.console import print_found, say, say_text
 from flows.cli.options import JsonOption
 from flows.formatting import align_columns
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
-from flows.recipes.loader import packaged_recipes, packaged_text, template_text
+from flows.recipes.loader import packaged_recipes, packaged_text
 from flows.recipes.packaged import PackagedRecipe, described_recipes
 from schemas.errors import ConfigError, UsageError
 
@@ -110,7 +110,7 @@ def _needs(recipe: PackagedRecipe) -> tuple[str, ...]:
 
 def _text(origin: str) -> str:
     if not origin:
-        return template_text()
+        return packaged_text("_template")
     if origin not in packaged_recipes():
         known = ", ".join(packaged_recipes())
         raise UsageError(f"--from {origin}: expected a packaged recipe, one of {known}")

@@ -63,7 +63,7 @@ def run(
         store=store,
         runner=runner,
         workers=workers,
-        parallel=parallel,
+        max_parallel_steps=parallel,
         detach=detach or None,
     )
     if dry_run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.resources
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from flows.recipes.errors import (
 )
 from flows.recipes.overrides import RebasedText, apply_override, with_base_dir
 from flows.recipes.safe_yaml import YamlDocument, parse_yaml, read_yaml
-from flows.recipes.sweeps import swept_recipe
+from flows.recipes.sweeps import expand_sweep
 from model.tasks import TASKS, task_of
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
@@ -67,41 +67,22 @@ def packaged_text(name: str) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def template_text() -> str:
-    """Return a commented recipe to start from."""
-    return packaged_text("_template")
-
-
 def load_recipe(
-    name: str,
-    *,
-    overrides: Sequence[str] = (),
-    store: str | None = None,
-    runner: str | None = None,
-    workers: int | None = None,
-    parallel: int | None = None,
-    detach: bool | None = None,
+    name: str, *, overrides: Sequence[str] = (), store: str | None = None, **execution: Any
 ) -> Recipe:
     """Load a recipe and expand its sweep.
 
     Args:
         name: Path of a recipe file, or name of a packaged recipe.
-        overrides: Overrides `KEY=VALUE`. KEY is a dotted path such as
+        overrides: `KEY=VALUE` texts. KEY is a dotted path such as
             `build_instances.length-128.seed`, with items of lists by number or `name`; VALUE is
             YAML.
         store: Replaces the recipe's `store`.
-        runner, workers, detach: Replace fields of the recipe's `execution`.
-        parallel: Replaces `execution.max_parallel_steps`.
+        **execution: Replace fields of the recipe's `execution`, except where None.
 
     Raises:
         RecipeError: The recipe does not exist or cannot be used; names each file, line and field.
     """
-    execution = {
-        "runner": runner,
-        "workers": workers,
-        "max_parallel_steps": parallel,
-        "detach": detach,
-    }
     return _resolve(_open(name), overrides, store, execution)
 
 
@@ -112,7 +93,7 @@ def recipe_from(
     folder: Path,
     overrides: Sequence[str] = (),
     store: str | None = None,
-    execution: Mapping[str, Any] | None = None,
+    **execution: Any,
 ) -> Recipe:
     """Return the recipe of raw data and expand its sweep; see `load_recipe`.
 
@@ -120,22 +101,18 @@ def recipe_from(
         data: Data as a recipe file has them.
         where: Name of the data in errors.
         folder: Folder that paths are relative to.
-        overrides, store: Overrides.
-        execution: Replaces fields of the recipe's `execution`, except where None.
+        overrides, store, **execution: As for `load_recipe`.
     """
-    return _resolve(YamlDocument(where, data, folder=folder), overrides, store, execution or {})
+    return _resolve(YamlDocument(where, data, folder=folder), overrides, store, execution)
 
 
 def _resolve(
-    document: YamlDocument,
-    overrides: Sequence[str],
-    store: str | None,
-    execution: Mapping[str, Any],
+    document: YamlDocument, overrides: Sequence[str], store: str | None, execution: dict[str, Any]
 ) -> Recipe:
     """Extend, override, expand and validate the data of a document."""
     documents: list[YamlDocument] = []
     data = _extend(document, documents)
-    options = [apply_override(data, change) for change in overrides]
+    options = [apply_override(data, override) for override in overrides]
     if store is not None:
         # A shell has expanded the variables of an option.
         data["store"] = with_base_dir(store.replace("$", "$$"), Path.cwd())
@@ -144,7 +121,7 @@ def _resolve(
     if replaced and isinstance(data.setdefault("execution", {}), dict):
         data["execution"] = {**data["execution"], **replaced}
     try:
-        return swept_recipe(data, read=lambda raw: _validate(raw, document.folder))
+        return expand_sweep(data, read=lambda raw: _validate(raw, document.folder))
     except RecipeError as error:
         problems = [_locate(problem, documents, options) for problem in error.problems]
         raise RecipeError(*sorted(problems, key=lambda item: (item.path, item.line))) from error
@@ -188,9 +165,7 @@ def _open(name: str) -> YamlDocument:
     elif name in known:
         document = parse_yaml(packaged_text(name), where=f"recipe {name!r}")
     else:
-        message = (
-            f"no recipe {name!r:.80}: expected a file, or a name that `bertloom recipes` lists"
-        )
+        message = f"no recipe {name!r:.80}: expected a file, or a name of `bertloom recipes`"
         raise RecipeError(Problem(message, suggestion=closest(name, known)))
     if not isinstance(document.value, dict):
         message = f"expected a mapping of fields, got {quote(document.value)}"

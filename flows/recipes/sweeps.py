@@ -49,7 +49,7 @@ class _Copies(NamedTuple):
     """Axes that affect the entry."""
 
 
-def swept_recipe(data: dict[str, Any], *, read: Callable[[dict[str, Any]], Recipe]) -> Recipe:
+def expand_sweep(data: dict[str, Any], *, read: Callable[[dict[str, Any]], Recipe]) -> Recipe:
     """Return the recipe of raw data with its sweep expanded; `read` validates data without one.
 
     Raises:

@@ -50,7 +50,7 @@ def is_read(text: str, folder: Path) -> bool:
     return True
 
 
-def test_it_is_a_schema_that_explains_every_field() -> None:
+def test_schema_describes_every_field() -> None:
     CHECK.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert "expanded_sweep" not in SCHEMA["properties"]
@@ -70,7 +70,7 @@ def test_packaged_recipes_are_valid(name: str) -> None:
     assert [error.message for error in CHECK.iter_errors(data)] == []
 
 
-def test_what_the_file_may_say_is_valid(tmp_path: Path) -> None:
+def test_variables_and_extends_are_valid(tmp_path: Path) -> None:
     assert is_valid(WHOLE)
     assert is_read(WHOLE, tmp_path)
     by_variable = WHOLE.replace("kind: text", "kind: ${KIND:-text}")
@@ -102,7 +102,7 @@ def test_what_the_file_may_say_is_valid(tmp_path: Path) -> None:
         ("name: mine", "name: mine\nexecution: {runner: locl}"),
     ],
 )
-def test_what_is_wrong_for_one_is_wrong_for_both(what: str, by: str, tmp_path: Path) -> None:
+def test_schema_and_loader_refuse_the_same_recipes(what: str, by: str, tmp_path: Path) -> None:
     text = WHOLE.replace(what, by)
     assert text != WHOLE
     assert not is_valid(text)
@@ -110,7 +110,7 @@ def test_what_is_wrong_for_one_is_wrong_for_both(what: str, by: str, tmp_path: P
         assert not is_read(text, tmp_path)
 
 
-def test_init_writes_it_beside_the_recipe(
+def test_init_writes_schema_next_to_recipe(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from support.cli_runner import Cli
 
 from flows.bert import recipe_steps
+from flows.recipes.errors import RecipeError
 from flows.recipes.loader import load_recipe, packaged_recipes
 from flows.recipes.packaged import described_recipe, described_recipes
 from schemas.recipe import Recipe
@@ -56,7 +57,7 @@ def corpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def settings_of(recipe: Recipe) -> list[dict[str, object]]:
-    """What the phases of a recipe are set to, under the names of PAPER, each in a mapping."""
+    """Return the settings of each phase, by the names of PAPER."""
     found = []
     first, *_ = recipe.pretrain.values()
     assert first.model is not None
@@ -83,7 +84,7 @@ def settings_of(recipe: Recipe) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_papers_pretraining_has_the_papers_settings(name: str) -> None:
+def test_pretraining_has_settings_of_the_paper(name: str) -> None:
     recipe = load_recipe(name)
     settings = settings_of(recipe)
     assert [each["max_seq_length"] for each in settings] == [128, 512]
@@ -103,7 +104,7 @@ def test_the_papers_pretraining_has_the_papers_settings(name: str) -> None:
     assert recipe.pretrain["phase-2"].optimizer_state == "restore"
 
 
-def test_both_sizes_share_their_corpus_and_differ_in_the_model_alone() -> None:
+def test_base_and_large_differ_only_in_the_model() -> None:
     base, large = (load_recipe(name).model_dump() for name in SHAPES)
     for recipe in (base, large):
         recipe.pop("name")
@@ -113,7 +114,7 @@ def test_both_sizes_share_their_corpus_and_differ_in_the_model_alone() -> None:
     assert base == large
 
 
-def test_a_day_on_one_gpu_takes_a_day_and_trains_no_position_that_it_does_not_have() -> None:
+def test_one_gpu_recipe_takes_a_day_and_has_only_trained_positions() -> None:
     recipe = load_recipe("bert-base-1gpu-24h")
     assert sum(phase.budget.max_minutes or 0 for phase in recipe.pretrain.values()) == 24 * 60
     (phase,) = recipe.pretrain.values()
@@ -126,7 +127,7 @@ def test_a_day_on_one_gpu_takes_a_day_and_trains_no_position_that_it_does_not_ha
     )  # or fewer were masked than it says
 
 
-def test_table_2_has_its_single_model_and_seven_of_different_checkpoints_and_seeds() -> None:
+def test_squad_ensemble_has_seven_different_members() -> None:
     recipe = load_recipe("squad-ensemble")
     (ensemble,) = recipe.ensembles.values()
     members = [recipe.finetune[name] for name in ensemble.members]
@@ -143,7 +144,7 @@ def test_table_2_has_its_single_model_and_seven_of_different_checkpoints_and_see
 
 
 @pytest.mark.parametrize("name", packaged_recipes())
-def test_each_recipe_says_what_it_is_and_what_it_needs(
+def test_packaged_recipe_has_description_and_variables(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described = described_recipe(name)
@@ -151,12 +152,12 @@ def test_each_recipe_says_what_it_is_and_what_it_needs(
     load_recipe(name)
     for variable in described.variables:
         monkeypatch.delenv(variable)
-        with pytest.raises(Exception, match=f"{variable} is not set"):
+        with pytest.raises(RecipeError):
             load_recipe(name)
         monkeypatch.setenv(variable, "/data/other")
 
 
-def test_recipes_are_listed_and_written_to_edit(cli: Cli) -> None:
+def test_command_lists_recipes_and_writes_copies(cli: Cli) -> None:
     said = cli("recipes")
     assert said.code == 0
     for name in packaged_recipes():

@@ -10,7 +10,7 @@ from support.cli_runner import RECIPE
 
 from flows.bert import recipe_steps
 from flows.recipes.errors import RecipeError
-from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from, template_text
+from flows.recipes.loader import load_recipe, packaged_recipes, packaged_text, recipe_from
 from flows.recipes.packaged import described_recipes
 from schemas.errors import UsageError
 from schemas.recipe import Recipe
@@ -28,9 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", packaged_recipes())
-def test_packaged_recipes_can_be_used(
-    name: str, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packaged_recipe_is_loaded(name: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in VARIABLES:
         monkeypatch.setenv(variable, f"/data/{variable}")
     recipe = load_recipe(name)
@@ -43,14 +41,10 @@ def test_packaged_recipes_can_be_used(
     assert recipe_steps(recipe)
 
 
-def test_there_are_recipes() -> None:
-    assert {"sample", "english", "italian", "japanese"} <= set(packaged_recipes())
-
-
-def test_the_template_is_a_recipe_and_tells_the_true_defaults(here: Path) -> None:
-    (here / "recipe.yaml").write_text(template_text())
+def test_template_is_a_recipe_with_true_defaults(here: Path) -> None:
+    (here / "recipe.yaml").write_text(packaged_text("_template"))
     recipe = load_recipe("recipe.yaml")
-    uncommented = template_text().replace("  # min_words: 5 ", "  min_words: 5 ")
+    uncommented = packaged_text("_template").replace("  # min_words: 5 ", "  min_words: 5 ")
     for line in ("vocab_file: vocab.txt", "  # remove_duplicates: true"):
         assert line in uncommented
     for comment, value in [
@@ -60,7 +54,7 @@ def test_the_template_is_a_recipe_and_tells_the_true_defaults(here: Path) -> Non
         ("# min_words: 5 ", recipe.build_documents.min_words == 5),
         ("# execution: {runner: local, workers: 1}", recipe.execution.workers == 1),
     ]:
-        assert comment in template_text()
+        assert comment in packaged_text("_template")
         assert value, comment
 
 
@@ -81,16 +75,14 @@ def test_paths_are_relative_to_the_recipe(here: Path) -> None:
     assert recipe.store == str(here / "kept")
 
 
-def test_typed_paths_are_relative_to_where_one_is(here: Path) -> None:
+def test_paths_of_overrides_are_relative_to_working_directory(here: Path) -> None:
     changes = ["build_documents.sources.notes.paths=[a.txt, s3://b/c.txt]"]
     recipe = load_recipe(written(here), overrides=changes, store="st")
     assert paths_of(recipe) == [str(here / "a.txt"), "s3://b/c.txt"]
     assert recipe.store == str(here / "st")
 
 
-def test_the_store_is_the_environments_if_nobody_says(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_store_is_from_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(here)
     assert load_recipe(file).store == str(here / "store")
     monkeypatch.setenv("BERTLOOM_STORE", "gs://bucket/store")
@@ -98,7 +90,7 @@ def test_the_store_is_the_environments_if_nobody_says(
     assert load_recipe(file, store="memory://x").store == "memory://x"
 
 
-def test_set_changes_values_of_any_depth(here: Path) -> None:
+def test_override_sets_nested_values(here: Path) -> None:
     recipe = load_recipe(
         written(here),
         overrides=[
@@ -117,13 +109,13 @@ def test_set_changes_values_of_any_depth(here: Path) -> None:
     assert (recipe.execution.runner, recipe.execution.workers) == ("threads", 3)
 
 
-def test_set_reaches_names_with_dots(here: Path) -> None:
+def test_override_finds_names_with_dots(here: Path) -> None:
     file = written(here, RECIPE.replace("length-64:", "v1.5:"))
     recipe = load_recipe(file, overrides=["build_instances.v1.5.seed=7"])
     assert {name: item.seed for name, item in recipe.build_instances.items()} == {"v1.5": 7}
 
 
-def test_variables_come_from_the_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_read_from_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = RECIPE.replace("texts/*.txt", "'${TEXTS}/${KIND:-plain}/$$1'")
     with pytest.raises(RecipeError) as error:
         load_recipe(written(here, text))
@@ -287,7 +279,7 @@ def test_error_survives_pickling(here: Path) -> None:
     )
 
 
-def test_raw_data_stay_unchanged(here: Path) -> None:
+def test_overrides_do_not_change_raw_data(here: Path) -> None:
     data = {"name": "a", "build_documents": {"sources": [{"kind": "text", "name": "x"}]}}
     changes = ["build_documents.sources.0.paths=[a.txt]", "build_documents.min_words=7"]
     recipe = recipe_from(data, where="x", folder=here, overrides=changes)

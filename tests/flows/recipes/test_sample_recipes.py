@@ -25,7 +25,7 @@ ASKED_FOR = {"find-contamination", "find-near-duplicates"}
 """Stages of corpora that the sample, whose documents are all new, has no use for."""
 
 
-def test_the_first_run_has_every_kind_of_stage_and_little_of_each(short: Recipe) -> None:
+def test_sample_has_all_stages_and_few_steps(short: Recipe) -> None:
     found = recipe_steps(short)
     assert {step.stage.name for step in found} == set(stages()) - ASKED_FOR
     # Two minutes on two quiet cores: about 50 steps of pretraining a second, 2 s a trial.
@@ -33,7 +33,7 @@ def test_the_first_run_has_every_kind_of_stage_and_little_of_each(short: Recipe)
     assert sum(step.stage.name == "finetune" for step in found) <= 24
 
 
-def test_every_task_is_compared_with_the_same_from_scratch(short: Recipe) -> None:
+def test_sample_compares_every_task_with_scratch(short: Recipe) -> None:
     pretrained = {name for name, tuned in short.finetune.items() if tuned.init_from_phase}
     assert pretrained == {name for name in short.finetune if not name.endswith("-scratch")}
     for name in pretrained:
@@ -68,7 +68,7 @@ def test_sample_full_compares_every_task_of_the_paper_with_scratch(full: Recipe)
         assert pretrained.model_dump(exclude=exclude) == scratch.model_dump(exclude=exclude)
 
 
-def test_what_runs_by_itself_names_recipes_that_there_are() -> None:
+def test_deployments_name_packaged_recipes() -> None:
     packaged = set(packaged_recipes())
     deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
     assert {item["parameters"]["recipe"] for item in deployments} <= packaged

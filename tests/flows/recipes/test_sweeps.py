@@ -67,7 +67,7 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recip
     return read
 
 
-def test_what_differs_is_there_once_for_each_way_and_all_else_once(read) -> None:
+def test_only_changed_entries_are_copied(read) -> None:
     recipe = read(BASE + SWEEP)
     assert [*recipe.build_instances] == ["short", "long"]
     assert [*recipe.pretrain] == [
@@ -96,7 +96,7 @@ def test_what_differs_is_there_once_for_each_way_and_all_else_once(read) -> None
     }
 
 
-def test_tables_know_which_entry_is_of_which_variant(read) -> None:
+def test_tables_know_variant_of_each_entry(read) -> None:
     recipe = read(BASE + SWEEP)
     found = [
         (item.entry, item.of, item.variants["tasks"], item.phase) for item in recipe.expanded_sweep
@@ -125,7 +125,7 @@ def test_tables_know_which_entry_is_of_which_variant(read) -> None:
     assert all(tables.inputs[name] == name for name in phases)
 
 
-def test_what_a_variant_leaves_is_what_the_recipe_makes_without_a_sweep(read) -> None:
+def test_unchanged_steps_equal_those_without_sweep(read) -> None:
     plain, swept = read(BASE), read(BASE + SWEEP)
     by_label = {step.label: step for step in recipe_steps(swept)}
     for step in recipe_steps(plain):
@@ -137,7 +137,7 @@ def test_what_a_variant_leaves_is_what_the_recipe_makes_without_a_sweep(read) ->
     assert read(BASE + SWEEP, "sweep.tasks=null") == plain
 
 
-def test_several_axes_make_every_combination_of_what_they_change(read) -> None:
+def test_axes_are_combined_where_they_change_an_entry(read) -> None:
     recipe = read(
         BASE + SWEEP.replace("finetune.cola.num_epochs: 2", "finetune.ner.num_epochs: 2") + STEPS
     )
@@ -154,7 +154,7 @@ def test_several_axes_make_every_combination_of_what_they_change(read) -> None:
     }
 
 
-def test_set_reaches_entries_before_the_sweep_and_variants_themselves(read) -> None:
+def test_overrides_apply_to_entries_and_variants(read) -> None:
     recipe = read(
         BASE + SWEEP,
         "pretrain.first.seed=7",
@@ -168,7 +168,7 @@ def test_set_reaches_entries_before_the_sweep_and_variants_themselves(read) -> N
     assert recipe.finetune["ner.other"].init_from_phase == "second"
 
 
-def test_a_recipe_that_was_read_is_read_again_as_it_is(read) -> None:
+def test_expanded_recipe_is_loaded_unchanged(read) -> None:
     recipe = read(BASE + SWEEP)
     again = recipe_from(recipe.model_dump(mode="json"), where="again", folder=Path.cwd())
     assert again == recipe
@@ -176,7 +176,7 @@ def test_a_recipe_that_was_read_is_read_again_as_it_is(read) -> None:
         Recipe.model_validate(recipe.model_dump() | {"expanded_sweep": None})
 
 
-def test_until_names_an_entry_with_its_copies_or_one_copy(read) -> None:
+def test_until_selects_all_copies_or_one(read) -> None:
     recipe = read(BASE + SWEEP)
     labels = {step.label for step in recipe_steps(recipe, until="evaluate.ner.ltr")}
     assert {label for label in labels if label.startswith("pretrain")} == {
@@ -247,14 +247,14 @@ def test_too_many_combinations_are_refused(read) -> None:
     assert error.value.field == "sweep"
 
 
-def test_a_recipe_extends_another_by_whole_keys(read, tmp_path: Path) -> None:
+def test_extends_inherits_top_level_fields(read, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "base.yaml").write_text(BASE)
     child = "name: child\nextends: there/base.yaml\nfinetune: {}\nensembles: {}\n"
     recipe = read(child)
     assert (recipe.name, recipe.finetune) == ("child", {})
     assert [*recipe.pretrain] == ["first", "second"]
-    # Paths are relative to the file that they stand in.
+    # Paths are relative to the file that contains them.
     assert recipe.build_documents.sources[0].paths == (str(tmp_path / "there" / "notes.txt"),)
     assert recipe.build_examples["cola"].data_dir == str(tmp_path / "there" / "cola")
 
@@ -271,7 +271,7 @@ def test_recipe_that_cannot_be_extended_is_named(read, name: str, suggestion: st
     assert error.value.suggestion == suggestion
 
 
-def test_a_plan_says_what_is_shared_and_what_each_variant_adds(read) -> None:
+def test_plan_counts_shared_steps_and_steps_of_variants(read) -> None:
     recipe = read(BASE + SWEEP)
     whole = recipe_steps(recipe)
     planned = [
@@ -308,7 +308,7 @@ TABLES = {
 
 @pytest.mark.parametrize("scale", ["", "-small", "-sample"])
 @pytest.mark.parametrize("name", TABLES)
-def test_each_ablation_has_the_rows_and_columns_of_its_table(
+def test_ablation_has_rows_and_columns_of_its_table(
     name: str, scale: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("ENWIKI", "BOOKS", "GLUE", "SQUAD", "CONLL"):
@@ -328,7 +328,7 @@ def test_each_ablation_has_the_rows_and_columns_of_its_table(
     assert own == {5} or scale == ""
 
 
-def test_the_shown_sweep_is_one(read) -> None:
+def test_sweep_in_the_docs_is_valid(read) -> None:
     page = ROOT / "docs" / "sweeps.md"
     (text,) = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     recipe = read(text, "sweep.masked.variants.more.pretrain.phase-1.seed=1")

@@ -74,7 +74,7 @@ def test_each_task_gains_20_points(
 ) -> None:
     write_sample(str(tmp_path / "sample"), seed=seed)
     monkeypatch.setenv("BERTLOOM_SAMPLE", str(tmp_path / "sample"))
-    recipe = load_recipe("sample", store=str(tmp_path / "store"), parallel=1)
+    recipe = load_recipe("sample", store=str(tmp_path / "store"), max_parallel_steps=1)
     manifests = build(recipe)
     gains = margins(manifests)
     assert set(gains) == {name for name in recipe.finetune if not name.endswith("-scratch")}
