@@ -12,12 +12,14 @@ import typer
 
 from flows.cli.console import print_lines, say, say_text
 from flows.cli.filling import filled_lines
+from flows.cli.last_screen import warning_lines
 from flows.cli.models import best_checkpoint, open_filler
 from flows.cli.options import EngineOption, StoreOption
 from flows.cli.plan import print_plan
 from flows.cli.recipes import write_schema_beside
 from flows.cli.step_lines import StepPrinter
 from flows.quickstart.folder_scan import scan_folder, scan_lines
+from flows.quickstart.mask_prompts import held_out_prompts
 from flows.quickstart.recipe_proposal import (
     Proposal,
     propose,
@@ -99,10 +101,6 @@ def _write_and_plan(
 
 def _show_results(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> None:
     """Print predictions of the best phase for held-out texts, and how to continue."""
-    # lazy imports: keep `bertloom --help` fast
-    from flows.cli.last_screen import warning_lines
-    from flows.quickstart.mask_prompts import held_out_prompts
-
     store = get_store(recipe.store)
     phases = [result.manifest for result in results if result.manifest.stage == PRETRAIN.name]
     checkpoint = best_checkpoint(phases)
