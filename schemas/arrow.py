@@ -23,6 +23,10 @@ def _required(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False)
 
 
+def _list(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("item", kind, nullable=False))
+
+
 DOCUMENTS = _table(
     "documents",
     1,
@@ -30,7 +34,7 @@ DOCUMENTS = _table(
         _required("document_id", pa.string()),  # unique in a corpus, stable over rebuilds
         _required("source", pa.string()),  # name of the source in the recipe
         _required("title", pa.string()),
-        _required("sentences", pa.list_(pa.field("item", pa.string(), nullable=False))),
+        _required("sentences", _list(pa.string())),
         _required("digest", pa.binary(16)),  # BLAKE2b of the normalized text
         _required("file", pa.string()),  # sha256 of the raw file in the manifest
         _required("byte_start", pa.int64()),  # byte range of its stream or member ...
@@ -59,7 +63,7 @@ CONTAMINATION_NGRAMS = _table(
     [
         _required("weight", pa.uint8()),  # in half words, ascending
         # Hashes of the distinct n-grams of this weight, ascending. Their order numbers them.
-        _required("hashes", pa.list_(pa.field("item", pa.uint64(), nullable=False))),
+        _required("hashes", _list(pa.uint64())),
     ],
 )
 
@@ -71,8 +75,8 @@ CONTAMINATION_HITS = _table(
         _required("document_id", pa.string()),
         _required("title", pa.string()),
         # Distinct n-gram numbers (CONTAMINATION_NGRAMS) and the first word of each in the document.
-        _required("ngrams", pa.list_(pa.field("item", pa.uint32(), nullable=False))),
-        _required("words", pa.list_(pa.field("item", pa.uint32(), nullable=False))),
+        _required("ngrams", _list(pa.uint32())),
+        _required("words", _list(pa.uint32())),
     ],
 )
 
@@ -116,8 +120,8 @@ SKETCHES = _table(
         _required("document_id", pa.string()),
         _required("row", pa.uint32()),  # row in the document shard of the same number
         _required("time", pa.int64()),  # revision, seconds since 1970; minimum if unknown
-        _required("ngrams", pa.list_(pa.field("item", pa.uint32(), nullable=False))),  # ascending
-        _required("bands", pa.list_(pa.field("item", pa.uint64(), nullable=False))),  # one each
+        _required("ngrams", _list(pa.uint32())),  # ascending
+        _required("bands", _list(pa.uint64())),  # one each
     ],
 )
 
@@ -129,10 +133,6 @@ WORD_COUNTS = _table(
 def token_type(vocab_size: int) -> pa.DataType:
     """Return the narrowest unsigned type of the ids of a vocabulary: uint16 up to 65,536."""
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
-
-
-def _list(kind: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("item", kind, nullable=False))
 
 
 def tokens_schema(vocab_size: int) -> pa.Schema:

@@ -142,6 +142,19 @@ class ExamplesConfig(Config):
         return self
 
 
+class ComputeConfig(Config):
+    """Device and memory of training and prediction."""
+
+    per_device_max_tokens: int = not_in_key(16_384, ge=8)
+    """Maximum number of tokens in memory, padding included."""
+
+    device: Device = not_in_key("auto")
+    """Device. `auto`: a GPU if there is one."""
+
+    num_threads: int = not_in_key(0, ge=0)
+    """Number of CPU threads. 0: torch's default."""
+
+
 class FeaturesConfig(Config):
     """Conversion of examples to token sequences and of model outputs to answers."""
 
@@ -165,7 +178,7 @@ class FeaturesConfig(Config):
     """`tagging`: fill windows with neighboring sentences of the document (paper 5.3)."""
 
 
-class TaskTrainingConfig(FeaturesConfig):
+class TaskTrainingConfig(FeaturesConfig, ComputeConfig):
     """Settings shared by all trials of a grid."""
 
     examples: SourceName = content_in_key(...)
@@ -223,15 +236,6 @@ class TaskTrainingConfig(FeaturesConfig):
 
     batching: Literal["packed", "padded"] = "packed"
     """`packed`: sequences of a batch end to end without padding. `padded`: rows of equal length."""
-
-    per_device_max_tokens: int = not_in_key(16_384, ge=8)
-    """Maximum number of tokens in memory, padding included."""
-
-    device: Device = not_in_key("auto")
-    """Device. `auto`: a GPU if there is one."""
-
-    num_threads: int = not_in_key(0, ge=0)
-    """Number of CPU threads. 0: torch's default."""
 
     checkpoints: CheckpointConfig = not_in_key(CheckpointConfig())
     """Checkpoints for resuming."""
@@ -336,7 +340,7 @@ class TrialConfig(TaskTrainingConfig):
     """Restart, from 0."""
 
 
-class EvaluateConfig(Config):
+class EvaluateConfig(ComputeConfig):
     """`evaluate`: the trials of a grid compared on dev; the best or an ensemble on all splits."""
 
     examples: SourceName = content_in_key(...)
@@ -350,15 +354,6 @@ class EvaluateConfig(Config):
 
     ensemble_size: int = Field(default=1, ge=1, le=100)
     """Number of best trials on dev to average."""
-
-    per_device_max_tokens: int = not_in_key(16_384, ge=8)
-    """Maximum number of tokens in memory, padding included."""
-
-    device: Device = not_in_key("auto")
-    """Device. `auto`: a GPU if there is one."""
-
-    num_threads: int = not_in_key(0, ge=0)
-    """Number of CPU threads. 0: torch's default."""
 
 
 class ExpandedAxis(Config):
