@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, cast
 
-import pyarrow.dataset as ds
-
 from pipelines.io.file_systems import file_system, is_local
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import FileEntry, Manifest
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
     from flows.store.artifacts import ArtifactStore
 
 _CHECKED: set[tuple[object, ...]] = set()
@@ -89,6 +89,8 @@ class Artifact:
             ArtifactNotFoundError: There is no such shard.
             ArtifactCorruptError: A file is missing or not what was written.
         """
+        import pyarrow.dataset as ds  # commands that read no rows do not load it
+
         names = [entry.path for entry in self.manifest.shards] if paths is None else list(paths)
         if not names:
             raise ArtifactNotFoundError(f"{self}: expected shards, got {', '.join(self.files)}")
