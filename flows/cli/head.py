@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import say_text
+from flows.cli.console import echo_raw
 from flows.cli.options import StoreOption, open_store
 from flows.lineage.head import Mark
 from flows.lineage.head import head as head_lines
@@ -42,7 +42,7 @@ def head(
         if sys.stdout.isatty():
             _print_styled(marks)
         else:
-            say_text("".join(mark.text for mark in marks))
+            echo_raw("".join(mark.text for mark in marks))
 
 
 def _print_styled(marks: Sequence[Mark]) -> None:

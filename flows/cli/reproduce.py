@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.completion import artifact_names
-from flows.cli.console import print_found, say
+from flows.cli.console import echo, print_result
 from flows.cli.options import JsonOption, StoreOption, WorkersOption, open_store
 from flows.formatting import format_count
 from flows.reproduction.checking import check_reproduction
@@ -64,14 +64,14 @@ def reproduce(
         "inputs": [one.model_dump(mode="json") for one in expected.inputs],
         "notes": list(expected.notes),
     }
-    print_found(found, _written_lines(expected, folder, copied=copy_inputs), as_json=as_json)
+    print_result(found, _written_lines(expected, folder, copied=copy_inputs), as_json=as_json)
 
 
 def _check(folder: Path, *, store: str | None, workers: int | None, as_json: bool) -> None:
     outcome = check_reproduction(
-        folder, store=store, workers=workers, say=lambda line: say(line, err=as_json)
+        folder, store=store, workers=workers, say=lambda line: echo(line, err=as_json)
     )
-    print_found(outcome.to_json(), outcome.lines(), as_json=as_json)
+    print_result(outcome.to_json(), outcome.lines(), as_json=as_json)
     if not outcome.is_equal:
         raise typer.Exit(1)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import say
+from flows.cli.console import echo
 from schemas.errors import ConfigError
 
 
@@ -47,7 +47,7 @@ def worker_pool(
     """
     from pipelines.runners.worker_pool import serve  # start-up: Beam's messages and grpc, 500 ms
 
-    serve(port, allow_root=allow_root, say=say)
+    serve(port, allow_root=allow_root, say=echo)
 
 
 def worker_package(
@@ -69,4 +69,4 @@ def worker_package(
     path = write_worker_package(
         folder, file_systems=[CLIENTS[name] for name in dict.fromkeys(clients or ())]
     )
-    say(f"wrote {path}")
+    echo(f"wrote {path}")

@@ -144,7 +144,7 @@ def test_show_says_what_there_is(cli: Cli, corpus: Path, here: Path) -> None:
     assert "build-tokens" in said.err
     said = cli("show", "x", "--store", str(here / "none"))
     assert said.code == 1
-    assert "no artifact store" in said.err
+    assert "artifact store" in said.err
 
 
 def test_head_shows_instances_with_their_masks(cli: Cli, corpus: Path) -> None:
@@ -275,7 +275,7 @@ def test_init_writes_a_recipe_once(cli: Cli, here: Path) -> None:
 
 
 def test_the_sample_is_written(cli: Cli, here: Path) -> None:
-    said = cli("sample", "wiki", "--articles", "3", "--tales", "1")
+    said = cli("sample", "wiki", "--articles", "3", "--books", "1")
     assert said.code == 0
     assert (here / said.out.splitlines()[0]).is_file()
     assert [path.name for path in (here / "wiki").glob("books.*")] == ["books.tar.gz"]
@@ -284,7 +284,7 @@ def test_the_sample_is_written(cli: Cli, here: Path) -> None:
 HEAVY = {"apache_beam", "httpx", "matplotlib", "prefect", "scipy", "sklearn", "torch"}
 ARROW = {"numpy", "pyarrow", "tokenizers"}
 PAGES = {
-    "flows.cli.last_screen",
+    "flows.cli.final_summary",
     "flows.report.page",
     "jinja2",
     "model.tables.document",
