@@ -39,14 +39,14 @@ from pipelines.instances import plan as instance_plan
 from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.sources import SOURCES
-from schemas.configs import (
+from schemas.corpus_configs import (
     DocumentsConfig,
-    ExecutionConfig,
     InstancesConfig,
     TokensConfig,
     VocabularyConfig,
     WikipediaSource,
 )
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 
 ENWIKI_XML_MB = 95_000

@@ -77,7 +77,7 @@ def _find(rows: int, equal: float, folder: str) -> int:
     from pipelines.beam.jobs import run_shard_job
     from pipelines.beam.work import Grouping
     from pipelines.documents.duplicates import report_repeated
-    from schemas.configs import ExecutionConfig
+    from schemas.execution_configs import ExecutionConfig
 
     planned = [
         _Piece(number, min(ROWS_A_SHARD, rows - first), equal)

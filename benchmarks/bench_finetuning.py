@@ -63,9 +63,9 @@ from pipelines.wordpiece.vocab_files import (
     vocab_text,
 )
 from schemas.arrow import TEXT_EXAMPLES
+from schemas.finetune_configs import TrialConfig
 from schemas.manifest import StageInput
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
-from schemas.task_configs import TrialConfig
 
 BATCH, LENGTH, VOCAB = 32, 128, 30_522
 TASK = "sst-2"

@@ -40,7 +40,7 @@ from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.lengths import PairCounts
 from pipelines.wordpiece.ids import WordPieceTokenizer
-from schemas.configs import (
+from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,
     InstancesConfig,

@@ -35,7 +35,7 @@ from pipelines.arrays import list_array, offsets_of, ranges
 from pipelines.instances.masking import VocabularyIds
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import instances_schema
-from schemas.configs import MaskingConfig
+from schemas.corpus_configs import MaskingConfig
 from schemas.manifest import FileEntry, StageInput
 from schemas.model_configs import BatchConfig
 

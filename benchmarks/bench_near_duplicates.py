@@ -27,13 +27,13 @@ from typing import Any
 from pipelines.build_documents import build_documents
 from pipelines.find_near_duplicates import find_near_duplicates
 from pipelines.io.shards import open_shard
-from schemas.configs import (
+from schemas.corpus_configs import (
     DocumentsConfig,
-    ExecutionConfig,
     NearDuplicatesConfig,
     TextSource,
     WikipediaSource,
 )
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 
 HERE = ExecutionConfig()

@@ -45,7 +45,7 @@ from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.errors import ErrorFiles
-from schemas.configs import DocumentsConfig, InstancesConfig, WikipediaSource
+from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import FileEntry, StageInput
 

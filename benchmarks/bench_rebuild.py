@@ -23,7 +23,7 @@ from benchmarks.dump_parts import change_part, write_parts
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.sample import write_sample
-from schemas.configs import (
+from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,
     InstancesConfig,

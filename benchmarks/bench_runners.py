@@ -47,14 +47,14 @@ from pipelines.build_vocabulary import build_vocabulary
 from pipelines.runners.clusters import answers
 from pipelines.runners.engines import worker_program
 from pipelines.runners.launch import Launch
-from schemas.configs import (
+from schemas.corpus_configs import (
     DocumentsConfig,
-    ExecutionConfig,
     InstancesConfig,
     TokensConfig,
     VocabularyConfig,
     WikipediaSource,
 )
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 
 _JOBS = 4

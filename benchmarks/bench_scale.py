@@ -37,14 +37,14 @@ from pipelines.instances.plan import plan as plan_instances
 from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.configs import (
+from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,
-    ExecutionConfig,
     InstancesConfig,
     VocabularyConfig,
     WikipediaSource,
 )
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
 
 STAGES = ("build-documents", "build-tokens", "build-instances")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipelines.instances.masking import VocabularyIds
-from schemas.configs import InstancesConfig
+from schemas.corpus_configs import InstancesConfig
 
 Document = list[list[int]]  # sentences of token ids
 

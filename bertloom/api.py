@@ -24,7 +24,7 @@ from flows.lineage.rows import find_shard
 from flows.lineage.tracing import Trace, trace_row
 from flows.nested_values import numeric_leaves
 from flows.recipes import loader
-from flows.reproduction.writing import write_reproduction
+from flows.reproduction.bundle import write_bundle
 from flows.run.plan import PlannedStep
 from flows.run.stages import get_stage
 from flows.running import run_recipe
@@ -70,7 +70,7 @@ class Artifact:
     @property
     def summary(self) -> str:
         """Size of the content in a few words."""
-        return get_stage(self.stage).amount(self.manifest)
+        return get_stage(self.stage).summary(self.manifest)
 
     def load(self) -> ds.Dataset | Path | dict[str, float]:
         """Return the rows as a PyArrow dataset, an evaluation's metrics, or the path of a folder.
@@ -78,7 +78,7 @@ class Artifact:
         >>> open_store("store").artifact("tiny/build-vocabulary").load().name
         'data'
         """
-        content = get_stage(self.stage).holds
+        content = get_stage(self.stage).output_type
         if content in _TABLES:
             return self.dataset()
         return self.metrics() if content == "evaluation" else self.path()
@@ -172,21 +172,23 @@ class Artifact:
         return queries.lineage(self._store, self.id, direction=direction)
 
     def reproduce(self, folder: str | Path, *, copy_inputs: bool = False) -> Path:
-        """Write a bundle that reproduces the artifact with `FOLDER/reproduce.sh`; return its path.
+        """Write a bundle that reproduces the artifact, and return its path.
+
+        `bertloom reproduce FOLDER --run` runs the bundle.
 
         >>> folder = open_store("store").artifact("tiny/build-tokens").reproduce("again")
         >>> sorted(path.name for path in folder.iterdir())[:3]
-        ['README.md', 'expected.json', 'inputs']
+        ['README.md', 'expected.json', 'inputs.sha256']
 
         Args:
             folder: New or empty folder.
             copy_inputs: Copy the raw files into the bundle.
 
         Raises:
-            ArtifactNotFoundError: An upstream artifact is missing in the store.
-            ConfigError: The folder is not empty, or no single recipe produces the artifact.
+            ArtifactNotFoundError: An upstream artifact or the run's record is not in the store.
+            UsageError: The folder is not empty.
         """
-        write_reproduction(self.id, Path(folder), store=self._store, copy_inputs=copy_inputs)
+        write_bundle(self.id, Path(folder), store=self._store, copy_inputs=copy_inputs)
         return Path(folder)
 
     @property

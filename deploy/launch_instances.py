@@ -26,7 +26,7 @@ from pipelines.transforms import (
 )
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.arrow import instances_schema
-from schemas.configs import AnySource, InstancesConfig, MaskingConfig
+from schemas.corpus_configs import AnySource, InstancesConfig, MaskingConfig
 
 
 def parser() -> argparse.ArgumentParser:

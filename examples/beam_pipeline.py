@@ -4,7 +4,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from pipelines.transforms import DropDuplicates, ReadDocuments, SplitSentences, Tokenize
-from schemas.configs import WikipediaSource
+from schemas.corpus_configs import WikipediaSource
 
 dump, vocab, output = sys.argv[1:]
 schema = pa.schema({"document_id": pa.string(), "token_ids": pa.list_(pa.uint16())})

@@ -25,7 +25,7 @@ def stage_title(results: Sequence[StepResult]) -> str:
     stage, manifests = results[0].manifest.stage, [result.manifest for result in results]
     if len(manifests) == 1:
         return f"{results[0].label}: {summarize(manifests[0])}"
-    return f"{stage}: {get_stage(stage).amounts(manifests)}"
+    return f"{stage}: {get_stage(stage).summary_of(manifests)}"
 
 
 def stage_markdown(results: Sequence[StepResult], *, store: ArtifactStore, run_id: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from flows.finetuning import trials
 from flows.run.graph import Step, StepGraph
 from model import build_examples, evaluate, finetune, pretrain, tabulate
+from schemas.finetune_configs import EvaluateConfig, ExpandedAxis, FinetuneConfig, TabulateConfig
 from schemas.recipe import Recipe
-from schemas.task_configs import EvaluateConfig, ExpandedAxis, FinetuneConfig, TabulateConfig
 
 STAGES = (evaluate.STAGE, tabulate.STAGE)
 

@@ -11,8 +11,8 @@ import itertools
 from flows.run.graph import StepGraph
 from model import build_examples, finetune, pretrain
 from pipelines import build_vocabulary
+from schemas.finetune_configs import FinetuneConfig, TaskTrainingConfig, TrialConfig
 from schemas.recipe import Recipe
-from schemas.task_configs import FinetuneConfig, TaskTrainingConfig, TrialConfig
 from schemas.trial_names import AXES, trial_name
 
 STAGES = (build_examples.STAGE, finetune.STAGE)

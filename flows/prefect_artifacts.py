@@ -14,7 +14,7 @@ from flows.formatting import format_bytes, format_count, format_duration
 from flows.run.events import Event, RunFinished, StepFinished, StepProgress, StepStarted
 from flows.run.run import Run
 from pipelines.telling.progress import Reading
-from schemas.disclosure import visible, without_secrets
+from schemas.redaction import escape_control_characters, redact
 
 _PROGRESS_SECONDS = 10.0
 
@@ -86,7 +86,11 @@ def _publish_summary(run: Run) -> None:
 
 
 def _publish(text: str, *, key: str, title: str) -> None:
-    create_markdown_artifact(visible(without_secrets(text)), key=key, description=visible(title))
+    create_markdown_artifact(
+        escape_control_characters(redact(text)),
+        key=key,
+        description=escape_control_characters(title),
+    )
 
 
 def _key(*parts: str) -> str:

@@ -34,9 +34,9 @@ from flows.run.log_lines import LogLines
 from flows.run.run import RETRY_DELAYS, Run, find_store
 from flows.run.step_execution import is_transient
 from flows.store.runs import RunState, mark_flow_run_ended
-from schemas.disclosure import visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
+from schemas.redaction import escape_control_characters, redact
 
 RecipeInput = str | dict[str, Any]
 """A recipe as flows take it: name of a packaged recipe, path of a file, or its fields as JSON."""
@@ -282,14 +282,14 @@ def _task_executor(run: Run) -> Submit:
 
 
 def _log_line(line: str) -> None:
-    get_run_logger().info("%s", visible(without_secrets(line)))
+    get_run_logger().info("%s", escape_control_characters(redact(line)))
 
 
 def failed_state(error: Exception) -> State[Any]:
     """Return the state of a task or flow that failed; its message is the error's own sentence."""
     if not isinstance(error, BertloomError):
         raise error
-    return Failed(message=visible(without_secrets(str(error))), data=error)
+    return Failed(message=escape_control_characters(redact(str(error))), data=error)
 
 
 def _drop_traceback(record: logging.LogRecord) -> bool:

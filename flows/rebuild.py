@@ -37,9 +37,9 @@ from flows.recipes.loader import load_recipe
 from flows.run.run import get_store
 from flows.running import run_recipe
 from flows.store.runs import mark_crashed_runs
-from schemas.disclosure import recorded, visible, without_secrets
 from schemas.errors import BertloomError
 from schemas.recipe import Recipe
+from schemas.redaction import escape_control_characters, redact, redact_record
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ def rebuild_with_prefect(order: RebuildOrder, *, say: Say) -> dict[str, Any]:
     token = _CALLED.set(_Call(order, say))
     try:
         with prefect_api(server):
-            result: dict[str, Any] = rebuild(**recorded(parameters))
+            result: dict[str, Any] = rebuild(**redact_record(parameters))
             return result
     finally:
         _CALLED.reset(token)
@@ -201,4 +201,4 @@ def _say() -> Say:
         return called.say
     # Downloads report from other threads, which have no logger of the flow run.
     log = get_run_logger()
-    return lambda line: log.info("%s", visible(without_secrets(line)))
+    return lambda line: log.info("%s", escape_control_characters(redact(line)))

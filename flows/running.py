@@ -13,9 +13,9 @@ from flows.run.log_lines import LogLines
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from pipelines.io.temporary_folders import remove_abandoned_folders
-from schemas.disclosure import recorded
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
+from schemas.redaction import redact_record
 
 ENGINES = ("prefect", "local")
 
@@ -83,6 +83,6 @@ def execute_run(run: Run, *, part: str = "") -> list[StepResult]:
         is_cached = len(run.cached) == len(run.steps)
         with prefect_api(server, heartbeats=not is_cached), current_run(run):
             report_crashed(killed)
-            recipe = recorded(run.recipe.model_dump(mode="json"))
+            recipe = redact_record(run.recipe.model_dump(mode="json"))
             FLOWS[part](recipe=recipe, rebuild=sorted(run.rebuilt))
     return run.results()

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 from flows.nested_values import flatten, numeric_leaves
 from flows.run.events import Event, RunFinished, StepFailed, StepFinished, StepStarted
 from model.processes.launcher import local_folder
-from schemas.disclosure import recorded, without_secrets
 from schemas.manifest import Manifest
+from schemas.redaction import redact, redact_record
 
 _STAGES = ("pretrain", "finetune", "evaluate")
 _CURVES = ("curves/curves.jsonl", "curve.jsonl")
@@ -111,7 +111,7 @@ class CurveFollower:
             except Exception as error:
                 if not self._error:
                     _LOGGER.warning("%s failed; bertloom tries again", self._name)
-                self._error = without_secrets(f"{type(error).__name__}: {error}")
+                self._error = redact(f"{type(error).__name__}: {error}")
             if not is_last:
                 self._is_ended.wait(_READ_SECONDS)
 
@@ -140,7 +140,7 @@ def read_point(line: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
 
 def _params(event: StepStarted) -> dict[str, str]:
     """Return the configuration of a step, flattened and without secrets."""
-    values = flatten(recorded(event.step.config.model_dump(mode="json")))
+    values = flatten(redact_record(event.step.config.model_dump(mode="json")))
     return {name: str(value) for name, value in values.items()}
 
 

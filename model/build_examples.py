@@ -17,11 +17,11 @@ from model.tasks.squad import with_evidence
 from model.tasks.task import Task
 from model.telling.amounts import examples_amount
 from pipelines.counters import Counters
-from schemas.configs import ExecutionConfig
-from schemas.errors import ExamplesError
+from schemas.errors import TaskDataError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.stage import Stage
-from schemas.task_configs import ExamplesConfig
 
 
 def raw_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
@@ -66,7 +66,7 @@ def build_examples(
     Raises:
         ConfigError: no such task or split.
         InputError: a file is missing, damaged, or is not what the task's files look like
-            (ExamplesError), as when more than `max_invalid_fraction` of its rows are bad.
+            (TaskDataError), as when more than `max_invalid_fraction` of its rows are bad.
     """
     from model.tasks.split_build import SplitBuild  # start-up: 250 ms, pyarrow's
     from schemas.arrow import EXAMPLES
@@ -111,7 +111,7 @@ def _check_labels(
 ) -> None:
     if task.type == "classification" and len(labels) < 2:
         where = ", ".join(file.uri for file in files["train"])
-        raise ExamplesError(
+        raise TaskDataError(
             f"{where}: expected two labels or more to tell apart, found {', '.join(labels)} alone"
         )
 
@@ -122,8 +122,8 @@ STAGE = Stage(
     version=2,
     run=build_examples,
     config=ExamplesConfig,
-    holds="examples",
+    output_type="examples",
     libraries=("pyarrow",),
     raw_inputs=raw_inputs,
-    describe=examples_amount,
+    summarize=examples_amount,
 )

@@ -26,11 +26,11 @@ from model.training.health import summarize_restarts, warnings_json
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.io.temporary_folders import temporary_folder
 from pipelines.telling.progress import step_name
-from schemas.configs import ExecutionConfig
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import EvaluateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput, StageOutput
-from schemas.stage import ANY, Stage
-from schemas.task_configs import EvaluateConfig
+from schemas.stage import VARIADIC, Stage
 from schemas.trial_names import trial_entry
 
 if TYPE_CHECKING:
@@ -287,10 +287,10 @@ STAGE = Stage(
     version=4,
     run=evaluate,
     config=EvaluateConfig,
-    holds="evaluation",
+    output_type="evaluation",
     libraries=("torch", "numpy", "pyarrow", "scikit-learn", "scipy"),
-    inputs=(_EXAMPLES, ANY),
+    inputs=(_EXAMPLES, VARIADIC),
     has_metrics=True,
     uses_gpu=True,
-    describe=evaluation_amount,
+    summarize=evaluation_amount,
 )

@@ -39,11 +39,11 @@ from pipelines.io.stage_inputs import check_files
 from pipelines.io.temporary_folders import temporary_folder
 from pipelines.telling.progress import following, step_name
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE
-from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import TrialConfig
 from schemas.manifest import RawInput, StageInput, StageOutput
 from schemas.stage import Stage
-from schemas.task_configs import TrialConfig
 from schemas.trial_names import trial_axes, trial_name
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def finetune(
         work: URL of the folder for checkpoints, the same each time this trial is run.
 
     Raises:
-        ExamplesError: there is no training data, or it has no labels.
+        TaskDataError: there is no training data, or it has no labels.
         ConfigError: sequences are longer than the model's positions, or something else that the
             configuration asks for cannot be.
         CheckpointError: a checkpoint cannot be written or read.
@@ -173,13 +173,13 @@ STAGE = Stage(
     version=4,
     run=finetune,
     config=TrialConfig,
-    holds="trial",
+    output_type="trial",
     libraries=("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "scipy"),
     inputs=("examples",),
     optional_inputs=("checkpoint", "vocabulary"),
     raw_inputs=raw_inputs,
-    resumes=True,
+    supports_resume=True,
     uses_gpu=True,
-    describe=trial_amount,
-    describe_many=trials_amount,
+    summarize=trial_amount,
+    summarize_many=trials_amount,
 )

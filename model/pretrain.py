@@ -23,7 +23,7 @@ from model.training.artifact_files import (
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.telling.progress import step_name
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
-from schemas.configs import ExecutionConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
 from schemas.stage import Stage
@@ -61,7 +61,7 @@ def pretrain(
         work: URL of the folder for checkpoints, the same each time this phase is run.
 
     Raises:
-        InstancesError: the instances do not fit the model or its vocabulary.
+        InstanceDataError: the instances do not fit the model or its vocabulary.
         ArtifactCorruptError: an input is not what its manifest says.
         CheckpointError: a checkpoint cannot be written or read.
         DivergenceError: the loss is not finite or keeps rising.
@@ -126,13 +126,13 @@ STAGE = Stage(
     version=3,
     run=pretrain,
     config=PretrainConfig,
-    holds="checkpoint",
+    output_type="checkpoint",
     libraries=("torch", "numpy", "pyarrow", "safetensors"),
     inputs=("vocabulary", "instances"),
     optional_inputs=("checkpoint",),
     raw_inputs=raw_inputs,
-    resumes=True,
+    supports_resume=True,
     has_metrics=True,
     uses_gpu=True,
-    describe=training_amount,
+    summarize=training_amount,
 )

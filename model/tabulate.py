@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from model.tasks import TASKS
 from model.telling.amounts import tables_amount
 from pipelines.io.files import FileWriter
-from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import TabulateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, StageInput, StageOutput
-from schemas.stage import ANY, Stage
-from schemas.task_configs import TabulateConfig
+from schemas.stage import VARIADIC, Stage
 
 if TYPE_CHECKING:
     from model.tables.document import Tables
@@ -199,9 +199,9 @@ STAGE = Stage(
     version=5,
     run=tabulate,
     config=TabulateConfig,
-    holds="tables",
+    output_type="tables",
     libraries=("matplotlib", "numpy", "scipy"),
-    inputs=(ANY,),
+    inputs=(VARIADIC,),
     has_metrics=True,
-    describe=tables_amount,
+    summarize=tables_amount,
 )

@@ -19,8 +19,9 @@ from pipelines.documents.plan import (
     raw_inputs_of,
 )
 from pipelines.sources.unpacked_tars import forget_unpacked
-from schemas.configs import DocumentsConfig, ExecutionConfig
+from schemas.corpus_configs import DocumentsConfig
 from schemas.errors import InputError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 from schemas.stage import Stage
 
@@ -38,7 +39,7 @@ def build_documents(
     Raises:
         InputError: raw input is missing, damaged (see `on_corrupt`), not what its checksum says,
             or holds no document at all.
-        CountError: pages or books in are not those kept and dropped.
+        CountMismatchError: pages or books in are not those kept and dropped.
     """
     # start-up: 350 ms, pyarrow's and that of the rules that clean text
     from pipelines.documents.duplicates import buckets_for, report_repeated
@@ -108,8 +109,8 @@ STAGE = Stage(
     version=5,
     run=build_documents,
     config=DocumentsConfig,
-    holds="documents",
+    output_type="documents",
     libraries=("pyarrow", "sentencex", "charset-normalizer"),
     raw_inputs=raw_inputs,
-    keeps_pieces=True,
+    supports_reuse=True,
 )

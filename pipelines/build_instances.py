@@ -20,7 +20,8 @@ from pipelines.beam.work import add_up
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.configs import ExecutionConfig, InstancesConfig
+from schemas.corpus_configs import InstancesConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 from schemas.stage import Stage
 
@@ -36,7 +37,7 @@ def build_instances(
     """Make the instances of a corpus: of `tokens` with their `vocabulary`.
 
     Raises:
-        CountError: documents in are not those kept and dropped.
+        CountMismatchError: documents in are not those kept and dropped.
     """
     from pipelines.instances.held_out import (  # start-up: 270 ms, most of it pyarrow's
         HELD_OUT,
@@ -94,9 +95,9 @@ STAGE = Stage(
     version=5,
     run=build_instances,
     config=InstancesConfig,
-    holds="instances",
+    output_type="instances",
     libraries=("pyarrow", "numpy"),
-    same_on_any_python=True,
+    python_independent=True,
     inputs=("tokens", "vocabulary"),
-    keeps_pieces=True,
+    supports_reuse=True,
 )

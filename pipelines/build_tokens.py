@@ -9,7 +9,8 @@ from pipelines.beam.work import add_up
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.configs import ExecutionConfig, TokensConfig
+from schemas.corpus_configs import TokensConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 from schemas.stage import Stage
 
@@ -25,7 +26,7 @@ def build_tokens(
     """Tokenise a corpus: `documents` with a `vocabulary`.
 
     Raises:
-        CountError: documents in are not those kept and dropped.
+        CountMismatchError: documents in are not those kept and dropped.
     """
     from pipelines.documents.left_out import left_out_files  # start-up: 250 ms, pyarrow's
     from pipelines.documents.shards import shard_pieces
@@ -69,10 +70,10 @@ STAGE = Stage(
     version=2,
     run=build_tokens,
     config=TokensConfig,
-    holds="tokens",
+    output_type="tokens",
     libraries=("pyarrow", "tokenizers", "numpy"),
-    same_on_any_python=True,
+    python_independent=True,
     inputs=("documents", "vocabulary"),
     optional_inputs=LEAVE_OUT_INPUTS,
-    keeps_pieces=True,
+    supports_reuse=True,
 )

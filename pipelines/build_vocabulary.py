@@ -18,9 +18,10 @@ from pipelines.wordpiece.vocab_files import (
     read_vocab,
     vocab_text,
 )
-from schemas.configs import ExecutionConfig, VocabularyConfig
+from schemas.corpus_configs import VocabularyConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
-from schemas.stage import Stage, word_pieces
+from schemas.stage import Stage, vocabulary_summary
 
 
 def build_vocabulary(
@@ -90,12 +91,12 @@ STAGE = Stage(
     version=1,
     run=build_vocabulary,
     config=VocabularyConfig,
-    holds="vocabulary",
+    output_type="vocabulary",
     libraries=("pyarrow", "tokenizers"),
-    same_on_any_python=True,
+    python_independent=True,
     inputs=("documents",),
     optional_inputs=LEAVE_OUT_INPUTS,
     raw_inputs=raw_inputs,
-    keeps_pieces=True,
-    describe=word_pieces,
+    supports_reuse=True,
+    summarize=vocabulary_summary,
 )

@@ -11,7 +11,7 @@ import collections
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from schemas.errors import CountError
+from schemas.errors import CountMismatchError
 
 UNKNOWN_TEMPLATE = "template-unknown:"
 """Prefix of the counter of a template whose text is missing in a sentence."""
@@ -70,7 +70,7 @@ def check_balance(counters: Mapping[str, int], things: str, *, where: str) -> No
     >>> check_balance({"rows-in": 3, "rows-kept": 2, "rows-dropped-empty": 1}, "rows", where="x")
 
     Raises:
-        CountError: with each count, so that the missing records can be looked for.
+        CountMismatchError: with each count, so that the missing records can be looked for.
     """
     went_in = counters.get(f"{things}-in", 0)
     kept = counters.get(f"{things}-kept", 0)
@@ -79,7 +79,7 @@ def check_balance(counters: Mapping[str, int], things: str, *, where: str) -> No
     }
     if went_in != kept + sum(dropped.values()):
         listing = ", ".join(f"{name} {value}" for name, value in sorted(dropped.items())) or "none"
-        raise CountError(
+        raise CountMismatchError(
             f"{where}: {things} do not add up: {went_in} in, {kept} kept, dropped: {listing}. "
             f"{went_in - kept - sum(dropped.values())} are unaccounted for; nothing was published."
         )

@@ -12,10 +12,10 @@ from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import add_up
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import InputFile
-from schemas.configs import ExecutionConfig
 from schemas.contamination_configs import ContaminationConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest, StageInput, StageOutput
-from schemas.stage import ANY, Stage
+from schemas.stage import VARIADIC, Stage
 
 EXAMPLES = "examples."
 """Begins the names of inputs that are examples; a task's name follows."""
@@ -33,7 +33,7 @@ def find_contamination(
 
     Raises:
         ConfigError: a split is named that no task has.
-        CountError: documents or texts in are not those that came out.
+        CountMismatchError: documents or texts in are not those that came out.
     """
     # start-up: 300 ms, most of it pyarrow's
     from pipelines.contamination.matches import Matcher
@@ -111,9 +111,9 @@ STAGE = Stage(
     version=1,
     run=find_contamination,
     config=ContaminationConfig,
-    holds="contamination",
+    output_type="contamination",
     libraries=("pyarrow", "numpy"),
-    inputs=("documents", ANY),
-    keeps_pieces=True,
-    describe=describe,
+    inputs=("documents", VARIADIC),
+    supports_reuse=True,
+    summarize=describe,
 )

@@ -13,7 +13,8 @@ from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import Grouping, add_up
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import CONTAMINATION
-from schemas.configs import ExecutionConfig, NearDuplicatesConfig
+from schemas.corpus_configs import NearDuplicatesConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 from schemas.stage import Stage
 
@@ -29,7 +30,7 @@ def find_near_duplicates(
     """Find near-duplicates among the `documents` that have no duplicate.
 
     Raises:
-        CountError: documents in are not those kept and dropped.
+        CountMismatchError: documents in are not those kept and dropped.
     """
     # start-up: 270 ms, most of it pyarrow's
     from pipelines.documents.left_out import NEAR_DUPLICATE, left_out_files
@@ -83,12 +84,12 @@ STAGE = Stage(
     version=2,
     run=find_near_duplicates,
     config=NearDuplicatesConfig,
-    holds="near_duplicates",
+    output_type="near_duplicates",
     libraries=("pyarrow", "numpy", "tokenizers", "rensa"),
     inputs=("documents",),
     optional_inputs=(CONTAMINATION,),
-    keeps_pieces=True,
-    describe=lambda manifest: (
+    supports_reuse=True,
+    summarize=lambda manifest: (
         f"{manifest.counters.get('documents-dropped-near-duplicate', 0):,} near-duplicates"
     ),
 )

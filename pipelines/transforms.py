@@ -50,7 +50,7 @@ from pipelines.sources.unpacked_tars import forget_unpacked
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.arrow import token_type
-from schemas.configs import AnySource, DocumentsConfig, InstancesConfig
+from schemas.corpus_configs import AnySource, DocumentsConfig, InstancesConfig
 from schemas.errors import ConfigError, InputError
 
 __all__ = [
@@ -282,14 +282,14 @@ class ReadDocuments(beam.PTransform[Any, Any]):
     The source is planned when the pipeline is built: its files have to be there by then. A long
     plan goes to workers by a file in the pipeline's `temp_location`, if that is set.
 
-    >>> from schemas.configs import TextSource
+    >>> from schemas.corpus_configs import TextSource
     >>> with beam.Pipeline("FnApiRunner") as pipeline:
     ...     texts = pipeline | ReadDocuments(TextSource(name="own", paths=("texts.txt",)))
     ...     _ = texts | beam.Map(lambda pair: pair[1].source) | beam.Distinct() | beam.Map(print)
     own
 
     Args:
-        source: a source of `schemas.configs`, as a recipe has it.
+        source: a source of `schemas.corpus_configs`, as a recipe has it.
 
     Raises:
         InputError: when it is applied: a file is missing, or is not what its checksum says.
@@ -300,8 +300,8 @@ class ReadDocuments(beam.PTransform[Any, Any]):
     def __post_init__(self) -> None:
         if getattr(self.source, "kind", "") not in SOURCES:
             raise ConfigError(
-                f"source: expected a source of schemas.configs, such as WikipediaSource, found "
-                f"{type(self.source).__name__}"
+                f"source: expected a source of schemas.corpus_configs, such as WikipediaSource, "
+                f"got {type(self.source).__name__}"
             )
 
     def expand(self, begin: Any) -> Any:
@@ -350,7 +350,7 @@ class SplitSentences(beam.PTransform[Any, Any]):
     moby ['Call me Ishmael.', 'Some years ago, never mind how long.']
 
     Args:
-        min_words, min_sentences, max_sentence_characters: as of `schemas.configs.DocumentsConfig`.
+        min_words, min_sentences, max_sentence_characters: as of `DocumentsConfig`.
     """
 
     min_words: int = 5

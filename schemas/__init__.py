@@ -1,4 +1,4 @@
-"""What crosses a boundary: configurations, Arrow tables, fingerprints, manifests and errors.
+"""Data that packages exchange: configurations, Arrow schemas, fingerprints, manifests, errors.
 
-Imports nothing else of bertloom (schemas -> pipelines -> model -> flows).
+Imports no other package of bertloom (schemas -> pipelines -> model -> flows).
 """

@@ -1,4 +1,4 @@
-"""Addresses of raw files without what grants access to them."""
+"""Addresses of raw files without credentials."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ _USER = re.compile(r"(://)[^/:@]*:[^/@]*@")
 def public_address(address: str) -> str:
     """Return an address without user, password, parameters, query and fragment.
 
-    Names, document ids, cache keys and records are made from it. A query may hold a key or a
-    signature under any name, so all of it is removed, and a new signature does not change a cache
-    key. Of addresses that are not http(s), only `USER:PASSWORD@` is removed: `?`, `#` and `;` are
-    part of names there. A path is returned as it is.
+    Names, document ids, cache keys and records use it. A query can have a key or signature under
+    any name, so it is removed as a whole; a new signature does not change a cache key. Addresses
+    other than http(s) only lose `USER:PASSWORD@`, because their names can have `?`, `#` and `;`.
     """
-    found = _WEB.search(address)
-    if found is None:
+    match = _WEB.search(address)
+    if match is None:
         return _USER.sub(r"\1", address)
-    return address[: found.start()] + found[1] + _PARAMETERS.sub("", found[2])
+    return address[: match.start()] + match[1] + _PARAMETERS.sub("", match[2])

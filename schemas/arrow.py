@@ -1,7 +1,7 @@
-"""The Arrow tables that stages exchange, each with its name and version in the schema's metadata.
+"""Arrow tables that stages exchange, with name and version in the schema's metadata.
 
-A table's version is raised when a column is added, removed or changes its meaning. Readers refuse
-a table of another name or version (`check_schema`), so that no stage ever guesses.
+Raise the version of a table if a column is added, removed or changes its meaning. `check_schema`
+refuses tables of another name or version.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ DOCUMENTS = _table(
         _required("source", pa.string()),  # name of the source in the recipe
         _required("title", pa.string()),
         _required("sentences", pa.list_(pa.field("item", pa.string(), nullable=False))),
-        _required("digest", pa.binary(16)),  # BLAKE2b of the normalised text
-        _required("file", pa.string()),  # sha256 of the raw file, which the manifest names
-        _required("byte_start", pa.int64()),  # where in the raw file (as stored) ...
-        _required("byte_end", pa.int64()),  # ... its stream or member lies
+        _required("digest", pa.binary(16)),  # BLAKE2b of the normalized text
+        _required("file", pa.string()),  # sha256 of the raw file in the manifest
+        _required("byte_start", pa.int64()),  # byte range of its stream or member ...
+        _required("byte_end", pa.int64()),  # ... in the raw file as stored
         pa.field("page_id", pa.int64()),  # MediaWiki only
         pa.field("revision_id", pa.int64()),
-        pa.field("timestamp", pa.string()),  # of the revision, ISO 8601
+        pa.field("timestamp", pa.string()),  # time of the revision, ISO 8601
     ],
 )
 
@@ -57,8 +57,8 @@ CONTAMINATION_NGRAMS = _table(
     "contamination-ngrams",
     1,
     [
-        _required("weight", pa.uint8()),  # in half words; ascending
-        # Of the distinct runs of that weight, ascending. Runs are numbered in this order.
+        _required("weight", pa.uint8()),  # in half words, ascending
+        # Hashes of the distinct n-grams of this weight, ascending. Their order numbers them.
         _required("hashes", pa.list_(pa.field("item", pa.uint64(), nullable=False))),
     ],
 )
@@ -67,11 +67,10 @@ CONTAMINATION_HITS = _table(
     "contamination-hits",
     1,
     [
-        _required("row", pa.uint32()),  # of the document in its shard
+        _required("row", pa.uint32()),  # row of the document in its shard
         _required("document_id", pa.string()),
         _required("title", pa.string()),
-        # Numbers of runs of CONTAMINATION_NGRAMS, each once, and the word of the document that it
-        # begins with first.
+        # Distinct n-gram numbers (CONTAMINATION_NGRAMS) and the first word of each in the document.
         _required("ngrams", pa.list_(pa.field("item", pa.uint32(), nullable=False))),
         _required("words", pa.list_(pa.field("item", pa.uint32(), nullable=False))),
     ],
@@ -84,17 +83,17 @@ CONTAMINATION = _table(
         _required("task", pa.string()),
         _required("split", pa.string()),
         _required("field", pa.string()),  # column of the examples
-        _required("example_id", pa.string()),  # the first that has the text
-        _required("examples", pa.uint32()),  # how many have it
+        _required("example_id", pa.string()),  # first example with the text
+        _required("examples", pa.uint32()),  # number of examples with it
         _required("document_id", pa.string()),
         _required("title", pa.string()),
         _required("shard", pa.string()),  # logical name of the document shard
         _required("row", pa.uint32()),  # row in that shard
-        _required("ngrams", pa.uint32()),  # runs of words of the text
-        _required("ngrams_found", pa.uint32()),  # those that the document has
-        _required("longest_run", pa.uint32()),  # words of the longest stretch of such runs
-        _required("text_word", pa.uint32()),  # where in the text that begins, from 0
-        _required("document_word", pa.uint32()),  # and where in the document
+        _required("ngrams", pa.uint32()),  # n-grams of the text
+        _required("ngrams_found", pa.uint32()),  # n-grams in the document
+        _required("longest_run", pa.uint32()),  # words of the longest match
+        _required("text_word", pa.uint32()),  # 0-based start of the match in the text
+        _required("document_word", pa.uint32()),  # and in the document
     ],
 )
 
@@ -105,8 +104,8 @@ LEFT_OUT = _table(
         _required("document_id", pa.string()),
         _required("shard", pa.string()),  # logical name of the document shard
         _required("row", pa.uint32()),  # row in that shard
-        _required("reason", pa.string()),  # as counters call it, such as "contaminated"
-        _required("because", pa.string()),  # what it is too much like: a document, an example
+        _required("reason", pa.string()),  # as in counters, such as "contaminated"
+        _required("because", pa.string()),  # document or example that it matches
     ],
 )
 
@@ -115,8 +114,8 @@ SKETCHES = _table(
     1,
     [
         _required("document_id", pa.string()),
-        _required("row", pa.uint32()),  # in the document shard of the same number
-        _required("time", pa.int64()),  # of the revision, seconds since 1970; least where unknown
+        _required("row", pa.uint32()),  # row in the document shard of the same number
+        _required("time", pa.int64()),  # revision, seconds since 1970; minimum if unknown
         _required("ngrams", pa.list_(pa.field("item", pa.uint32(), nullable=False))),  # ascending
         _required("bands", pa.list_(pa.field("item", pa.uint64(), nullable=False))),  # one each
     ],
@@ -128,7 +127,7 @@ WORD_COUNTS = _table(
 
 
 def token_type(vocab_size: int) -> pa.DataType:
-    """The narrowest unsigned type that holds every id of a vocabulary: uint16 up to 65,536."""
+    """Return the narrowest unsigned type of the ids of a vocabulary: uint16 up to 65,536."""
     return pa.uint16() if vocab_size <= 1 << 16 else pa.uint32()
 
 
@@ -137,7 +136,7 @@ def _list(kind: pa.DataType) -> pa.DataType:
 
 
 def tokens_schema(vocab_size: int) -> pa.Schema:
-    """One row a document: its WordPiece ids end to end, and how many of them each sentence has."""
+    """Return the schema with one row per document: WordPiece ids and sentence lengths."""
     return _table(
         "tokens",
         2,
@@ -145,33 +144,31 @@ def tokens_schema(vocab_size: int) -> pa.Schema:
             _required("document_id", pa.string()),
             _required("token_ids", _list(token_type(vocab_size))),
             _required("sentence_lengths", _list(pa.uint32())),
-            # Decides whether a wiki page is held out: its id without the revision. Null: the
-            # document_id decides.
+            # Page id without the revision, by which wiki pages are held out. Null: document_id.
             pa.field("split_id", pa.string()),
         ],
     )
 
 
 def instances_schema(vocab_size: int) -> pa.Schema:
-    """One row an instance, `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, without padding."""
+    """Return the schema with one row per instance, `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`."""
     ids = token_type(vocab_size)
     return _table(
         "instances",
         2,
         [
             _required("input_ids", _list(ids)),  # after masking, with [CLS] and [SEP]
-            # Index of B's first token; equal to the length of input_ids where there is no B.
+            # Index of B's first token; length of input_ids without B.
             _required("segment_b_start", pa.uint16()),
             _required("masked_lm_positions", _list(pa.uint16())),  # ascending
-            _required("masked_lm_ids", _list(ids)),  # what stood there before masking
-            # 0: B really follows A. 1: B is random. -1: there is no B.
+            _required("masked_lm_ids", _list(ids)),  # ids before masking
+            # 0: B follows A. 1: B is random. -1: no B.
             _required("next_sentence_label", pa.int8()),
-            _required("document_row", pa.uint32()),  # of A, in the token shard of the same part
-            # Token shard that B comes from, by its position in the pool, which the file's
-            # statistics list; 0 is A's own. And the row there.
+            _required("document_row", pa.uint32()),  # row of A in the token shard of the same part
+            # Token shard of B by its position in the pool in the file's statistics; 0 is A's shard.
             _required("segment_b_shard", pa.uint32()),
             _required("segment_b_row", pa.uint32()),
-            _required("duplicate", pa.uint16()),  # which pass over the corpus, from 0
+            _required("duplicate", pa.uint16()),  # 0-based pass over the corpus
         ],
     )
 
@@ -180,11 +177,11 @@ TEXT_EXAMPLES = _table(
     "text-examples",
     1,
     [
-        _required("id", pa.string()),  # the row's own index where the file has one
+        _required("id", pa.string()),  # index in the file if it has one
         _required("text_a", pa.string()),
-        pa.field("text_b", pa.string()),  # null in every row of a single-sentence task
-        pa.field("label", pa.string()),  # name of a class; null where not known
-        pa.field("score", pa.float64()),  # regression in place of label; null where not known
+        pa.field("text_b", pa.string()),  # null for single-sentence tasks
+        pa.field("label", pa.string()),  # class name; null if unknown
+        pa.field("score", pa.float64()),  # regression; null if unknown
     ],
 )
 
@@ -194,8 +191,8 @@ CHOICE_EXAMPLES = _table(
     [
         _required("id", pa.string()),
         _required("context", pa.string()),
-        _required("continuations", _list(pa.string())),  # as many in every row
-        pa.field("label", pa.int64()),  # which one, from 0; null where not known
+        _required("continuations", _list(pa.string())),  # the same number in every row
+        pa.field("label", pa.int64()),  # 0-based; null if unknown
     ],
 )
 
@@ -207,9 +204,11 @@ SPAN_EXAMPLES = _table(
         _required("title", pa.string()),
         _required("question", pa.string()),
         _required("context", pa.string()),
-        _required("answers", _list(pa.string())),  # empty where unanswerable or not known
-        _required("answer_starts", _list(pa.int64())),  # characters into context, one an answer
-        pa.field("is_impossible", pa.bool_()),  # null where not known (no answers key in the file)
+        _required("answers", _list(pa.string())),  # empty if unanswerable or unknown
+        _required(
+            "answer_starts", _list(pa.int64())
+        ),  # character offsets in context, one per answer
+        pa.field("is_impossible", pa.bool_()),  # null if unknown (no answers key)
     ],
 )
 
@@ -217,10 +216,10 @@ TAG_EXAMPLES = _table(
     "tag-examples",
     1,
     [
-        _required("id", pa.string()),  # of the document
-        _required("sentence_lengths", _list(pa.int64())),  # words of each sentence
-        _required("words", _list(pa.string())),  # all sentences end to end
-        # One a word, IOB2 whatever the file had (O, B-TYPE, I-TYPE); null where not known.
+        _required("id", pa.string()),  # id of the document
+        _required("sentence_lengths", _list(pa.int64())),  # number of words per sentence
+        _required("words", _list(pa.string())),  # words of all sentences
+        # One per word in IOB2 (O, B-TYPE, I-TYPE); null if unknown.
         pa.field("tags", _list(pa.string())),
     ],
 )
@@ -232,22 +231,22 @@ EXAMPLES = {
     "span": SPAN_EXAMPLES,
     "tagging": TAG_EXAMPLES,
 }
-"""Tables of fine-tuning examples by the type of the task (`schemas.task_configs.TaskTypeName`)."""
+"""Tables of fine-tuning examples by task type."""
 
 
-def check_schema(found: pa.Schema, expected: pa.Schema, *, where: str) -> None:
-    """Refuse a table that is not the one expected.
+def check_schema(schema: pa.Schema, expected: pa.Schema, *, where: str) -> None:
+    """Check that a table is the expected one.
 
     Raises:
-        ArtifactCorruptError: the name, the version or a column differs.
+        ArtifactCorruptError: The name, the version or a column differs.
     """
-    if found.equals(expected, check_metadata=False):
-        wanted, got = expected.metadata or {}, found.metadata or {}
-        if all(got.get(key) == wanted.get(key) for key in (TABLE_KEY, VERSION_KEY)):
-            return
+    keys = (TABLE_KEY, VERSION_KEY)
+    old, new = schema.metadata or {}, expected.metadata or {}
+    is_same_table = all(old.get(key) == new.get(key) for key in keys)
+    if is_same_table and schema.equals(expected, check_metadata=False):
+        return
     raise ArtifactCorruptError(
-        f"{where}: expected the table {_describe(expected)}, found {_describe(found)}. "
-        "It was written by another version or is another kind of file; rebuild the stage."
+        f"{where}: expected table {_describe(expected)}, got {_describe(schema)}. Rebuild the stage"
     )
 
 

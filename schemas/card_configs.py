@@ -1,31 +1,34 @@
-"""What a recipe may say for the cards of its artifacts; none of it changes what is made."""
+"""Configuration of the cards of artifacts. It changes no artifact."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
-from schemas.configs import Config, SourceName
+from schemas.base_configs import Config, SourceName
+
+License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$|^$", max_length=64)]
 
 
 class SourceCard(Config):
-    """Whose the texts of a source are."""
+    """License and attribution of a source."""
 
-    license: str = Field(default="", pattern=r"^[a-z0-9][a-z0-9.+-]*$|^$", max_length=64)
-    """Licence of the texts, as the Hugging Face hub writes it: `cc-by-4.0`, `cc0-1.0`, `mit`,
-    `other`. "" where it is not said."""
+    license: License = ""
+    """License id of the Hugging Face hub, such as `cc-by-4.0` or `other`. "": unknown."""
 
     attribution: str = Field(default="", max_length=2000)
-    """Who is to be named, in a sentence."""
+    """Sentence that credits the authors."""
 
     url: str = Field(default="", pattern=r"^(https?://\S+)?$", max_length=500)
-    """Where the texts come from."""
+    """Origin of the texts."""
 
 
 class CardsConfig(Config):
-    """What stands on the cards of artifacts, and is known to nobody but who writes the recipe."""
+    """Facts for cards that only the author of a recipe knows."""
 
     sources: dict[SourceName, SourceCard] = Field(default={})
-    """By the names of the sources in build_documents."""
+    """Licenses and attributions by source name."""
 
-    model_license: str = Field(default="", pattern=r"^[a-z0-9][a-z0-9.+-]*$|^$", max_length=64)
-    """Licence that models are given out under, as the hub writes it; "" where it is not said."""
+    model_license: License = ""
+    """License id of the models. "": unknown."""

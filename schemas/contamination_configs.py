@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from schemas.configs import Config, SourceName
+from schemas.base_configs import Config, SourceName, content_in_key
 
 
 class ContaminationRules(Config):
-    """What counts as a text that is in the corpus, and which documents are too much like one."""
+    """Definition of a text that is in the corpus and of a document to exclude."""
 
     splits: tuple[str, ...] = ()
-    """Splits whose texts are looked for; none named: all but those that models learn from (`train`,
-    `augmentation`)."""
+    """Splits whose texts to search for. []: all except `train` and `augmentation`."""
 
     ngram_size: int = Field(default=13, ge=4, le=100)
-    """Words of a run (an n-gram) that text and document share. A character of a script that is
-    written without spaces counts half a word."""
+    """Number of consecutive words that a text and a document share. In scripts without spaces
+    between words, a character counts as half a word."""
 
     min_text_words: int = Field(default=8, ge=1)
-    """A text that has fewer than `words`, but so many, is looked for as a whole; one with fewer
-    still is counted as too short."""
+    """Minimum number of words of a text. Texts with fewer than `ngram_size` words are searched for
+    as a whole; texts with fewer than this are counted as too short."""
 
     max_document_frequency: int = Field(default=10, ge=1)
-    """A run that more documents have is a common phrase, and tells nothing of where it is from."""
+    """Maximum number of documents with an n-gram. More frequent ones are common phrases."""
 
     min_overlap: float = Field(default=0.2, gt=0.0, le=1.0)
-    """A document is to be left out that has this share of the runs of any text."""
+    """Fraction of a text's n-grams that a document to exclude contains."""
 
     @model_validator(mode="after")
-    def _shorter_is_fewer(self) -> ContaminationRules:
+    def _check_text_words(self) -> Self:
         if self.min_text_words > self.ngram_size:
             raise ValueError(
                 f"min_text_words: expected at most ngram_size, {self.ngram_size}, got "
@@ -41,14 +40,14 @@ class ContaminationRules(Config):
 
 
 class ContaminationConfig(ContaminationRules):
-    """`find-contamination`: evaluation texts are looked for in documents."""
+    """`find-contamination`: search the documents for evaluation texts."""
 
     remove_duplicates: bool = True
-    """Whether documents that say the same as another are passed over, as `build-tokens` does."""
+    """Skip duplicate documents, as `build-tokens` does."""
 
 
 class DecontaminateConfig(ContaminationRules):
-    """Evaluation texts are looked for, and the documents that have them are left out."""
+    """Removal of documents that contain evaluation texts."""
 
-    tasks: Annotated[tuple[SourceName, ...], Field(min_length=1)]
-    """Entries of build_examples whose texts are looked for; their content is what counts."""
+    tasks: Annotated[tuple[SourceName, ...], Field(min_length=1)] = content_in_key(...)
+    """Entries of build_examples whose texts to search for."""

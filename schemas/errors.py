@@ -1,33 +1,17 @@
-"""The exceptions bertloom raises on purpose.
+"""Errors that bertloom raises on purpose: where, what was expected, how to fix it.
 
-    BertloomError
-    ├── ConfigError            a recipe or option that cannot be used
-    │   └── UsageError         a command's own options and arguments
-    ├── InputError             raw input that is missing or not what it should be
-    │   ├── MissingInputError  nothing at the path, or nothing that matches the pattern
-    │   ├── CorruptInputError  truncated or damaged; carries file, offset, last whole record
-    │   ├── NetworkError       a remote file whose server does not answer; carries the file
-    │   ├── ChecksumError      the file is not the one its checksum list names
-    │   ├── ExamplesError      a task's file that is not what the task's files look like
-    │   ├── PredictionsError   predictions that do not fit what they are scored against
-    │   └── FetchError         something that could not be downloaded whole
-    ├── VocabularyError        a vocabulary that cannot be learnt, read or used
-    ├── CountError             records went in that neither came out nor were counted as dropped
-    ├── RunnerError            Beam could not run the job
-    ├── FingerprintError       something that has to be in a cache key cannot be digested
-    ├── TrainingError          a model that cannot be trained
-    │   ├── InstancesError     instance shards that do not fit the model, or each other
-    │   ├── CheckpointError    a checkpoint that cannot be written, read or used here
-    │   └── DivergenceError    a loss that is not finite or keeps rising
-    └── StoreError             the artifact store
-        ├── ArtifactNotFoundError
-        ├── ArtifactCorruptError
-        ├── DeterminismError   one cache key, two different contents
-        ├── RefConflictError   a ref that another run moved in the meantime
-        ├── LeaseLostError     a step that another run has taken over
-        └── PublishError       a corpus that must not take the place of the published one
-
-Each message says what was found, what was expected, what to do, and where (file, page or row).
+BertloomError
+├── ConfigError            recipe or option that cannot be used
+│   └── UsageError         option or argument of a command
+├── InputError             raw input
+│   ├── MissingInputError, CorruptInputError, NetworkError, ChecksumError, FetchError
+│   └── TaskDataError, PredictionsError
+├── VocabularyError, CountMismatchError, RunnerError, FingerprintError
+├── TrainingError
+│   └── InstanceDataError, CheckpointError, DivergenceError
+└── StoreError             artifact store
+    ├── ArtifactNotFoundError, ArtifactCorruptError, DeterminismError
+    └── RefConflictError, LeaseLostError, PublishError
 """
 
 from __future__ import annotations
@@ -35,46 +19,46 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from schemas.addresses import public_address
-from schemas.disclosure import without_secrets
+from schemas.redaction import redact
 
 
 class BertloomError(Exception):
-    """Root of every error raised on purpose; the CLI prints it without a traceback.
+    """Base of all errors raised on purpose. The CLI prints it without a traceback.
 
-    Its message and notes hold no password or signature, whoever wrote the address that it names.
+    Messages and notes are redacted: addresses in them can have passwords or signatures.
     """
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(*(without_secrets(argument) for argument in arguments))
+        super().__init__(*(redact(argument) for argument in arguments))
 
     def add_note(self, note: str, /) -> None:
-        """Add a line to what is said."""
-        super().add_note(without_secrets(note))
+        """Add a line to the message."""
+        super().add_note(redact(note))
 
 
 class ConfigError(BertloomError):
-    """A recipe, an option or a combination of them that cannot be used."""
+    """Recipe, option or combination of them that cannot be used."""
 
 
 class UsageError(ConfigError):
-    """Options and arguments of a command that are no such, or do not go together."""
+    """Unknown or conflicting options and arguments of a command."""
 
 
 class InputError(BertloomError):
-    """Raw input that is missing or is not what it should be."""
+    """Raw input that is missing or not as expected."""
 
 
 class MissingInputError(InputError):
-    """Nothing at the path, or nothing that matches the pattern."""
+    """Path or pattern without a file."""
 
 
 class CorruptInputError(InputError):
-    """A raw file that ends too early or whose bytes are damaged.
+    """Truncated or corrupt raw file.
 
     Attributes:
         file: URL of the file.
-        offset: byte offset in the file (as stored, so compressed) where the damage was noticed.
-        last_record: name of the last whole record before it, or "" if there was none.
+        offset: Byte offset of the damage in the file as stored.
+        last_record: Name of the last complete record before it; "" without one.
     """
 
     def __init__(self, message: str, *, file: str, offset: int, last_record: str = "") -> None:
@@ -84,7 +68,7 @@ class CorruptInputError(InputError):
         self.last_record = last_record
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Beam carries exceptions between processes; keyword-only arguments need help with that.
+        # Beam pickles exceptions, which cannot call a constructor with keyword-only arguments.
         return _rebuild_corrupt, (str(self), self.file, self.offset, self.last_record)
 
 
@@ -93,7 +77,7 @@ def _rebuild_corrupt(message: str, file: str, offset: int, last_record: str) -> 
 
 
 class NetworkError(InputError):
-    """A remote file that cannot be read because of the network or its server. It may pass.
+    """Remote file that cannot be read at the moment because of the network or its server.
 
     Attributes:
         file: URL of the file.
@@ -105,7 +89,7 @@ class NetworkError(InputError):
 
 
 class ChecksumError(InputError):
-    """A file whose digest differs from the published one.
+    """File whose digest differs from the published one.
 
     Attributes:
         file: Path or URL of the file; "" if it is not known.
@@ -122,20 +106,20 @@ class ChecksumError(InputError):
         self.actual = actual
 
 
-class ExamplesError(InputError):
-    """A file of a task that is empty, lacks a column, or has more bad rows than may be."""
+class TaskDataError(InputError):
+    """Task file that is empty, lacks a column or has too many invalid rows."""
 
 
 class PredictionsError(InputError):
-    """Predictions that cannot be read or do not fit the examples they are scored against."""
+    """Predictions that cannot be read or do not match the examples."""
 
 
 class FetchError(InputError):
-    """A download that fails.
+    """Failed download.
 
     Attributes:
         url: URL of the request; "" if the error is not about one.
-        status: HTTP status of the response; 0 if there is none.
+        status: HTTP status of the response; 0 without a response.
     """
 
     def __init__(self, message: str, *, url: str = "", status: int = 0) -> None:
@@ -145,71 +129,70 @@ class FetchError(InputError):
 
 
 class VocabularyError(BertloomError):
-    """A vocabulary that cannot be learnt from the corpus, read from its file, or used."""
+    """Vocabulary that cannot be learned, read or used."""
 
 
-class CountError(BertloomError):
-    """Records went in that neither came out nor were counted as dropped."""
+class CountMismatchError(BertloomError):
+    """Records that were not counted, whether kept or dropped."""
 
 
 class RunnerError(BertloomError):
-    """Beam could not run the job."""
+    """Failed Beam job."""
 
 
 class FingerprintError(BertloomError):
-    """Something that has to be in a cache key cannot be digested; a weaker key is never made."""
+    """Part of a cache key that cannot be digested."""
 
 
 class TrainingError(BertloomError):
-    """A model that cannot be trained."""
+    """Model that cannot be trained."""
 
 
-class InstancesError(TrainingError):
-    """Instance shards that do not fit the model, or each other."""
+class InstanceDataError(TrainingError):
+    """Instance shards that do not fit the model or each other."""
 
 
 class CheckpointError(TrainingError):
-    """A checkpoint that cannot be written, cannot be read, or does not fit what it is for."""
+    """Checkpoint that cannot be written, read or used."""
 
 
 class DivergenceError(TrainingError):
-    """A loss that is not finite, or that keeps rising."""
+    """Loss that is not finite or keeps rising."""
 
 
 class StoreError(BertloomError):
-    """The artifact store cannot do what was asked."""
+    """Failed operation of the artifact store."""
 
 
 class ArtifactNotFoundError(StoreError):
-    """No artifact under that name, id or key."""
+    """Unknown name, id or key of an artifact."""
 
 
 class ArtifactCorruptError(StoreError):
-    """An artifact whose files are not those its manifest lists."""
+    """Artifact whose files differ from its manifest."""
 
 
 class DeterminismError(StoreError):
-    """One cache key was given two different contents."""
+    """Two different contents for one cache key."""
 
 
 class RefConflictError(StoreError):
-    """A ref that no longer leads to where the caller thought: another run moved it."""
+    """Ref that another run moved at the same time."""
 
 
 class LeaseLostError(StoreError):
-    """A run stopped building a step because another run took the step's lease.
+    """Lease of a step that another run acquired, so that this run stopped.
 
     Attributes:
         run: Id of the run that stopped.
         step: Label of the step.
-        holder: Run that holds the lease now, with its process; "" if it has ended.
+        holder: Run that holds the lease, with its process; "" if it has ended.
     """
 
     def __init__(self, run: str, step: str, holder: str) -> None:
         super().__init__(
-            f"{step}: expected run {run} to hold the lease, found that "
-            f"{holder or 'another run, which has ended,'} took it over. Nothing was published and "
-            "no checkpoint was deleted. Run again: what the other run publishes is used"
+            f"{step}: expected run {run} to hold the lease, got {holder or 'a run that ended'}. "
+            "Nothing was published and no checkpoint was deleted. Run again to use its result"
         )
         self.run, self.step, self.holder = run, step, holder
 
@@ -218,14 +201,14 @@ class LeaseLostError(StoreError):
 
 
 class PublishError(StoreError):
-    """A corpus that shrank or changed beyond the recipe's limits, and was not published."""
+    """Corpus that changed beyond the recipe's limits and was not published."""
 
 
 def raise_all(errors: Iterable[BertloomError | None]) -> None:
-    """Raise an error, or several together as one ConfigError with a line for each.
+    """Raise an error, or several as one ConfigError with one line per error.
 
     Args:
-        errors: None stands for a check that found nothing wrong.
+        errors: Errors, and None for checks that passed.
     """
     distinct = {str(error): error for error in errors if error is not None}
     if len(distinct) > 1:

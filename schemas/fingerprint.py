@@ -1,6 +1,6 @@
 """Digests of JSON values and of an artifact's files, and the cache keys made from them.
 
-A digest that cannot be computed raises `FingerprintError`: a key is never quietly weaker.
+Values that cannot be digested raise `FingerprintError`, so that no key is weaker than it seems.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _ROW_DIGEST_MODULUS = 1 << 128
 
 
 def canonical_json(value: Any) -> bytes:
-    """The value as RFC 8785 canonical JSON: one sequence of bytes for equal values.
+    """Return a value as RFC 8785 canonical JSON: the same bytes for equal values.
 
-    Integers beyond 2**53 - 1, which JSON cannot hold exactly, are written as `{"$integer": "..."}`.
+    Integers beyond 2**53 - 1, which JSON numbers cannot represent, become `{"$integer": "..."}`.
 
     Raises:
-        FingerprintError: it holds something that is no JSON value (NaN, a set, a lone surrogate).
+        FingerprintError: The value is not plain JSON (NaN, a set, a lone surrogate).
     """
     try:
         return rfc8785.dumps(_exact(value))
@@ -44,42 +44,42 @@ def _exact(value: Any) -> Any:
     if isinstance(value, int):
         return value if abs(value) <= _MAX_EXACT_INTEGER else {"$integer": str(value)}
     if isinstance(value, Mapping):
-        wrong = [key for key in value if not isinstance(key, str)]
-        if wrong:
-            raise FingerprintError(f"expected text as keys of an object, found {wrong[0]!r}")
+        for key in value:
+            if not isinstance(key, str):
+                raise FingerprintError(f"expected text as keys of an object, got {key!r}")
         return {key: _exact(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_exact(item) for item in value]
-    raise FingerprintError(f"expected plain JSON values, found {type(value).__name__}: {value!r}")
+    raise FingerprintError(f"expected plain JSON values, got {type(value).__name__}: {value!r}")
 
 
 def fingerprint(value: Any) -> str:
-    """`sha256:...` of the value's canonical JSON."""
+    """Return `sha256:...` of a value's canonical JSON."""
     return f"sha256:{hashlib.sha256(canonical_json(value)).hexdigest()}"
 
 
 def content_digest(files: Iterable[FileEntry]) -> str:
-    """`sha256:...` of what an artifact's files hold: logical names, sizes and digests, sorted.
+    """Return `sha256:...` of the logical names, sizes and digests of an artifact's files.
 
-    Physical names are not in it, so the same bytes written by another attempt have the same digest;
-    nor are files that only record how the work went.
+    Physical names and files that differ between runs are excluded.
 
     Raises:
-        FingerprintError: two files have one logical name.
+        FingerprintError: Two files have the same logical name.
     """
-    listed = list(files)
-    rows = sorted([entry.path, entry.size, entry.sha256] for entry in listed if not entry.is_record)
-    times = Counter(entry.path for entry in listed)
-    repeated = sorted(name for name, number in times.items() if number > 1)
+    entries = list(files)
+    counts = Counter(entry.path for entry in entries)
+    repeated = sorted(path for path, count in counts.items() if count > 1)
     if repeated:
-        raise FingerprintError(f"files of one artifact share a name: {', '.join(repeated)}")
-    return fingerprint(rows)
+        raise FingerprintError(f"expected unique file names, got twice: {', '.join(repeated)}")
+    return fingerprint(
+        sorted([entry.path, entry.size, entry.sha256] for entry in entries if not entry.is_record)
+    )
 
 
 def logical_digest(files: Iterable[FileEntry]) -> str:
-    """`ROWS:DIGEST` of all rows of all tables, whatever their order and the shards they are in.
+    """Return `ROWS:DIGEST` of the rows of all tables, independent of their order and shards.
 
-    The digest is the sum modulo 2**128 of those of the files; "" where no file is a table.
+    The digest is the sum of the files' row digests modulo 2**128; "" without tables.
     """
     tables = [entry for entry in files if entry.logical]
     if not tables:
@@ -88,7 +88,7 @@ def logical_digest(files: Iterable[FileEntry]) -> str:
     return f"{sum(entry.rows or 0 for entry in tables)}:{total:032x}"
 
 
-def key_spec(
+def cache_key_inputs(
     stage: str,
     *,
     stage_version: int,
@@ -97,15 +97,15 @@ def key_spec(
     raw_inputs: Iterable[str],
     environment: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Everything that decides a stage's bytes, in the form that its cache key is made of.
+    """Return the inputs of a cache key: everything that determines a stage's output.
 
     Args:
-        stage: its name.
-        stage_version: version of its `STAGE`; it stands for the stage's code.
-        config: the identity part of its configuration (`Config.identity()`).
-        inputs: of each input artifact its content digest and its statistics.
-        raw_inputs: the identities of the raw files.
-        environment: versions that can change its bytes: of Python (minor) and of libraries.
+        stage: Name of the stage.
+        stage_version: Version of the stage, which represents its code.
+        config: Fields of the configuration (`Config.cache_key_fields()`).
+        inputs: Content digest and statistics of each input artifact.
+        raw_inputs: Digests of the raw files.
+        environment: Versions of Python (minor) and of libraries that can change the output.
     """
     return {
         "v": KEY_VERSION,
@@ -119,5 +119,5 @@ def key_spec(
 
 
 def cache_key(spec: Mapping[str, Any]) -> str:
-    """sha256 of a `key_spec`, 64 hex digits."""
+    """Return the cache key of its inputs: 64 hex digits of sha256."""
     return hashlib.sha256(canonical_json(spec)).hexdigest()

@@ -1,9 +1,4 @@
-"""Configurations of the model and its pretraining: shapes, optimisers, budgets, batches.
-
-As in `schemas.configs`, a field marked `not_identity` says how or where a stage runs, not what it
-makes. Where such a field changes the order in which floating-point numbers are added (processes,
-threads, device, micro-batches), results agree to rounding, and to the bit only where it is equal.
-"""
+"""Configurations of the model and its pretraining."""
 
 from __future__ import annotations
 
@@ -11,10 +6,21 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.configs import Config, MaskingConfig, SourceName, not_identity
+from schemas.base_configs import (
+    Config,
+    Device,
+    DropoutProb,
+    Fraction,
+    Precision,
+    Seed,
+    SourceName,
+    content_in_key,
+    not_in_key,
+)
+from schemas.corpus_configs import MaskingConfig
 
 Objective = Literal["mlm+nsp", "mlm", "left-to-right"]
-"""What is predicted: masked tokens, next sentences, or each next token (paper 5.1)."""
+"""Training objective: masked tokens and next sentences, masked tokens, or each next token."""
 
 PRESETS: dict[str, tuple[int, int, int]] = {
     "tiny": (2, 128, 2),  # Google's small models (Turc et al. 2019)
@@ -30,203 +36,191 @@ PRESETS: dict[str, tuple[int, int, int]] = {
     "12-1024-16": (12, 1024, 16),
     "24-1024-16": (24, 1024, 16),
 }
-"""Layers, hidden size and attention heads by name."""
+"""Layers, hidden size and attention heads by preset."""
 
 
 class ModelConfig(Config):
-    """Shape of the encoder (paper, section 3); its vocabulary is that of the instances.
+    """Shape of the encoder (paper, section 3). The vocabulary is that of the instances.
 
-    `preset: base` stands for its layers, hidden_size and heads; so do `tiny`, `mini`, `small`,
-    `medium`, `large`, and Table 6's `3-768-12`, `6-768-3`, `6-768-12`, `12-768-12`, `12-1024-16`
-    and `24-1024-16`.
+    `preset` sets num_hidden_layers, hidden_size and num_attention_heads: `tiny`, `mini`, `small`,
+    `medium`, `base`, `large`, or Table 6's `3-768-12`, `6-768-3`, `6-768-12`, `12-768-12`,
+    `12-1024-16`, `24-1024-16`.
     """
 
     num_hidden_layers: int = Field(ge=1, le=256)
-    """Transformer blocks (L)."""
+    """Number of transformer blocks (L)."""
 
     hidden_size: int = Field(ge=8)
-    """Width of every token's vector (H)."""
+    """Width of a token's vector (H)."""
 
     num_attention_heads: int = Field(ge=1)
-    """Attention heads (A); hidden_size is a multiple of it."""
+    """Number of attention heads (A); divides hidden_size."""
 
     intermediate_size: int = Field(default=0, ge=0)
-    """Width inside the feed-forward layers; 0 stands for 4 x hidden_size, as in the paper."""
+    """Width of the feed-forward layers. 0: 4 x hidden_size, as in the paper."""
 
     max_position_embeddings: int = Field(default=512, ge=8)
-    """Longest sequence that has positions."""
+    """Maximum sequence length."""
 
     type_vocab_size: int = Field(default=2, ge=1)
-    """Segment embeddings."""
+    """Number of segment embeddings."""
 
     hidden_act: Literal["gelu", "gelu_tanh"] = "gelu"
-    """`gelu` is x * Phi(x), as Hugging Face's checkpoints say; `gelu_tanh` its approximation, as
-    Google's code computes it (modeling.py, lines 264-277)."""
+    """Activation. `gelu`: x * Phi(x), as in Hugging Face's checkpoints. `gelu_tanh`: its tanh
+    approximation, as in Google's code (modeling.py, lines 264-277)."""
 
-    hidden_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """Probability by which dropout takes an output of embeddings and blocks (paper A.2: .1)."""
+    hidden_dropout_prob: DropoutProb = 0.1
+    """Dropout of embeddings and block outputs (paper A.2: 0.1)."""
 
-    attention_probs_dropout_prob: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """Probability by which dropout takes an attention weight (paper A.2: .1)."""
+    attention_probs_dropout_prob: DropoutProb = 0.1
+    """Dropout of attention weights (paper A.2: 0.1)."""
 
     initializer_range: float = Field(default=0.02, gt=0.0)
-    """Standard deviation of the normal, cut at twice this, that weights are drawn from."""
+    """Standard deviation of initial weights, truncated at twice this value."""
 
     layer_norm_eps: float = Field(default=1e-12, gt=0.0)
-    """Added to the variance in layer norms, so that nothing is divided by 0."""
+    """Epsilon of layer norms."""
 
     @model_validator(mode="before")
     @classmethod
-    def _from_preset(cls, data: Any) -> Any:
-        """`preset: base` stands for its num_hidden_layers, hidden_size and num_attention_heads."""
+    def _expand_preset(cls, data: Any) -> Any:
         if not isinstance(data, dict) or "preset" not in data:
             return data
         name = data["preset"]
         if name not in PRESETS:
             raise ValueError(f"preset: no model {name!r}; choose from {', '.join(PRESETS)}")
-        layers, hidden_size, heads = PRESETS[name]
+        names = ("num_hidden_layers", "hidden_size", "num_attention_heads")
         rest = {key: value for key, value in data.items() if key != "preset"}
-        shape = {
-            "num_hidden_layers": layers,
-            "hidden_size": hidden_size,
-            "num_attention_heads": heads,
-        }
-        return {**shape, **rest}
+        return {**dict(zip(names, PRESETS[name], strict=True)), **rest}
 
     @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
+    def _check_heads(self) -> Self:
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
-                f"hidden_size must be a multiple of num_attention_heads, found "
-                f"{self.hidden_size} and "
-                f"{self.num_attention_heads}: change one"
+                f"hidden_size: expected a multiple of num_attention_heads, "
+                f"{self.num_attention_heads}, got {self.hidden_size}"
             )
         return self
 
     @property
     def feed_forward_size(self) -> int:
-        """`intermediate_size`, or 4 x hidden_size where that is 0."""
+        """Width of the feed-forward layers."""
         return self.intermediate_size or 4 * self.hidden_size
 
 
 class BudgetConfig(Config):
-    """How long a phase trains: exactly one of these."""
+    """Length of a phase: exactly one of these."""
 
     max_steps: int | None = Field(default=None, ge=1)
-    """Updates of the weights."""
+    """Number of optimizer steps."""
 
     max_tokens: int | None = Field(default=None, ge=1)
-    """Real tokens read, padding not counted; the step that reaches it is the last."""
+    """Number of tokens to read, without padding. The step that reaches it is the last."""
 
     max_minutes: float | None = Field(default=None, gt=0.0)
-    """Time spent training, over all restarts. Such a run cannot be repeated to the bit."""
+    """Training time over all restarts. Such a run is not reproducible."""
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
-        if (
-            sum(value is not None for value in (self.max_steps, self.max_tokens, self.max_minutes))
-            != 1
-        ):
+    def _check_exactly_one(self) -> Self:
+        if sum(value is not None for value in vars(self).values()) != 1:
             raise ValueError("expected exactly one of max_steps, max_tokens and max_minutes")
         return self
 
 
 class BatchConfig(Config):
-    """What one update of the weights sees, and how it is laid out."""
+    """Size and layout of the batch of a step."""
 
     global_batch_size: int | None = Field(default=None, ge=1)
-    """Instances of a global batch, over all processes; 256 if `global_batch_tokens` is not given
-    either."""
+    """Number of instances of a global batch, over all processes. 256 if `global_batch_tokens` is
+    not set."""
 
     global_batch_tokens: int | None = Field(default=None, ge=1)
-    """In place of `global_batch_size`: as many as have together at most so many real tokens."""
+    """Maximum number of tokens of a global batch, without padding; replaces `global_batch_size`."""
 
     batching: Literal["packed", "bucketed", "padded"] = "packed"
-    """`packed`: instances end to end without padding, attention kept apart. `bucketed`: batches of
-    similar length, padded to their longest. `padded`: every row padded to max_seq_length."""
+    """`packed`: instances end to end without padding, each with its own attention. `bucketed`:
+    batches of similar length, padded to the longest. `padded`: rows padded to max_seq_length."""
 
     bucket_batches: int = Field(default=64, ge=1)
-    """`bucketed` only: number of batches whose instances are sorted by length together."""
+    """`bucketed` only: number of shuffled batches to sort by length together."""
 
-    per_device_max_tokens: int = not_identity(16_384, ge=8)
-    """Tokens, padding counted, that one process works on at once; gradients are accumulated up to
-    the global batch. Bounds memory."""
+    per_device_max_tokens: int = not_in_key(16_384, ge=8)
+    """Maximum number of tokens in the memory of one process, padding included. Gradients are
+    accumulated up to the global batch."""
 
     @model_validator(mode="after")
-    def _one_size(self) -> Self:
+    def _check_one_size(self) -> Self:
         if self.global_batch_size is not None and self.global_batch_tokens is not None:
             raise ValueError("expected one of global_batch_size and global_batch_tokens, got both")
         return self
 
 
 class OptimizerConfig(Config):
-    """How gradients become updates."""
+    """Optimizer and its hyper-parameters."""
 
     name: Literal["bert-adam", "adamw", "lamb"] = "bert-adam"
     """`bert-adam`: Adam without bias correction (Google's optimization.py). `adamw`: with it
     (Loshchilov and Hutter 2019). `lamb`: You et al. 2020, for very large batches."""
 
     learning_rate: float = Field(default=1e-4, gt=0.0)
-    """At its peak, right after the warm-up."""
+    """Peak learning rate, reached after the warm-up."""
 
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
-    """Decay of the running mean of gradients, a step."""
+    """Decay of the running mean of gradients."""
 
     adam_beta2: float = Field(default=0.999, ge=0.0, lt=1.0)
-    """Decay of the running mean of squared gradients, a step."""
+    """Decay of the running mean of squared gradients."""
 
     adam_epsilon: float = Field(default=1e-6, gt=0.0)
-    """Added to the root of the squared gradients' mean, so that nothing is divided by 0."""
+    """Epsilon of the denominator."""
 
     weight_decay: float = Field(default=0.01, ge=0.0)
-    """Decoupled, not applied to biases and layer norms."""
+    """Decoupled weight decay; not for biases and layer norms."""
 
     max_grad_norm: float = Field(default=1.0, ge=0.0)
-    """Gradients are scaled down to this global norm; 0 turns that off."""
+    """Maximum global norm of the gradients; larger ones are scaled down. 0: no limit."""
 
 
 class ScheduleConfig(Config):
-    """The learning rate over the budget, in whatever unit the budget is."""
+    """Learning rate over the budget, in the unit of the budget."""
 
     lr_scheduler_type: Literal["linear", "polynomial", "constant"] = "linear"
-    """Course of the rate after the warm-up: down to `min_lr_ratio` in a line or by `power`;
-    level."""
+    """Decay after the warm-up: linear or by `power` to `min_lr_ratio`, or none."""
 
     warmup_ratio: float = Field(default=0.01, ge=0.0, lt=1.0)
-    """Share of the total in which the rate grows linearly from 0 to what the decay would be worth
-    at its peak. Paper: 10,000 of 1,000,000 steps."""
+    """Fraction of the total for the linear warm-up from 0. Paper: 10,000 of 1,000,000 steps."""
 
     total_budget: float | None = Field(default=None, gt=0.0)
-    """Where the decay ends, in steps, tokens or minutes as the budget; the budget itself if not
-    given. Larger than the budget in the first of two phases that share one schedule."""
+    """End of the decay in steps, tokens or minutes. None: the budget. Larger than the budget in the
+    first of two phases that share a schedule."""
 
     power: float = Field(default=0.5, gt=0.0)
-    """`polynomial` only: the degree. NVIDIA's recipe for LAMB: .5."""
+    """`polynomial` only: the degree. NVIDIA's recipe for LAMB: 0.5."""
 
-    min_lr_ratio: float = Field(default=0.0, ge=0.0, le=1.0)
-    """What is left of the peak at the end."""
+    min_lr_ratio: Fraction = 0.0
+    """Final learning rate as a fraction of the peak."""
 
 
 class EvaluationConfig(Config):
-    """Evaluation on held-out documents during training; there is one at the end in any case."""
+    """Evaluation on held-out documents during training. The last step is always evaluated."""
 
     eval_steps: int = Field(default=0, ge=0)
-    """Steps between evaluations; 0 for the one at the end alone."""
+    """Number of steps between evaluations. 0: only the last step."""
 
     max_eval_samples: int = Field(default=2_000, ge=1)
-    """Number of held-out instances to evaluate on, spread evenly over all of them."""
+    """Number of held-out instances to evaluate, evenly spaced."""
 
 
 class CheckpointConfig(Config):
-    """What is kept of a run while it runs, so that it can go on after a crash."""
+    """Checkpoints for resuming after a crash."""
 
-    save_steps: int = not_identity(0, ge=0)
-    """Steps between checkpoints; 0: by time alone."""
+    save_steps: int = not_in_key(0, ge=0)
+    """Number of steps between checkpoints. 0: by time only."""
 
-    save_minutes: float = not_identity(10.0, gt=0.0)
+    save_minutes: float = not_in_key(10.0, gt=0.0)
     """Minutes between checkpoints."""
 
-    save_total_limit: int = not_identity(2, ge=1)
+    save_total_limit: int = not_in_key(2, ge=1)
     """Number of newest checkpoints to keep."""
 
 
@@ -234,152 +228,135 @@ class PretrainConfig(Config):
     """`pretrain`: one phase of pretraining (paper 3.1, A.2)."""
 
     instances: SourceName
-    """Name of the recipe's entry in build_instances that this phase reads."""
+    """Entry of build_instances to read."""
 
     model: ModelConfig | None = None
-    """The model's shape; not given where the phase starts from a checkpoint, whose shape it has."""
+    """Shape of a new model. None: the shape of the checkpoint that the phase starts from."""
 
     init_from_phase: SourceName | None = None
-    """Name of the phase that comes before this one."""
+    """Earlier phase to start from."""
 
-    init_checkpoint: str | None = not_identity(None)
-    """In place of `init_from_phase`: folder of a checkpoint in Hugging Face's layout (local or any
-    fsspec URL); its content is what counts."""
+    init_checkpoint: str | None = content_in_key(None)
+    """Checkpoint folder in Hugging Face's layout (local or any fsspec URL) to start from."""
 
     optimizer_state: Literal["restore", "reset"] = "restore"
-    """With `init_from_phase`: `restore` the earlier phase's moments and position in the schedule,
-    or `reset` them, as Google's code does."""
+    """With `init_from_phase`: restore the moments and the position in the schedule of the earlier
+    phase, or reset them, as Google's code does."""
 
     objective: Objective = "mlm+nsp"
-    """`left-to-right`: every token from those before it, with causal attention (paper 5.1)."""
+    """Training objective. `left-to-right`: predict each token from its predecessors with causal
+    attention (paper 5.1)."""
 
     masking: Literal["stored", "dynamic"] = "stored"
-    """`stored`: the masks of the instances. `dynamic`: drawn anew in each epoch."""
+    """`stored`: the masks of the instances. `dynamic`: new masks in each epoch."""
 
     dynamic_masking: MaskingConfig = MaskingConfig()
-    """How, with `masking: dynamic`."""
+    """Selection and replacement of tokens with `masking: dynamic`."""
 
     budget: BudgetConfig
-    """How long this phase trains: in steps, tokens or minutes."""
+    """Length of the phase."""
 
     batch: BatchConfig = BatchConfig()
-    """What one step sees."""
+    """Batch of a step."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
-    """Which optimiser, at which rate."""
+    """Optimizer with its learning rate and weight decay."""
 
     schedule: ScheduleConfig = ScheduleConfig()
-    """How the rate grows and falls over the budget."""
+    """Learning-rate schedule."""
 
     evaluation: EvaluationConfig = EvaluationConfig()
-    """When and on how much the held-out loss is measured."""
+    """Evaluation on held-out documents."""
 
-    checkpoints: CheckpointConfig = not_identity(CheckpointConfig())
-    """How often the run is saved, so that it can go on after a crash."""
+    checkpoints: CheckpointConfig = not_in_key(CheckpointConfig())
+    """Checkpoints for resuming."""
 
     snapshot_steps: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    """Steps of this phase (counted from its own begin) whose models stay in the artifact, each with
-    what it scores on held-out documents (Figure 5); a fine-tuning names one by `init_from_step`. A
-    model takes 4 bytes a parameter (BASE 440 MB), twice that until the phase ends."""
+    """Steps of this phase whose models to publish too, each with its held-out loss (Figure 5). A
+    fine-tuning selects one by `init_from_step`. A model has 4 bytes per parameter (BASE: 440 MB),
+    twice that until the phase ends."""
 
     keep: Literal["last", "best"] = "last"
     """Model to publish. `last`: the model of the last step, as in the paper. `best`: the model with
     the lowest held-out loss of all evaluations (see `evaluation.eval_steps`)."""
 
-    seed: int = Field(default=0, ge=0, lt=1 << 63)
-    """Decides initial weights, order of instances, dynamic masks and dropout."""
+    seed: Seed = 0
+    """Seed of initial weights, instance order, dynamic masks and dropout."""
 
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums stay fp32."""
+    precision: Precision = "fp32"
+    """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums in fp32."""
 
     compile: bool = False
-    """Run the model through torch.compile."""
+    """Compile the model with torch.compile."""
 
-    device: Literal["auto", "cpu", "cuda"] = not_identity("auto")
-    """Where to compute; `auto`: on a GPU where there is one."""
+    device: Device = not_in_key("auto")
+    """Device. `auto`: a GPU if there is one."""
 
-    num_processes: int = not_identity(1, ge=1, le=1024)
-    """Processes on this machine, one a GPU on GPUs; more than one run under torchrun."""
+    num_processes: int = not_in_key(1, ge=1, le=1024)
+    """Number of processes on this machine, one per GPU. More than one run under torchrun."""
 
-    num_threads: int = not_identity(0, ge=0)
-    """CPU threads of a process; 0 for torch's choice."""
+    num_threads: int = not_in_key(0, ge=0)
+    """Number of CPU threads per process. 0: torch's default."""
 
-    logging_steps: int = not_identity(10, ge=1)
-    """Steps between lines of the curves."""
+    logging_steps: int = not_in_key(10, ge=1)
+    """Number of steps between logged points of the curves."""
 
-    divergence_threshold: float = not_identity(3.0, ge=0.0)
-    """The run stops as diverging when its mean loss over 50 steps is more than so many nats above
-    its lowest such mean; 0 turns that off. A loss that is not finite always stops it."""
+    divergence_threshold: float = not_in_key(3.0, ge=0.0)
+    """Maximum rise of the mean loss over 50 steps above its minimum, in nats; a larger rise stops
+    the run as diverged. 0: no limit. A loss that is not finite always stops it."""
 
     @property
     def kept_steps(self) -> tuple[int, ...]:
-        """Steps whose models are kept in addition to the published one.
-
-        With `keep: last` the last step is not among them: its model is the published one.
-        """
+        """Snapshot steps without the last step if `keep: last` publishes its model."""
         published = self.budget.max_steps if self.keep == "last" else None
         return tuple(step for step in self.snapshot_steps if step != published)
 
     @model_validator(mode="after")
-    def _snapshots_are_reached(self) -> Self:
-        last = self.budget.max_steps
-        if self.snapshot_steps and last is None:
-            raise ValueError(
-                "snapshot_steps: expected a budget in steps, found another, of which it is "
-                "not known "
-                "which steps it reaches"
-            )
-        if list(self.snapshot_steps) != sorted(set(self.snapshot_steps)):
-            raise ValueError(
-                f"snapshot_steps: expected different steps in order, found "
-                f"{list(self.snapshot_steps)}"
-            )
-        if self.snapshot_steps and last is not None and self.snapshot_steps[-1] > last:
-            raise ValueError(
-                f"snapshot_steps: expected steps of this phase, at most {last:,}, got "
-                f"{self.snapshot_steps[-1]:,}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _has_models_to_choose_from(self) -> Self:
-        if self.keep == "best" and not self.evaluation.eval_steps:
-            raise ValueError(
-                "keep: best chooses among evaluations, and there is only one, at the end. Set "
-                "evaluation.eval_steps, or keep to last"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _masks_something(self) -> Self:
-        draws = self.masking == "dynamic" and self.objective != "left-to-right"
-        if draws and self.dynamic_masking.strategy == "none":
-            raise ValueError(
-                "masking is dynamic and dynamic_masking.strategy none, so there is nothing to "
-                "predict: choose another strategy"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _schedule_reaches_the_end(self) -> Self:
-        budget = self.budget.max_steps or self.budget.max_tokens or self.budget.max_minutes or 0
-        if self.schedule.total_budget is not None and self.schedule.total_budget < budget:
-            raise ValueError(
-                f"schedule.total_budget: expected at least the budget of {budget:,}, found "
-                f"{self.schedule.total_budget:g}: the rest would train at a rate of "
-                f"{self.schedule.min_lr_ratio:g} times the peak"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _one_start(self) -> Self:
-        given = [
-            name for name in ("model", "init_from_phase", "init_checkpoint") if getattr(self, name)
-        ]
-        if len(given) != 1:
-            found = " and ".join(given) or "none"
+    def _check_start(self) -> Self:
+        starts = ("model", "init_from_phase", "init_checkpoint")
+        provided = [name for name in starts if getattr(self, name)]
+        if len(provided) != 1:
             raise ValueError(
                 "expected exactly one of model (a new one), init_from_phase (an earlier phase) and "
-                f"init_checkpoint (a folder), found {found}"
+                f"init_checkpoint (a folder), got {' and '.join(provided) or 'none'}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_snapshot_steps(self) -> Self:
+        steps, last = self.snapshot_steps, self.budget.max_steps
+        if steps and last is None:
+            raise ValueError("snapshot_steps: expected a budget in max_steps, got another one")
+        if list(steps) != sorted(set(steps)):
+            raise ValueError(f"snapshot_steps: expected distinct steps in order, got {list(steps)}")
+        if steps and last is not None and steps[-1] > last:
+            raise ValueError(
+                f"snapshot_steps: expected at most {last:,}, the budget of this phase, got "
+                f"{steps[-1]:,}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_keep(self) -> Self:
+        if self.keep == "best" and not self.evaluation.eval_steps:
+            raise ValueError("keep: expected evaluation.eval_steps with best. Set it or use last")
+        return self
+
+    @model_validator(mode="after")
+    def _check_masking(self) -> Self:
+        is_masked = self.masking == "dynamic" and self.objective != "left-to-right"
+        if is_masked and self.dynamic_masking.strategy == "none":
+            raise ValueError(
+                "dynamic_masking.strategy: expected another strategy than none with masking dynamic"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        budget = self.budget.max_steps or self.budget.max_tokens or self.budget.max_minutes or 0
+        total = self.schedule.total_budget
+        if total is not None and total < budget:
+            raise ValueError(
+                f"schedule.total_budget: expected at least the budget, {budget:,}, got {total:g}"
             )
         return self

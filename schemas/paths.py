@@ -1,4 +1,4 @@
-"""Relative paths that are read from records, and must not lead out of their folder."""
+"""Relative paths in records, which must stay in their folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import AfterValidator
 
 
 def check_relative_path(path: str) -> str:
-    """Return a path that stays below the folder that it is relative to.
+    """Return a relative path that stays in its folder.
 
     Raises:
         ValueError: The path is empty or absolute, or a part of it is `..`.
@@ -19,4 +19,4 @@ def check_relative_path(path: str) -> str:
 
 
 RelativePath = Annotated[str, AfterValidator(check_relative_path)]
-"""Type of a record's field that is joined to the path of a folder."""
+"""Type of a field that is joined to the path of a folder."""

@@ -1,54 +1,54 @@
-"""What a recipe says of publishing its corpus under a name that moves on."""
+"""Configurations of publishing a corpus under a ref that moves."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from schemas.configs import Config
+from schemas.base_configs import Config, Fraction
 
 
 class ChangeLimits(Config):
-    """How much a corpus may differ from the published one; shares of the published figures.
+    """Maximum changes from the published corpus, as fractions of its counts.
 
-    A corpus beyond a limit is kept in the store and not published.
+    A corpus beyond a limit stays in the store and is not published.
     """
 
-    max_documents_decrease: float = Field(default=0.02, ge=0, le=1)
-    """Share of documents by which it may have fewer, of each source and in all."""
+    max_documents_decrease: Fraction = 0.02
+    """Maximum decrease of documents, per source and in total."""
 
-    max_tokens_decrease: float = Field(default=0.02, ge=0, le=1)
-    """Share of tokens by which it may have fewer."""
+    max_tokens_decrease: Fraction = 0.02
+    """Maximum decrease of tokens."""
 
-    max_instances_decrease: float = Field(default=0.05, ge=0, le=1)
-    """Share of instances by which it may have fewer, of each entry of build_instances."""
+    max_instances_decrease: Fraction = 0.05
+    """Maximum decrease of instances, per entry of build_instances."""
 
     max_documents_increase: float = Field(default=0.25, ge=0)
-    """Share of documents by which it may have more, of each source and in all."""
+    """Maximum increase of documents, per source and in total."""
 
     max_tokens_increase: float = Field(default=0.25, ge=0)
-    """Share of tokens by which it may have more."""
+    """Maximum increase of tokens."""
 
     max_instances_increase: float = Field(default=0.3, ge=0)
-    """Share of instances by which it may have more, of each entry of build_instances."""
+    """Maximum increase of instances, per entry of build_instances."""
 
-    max_drop_rate_change: float = Field(default=0.05, ge=0, le=1)
-    """By how much the share of records dropped may differ, for any kind of record and reason."""
+    max_drop_rate_change: Fraction = 0.05
+    """Maximum change of the fraction of dropped records, per record type and reason."""
 
-    max_unk_rate_change: float = Field(default=0.005, ge=0, le=1)
-    """By how much the share of unknown tokens may differ."""
+    max_unk_rate_change: Fraction = 0.005
+    """Maximum change of the fraction of [UNK] tokens."""
 
 
 class PublishConfig(Config):
-    """Publishing: the named pointer `NAME/latest`, and the limits."""
+    """Ref `NAME/latest` of a published corpus, and the limits of its changes."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*(/[a-z0-9][a-z0-9_.-]*)*$", max_length=128)
-    """Such as `corpus/simplewiki`. Publishing moves `NAME/latest`; every publication stays under
-    `NAME/` and the date of its dump, or the id of the run where it has no date of its own."""
+    """Name such as `corpus/simplewiki`. Publishing moves `NAME/latest`; each publication keeps a
+    ref `NAME/DATE` with the date of its dump, or `NAME/RUN` if the dump has no date."""
 
     reuse_vocabulary: bool = True
-    """Whether `bertloom rebuild` takes the published corpus's vocabulary over, so that a model goes
-    on with the next corpus and unchanged parts of a dump are not tokenised again. A vocabulary
-    learnt anew gives every token another number. A changed size or casing is always learnt."""
+    """Reuse the published vocabulary in `bertloom rebuild`, so that models can train on the next
+    corpus and unchanged parts are not tokenized again. A learned vocabulary assigns other ids. If
+    size or casing change, the vocabulary is always learned."""
 
     limits: ChangeLimits = ChangeLimits()
-    """How much the corpus may differ from the one published before it."""
+    """Maximum changes from the previously published corpus."""

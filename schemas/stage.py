@@ -1,9 +1,9 @@
-"""What a stage says of itself. Each stage's module ends with one `STAGE`.
+"""Description of a stage. Each stage's module ends with one:
 
     STAGE = Stage(name="build-tokens", module=__name__, version=1, run=build_tokens, ...)
 
-A stage named `build-tokens` lies in `pipelines/build_tokens.py` or `model/build_tokens.py`. The
-steps that a recipe makes of it are said by the flow that runs it (`flows/corpus.py` and others).
+The stage `build-tokens` is in `pipelines/build_tokens.py` or `model/build_tokens.py`. The flows
+(`flows/corpus.py` and others) add its steps to the graph of a recipe.
 """
 
 from __future__ import annotations
@@ -12,99 +12,99 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.configs import Config
+from schemas.base_configs import Config
 from schemas.errors import BertloomError
 from schemas.manifest import Manifest, RawInput, StageOutput
 
-ANY = "*"
-"""Among a stage's inputs: any number more, by names of the recipe's."""
+VARIADIC = "*"
+"""Marker among a stage's inputs: any number of further inputs, named by the recipe."""
 
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, BertloomError)
-"""What reading statistics raises that another version wrote, or a task that is no more."""
+STATISTICS_ERRORS = (KeyError, TypeError, ValueError, AttributeError, BertloomError)
+"""Errors of reading the statistics of another version of a stage, or of a removed task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A function from a configuration and inputs to an artifact, and what is to be known of it."""
+    """Function from a configuration and input artifacts to an artifact, and its properties."""
 
     name: str
-    """Such as `build-tokens`."""
+    """Name, such as `build-tokens`."""
 
     module: str
-    """Name of the module that defines it."""
+    """Module that defines the stage."""
 
     version: int
-    """Number in the cache key; raise it whenever the output for the same input changes."""
+    """Version in the cache key. Raise it if the output for the same input changes."""
 
     run: Callable[..., StageOutput]
-    """Called as `run(config, inputs=..., output=..., execution=...)`, and with `work` or `pieces`
-    where the stage resumes or keeps pieces."""
+    """Function that is called as `run(config, inputs=..., output=..., execution=...)`, with `work`
+    if the stage supports resuming and `pieces` if it supports reuse."""
 
     config: type[Config]
-    holds: str
-    """What its artifact holds, and is called by stages that read it: `tokens`."""
+    output_type: str
+    """Name of the output as an input of later stages: `tokens`."""
 
     libraries: tuple[str, ...] = ()
-    """Distributions whose versions may change bytes."""
+    """Distributions whose versions can change the output."""
 
-    same_on_any_python: bool = False
-    """Whether every Python that we run on gives the same bytes, so that its version is in no key:
-    the stage asks Python's own Unicode tables nothing that decides (`isalpha`, `\\w`, `casefold`:
-    3.12 and 3.13 know characters that 3.11 does not) and adds no floats by `sum` (exact from 3.12
-    on). `tests/project/test_pythons.py` compares bytes."""
+    python_independent: bool = False
+    """True if all supported Python versions give the same output, so that the version is not in the
+    key. Requires that results do not depend on Python's Unicode tables (`isalpha`, `\\w`,
+    `casefold`), which grow, and not on `sum` of floats, which is exact since 3.12.
+    `tests/project/test_pythons.py` compares outputs."""
 
     inputs: tuple[str, ...] = ()
-    """Names of what it always reads; ANY: and others."""
+    """Names of required inputs; VARIADIC: and others."""
 
     optional_inputs: tuple[str, ...] = ()
-    """Names of what it reads where the recipe says so."""
+    """Names of optional inputs."""
 
     raw_inputs: Callable[[Any], Sequence[RawInput]] | None = None
-    """Digests the raw files of a configuration. Loads quickly: a plan calls it too."""
+    """Function that digests the raw files of a configuration. Plans call it, so it is fast."""
 
-    resumes: bool = False
-    """Whether it is given a folder `work`, the same for one cache key, to go on from."""
+    supports_resume: bool = False
+    """True if the stage resumes from a folder `work`, one per cache key."""
 
-    keeps_pieces: bool = False
-    """Whether it is given a folder `pieces`, to take finished pieces of work from."""
+    supports_reuse: bool = False
+    """True if the stage reuses finished work items from a folder `pieces`."""
 
     has_metrics: bool = False
-    """Whether its statistics are numbers that it is run for."""
+    """True if the statistics are the stage's results."""
 
     uses_gpu: bool = False
-    """Whether it computes on a GPU where its configuration and the machine have one."""
+    """True if the stage computes on a GPU, if available."""
 
-    describe: Callable[[Manifest], str] | None = None
-    """How much an artifact holds; None to count the rows of its table."""
+    summarize: Callable[[Manifest], str] | None = None
+    """Function that summarizes an artifact. None: count the rows of its table."""
 
-    describe_many: Callable[[Sequence[Manifest]], str] | None = None
-    """How much several hold, such as the trials of a grid."""
+    summarize_many: Callable[[Sequence[Manifest]], str] | None = None
+    """Function that summarizes several artifacts, such as the trials of a grid."""
 
-    def amount(self, manifest: Manifest) -> str:
-        """How much an artifact holds, in a few words: `1,234 documents`."""
-        if self.describe is not None:
+    def summary(self, manifest: Manifest) -> str:
+        """Return the summary of an artifact: `1,234 documents`."""
+        if self.summarize is not None:
             try:
-                return self.describe(manifest)
-            except UNREADABLE:
+                return self.summarize(manifest)
+            except STATISTICS_ERRORS:
                 pass
-        return counted(manifest)
+        return count_summary(manifest)
 
-    def amounts(self, manifests: Sequence[Manifest]) -> str:
-        """How much several artifacts hold together, in a few words: `5 trials, f1 81.0 to 84.0`."""
-        if self.describe_many is not None:
-            return self.describe_many(manifests)
+    def summary_of(self, manifests: Sequence[Manifest]) -> str:
+        """Return the summary of several artifacts: `5 trials, f1 81.0 to 84.0`."""
+        if self.summarize_many is not None:
+            return self.summarize_many(manifests)
         return f"{len(manifests):,} artifact{'s' if len(manifests) != 1 else ''}"
 
 
-def counted(manifest: Manifest) -> str:
-    """How many rows an artifact's table has, or how many files there are."""
+def count_summary(manifest: Manifest) -> str:
+    """Return the number of rows of an artifact's table, or of its files."""
     if (rows := manifest.counters.get(manifest.table)) is not None:
         return f"{rows:,} {manifest.table}"
-    if found := [entry.rows for entry in manifest.shards if entry.rows is not None]:
-        return f"{sum(found):,} {manifest.table or 'rows'}"
+    if shard_rows := [entry.rows for entry in manifest.shards if entry.rows is not None]:
+        return f"{sum(shard_rows):,} {manifest.table or 'rows'}"
     return f"{len(manifest.files):,} file{'s' if len(manifest.files) != 1 else ''}"
 
 
-def word_pieces(manifest: Manifest) -> str:
-    """How large a vocabulary is."""
+def vocabulary_summary(manifest: Manifest) -> str:
+    """Return the size of a vocabulary."""
     return f"{manifest.statistics['vocab_size']:,} word pieces"

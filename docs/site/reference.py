@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from schemas.configs import Config
+from schemas.base_configs import Config
 from schemas.recipe import Recipe
 
 PAGE = Path(__file__).parents[1] / "reference.md"
@@ -33,8 +33,6 @@ from the command line, by the path in its heading:
 ([concepts](concepts.md#keys)):
 
 - **yes**: another value makes another artifact.
-- **if set**: only another value than the default is in the key; the field is younger than artifacts
-  that people have.
 - **content**: the name or path is not in it, what lies there is.
 - **no**: it says where, how or how fast a stage runs; what is there is used whatever it says.
 """
@@ -251,8 +249,8 @@ def _plain(value: Any) -> str:
 
 def _in_key(model: type[Config], name: str, field: FieldInfo, is_section: bool) -> str:
     extra = field.json_schema_extra
-    said = extra.get("identity") if isinstance(extra, dict) else None
-    if "what counts" in _one_line(field.description):
+    said = extra.get("in_key") if isinstance(extra, dict) else None
+    if said == "content":
         return "content"
     if said is False or (model is Recipe and (name in KEYLESS or not is_section)):
         return "no"

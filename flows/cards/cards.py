@@ -10,9 +10,9 @@ from flows.cards.ancestors import find_ancestors
 from flows.run.events import Event, StepFinished
 from flows.store.artifacts import CARD, ArtifactStore
 from schemas.card_configs import CardsConfig
+from schemas.checksummed import dump_page, load_page
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import Manifest
-from schemas.sealed import read_page, sealed_page
 
 DATASET_STAGES = ("build-documents", "build-tokens", "build-instances", "build-examples")
 MODEL_STAGES = ("pretrain", "finetune", "evaluate")
@@ -84,7 +84,7 @@ def write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) 
     text = card_of(manifest, store=store, cards=cards)
     config = json.dumps(cards.model_dump()).replace(">", "\\u003e")  # cannot end the comment
     page = f"{text}\n<!-- bertloom cards {config} -->\n".encode()
-    store.backend.replace(card_path(manifest), sealed_page(page))
+    store.backend.replace(card_path(manifest), dump_page(page))
 
 
 def recorded_cards_config(manifest: Manifest, *, store: ArtifactStore) -> CardsConfig:
@@ -97,7 +97,7 @@ def recorded_cards_config(manifest: Manifest, *, store: ArtifactStore) -> CardsC
     for step in (manifest, *documents):
         page = store.backend.read_if_exists(card_path(step))
         try:
-            card = read_page(page).decode() if page is not None else ""
+            card = load_page(page).decode() if page is not None else ""
         except ValueError as error:
             raise ArtifactCorruptError(
                 f"{store.url(card_path(step))}: {error}. Write it again with "

@@ -13,8 +13,8 @@ from flows.cards.splits import DEFAULT, CardSplit, splits_of
 from flows.nested_values import flatten
 from flows.record_counts import record_counts
 from schemas.card_configs import CardsConfig
-from schemas.disclosure import visible
 from schemas.manifest import Manifest
+from schemas.redaction import escape_control_characters
 
 _SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B")
 _TASKS = {
@@ -43,7 +43,7 @@ def dataset_card(
     configs: dict[str, list[dict[str, str]]] = {}
     for (config, name), pattern in patterns.items():
         configs.setdefault(config, []).append({"split": name, "path": pattern})
-    title = visible(_title(manifest))
+    title = escape_control_characters(_title(manifest))
     data = DatasetCardData(
         pretty_name=title,
         language=languages_of(sources),

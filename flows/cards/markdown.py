@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from flows.formatting import format_metric
-from schemas.disclosure import visible, without_secrets
+from schemas.redaction import escape_control_characters, redact
 
 _MARKUP = re.compile(r"([\\`*_\[\]<>|~&$#])")
 _SPACES = re.compile(r"\s+")
@@ -47,13 +47,13 @@ def _environment() -> jinja2.Environment:
 def _escape(value: Any) -> Markup:
     if isinstance(value, Markup):
         return value
-    text = _SPACES.sub(" ", str(without_secrets(value)))
-    return _markdown(_MARKUP.sub(r"\\\1", visible(text)))
+    text = _SPACES.sub(" ", str(redact(value)))
+    return _markdown(_MARKUP.sub(r"\\\1", escape_control_characters(text)))
 
 
 def _one_line(value: Any) -> str:
     """Return text for a code span or a line of a code block, which it cannot end."""
-    text = visible(str(without_secrets(value)))
+    text = escape_control_characters(str(redact(value)))
     return _NOT_IN_CODE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -16,8 +16,8 @@ from flows.cards.markdown import render
 from flows.formatting import format_metric
 from model.tasks.cut_data import cut_on
 from schemas.card_configs import CardsConfig
-from schemas.disclosure import visible
 from schemas.manifest import Manifest
+from schemas.redaction import escape_control_characters
 from schemas.trial_names import grid_point
 
 _TAGS_AND_CLASSES = {
@@ -78,7 +78,7 @@ def model_card(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) 
     checkpoints = (m.config.get("init_checkpoint") for m in (*(p.manifest for p in phases), model))
     examples = next(iter(ancestors.of_stage("build-examples")), None)
     sources = corpus_sources(ancestors, cards)
-    title = visible(_title(model, phases, examples))
+    title = escape_control_characters(_title(model, phases, examples))
     scores = scores_of(manifest)
     tag, class_name = _TAGS_AND_CLASSES[facts.get("kind") or facts["objective"]]
     is_loadable = len(members) < 2 and facts.get("method", "fine-tune") == "fine-tune"
@@ -151,7 +151,7 @@ def _eval_result(
     return EvalResult(
         task_type=tag,
         dataset_type=kind,
-        dataset_name=visible(name),
+        dataset_name=escape_control_characters(name),
         dataset_split=score.split.replace("-", "_"),
         metric_type=score.metric,
         metric_name=metric,

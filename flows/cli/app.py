@@ -52,7 +52,7 @@ COMMANDS = {
     "lineage": ("lineage", "Tell what something was made from, or what of it."),
     "trace": ("lineage", "Tell which documents a row of a shard was made from."),
     "diff": ("lineage", "Tell how two artifacts, or two runs, differ."),
-    "reproduce": ("reproduce", "Write all that makes an artifact again elsewhere."),
+    "reproduce": ("reproduce", "Write a bundle that reproduces an artifact, or run one."),
     "rebuild": ("publish", "Bring a published corpus up to the newest dump."),
     "publish": ("publish", "Publish the corpus that a recipe last built."),
     "report": ("report", "Write a run's report, one page of HTML, anew."),

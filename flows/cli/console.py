@@ -19,8 +19,8 @@ from typing import Any
 import typer
 
 from flows.run.dependencies import install_hint
-from schemas.disclosure import Guarded, visible, without_secrets
 from schemas.errors import BertloomError, UsageError
+from schemas.redaction import RedactingFormatter, escape_control_characters, redact
 
 EXIT_ERROR, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 70, 130, 143
 _CACHED = ". Completed steps are cached"
@@ -49,7 +49,7 @@ class _ForConsole(logging.Filter):
 
 def log_to_console(*, verbose: bool) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(Guarded("%(levelname)s %(message)s"))
+    handler.setFormatter(RedactingFormatter("%(levelname)s %(message)s"))
     if not verbose:
         handler.addFilter(_ForConsole())
     level = logging.INFO if verbose else logging.WARNING
@@ -171,17 +171,17 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
         err: to standard error.
         nl: end the line.
     """
-    echo_raw(without_secrets(text), err=err, nl=nl)
+    echo_raw(redact(text), err=err, nl=nl)
 
 
 def echo_raw(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print text of a corpus: as `say`, with all of its words."""
-    typer.echo(visible(text), err=err, nl=nl)
+    """Print text of a corpus: as `echo`, with all of its words."""
+    typer.echo(escape_control_characters(text), err=err, nl=nl)
 
 
 def print_json(value: Any, *, sort_keys: bool = False) -> None:
     """Print a JSON value, indented."""
-    text = json.dumps(without_secrets(value), indent=2, ensure_ascii=False, sort_keys=sort_keys)
+    text = json.dumps(redact(value), indent=2, ensure_ascii=False, sort_keys=sort_keys)
     echo_raw(text)
 
 

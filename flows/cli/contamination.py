@@ -27,9 +27,9 @@ from pipelines.build_documents import STAGE as BUILD_DOCUMENTS
 from pipelines.find_contamination import STAGE
 from schemas.contamination_configs import ContaminationRules
 from schemas.errors import ConfigError, raise_all
+from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
-from schemas.task_configs import ExamplesConfig
 
 _DEFAULTS = ContaminationRules()
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")

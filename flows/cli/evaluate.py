@@ -181,7 +181,7 @@ def score_model(
 
     Raises:
         ConfigError: The model was fine-tuned for another task, or its labels differ.
-        ExamplesError, PredictionsError: the file cannot be used, or has no answers.
+        TaskDataError, PredictionsError: the file cannot be used, or has no answers.
     """
     predictors = open_predictors(model, store=store)
     own = predictors[0].task

@@ -160,7 +160,7 @@ def _group_summary(group: Sequence[StepResult]) -> str:
     if len(entries) > 1:
         names = ", ".join(entry.partition(".")[2] for entry in entries)
         return f"{format_count(len(group), 'step')}: {names}"
-    return stage.amount(manifests[0]) if len(group) == 1 else stage.amounts(manifests)
+    return stage.summary(manifests[0]) if len(group) == 1 else stage.summary_of(manifests)
 
 
 def _group_time(group: Sequence[StepResult]) -> str:

@@ -33,7 +33,7 @@ from flows.run.preflight import check_examples
 from flows.running import run_recipe
 from model.tasks import find_task
 from schemas.errors import BertloomError, ConfigError, UsageError, raise_all
-from schemas.task_configs import ExamplesConfig
+from schemas.finetune_configs import ExamplesConfig
 
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
 

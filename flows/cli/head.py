@@ -13,7 +13,7 @@ from flows.cli.options import StoreOption, open_store
 from flows.lineage.head import Mark
 from flows.lineage.head import head as head_lines
 from flows.lineage.rows import find_shard
-from schemas.disclosure import visible
+from schemas.redaction import escape_control_characters
 
 _STYLES = {
     "special": "dim",
@@ -49,5 +49,5 @@ def _print_styled(marks: Sequence[Mark]) -> None:
     from rich.console import Console  # start-up: 40 ms, for terminals only
     from rich.text import Text
 
-    parts = ((visible(mark.text), _STYLES.get(mark.style, "")) for mark in marks)
+    parts = ((escape_control_characters(mark.text), _STYLES.get(mark.style, "")) for mark in marks)
     Console(highlight=False).print(Text.assemble(*parts))

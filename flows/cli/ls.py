@@ -115,7 +115,7 @@ def _rows(found: Iterable[ListedArtifact], *, all_trials: bool) -> list[tuple[st
 
 def _group(item: ListedArtifact) -> str:
     """The entry of a recipe that an artifact is a trial of; else its own id."""
-    if item.manifest is None or get_stage(item.pointer.stage).describe_many is None:
+    if item.manifest is None or get_stage(item.pointer.stage).summarize_many is None:
         return item.pointer.artifact_id
     for name in item.refs:
         recipe, _, label = name.partition("/")
@@ -129,7 +129,7 @@ def _artifact_row(name: str, group: Sequence[ListedArtifact]) -> tuple[str, ...]
     stage, committed = first.pointer.stage, first.pointer.committed[:19].replace("T", " ")
     size = format_bytes(sum(item.size for item in group))
     if len(group) > 1:
-        holds = get_stage(stage).amounts([item.manifest for item in group if item.manifest])
+        holds = get_stage(stage).summary_of([item.manifest for item in group if item.manifest])
         return "", stage, committed, holds, size, name if first.refs else "(no ref)"
     names = [*first.refs[:_MOST_REFS], *(["..."] if len(first.refs) > _MOST_REFS else [])]
     names += ["(pinned)"] if first.is_pinned else []

@@ -9,7 +9,7 @@ from typing import Any
 from flows.report.steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
 from model.tasks import find_task
-from schemas.disclosure import visible, without_secrets
+from schemas.redaction import escape_control_characters, redact
 
 _MAX_COMMANDS = 3
 _MAX_ROWS = 100
@@ -56,7 +56,7 @@ def _arguments(
 def _is_printable(words: list[str]) -> bool:
     """Return whether the console prints these words unchanged, on one line."""
     text = "".join(words)
-    return text.isprintable() and visible(without_secrets(text)) == text
+    return text.isprintable() and escape_control_characters(redact(text)) == text
 
 
 def _find_question(evaluation: Built, steps: Steps, store: ArtifactStore) -> list[str]:

@@ -22,7 +22,7 @@ from flows.recipes.loader import default_store
 from flows.store.artifacts import ArtifactStore
 from pipelines.runners.launch import RUNNERS
 from schemas.errors import UsageError
-from schemas.task_configs import ExamplesConfig
+from schemas.finetune_configs import ExamplesConfig
 
 if TYPE_CHECKING:
     from model.tasks import Task

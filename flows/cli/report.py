@@ -14,8 +14,8 @@ from flows.report.index import write_index
 from flows.report.page import report_page, write_report
 from flows.store.backend import open_backend
 from flows.store.runs import find_run
+from schemas.checksummed import dump_page
 from schemas.errors import UsageError
-from schemas.sealed import sealed_page
 
 
 def report(
@@ -54,7 +54,7 @@ def report(
     all_runs = write_index(opened)
     if out is not None:
         # Without the link to the page of all runs, which is not beside it.
-        page = sealed_page(report_page(opened, record, text=not no_text).encode())
+        page = dump_page(report_page(opened, record, text=not no_text).encode())
         open_backend(str(out.absolute().parent)).replace(out.name, page)  # whole or not at all
     found = {
         "run_id": record.run_id,

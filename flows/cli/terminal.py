@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from flows.cli.console import print_lines
 from flows.formatting import align_columns
-from schemas.disclosure import visible, without_secrets
+from schemas.redaction import escape_control_characters, redact
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +31,7 @@ _STYLES = {
     "interrupted": "yellow",
     "failed": "red",
     "crashed": "red",
-    "DAMAGED": "red",
+    "CORRUPT": "red",
     "corrupt": "red",
 }
 """By the first word of a cell."""
@@ -57,7 +57,7 @@ def text_of(text: str, style: str = "") -> Text:
     """A text in which names may stand that others gave, to be printed as it is."""
     from rich.text import Text  # start-up: 60 ms, where there is a terminal
 
-    return Text(visible(without_secrets(text)), style=style)
+    return Text(escape_control_characters(redact(text)), style=style)
 
 
 def print_over_bars(text: Text, *, err: bool = False) -> None:

@@ -21,7 +21,7 @@ from flows.fetch.downloads import (
 from flows.fetch.http_client import HttpClient, fetch_error
 from flows.recipes.safe_yaml import YamlDocument, parse_yaml, read_yaml
 from pipelines.io.local_files import write_whole
-from schemas.configs import Config, SourceName
+from schemas.base_configs import Config, SourceName
 from schemas.errors import ConfigError
 
 FileName = Annotated[str, Field(pattern=FILE_NAME)]

@@ -214,7 +214,7 @@ def scan(store: ArtifactStore) -> Iterator[tuple[Pointer, Manifest]]:
 
 def artifact_node(manifest: Manifest) -> Node:
     """The node of an artifact that is there."""
-    is_evaluation = get_stage(manifest.stage).holds == "evaluation"
+    is_evaluation = get_stage(manifest.stage).output_type == "evaluation"
     entry = manifest.statistics.get("entry") if is_evaluation else None
     return Node(
         id=manifest.artifact_id,
@@ -317,7 +317,7 @@ def _did_not_answer(graph: LineageGraph, node: Node, users: Sequence[Edge]) -> b
 
 
 def _holds(node: Node) -> str:
-    return get_stage(node.manifest.stage if node.manifest else node.title).holds
+    return get_stage(node.manifest.stage if node.manifest else node.title).output_type
 
 
 def _group(key: str, nodes: list[Node]) -> Node:
@@ -327,5 +327,5 @@ def _group(key: str, nodes: list[Node]) -> Node:
     else:
         title = f"{count} other trial{'s' if count > 1 else ''} of the grid"
         made = [node.manifest for node in nodes if node.manifest is not None]
-        detail = get_stage(made[0].stage).amounts(made) if made else nodes[0].detail
+        detail = get_stage(made[0].stage).summary_of(made) if made else nodes[0].detail
     return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)

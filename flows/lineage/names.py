@@ -116,7 +116,7 @@ def newest_run(store: ArtifactStore) -> RunRecord | None:
 
 
 def _holds(label: str) -> str:
-    return get_stage(label.partition(".")[0]).holds
+    return get_stage(label.partition(".")[0]).output_type
 
 
 # Artifacts

@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.layout import Layout, lay_out
 from flows.lineage.rendering import label, one_line
-from schemas.disclosure import visible
 from schemas.manifest import RawInput
+from schemas.redaction import escape_control_characters
 
 if TYPE_CHECKING:
     import jinja2
@@ -118,7 +118,7 @@ def _shown(value: Any) -> Any:
     """A text without the characters that control a terminal, which SVG must not hold."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    return "\n".join(visible(one_line(line)) for line in value.split("\n"))
+    return "\n".join(escape_control_characters(one_line(line)) for line in value.split("\n"))
 
 
 def _facts(node: Node) -> list[str]:

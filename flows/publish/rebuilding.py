@@ -31,7 +31,7 @@ from flows.recipes.loader import load_recipe
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.configs import WikipediaSource
+from schemas.corpus_configs import WikipediaSource
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.recipe import Recipe
 
@@ -305,7 +305,9 @@ def _reason_to_rest(
         )
     if date < before:
         return f"{before} is published, and newer than any complete dump that is offered"
-    wanted = {step.label: step.config.identity() for step in recipe_steps(recipe, part="corpus")}
+    wanted = {
+        step.label: step.config.cache_key_fields() for step in recipe_steps(recipe, part="corpus")
+    }
     found = {label: manifest.key_spec.get("config") for label, manifest in published.items()}
     if json.dumps(wanted, sort_keys=True) != json.dumps(found, sort_keys=True):
         return ""

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from schemas.disclosure import without_secrets
 from schemas.errors import ConfigError
 from schemas.recipe import Recipe
+from schemas.redaction import redact
 
 MAX_PROBLEMS = 100
 _FIELD_AND_MESSAGE = re.compile(r"([a-z0-9_.-]+): (.*)", re.DOTALL)
@@ -101,7 +101,7 @@ def quote(value: Any) -> str:
         return "a mapping"
     if isinstance(value, (list, tuple)):
         return "a list" if value else "an empty list"
-    return "nothing" if value is None else str(without_secrets(repr(value)))[:80]
+    return "nothing" if value is None else str(redact(repr(value)))[:80]
 
 
 def _problems(item: Any) -> Iterator[Problem]:

@@ -84,7 +84,7 @@ def _for_files(schema: Any) -> Any:
         return [_for_files(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    schema = {key: _for_files(value) for key, value in schema.items() if key != "identity"}
+    schema = {key: _for_files(value) for key, value in schema.items() if key != "in_key"}
     if "patternProperties" in schema:
         schema["additionalProperties"] = False
     if isinstance(schema.get("description"), str):

@@ -14,8 +14,8 @@ from typing import Any
 
 from flows.recipes.errors import Problem, RecipeError, closest, problems_at, quote
 from flows.recipes.safe_yaml import MAX_DEPTH, parse_yaml
-from schemas.disclosure import without_secrets
 from schemas.errors import UsageError
+from schemas.redaction import redact
 
 SECTIONS = ("build_instances", "pretrain", "build_examples", "finetune", "ensembles")
 """Sections with named entries, which a sweep may change; each reads only earlier ones."""
@@ -48,7 +48,7 @@ def apply_override(data: dict[str, Any], override: str) -> tuple[str, str]:
         RecipeError: The value is not YAML, or the key cannot be set.
     """
     key, equals, text = override.partition("=")
-    origin = str(without_secrets(f"--set {override}"))[:80]
+    origin = str(redact(f"--set {override}"))[:80]
     if not equals or not key.strip():
         raise UsageError(f"{origin}: expected KEY=VALUE, e.g. build_instances.length-128.seed=1")
     value = with_base_dir(parse_yaml(text, where=origin).value, Path.cwd())

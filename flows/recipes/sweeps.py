@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from flows.recipes.errors import Problem, RecipeError
 from flows.recipes.overrides import SECTIONS, apply_variant
-from schemas.configs import Config
+from schemas.base_configs import Config
+from schemas.finetune_configs import ExpandedEntry
 from schemas.recipe import Recipe
-from schemas.task_configs import ExpandedEntry
 from schemas.trial_names import grid_point
 
 MAX_COMBINATIONS = 256

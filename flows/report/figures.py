@@ -11,8 +11,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from flows.store.artifacts import ArtifactStore
+from schemas.checksummed import dump_json, load_json
 from schemas.errors import BertloomError
-from schemas.sealed import read_sealed, sealed_json
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def kept_figure(
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     path = f"reports/figures/{key}.json"
     try:
-        return Figure.model_validate(read_sealed(store.backend.read(path)))
+        return Figure.model_validate(load_json(store.backend.read(path)))
     except FileNotFoundError:
         pass
     except ValueError as error:
@@ -85,5 +85,5 @@ def kept_figure(
         figure = draw(f"{kind}-{key[:8]}")
     except (BertloomError, OSError, ValueError, KeyError, TypeError) as error:  # a damaged file
         return Figure(problem=f"Not drawn: {type(error).__name__}: {error}")
-    store.backend.replace(path, sealed_json(figure.model_dump(mode="json")))
+    store.backend.replace(path, dump_json(figure.model_dump(mode="json")))
     return figure

@@ -16,10 +16,10 @@ from flows.report.steps import seconds_between
 from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, list_runs, run_ids
-from schemas.disclosure import without_secrets
+from schemas.checksummed import dump_json, dump_page, load_json
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
-from schemas.sealed import read_sealed, sealed_json, sealed_page
+from schemas.redaction import redact
 
 _KEPT = "reports/index.json"
 _KEPT_VERSION = 1
@@ -70,7 +70,7 @@ def write_index(store: ArtifactStore, *, anew: Collection[str] = ()) -> str:
         before = store.backend.read_if_exists(INDEX_PAGE)
         rows = read_rows(store, anew=anew)
         text = render("index.html.j2", runs=rows, store=store.root)
-        page = sealed_page(text.encode())
+        page = dump_page(text.encode())
         if page == before or store.backend.compare_and_swap(INDEX_PAGE, page, expected=before):
             return store.url(INDEX_PAGE)
     raise StoreError(
@@ -95,7 +95,7 @@ def read_rows(store: ArtifactStore, *, anew: Collection[str] = ()) -> list[RunRo
     over = {row.run_id: row.model_dump(mode="json") for row in found if _is_over(row)}
     if fresh.keys() & over.keys():
         content = {"version": _KEPT_VERSION, "rows": over}
-        store.backend.replace(_KEPT, sealed_json(content))
+        store.backend.replace(_KEPT, dump_json(content))
     return found
 
 
@@ -112,7 +112,7 @@ def _kept_rows(store: ArtifactStore) -> dict[str, RunRow]:
     """Rows of earlier indexes; none where they cannot be used: all are read again then."""
     stored = store.backend.read_if_exists(_KEPT)
     try:
-        found = read_sealed(stored) if stored else {}
+        found = load_json(stored) if stored else {}
         if found.get("version") != _KEPT_VERSION:
             return {}
         return {run_id: RunRow.model_validate(row) for run_id, row in found["rows"].items()}
@@ -143,7 +143,7 @@ def _result_steps(record: RunRecord) -> Sequence[StepRecord]:
     """Return the steps whose artifacts are the result of a run."""
     by_type: dict[str, list[StepRecord]] = {}
     for step in record.steps:
-        by_type.setdefault(get_stage(step.manifest.split("/")[1]).holds, []).append(step)
+        by_type.setdefault(get_stage(step.manifest.split("/")[1]).output_type, []).append(step)
     results = [*by_type.get("checkpoint", [])[-1:], *by_type.get("evaluation", [])]
     if results:
         return results
@@ -171,7 +171,7 @@ def _row(record: RunRecord, manifests: Mapping[str, Manifest | ArtifactCorruptEr
         built=len(record.steps) - cached,
         cached=cached,
         results=tuple(shown),
-        failures=tuple(_shortened(without_secrets(text)) for text in failures),
+        failures=tuple(_shortened(redact(text)) for text in failures),
     )
 
 

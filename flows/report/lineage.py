@@ -87,7 +87,9 @@ def _stage_id(stage: str) -> str:
 def overview(graph: LineageGraph) -> LineageGraph:
     """The graph with the artifacts of one stage as one node, and many files of one node too."""
     of_stage = {node.id: node.manifest.stage for node in graph.nodes.values() if node.manifest}
-    trials = next((name for name in of_stage.values() if get_stage(name).holds == "trial"), "")
+    trials = next(
+        (name for name in of_stage.values() if get_stage(name).output_type == "trial"), ""
+    )
     if trials:
         of_stage |= {key: trials for key in graph.nodes if key.startswith(TRIALS)}
     stages = Counter(of_stage.values())
@@ -116,5 +118,5 @@ def _group(key: str, nodes: list[Node]) -> Node:
         title, detail = f"{count:,} files", format_bytes(size)
     else:
         title = key.removeprefix(_stage_id(""))
-        detail = f"{count:,} {_PLURALS.get(get_stage(title).holds, 'artifacts')}"
+        detail = f"{count:,} {_PLURALS.get(get_stage(title).output_type, 'artifacts')}"
     return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)

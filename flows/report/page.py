@@ -33,9 +33,9 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 from model.tasks.cut_data import marked
 from model.telling.percent import format_percent
-from schemas.disclosure import visible, without_secrets
+from schemas.checksummed import dump_page
 from schemas.errors import StoreError
-from schemas.sealed import sealed_page
+from schemas.redaction import escape_control_characters, redact
 
 INDEX_PAGE = "reports/index.html"
 """Of all runs; `flows.report.index` writes it."""
@@ -116,7 +116,7 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
 
 def _sealed(page: str, *, all_runs: str) -> bytes:
     link = f'<p class="brand"><a href="{all_runs}">bertloom, all runs</a></p>'
-    return sealed_page(page.replace(_BRAND, link, 1).encode())
+    return dump_page(page.replace(_BRAND, link, 1).encode())
 
 
 def render(template: str, **found: Any) -> str:
@@ -161,9 +161,7 @@ def _recipe_text(recipe: Mapping[str, Any]) -> str:
     """The recipe as YAML, credentials cut out."""
     # libyaml's writer takes a tenth of the time; not every build of PyYAML has it.
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(
-        without_secrets(dict(recipe)), Dumper=dumper, sort_keys=False, allow_unicode=True
-    )
+    text: str = yaml.dump(redact(dict(recipe)), Dumper=dumper, sort_keys=False, allow_unicode=True)
     return text
 
 
@@ -199,7 +197,7 @@ def _environment() -> jinja2.Environment:
 def _shown(value: Any) -> Any:
     """What the page prints: without secrets, and with whatever characters names of files have."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
-        return visible(without_secrets(value))
+        return escape_control_characters(redact(value))
     return value
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from schemas.disclosure import visible
+from schemas.redaction import escape_control_characters
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis as MplAxis
@@ -168,8 +168,9 @@ class Plot:
         return (
             f'<svg class="plot" viewBox="0 0 {_WIDTH:g} {self._height:g}" role="img" '
             f'aria-labelledby="{name}-title {name}-desc">\n'
-            f'<title id="{name}-title">{escape(visible(title))}</title>\n'
-            f'<desc id="{name}-desc">{escape(visible(description))}</desc>\n{drawn.strip()}'
+            f'<title id="{name}-title">{escape(escape_control_characters(title))}</title>\n'
+            f'<desc id="{name}-desc">{escape(escape_control_characters(description))}</desc>\n'
+            f"{drawn.strip()}"
         )
 
 
@@ -185,7 +186,7 @@ def _set_ticks(axis: MplAxis, wanted: Axis) -> None:
     axis.set_minor_locator(NullLocator())
     if wanted.names:
         axis.set_major_locator(FixedLocator(range(len(wanted.names))))
-        names = [_shorten(visible(name)) for name in wanted.names]
+        names = [_shorten(escape_control_characters(name)) for name in wanted.names]
         axis.set_major_formatter(FuncFormatter(lambda _, position: names[position or 0]))
         return
     locator = LogLocator() if wanted.is_log else MaxNLocator(6, steps=[1, 2, 5, 10])

@@ -56,7 +56,7 @@ class Group:
     def holds(self) -> str:
         """How many trials, and the range of what they scored."""
         found = [step.manifest for step in self.steps if step.manifest]
-        return get_stage(found[0].stage).amounts(found) if found else ""
+        return get_stage(found[0].stage).summary_of(found) if found else ""
 
     @property
     def states(self) -> Counter[str]:
@@ -100,7 +100,7 @@ class Steps(NamedTuple):
 
     def holding(self, *things: str) -> list[Built]:
         """The artifacts whose stage makes such things: `documents`, `checkpoint`, ..."""
-        return [item for item in self.built if get_stage(item.manifest.stage).holds in things]
+        return [item for item in self.built if get_stage(item.manifest.stage).output_type in things]
 
     def last_holding(self, things: str) -> Built | None:
         """The last of them."""

@@ -1,1 +1,1 @@
-"""What makes an artifact again elsewhere: its folder is written, and checked by making it again."""
+"""Bundles that reproduce an artifact on another machine."""

@@ -1,185 +1,159 @@
-"""The files from outside the store that an artifact was made of: where they lie, what they are.
+"""Raw files of a bundle: where they lie in it, and the recipe that reads them there.
 
-In a folder for reproduction they lie below `inputs/`, or below `$BERTLOOM_INPUTS`, whatever they
-were called before: a source's files under their names, a task's under their official ones.
+They lie in `inputs/`, or in the folder that `$BERTLOOM_INPUTS` names.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from flows.fetch.downloads import read_origins
 from schemas.addresses import public_address
-from schemas.manifest import Manifest, RawInput
+from schemas.manifest import RawInput
 from schemas.paths import RelativePath
 
 VARIABLE = "BERTLOOM_INPUTS"
 ROOT = f"${{{VARIABLE}:-inputs}}"
-"""The folder of inputs, as a recipe says it."""
+"""Folder of the inputs, as recipes write it."""
 
-_MANY = 50
-"""Files of a source from which on its folder is named and not each of them."""
-
-Place = str | None
-"""Where a step's files lie below the folder of inputs; "" or None of a step that reads none."""
+_MAX_NAMED = 50
+"""A source with more files is read by its folder."""
 
 
 class InputFile(BaseModel):
-    """A file that a step reads from outside the store."""
+    """A raw file that a step reads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     path: RelativePath
-    """Below the folder of inputs."""
+    """Path below the folder of inputs."""
 
-    step: str
-    name: str
     size: int
     """Bytes."""
 
     sha256: str
     checksum: str = ""
-    """The published checksum that it was found to have."""
+    """Published checksum that the file was verified against."""
 
     source: str = ""
-    """Where it came from, as far as is known: a URL, or the file's name."""
+    """URL that the file came from, or its name."""
 
-    check: Literal["bytes", "meaning"] = "bytes"
-    """`meaning`: the digest is not of the file's bytes but of what the stage reads out of it (the
-    word pieces of a vocabulary, the evidence of a folder), which the stage compares itself."""
+    is_parsed: bool = False
+    """Whether the digest is one of the parsed content, which the step itself verifies."""
 
 
 class PlacedFile(NamedTuple):
-    """A file as a folder for reproduction lists it, and where it was read."""
+    """A file of a bundle, and where it was read."""
 
     file: InputFile
     uri: str
 
 
-def placed(manifest: Manifest, at: Place, *, label: str) -> tuple[dict[str, Any], list[PlacedFile]]:
-    """A step's configuration, reading its files from below the folder of inputs, and those files.
+def place_inputs(
+    stage: str, config: dict[str, Any], raw: Sequence[RawInput], *, name: str
+) -> list[PlacedFile]:
+    """Let a step's configuration read its files from the bundle, and return those files.
 
     Args:
-        manifest: of the artifact that the step made.
-        at: the step's folder below that of inputs; None: the files are listed by another step.
-        label: the step's.
+        stage: Name of the stage.
+        config: Configuration in the recipe; its paths are changed.
+        raw: Raw files that the step read.
+        name: Entry of the recipe, "" if the recipe has one step of the stage.
     """
-    config, raw = dict(manifest.config), manifest.raw_inputs
-    if manifest.stage == "build-documents":
-        return _documents(config, raw, at=str(at), label=label)
-    if not raw or at is None:
-        return config, []
-    if manifest.stage == "build-vocabulary":
-        [item] = raw
-        config["vocab_file"] = f"{ROOT}/{at}/{item.name}"
-        return config, [_file(item, f"{at}/{item.name}", label, check="meaning")]
-    if manifest.stage == "build-examples":
-        return _examples(config, raw, at=at, label=label)
-    # The last parts of the folder's name stand in tables, as what a model started from.
-    *_, parent, folder, name = ("", "", *str(config["init_checkpoint"]).rstrip("/").split("/"))
-    below = "/".join((at, *((parent, folder, name) if name == "data" else (name,))))
+    if not raw:
+        return []
+    if stage == "build-documents":
+        return [file for source in config["sources"] for file in _place_source(source, raw)]
+    if stage == "build-vocabulary":
+        path = f"vocabulary/{raw[0].name}"
+        config["vocab_file"] = f"{ROOT}/{path}"
+        return [_file(raw[0], path, is_parsed=True)]
+    if stage == "build-examples":
+        return _place_examples(config, raw, folder=f"examples/{name}")
+    # Tables name the last parts of a checkpoint's path as what a model started from.
+    parts = str(config["init_checkpoint"]).rstrip("/").split("/")
+    below = "/".join(("checkpoints", name, *parts[-3 if parts[-1] == "data" else -1 :]))
     config["init_checkpoint"] = f"{ROOT}/{below}"
-    return config, [_file(item, f"{below}/{item.name}", label) for item in raw]
+    return [_file(item, f"{below}/{item.name}") for item in raw]
 
 
-def _documents(
-    config: dict[str, Any], raw: Sequence[RawInput], *, at: str, label: str
-) -> tuple[dict[str, Any], list[PlacedFile]]:
-    files, sources = list[PlacedFile](), list[dict[str, Any]]()
-    for source in config["sources"]:
-        below = f"{at}/{source['name']}"
-        own = [item for item in raw if _source_of(item, config) == source["name"]]
-        # Files of one name were in several folders: each of these gets one of its own.
-        times = Counter[str]()
-        folders = {below: list[RawInput]()}
-        for item in sorted(own, key=lambda item: (item.name, item.uri)):  # the order of the plan
-            number, times[item.name] = times[item.name], times[item.name] + 1
-            folders.setdefault(f"{below}~{number:03d}" if number else below, []).append(item)
-        paths: list[str] = []
-        for folder, items in folders.items():
-            files += [_file(item, f"{folder}/{item.name}", label) for item in items]
-            # A folder's files have names with its folders. A file that is named is read whatever
-            # its suffix.
-            top = [f"{ROOT}/{folder}/{item.name}" for item in items if "/" not in item.name]
-            nested = len(top) < len(items) or len(top) > _MANY
-            paths += [f"{ROOT}/{folder}", *(top if len(top) <= _MANY else [])] if nested else top
-        placed_source = {**source, "paths": [_literal(path) for path in paths]}
-        if "trust_checksums" in source:  # files are compared by their bytes here
-            placed_source["trust_checksums"] = False
-        sources.append(placed_source)
-    return {**config, "sources": sources}, files
+def _place_source(source: dict[str, Any], raw: Sequence[RawInput]) -> list[PlacedFile]:
+    own = [item for item in raw if item.identity.partition("\t")[0] == source["name"]]
+    # Files of one name in several folders get a folder each.
+    repeats = Counter[str]()
+    folders: dict[str, list[RawInput]] = {}
+    for item in sorted(own, key=lambda item: (item.name, item.uri)):  # the order of the plan
+        number, repeats[item.name] = repeats[item.name], repeats[item.name] + 1
+        suffix = f"~{number:03d}" if number else ""
+        folders.setdefault(f"documents/{source['name']}{suffix}", []).append(item)
+    paths: list[str] = []
+    for folder, items in folders.items():
+        # A file that is named is read whatever its suffix; nested names include their folders.
+        named = [f"{folder}/{item.name}" for item in items if "/" not in item.name][:_MAX_NAMED]
+        paths += named if len(named) == len(items) else [folder, *named]
+    source["paths"] = [_escaped(path) for path in paths]
+    if "trust_checksums" in source:
+        source["trust_checksums"] = False
+    return [
+        _file(item, f"{folder}/{item.name}") for folder, items in folders.items() for item in items
+    ]
 
 
-def _literal(path: str) -> str:
-    """A path whose dollar signs, but for the variable's, are no variables."""
-    return ROOT + path.removeprefix(ROOT).replace("$", "$$")
-
-
-def _source_of(item: RawInput, config: dict[str, Any]) -> str:
-    if item.identity:
-        return item.identity.partition("\t")[0]
-    names = [source["name"] for source in config["sources"]]  # of a version without identities
-    return str(names[0]) if len(names) == 1 else ""
-
-
-def _examples(
-    config: dict[str, Any], raw: Sequence[RawInput], *, at: str, label: str
-) -> tuple[dict[str, Any], list[PlacedFile]]:
-    """Files under their official names in one folder; those named by split in one for each."""
-    folder, named = str(config.get("data_dir") or ""), config.get("data_files") or {}
-    files, by_split = list[PlacedFile](), {split: list[str]() for split in named}
+def _place_examples(
+    config: dict[str, Any], raw: Sequence[RawInput], *, folder: str
+) -> list[PlacedFile]:
+    """Place files under their official names, and those that are named by split by split."""
+    data_dir, splits = config.get("data_dir"), config.get("data_files") or {}
+    by_split: dict[str, list[str]] = {split: [] for split in splits}
+    files: dict[str, PlacedFile] = {}
     for item in raw:
         split, _, name = item.name.partition("/")
         parts = item.identity.split(" ")
         if "evidence" in parts[1:]:
-            below = name.rpartition("/evidence/")[2]
-            files.append(_file(item, f"{at}/evidence/{below}", label, check="meaning"))
-            config["evidence_dir"] = f"{ROOT}/{at}/evidence"
+            config["evidence_dir"] = f"{ROOT}/{folder}/evidence"
+            path = f"{folder}/evidence/{name.rpartition('/evidence/')[2]}"
+            files[path] = _file(item, path, is_parsed=True)
             continue
-        if split in named:
-            path = f"{at}/{split}/{name}"
-            if path in by_split[split]:  # of one name, from two folders
-                path = f"{at}/{split}/{parts[1]}/{name}"
-            by_split[split] += [path] if parts[1] != "beside" else []
+        if split in splits:
+            path = f"{folder}/{split}/{name}"
+            if path in by_split[split]:  # two folders have a file of this name
+                path = f"{folder}/{split}/{parts[1]}/{name}"
+            if parts[1] != "beside":
+                by_split[split].append(path)
         else:
-            path = f"{at}/{_below(item.uri, folder) or name}"
-        files.append(_file(item, path, label))
-    config["data_dir"] = f"{ROOT}/{at}" if folder else None
-    config["data_files"] = {
-        split: [_literal(f"{ROOT}/{path}") for path in paths] for split, paths in by_split.items()
-    }
-    return config, list({one.file.path: one for one in files}.values())
+            below = str(data_dir or "").rstrip("/") + "/"
+            is_below = item.uri.startswith(below)
+            path = f"{folder}/{item.uri.removeprefix(below) if is_below else name}"
+        files[path] = _file(item, path)
+    config["data_dir"] = f"{ROOT}/{folder}" if data_dir else None
+    config["data_files"] = {split: list(map(_escaped, paths)) for split, paths in by_split.items()}
+    return list(files.values())
 
 
-def _below(uri: str, folder: str) -> str:
-    """A file's path in a folder; "" where it is not in it."""
-    start = folder.rstrip("/") + "/"
-    return uri.removeprefix(start) if uri.startswith(start) else ""
+def _escaped(path: str) -> str:
+    """Return the path of an input as recipes write it: other dollar signs are no variables."""
+    return f"{ROOT}/{path.replace('$', '$$')}"
 
 
-def _file(
-    item: RawInput, path: str, label: str, *, check: Literal["bytes", "meaning"] = "bytes"
-) -> PlacedFile:
+def _file(item: RawInput, path: str, *, is_parsed: bool = False) -> PlacedFile:
     file = InputFile(
-        path=str(PurePosixPath(path)),
-        step=label,
-        name=item.name,
+        path=path,
         size=item.size,
         sha256=item.sha256,
         checksum=item.checksum,
         source=_origin(item),
-        check=check,
+        is_parsed=is_parsed,
     )
     return PlacedFile(file, item.uri)
 
 
 def _origin(item: RawInput) -> str:
-    """Where a file came from: no path of the machine that read it."""
+    """Return where a file came from, without paths of the machine that read it."""
     if "://" in item.uri and not item.uri.startswith("file://"):
         return public_address(item.uri)
     path = Path(item.uri.removeprefix("file://"))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from flows.formatting import format_bytes, format_duration
 from flows.run.graph import Step
-from schemas.configs import DocumentsConfig, InstancesConfig, VocabularyConfig
+from schemas.corpus_configs import DocumentsConfig, InstancesConfig, VocabularyConfig
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 from schemas.model_configs import PretrainConfig

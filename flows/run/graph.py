@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from schemas.configs import Config
+from schemas.base_configs import Config
 from schemas.errors import ConfigError
-from schemas.stage import ANY, Stage
+from schemas.stage import VARIADIC, Stage
 from schemas.trial_names import entry_label
 
 
@@ -64,9 +64,9 @@ class StepGraph:
             TypeError: A required input is missing, or the stage has no such input.
         """
         upstream = {key: step.label for key, step in inputs.items() if step is not None}
-        missing = {*stage.inputs} - {*upstream, ANY}
+        missing = {*stage.inputs} - {*upstream, VARIADIC}
         unknown = {*upstream} - {*stage.inputs, *stage.optional_inputs}
-        if missing or (unknown and ANY not in stage.inputs):
+        if missing or (unknown and VARIADIC not in stage.inputs):
             raise TypeError(
                 f"{stage.name}: expected inputs {stage.inputs}, optionally "
                 f"{stage.optional_inputs}, got {tuple(upstream)}"

@@ -12,11 +12,12 @@ from pipelines.runners.checks import check_execution
 from pipelines.runners.launch import check_known
 from pipelines.wordpiece.plan import raw_inputs
 from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, read_lowercase
-from schemas.configs import Config, DocumentsConfig, VocabularyConfig
+from schemas.base_configs import Config
+from schemas.corpus_configs import DocumentsConfig, VocabularyConfig
 from schemas.errors import BertloomError, ConfigError, raise_all
+from schemas.finetune_configs import ExamplesConfig, TrialConfig
 from schemas.model_configs import PretrainConfig
 from schemas.recipe import Recipe
-from schemas.task_configs import ExamplesConfig, TrialConfig
 
 
 def check_environment(recipe: Recipe, steps: Sequence[Step]) -> None:

@@ -83,19 +83,19 @@ OLDEST_PYTHON = "3.11"
 
 
 def key_environment(
-    libraries: Sequence[str], *, same_on_any_python: bool = False
+    libraries: Sequence[str], *, python_independent: bool = False
 ) -> dict[str, str]:
     """Return the versions that are part of a cache key: of Python (minor) and of libraries.
 
     Args:
         libraries: Names of distributions.
-        same_on_any_python: Use `OLDEST_PYTHON` instead of the running Python.
+        python_independent: Use `OLDEST_PYTHON` instead of the running Python.
 
     Raises:
         FingerprintError: A distribution is not installed.
     """
     major, minor, _ = platform.python_version_tuple()
-    versions = {"python": OLDEST_PYTHON if same_on_any_python else f"{major}.{minor}"}
+    versions = {"python": OLDEST_PYTHON if python_independent else f"{major}.{minor}"}
     for name in libraries:
         try:
             versions[name] = _version(name)

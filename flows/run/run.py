@@ -47,8 +47,8 @@ from pipelines.runners.checks import steps_at_once
 from pipelines.runners.launch import RUNNERS_HERE
 from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
 from pipelines.telling.progress import listening
-from schemas.configs import ExecutionConfig
 from schemas.errors import ArtifactNotFoundError, RunnerError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
@@ -266,7 +266,7 @@ class Run:
                         rebuild=step.label in self.rebuilt,
                     )
             self._finish(step, result)
-            if step.stage.resumes and not result.was_cached and lease.renew():
+            if step.stage.supports_resume and not result.was_cached and lease.renew():
                 self.store.clear_work(step.stage.name, key.cache_key)
         finally:
             self._release(step)

@@ -21,7 +21,7 @@ from flows.run.run import Run
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
 from flows.store.runs import RESUME_HINT, Heartbeat, JobRecord, RunRecord, RunState, write_run
-from schemas.disclosure import recorded, without_secrets
+from schemas.redaction import redact, redact_record
 
 _WRITE_SECONDS = 2.0
 """Minimum time between two writes while a run makes progress."""
@@ -73,7 +73,7 @@ class RunRecorder:
             state=state,
             started=run.started_at,
             updated_at=now(),
-            recipe=recorded(run.recipe.model_dump(mode="json")),
+            recipe=redact_record(run.recipe.model_dump(mode="json")),
             engine=run.engine,
             flow_run_id=run.flow_run_id,
             **process._asdict(),
@@ -91,6 +91,6 @@ class RunRecorder:
 def failure_text(error: BaseException) -> str:
     """Return the text of an error as records contain it, without secrets."""
     if isinstance(error, Exception):
-        return str(without_secrets(f"{type(error).__name__}: {error}"))
+        return str(redact(f"{type(error).__name__}: {error}"))
     cause = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else "a signal"
     return f"Stopped by {cause}. {RESUME_HINT}"

@@ -32,4 +32,4 @@ def get_stage(name: str) -> Stage:
 
 def summarize(manifest: Manifest) -> str:
     """Return what an artifact holds in a few words: `1,234 documents`."""
-    return get_stage(manifest.stage).amount(manifest)
+    return get_stage(manifest.stage).summary(manifest)

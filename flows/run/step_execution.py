@@ -20,11 +20,11 @@ from model.training.health import read_warnings
 from pipelines.runners.code import code_digest
 from pipelines.telling.progress import working_on
 from schemas.addresses import public_address
-from schemas.configs import ExecutionConfig
-from schemas.disclosure import recorded
 from schemas.errors import BertloomError, LeaseLostError, NetworkError, RunnerError
+from schemas.execution_configs import ExecutionConfig
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
+from schemas.redaction import redact_record
 from schemas.stage import Stage
 
 _TRANSIENT_ERRNOS = {
@@ -142,9 +142,9 @@ def stage_folders(
     A rebuild deletes finished work items of earlier runs.
     """
     stage, folders = step.stage, {}
-    if stage.resumes:
+    if stage.supports_resume:
         folders["work"] = store.work(stage.name, key.cache_key)
-    if stage.keeps_pieces:
+    if stage.supports_reuse:
         digest = item_key(key.spec)
         if rebuild:
             store.backend.delete_folder(f"pieces/{stage.name}/{digest}")
@@ -223,12 +223,12 @@ def _manifest(
         counters=dict(sorted(output.counters.items())),
         statistics=output.statistics,
         table=output.table,
-        notes=recorded(notes),
+        notes=redact_record(notes),
         raw_inputs=tuple(item.model_copy(update={"uri": public_address(item.uri)}) for item in raw),
         inputs=tuple(input_ref(name, inputs[name]) for name in step.inputs),
         produced_by=produced_by,
         environment=environment(),
-        config=recorded(step.config.model_dump(mode="json")),
+        config=redact_record(step.config.model_dump(mode="json")),
     )
 
 
@@ -238,7 +238,7 @@ def _discard_on_error(step: Step, attempt: Attempt, *, store: ArtifactStore) -> 
     try:
         yield
     except BaseException as error:
-        if not step.stage.keeps_pieces:
+        if not step.stage.supports_reuse:
             try:
                 store.abandon(attempt)
             except OSError as problem:

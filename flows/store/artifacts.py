@@ -28,14 +28,9 @@ from flows.store.backend import open_backend
 from flows.store.pointers import Pointer, StorePointers, key_path, now, parse_pointer, pointer_to
 from flows.store.records import parse_record, read_record
 from flows.store.work_items import delete_items
-from schemas.errors import (
-    ArtifactCorruptError,
-    ArtifactNotFoundError,
-    DeterminismError,
-    StoreError,
-)
+from schemas.checksummed import dump_json, load_json
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, DeterminismError, StoreError
 from schemas.manifest import Manifest
-from schemas.sealed import read_sealed, sealed_json
 
 _FORMAT = {"layout": 3, "digest": "sha256"}
 
@@ -100,10 +95,10 @@ class ArtifactStore(StorePointers):
                 )
             if self.backend.is_remote:
                 self.backend.check_capabilities()
-            self.backend.put_if_absent("FORMAT.json", sealed_json(_FORMAT))
+            self.backend.put_if_absent("FORMAT.json", dump_json(_FORMAT))
             stored = self.backend.read("FORMAT.json")
         try:
-            layout = read_sealed(stored)
+            layout = load_json(stored)
         except ValueError as error:
             raise StoreError(f"store {self.root}: FORMAT.json: {error}") from error
         if layout != _FORMAT:
@@ -260,7 +255,7 @@ class ArtifactStore(StorePointers):
         # Retried workers leave files behind. Readers that open the whole folder must not see them.
         for stray in sizes.keys() - {entry.object for entry in manifest.files}:
             self.backend.delete(f"{manifest.data}/{stray}")
-        stored = sealed_json(manifest.model_dump(mode="json"))
+        stored = dump_json(manifest.model_dump(mode="json"))
         if not self.backend.put_if_absent(manifest.path, stored):
             raise StoreError(f"{self.url(manifest.path)}: expected a new attempt, got a manifest")
         replaced = self.pointer(manifest.stage, manifest.cache_key) if replace else None
@@ -290,7 +285,7 @@ class ArtifactStore(StorePointers):
             "contents": [winner.content, loser.content],
             "differing_files": differing,
         }
-        self.backend.put_if_absent(record, sealed_json(conflict))
+        self.backend.put_if_absent(record, dump_json(conflict))
         is_equal = winner.logical_content == loser.logical_content
         raise DeterminismError(
             f"{loser.stage}: expected equal files for cache key {loser.cache_key[:12]}, got "
@@ -326,7 +321,7 @@ class ArtifactStore(StorePointers):
         if (pointer := parse_pointer(stored)) is not None:
             record["pointer"] = pointer.model_dump(exclude_defaults=True)
         name = f"{cache_key}-{uuid.uuid4().hex[:8]}"
-        self.backend.put_if_absent(f"quarantine/{stage}/{name}.json", sealed_json(record))
+        self.backend.put_if_absent(f"quarantine/{stage}/{name}.json", dump_json(record))
         self.backend.compare_and_delete(key_path(stage, cache_key), expected=stored)
 
     def quarantine_artifacts(

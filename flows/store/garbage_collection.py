@@ -39,8 +39,8 @@ from flows.store.leases import read_lease
 from flows.store.pointers import now
 from flows.store.records import REMEDIES, parse_record
 from flows.store.work_items import blobs_path, finished_item, item_files
+from schemas.checksummed import dump_json
 from schemas.paths import RelativePath
-from schemas.sealed import sealed_json
 
 _TEMPORARY = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
 _UNUSED_SECONDS = 60 * 24 * 3600
@@ -235,7 +235,7 @@ class _Collector:
                     key=key.path,
                     pointer=key.stored.decode(),
                 )
-                self.backend.replace(_tombstone(location), sealed_json(record.model_dump()))
+                self.backend.replace(_tombstone(location), dump_json(record.model_dump()))
 
     def _delete_pointers(self) -> set[str]:
         """Return the locations whose pointers were used since the scan."""

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.process_identity import ProcessIdentity, this_process
-from schemas.sealed import read_sealed, sealed_json
+from schemas.checksummed import dump_json, load_json
 
 TIME_TO_LIVE = 60.0
 """Seconds."""
@@ -83,7 +83,7 @@ def read_lease(backend: StoreBackend, path: str) -> tuple[bytes | None, LeaseHol
     """Return the bytes of a lease's file, and its live holder. None if it is free or corrupt."""
     stored = backend.read_if_exists(path)
     try:
-        holder = LeaseHolder.model_validate(read_sealed(stored)) if stored else None
+        holder = LeaseHolder.model_validate(load_json(stored)) if stored else None
     except ValueError:  # includes pydantic's
         holder = None
     return stored, holder if holder and holder.is_live else None
@@ -187,7 +187,7 @@ class Lease:
         """
         with self._lock:
             renewed = self._own.model_copy(update={"expires_at": time.time() + self._ttl})
-            data = sealed_json(renewed.model_dump())
+            data = dump_json(renewed.model_dump())
             is_held = self._backend.compare_and_swap(self._path, data, expected=self._stored)
             if is_held:
                 self._stored = data

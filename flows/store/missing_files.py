@@ -10,9 +10,9 @@ from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.pointers import Pointer, key_path, ref_path
 from flows.store.records import REMEDIES
 from flows.store.runs import RunRecord, read_runs, record_path, run_ids
+from schemas.checksummed import load_json
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
-from schemas.sealed import read_sealed
 
 _LATEST = "latest"
 
@@ -54,7 +54,7 @@ def _files_of_runs(store: ArtifactStore, existing: set[str]) -> dict[str, str]:
     """Return the remedy by path of each file that a run leaves."""
     folders = {path.split("/")[1] for path in existing if path.startswith("runs/")}
     expected = {record_path(run_id): REMEDIES["runs"] for run_id in folders}
-    withdrawn = {
+    quarantined = {
         path.split("/")[2].rpartition("-")[0] for path in existing if path.startswith("quarantine/")
     }
     for run_id, record in read_runs(store, run_ids(store)).items():
@@ -68,7 +68,7 @@ def _files_of_runs(store: ArtifactStore, existing: set[str]) -> dict[str, str]:
         for step in record.steps:
             ref = ref_path(f"{record.recipe_name}/{step.label}")
             expected[ref] = f"run recipe {record.recipe_name} again"
-    expected |= _keys_of_runs(store, existing, withdrawn)
+    expected |= _keys_of_runs(store, existing, quarantined)
     return expected
 
 
@@ -119,7 +119,7 @@ def find_missing_items(store: ArtifactStore, manifests: Sequence[Manifest]) -> I
     digests = set()
     for stored in store.backend.read_many(store.backend.names("pieces")).values():
         try:
-            digests |= {entry["sha256"] for entry in read_sealed(stored)["files"]}
+            digests |= {entry["sha256"] for entry in load_json(stored)["files"]}
         except (ValueError, KeyError, TypeError):
             continue
     for manifest in manifests:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from flows.store.backend import StoreBackend
 from flows.store.records import parse_record
+from schemas.checksummed import dump_json, load_json
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -24,7 +25,6 @@ from schemas.errors import (
 )
 from schemas.manifest import Manifest
 from schemas.paths import RelativePath
-from schemas.sealed import read_sealed, sealed_json
 
 _LOGGER = logging.getLogger(__name__)
 # A part that starts with a dot could be `..` or a hidden file.
@@ -62,7 +62,7 @@ class Pointer(BaseModel):
 
     def to_json(self) -> bytes:
         """Return the bytes of its file."""
-        return sealed_json(self.model_dump(exclude_defaults=True))
+        return dump_json(self.model_dump(exclude_defaults=True))
 
     def __str__(self) -> str:
         return f"{self.stage} {self.artifact_id}"
@@ -95,7 +95,7 @@ def pointer_to(manifest: Manifest) -> Pointer:
 def parse_pointer(stored: bytes) -> Pointer | None:
     """Return the pointer in the bytes of a file, None if they are corrupt."""
     try:
-        return Pointer.model_validate(read_sealed(stored))
+        return Pointer.model_validate(load_json(stored))
     except ValueError:  # includes pydantic's
         return None
 
@@ -221,7 +221,7 @@ class StorePointers:
         """Retain an artifact and everything upstream of it until it is unpinned."""
         pin = Pin(reason=reason, pinned=now(), pointer=pointer_to(manifest))
         path = f"pins/{manifest.artifact_id}.json"
-        self.backend.replace(path, sealed_json(pin.model_dump(exclude_defaults=True)))
+        self.backend.replace(path, dump_json(pin.model_dump(exclude_defaults=True)))
 
     def unpin(self, artifact_id: str) -> None:
         """Delete a pin.

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from flows.store.backend import StoreBackend
+from schemas.checksummed import load_json
 from schemas.errors import ArtifactCorruptError
-from schemas.sealed import read_sealed
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -37,7 +37,7 @@ def read_record(backend: StoreBackend, path: str) -> dict[str, Any]:
     """
     stored = backend.read(path)
     try:
-        return read_sealed(stored)
+        return load_json(stored)
     except ValueError as error:
         raise corrupt_record(backend, path, error) from error
 
@@ -49,7 +49,7 @@ def parse_record(model: type[Model], stored: bytes, *, backend: StoreBackend, pa
         ArtifactCorruptError: The record is corrupt.
     """
     try:
-        return model.model_validate(read_sealed(stored))
+        return model.model_validate(load_json(stored))
     except ValueError as error:  # includes pydantic's
         raise corrupt_record(backend, path, error) from error
 

@@ -23,9 +23,9 @@ from flows.store.leases import live_holders
 from flows.store.pointers import now
 from flows.store.process_identity import ProcessIdentity
 from flows.store.records import parse_record
+from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.paths import RelativePath
-from schemas.sealed import sealed_json
 
 RESUME_HINT = "Completed steps are cached; rerun to resume."
 
@@ -152,7 +152,7 @@ def write_run(store: ArtifactStore, record: RunRecord) -> None:
 
 
 def _write(store: ArtifactStore, record: RunRecord) -> None:
-    store.backend.replace(record_path(record.run_id), sealed_json(record.model_dump(mode="json")))
+    store.backend.replace(record_path(record.run_id), dump_json(record.model_dump(mode="json")))
 
 
 def run_ids(store: ArtifactStore) -> list[str]:
@@ -267,7 +267,7 @@ class Heartbeat:
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
             try:
-                self._store.backend.replace(self._path, sealed_json({"updated_at": now()}))
+                self._store.backend.replace(self._path, dump_json({"updated_at": now()}))
             except Exception as error:  # a failing disk or network: the next turn tries again
                 _LOGGER.debug("%s was not written: %s", self._path, error)
 

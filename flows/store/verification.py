@@ -17,10 +17,10 @@ from flows.store.pointers import Pointer
 from flows.store.records import REMEDIES
 from flows.store.shard_checks import ShardRows, read_rows
 from flows.store.work_items import check_blobs, delete_item
+from schemas.checksummed import load_json, load_page
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
-from schemas.sealed import read_page, read_sealed
 
 _POINTER_FIELDS = ("artifact_id", "cache_key", "content", "stage")
 
@@ -229,9 +229,9 @@ def check_records(
 def _record_error(store: ArtifactStore, path: str, stored: bytes) -> str:
     try:
         if path.endswith((".html", ".md")):
-            read_page(stored)
+            load_page(stored)
             return ""
-        record = read_sealed(stored)
+        record = load_json(stored)
     except ValueError as error:
         return str(error)
     return check_blobs(store.backend, path, record) if path.startswith("pieces/") else ""

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Any
 
 from flows.store.backend import StoreBackend
-from schemas.sealed import read_sealed
+from schemas.checksummed import load_json
 
 
 def blobs_path(path: str) -> str:
@@ -42,7 +42,7 @@ def item_files(backend: StoreBackend, path: str) -> list[list[str]]:
         FileNotFoundError: There is no such record.
     """
     try:
-        record = read_sealed(backend.read(path))
+        record = load_json(backend.read(path))
         return [[str(name) for name in names] for names in record["places"]]
     except (ValueError, KeyError, TypeError):
         return []

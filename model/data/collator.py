@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from schemas.errors import InstancesError
+from schemas.errors import InstanceDataError
 
 IGNORED = -100
 """The label that `torch.nn.CrossEntropyLoss`, and so transformers' losses, leave out."""
@@ -48,12 +48,12 @@ class PretrainingCollator:
             `next_sentence_label`, int64 of shape (B,): 0 B follows A, 1 B is random, -100 no B.
 
         Raises:
-            InstancesError: the rows are none of an instances table, or longer than `pad_to`.
+            InstanceDataError: the rows are none of an instances table, or longer than `pad_to`.
         """
         self._check(rows)
         longest = max(len(row["input_ids"]) for row in rows)
         if self.pad_to is not None and longest > self.pad_to:
-            raise InstancesError(
+            raise InstanceDataError(
                 f"a row has {longest} tokens, and pad_to is {self.pad_to}: raise it to the "
                 "max_seq_length of the instances"
             )
@@ -79,7 +79,7 @@ class PretrainingCollator:
         needed = (*_READ, "next_sentence_label") if self.next_sentence else _READ
         missing = [name for name in needed if name not in rows[0]]
         if missing:
-            raise InstancesError(
+            raise InstanceDataError(
                 f"expected rows of an instances table, found the columns {', '.join(rows[0])} "
                 f"without {', '.join(missing)}: transformers' Trainer drops them unless "
                 "TrainingArguments has remove_unused_columns=False"
@@ -89,7 +89,7 @@ class PretrainingCollator:
 def _next_sentence(rows: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[np.int64]]:
     found = np.asarray([int(row["next_sentence_label"]) for row in rows], np.int64)
     if (found < 0).all():
-        raise InstancesError(
+        raise InstanceDataError(
             "no row of the batch has a segment B, so that there is no next sentence to tell: use "
             "PretrainingCollator(next_sentence=False) with BertForMaskedLM"
         )

@@ -20,7 +20,7 @@ from model.data.mapped_shards import MappedShards
 from model.data.shard_files import local_files
 from pipelines.arrays import Int64s, offsets_of
 from pipelines.instances.held_out import HELD_OUT_PREFIX
-from schemas.errors import ArtifactCorruptError, InstancesError
+from schemas.errors import ArtifactCorruptError, InstanceDataError
 from schemas.manifest import FileEntry, StageInput
 
 Part = Literal["training", "held-out"]
@@ -132,7 +132,7 @@ class InstanceSet:
             verify: compare every shard's sha256 with the manifest's, which reads all of them.
 
         Raises:
-            InstancesError: the instances are not for this model, there are none, or a shard is
+            InstanceDataError: the instances are not for this model, there are none, or a shard is
                 missing.
             ArtifactCorruptError: a shard is damaged or of another table or version.
         """
@@ -148,7 +148,7 @@ class InstanceSet:
                 if part == "held-out"
                 else "the corpus may be too small, or every document too short"
             )
-            raise InstancesError(
+            raise InstanceDataError(
                 f"the artifact {data.artifact_id} has no {part} instances: expected files "
                 f"{prefix}*.arrow with rows, found {len(entries)} files with none; {hint}"
             )
@@ -215,7 +215,7 @@ class InstanceSet:
         """These instances, in this order.
 
         Raises:
-            InstancesError: an id is outside the vocabulary.
+            InstanceDataError: an id is outside the vocabulary.
             ArtifactCorruptError: a row contradicts itself or the artifact's statistics.
         """
         return self.read(self.headers(rows))
@@ -291,7 +291,7 @@ class InstanceSet:
             at = int(np.argmax(ids >= self.vocab_size))
             row = int(np.searchsorted(offsets, at, side="right")) - 1
             shard, place = self.place(int(rows[row]))
-            raise InstancesError(
+            raise InstanceDataError(
                 f"shard {shard}, row {place}: token id {ids[at]}, expected ids below "
                 f"{self.vocab_size}, the size of the vocabulary. The shard was made with another "
                 "vocabulary; rebuild the stage build-instances"
@@ -301,17 +301,17 @@ class InstanceSet:
 def _check_fit(data: StageInput, *, vocab_size: int, max_seq_length: int) -> None:
     found = {name: data.statistics.get(name) for name in ("vocab_size", "max_seq_length")}
     if not all(isinstance(value, int) for value in found.values()):
-        raise InstancesError(
+        raise InstanceDataError(
             f"the artifact {data.artifact_id} is not one of build-instances: expected the "
             f"statistics vocab_size and max_seq_length, found {sorted(data.statistics)}"
         )
     if found["vocab_size"] != vocab_size:
-        raise InstancesError(
+        raise InstanceDataError(
             f"the instances {data.artifact_id} have a vocabulary of {found['vocab_size']:,} "
             f"pieces, the model one of {vocab_size:,}: build them with the model's vocabulary"
         )
     if int(found["max_seq_length"] or 0) > max_seq_length:
-        raise InstancesError(
+        raise InstanceDataError(
             f"the instances {data.artifact_id} have up to {found['max_seq_length']} tokens, the "
             f"model has positions for {max_seq_length}: build shorter instances, or give the model "
             "more max_position_embeddings"

@@ -25,8 +25,8 @@ from model.data.prefetch import Prefetcher
 from model.data.targets import drawn_counts, masked_anew, next_tokens
 from pipelines.arrays import Int64s, offsets_of
 from pipelines.instances.masking import VocabularyIds
-from schemas.configs import MaskingConfig
-from schemas.errors import ConfigError, InstancesError
+from schemas.corpus_configs import MaskingConfig
+from schemas.errors import ConfigError, InstanceDataError
 from schemas.model_configs import BatchConfig, Objective
 
 # Instances that are read and masked at once: small batches are made several at a time, since a
@@ -80,7 +80,7 @@ class Loader:
 
         Raises:
             ConfigError: the batches are too small for the ranks, the rows for the instances.
-            InstancesError: the vocabulary is another one.
+            InstanceDataError: the vocabulary is another one.
         """
         _check_rows(instances, vocabulary=vocabulary, row_length=row_length)
         if not 0 <= rank < ranks:
@@ -230,7 +230,7 @@ def fixed_batches(
         per_device_max_tokens: most positions of a batch, padding counted; a longer one goes alone.
 
     Raises:
-        ConfigError, InstancesError: as `Loader`.
+        ConfigError, InstanceDataError: as `Loader`.
     """
     _check_rows(instances, vocabulary=vocabulary, row_length=row_length)
     for begin in range(0, len(rows), _FIXED_CHUNK):
@@ -251,7 +251,7 @@ def fixed_batches(
 
 def _check_rows(instances: InstanceSet, *, vocabulary: VocabularyIds, row_length: int) -> None:
     if vocabulary.vocab_size != instances.vocab_size:
-        raise InstancesError(
+        raise InstanceDataError(
             f"the instances have a vocabulary of {instances.vocab_size:,} pieces, the one given "
             f"has {vocabulary.vocab_size:,}: give the vocabulary they were built with"
         )

@@ -18,7 +18,7 @@ import pyarrow as pa
 from model.data.address_space import AddressSpace
 from pipelines.arrays import Int64s, offsets_of, ranges
 from schemas.arrow import check_schema, instances_schema, token_type
-from schemas.errors import ArtifactCorruptError, InstancesError
+from schemas.errors import ArtifactCorruptError, InstanceDataError
 from schemas.manifest import FileEntry
 
 
@@ -126,7 +126,7 @@ class MappedShards:
         try:
             self._space.hold(shards)
         except OSError as error:
-            raise InstancesError(
+            raise InstanceDataError(
                 f"a shard of {self._entries[0].path} to {self._entries[-1].path} cannot be mapped: "
                 f"{error}. Leave the shards in their place while they are trained on"
             ) from error
@@ -139,7 +139,7 @@ def _mapped(path: Path, entry: FileEntry) -> pa.Buffer:
             # Arrow asks the system to read ahead whatever is read of a map, so read no more.
             first = file.read_buffer(1)
     except OSError as error:
-        raise InstancesError(f"shard {entry.path}: {path} cannot be mapped: {error}") from error
+        raise InstanceDataError(f"shard {entry.path}: {path} cannot be mapped: {error}") from error
     return pa.foreign_buffer(first.address, entry.size, base=first)
 
 

@@ -22,7 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pipelines.io.file_systems import file_system, open_stream
 from pipelines.io.raw_files import in_parallel
 from pipelines.io.user_cache import cache_folder
-from schemas.errors import ArtifactCorruptError, InstancesError
+from schemas.errors import ArtifactCorruptError, InstanceDataError
 from schemas.manifest import FileEntry, StageInput
 
 _CHUNK = 4 << 20
@@ -41,7 +41,7 @@ def local_files(
             machine already, copies among them.
 
     Raises:
-        InstancesError: a file is missing or cannot be read.
+        InstanceDataError: a file is missing or cannot be read.
         ArtifactCorruptError: a file is longer, shorter or holds other bytes than the manifest says.
     """
     return in_parallel(partial(_local_file, data=data, verify=verify), entries)
@@ -52,7 +52,7 @@ def _local_file(entry: FileEntry, *, data: StageInput, verify: bool) -> Path:
     try:
         fs, path = file_system(url)
     except (ValueError, ImportError) as error:
-        raise InstancesError(
+        raise InstanceDataError(
             f"{_name(entry, data)}: {url} cannot be reached: {error}. A remote store may need its "
             "package, e.g. s3fs or gcsfs"
         ) from error
@@ -70,7 +70,7 @@ def _check_file(path: Path, *, entry: FileEntry, data: StageInput, verify: bool)
     except FileNotFoundError as error:
         raise _missing(entry, data, where=str(path)) from error
     except OSError as error:
-        raise InstancesError(f"{_name(entry, data)}: cannot be read: {error}") from error
+        raise InstanceDataError(f"{_name(entry, data)}: cannot be read: {error}") from error
     _check_digest(found, entry=entry, data=data, where=str(path))
 
 
@@ -110,7 +110,7 @@ def _fetch(fs: Any, remote: str, kept: Path, *, entry: FileEntry, data: StageInp
     except FileNotFoundError as error:
         raise _missing(entry, data, where=where) from error
     except OSError as error:
-        raise InstancesError(
+        raise InstanceDataError(
             f"{_name(entry, data)}: {where} cannot be copied to {kept.parent}: {error}. Make room "
             "there, or name another cache folder in BERTLOOM_CACHE"
         ) from error
@@ -123,8 +123,8 @@ def _name(entry: FileEntry, data: StageInput) -> str:
     return f"shard {entry.path} of the instances {data.artifact_id}"
 
 
-def _missing(entry: FileEntry, data: StageInput, *, where: str) -> InstancesError:
-    return InstancesError(
+def _missing(entry: FileEntry, data: StageInput, *, where: str) -> InstanceDataError:
+    return InstanceDataError(
         f"{_name(entry, data)}: expected it at {where}, found no such file. Put it back, or "
         "rebuild the stage"
     )

@@ -15,7 +15,7 @@ from model.data.permutation import keys_by_epoch
 from pipelines.arrays import Int64s
 from pipelines.instances.masking import VocabularyIds, mask_batch, prediction_counts
 from pipelines.seeds import random_bits
-from schemas.configs import MaskingConfig
+from schemas.corpus_configs import MaskingConfig
 
 
 def unmasked(instances: InstanceRows) -> InstanceRows:

@@ -30,8 +30,8 @@ from model.finetuning.task_model import FromCheckpoint, task_model_from_checkpoi
 from model.finetuning.window_lstm import BiLSTM
 from model.task_types.features import IGNORED
 from schemas.errors import ConfigError, TrainingError
+from schemas.finetune_configs import MIN_LAYERS, LayerChoice, TaskTypeName
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import MIN_LAYERS, LayerChoice, TaskTypeName
 
 
 class LayerMix(nn.Module):

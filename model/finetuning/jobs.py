@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from model.processes.launcher import local_folder
+from schemas.finetune_configs import FeaturesConfig, TrialConfig
 from schemas.manifest import StageInput
-from schemas.task_configs import FeaturesConfig, TrialConfig
 
 CURVE_FILE = "curve.jsonl"
 TIMING_FILE = "timing.json"

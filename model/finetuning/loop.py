@@ -41,7 +41,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         `statistics`, `counters` and `notes`, as in `StageOutput`.
 
     Raises:
-        ExamplesError, ConfigError, CheckpointError, VocabularyError: before the first step, if
+        TaskDataError, ConfigError, CheckpointError, VocabularyError: before the first step, if
             something does not fit; CheckpointError also when a checkpoint cannot be written.
         DivergenceError: the loss is not finite.
         TrainingError: it was asked to stop, and has written a checkpoint.

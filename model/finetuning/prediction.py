@@ -31,7 +31,7 @@ from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.errors import CheckpointError, PredictionsError, TrainingError
-from schemas.task_configs import FeaturesConfig
+from schemas.finetune_configs import FeaturesConfig
 
 
 def run_evaluation(job: EvaluationJob) -> dict[str, Any]:

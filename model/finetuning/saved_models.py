@@ -29,8 +29,8 @@ from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.task_model import BILSTM_PREFIX, TaskModel
 from model.task_types.by_name import TASK_TYPES
 from schemas.errors import CheckpointError, ConfigError
+from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import TaskTypeName
 
 ABOUT_KEY = "bertloom"
 SHAPE_KEY = "bertloom_feature_tagger"

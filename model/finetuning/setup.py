@@ -30,7 +30,7 @@ from pipelines.wordpiece.vocab_files import (
     read_lowercase,
     read_vocab,
 )
-from schemas.errors import CheckpointError, ConfigError, ExamplesError
+from schemas.errors import CheckpointError, ConfigError, TaskDataError
 from schemas.manifest import StageInput
 
 TRAIN, DEV, AUGMENTATION = "train", "dev", "augmentation"
@@ -71,7 +71,7 @@ def open_trial(job: TrialJob) -> TrialSetup:
     """Read the examples, make features of them, and the model; on the CPU.
 
     Raises:
-        ExamplesError: there is no training data, or it has no labels.
+        TaskDataError: there is no training data, or it has no labels.
         ConfigError: sequences are longer than the model's positions, or something else that the
             configuration asks for cannot be.
         CheckpointError, VocabularyError: the model or its vocabulary cannot be read.
@@ -113,7 +113,7 @@ def _open_split(job: TrialJob, split: str, encoding: Encoding) -> Split:
     features = task_type.build_features(examples, encoding, is_training=is_training)
     if is_training and (features.labels is None or not features.units):
         found = "no examples" if not features.units else "examples without labels"
-        raise ExamplesError(
+        raise TaskDataError(
             f"{job.name}: the split {split} of {task.name} has {found}: expected labelled ones to "
             "train on; see the files of build_examples"
         )

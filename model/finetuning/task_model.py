@@ -22,8 +22,8 @@ from model.finetuning.window_lstm import BiLSTM
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import IGNORED
 from schemas.errors import TrainingError
+from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import TaskTypeName
 
 Model = TypeVar("Model", bound=nn.Module)
 

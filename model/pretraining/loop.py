@@ -42,8 +42,8 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
     Under torchrun this is called in every process. At the end the newest checkpoint is finished.
 
     Raises:
-        InstancesError, ConfigError, CheckpointError: before the first step, if something does not
-            fit; CheckpointError also when a checkpoint cannot be written.
+        InstanceDataError, ConfigError, CheckpointError: before the first step, if something does
+            not fit; CheckpointError also when a checkpoint cannot be written.
         DivergenceError: the loss is not finite or keeps rising.
         TrainingError: it was asked to stop, and has written a checkpoint.
     """

@@ -28,7 +28,7 @@ from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE, read_vocab
-from schemas.errors import CheckpointError, ConfigError, InstancesError
+from schemas.errors import CheckpointError, ConfigError, InstanceDataError
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
 
@@ -77,7 +77,7 @@ def open_setup(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> P
     """Check and open everything that a run needs before its first step.
 
     Raises:
-        InstancesError, ArtifactCorruptError: a shard is missing, damaged, or not for this model.
+        InstanceDataError, ArtifactCorruptError: a shard is missing, damaged, or not for this model.
         CheckpointError: a checkpoint cannot be read or does not fit.
         ConfigError: something that the configuration asks for cannot be.
     """
@@ -117,7 +117,7 @@ def open_instances(job: TrainingJob, *, model: BertForPretraining) -> InstanceSe
     """The job's training instances, checked against the model."""
     longest = int(job.instances.statistics["max_seq_length"])
     if longest > model.config.max_position_embeddings:
-        raise InstancesError(
+        raise InstanceDataError(
             f"{job.instances.data}: the instances have up to {longest} tokens, the model has "
             f"positions for {model.config.max_position_embeddings}: use shorter instances, or a "
             "model with more max_position_embeddings"
@@ -132,13 +132,13 @@ def check_objective(job: TrainingJob) -> None:
     """See that the instances hold what the objective asks for: pairs, and masks where they count.
 
     Raises:
-        InstancesError: they do not.
+        InstanceDataError: they do not.
     """
     config, counters = job.config, job.instances.counters
     instances = counters.get("instances", 0)
     pairs = instances - counters.get("without-segment-b", 0)
     if config.objective == "mlm+nsp" and instances and not pairs:
-        raise InstancesError(
+        raise InstanceDataError(
             f"{job.instances.data}: none of the {instances:,} instances has a segment B, so there "
             "is no next sentence to learn: set objective to mlm, or pairing of "
             f"build_instances.{config.instances} to nsp"
@@ -147,13 +147,13 @@ def check_objective(job: TrainingJob) -> None:
         return
     advice = f"set masking.strategy of build_instances.{config.instances} to another than none"
     if config.masking == "stored" and counters.get("masked-tokens") == 0:
-        raise InstancesError(
+        raise InstanceDataError(
             f"{job.instances.data}: the instances have no masks, so there is nothing to predict: "
             f"{advice}, or set masking to dynamic"
         )
     held_out = counters.get("held-out-instances", 0)
     if held_out and counters.get("held-out-masked-tokens") == 0:
-        raise InstancesError(
+        raise InstanceDataError(
             f"{job.instances.data}: the held-out instances have no masks, so there is nothing to "
             f"evaluate on: {advice} (with masking: dynamic, training undoes them), or "
             "held_out_fraction to 0"
@@ -206,10 +206,10 @@ def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int
 
     Raises:
         CheckpointError: The checkpoint's vocabulary does not have one piece per embedding.
-        InstancesError: The vocabularies differ.
+        InstanceDataError: The vocabularies differ.
     """
     if found != expected:
-        raise InstancesError(
+        raise InstanceDataError(
             f"{theirs.rpartition('/')[0]}: the checkpoint's vocabulary has {found:,} pieces, that "
             f"of the instances {expected:,}: build the instances with the checkpoint's vocabulary "
             "(build_vocabulary.vocab_file)"
@@ -228,7 +228,7 @@ def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int
     differing = [(number, one, other) for number, (one, other) in enumerate(pairs) if one != other]
     if differing:
         number, one, other = differing[0]
-        raise InstancesError(
+        raise InstanceDataError(
             f"{theirs}: {len(differing):,} pieces differ from the vocabulary of the instances, the "
             f"first in line {number + 1}: {one!r} there, {other!r} here. Build the instances with "
             f"the checkpoint's vocabulary (build_vocabulary.vocab_file={theirs})"

@@ -33,7 +33,7 @@ from pydantic import BaseModel
 
 from pipelines.io.file_systems import file_system
 from pipelines.io.user_cache import cache_folder
-from schemas.error_facts import error_from
+from schemas.error_serialization import deserialize_error
 from schemas.errors import ConfigError, RunnerError, TrainingError
 
 LAUNCHER_VARIABLE = "BERTLOOM_LAUNCHER"
@@ -137,7 +137,7 @@ class Worker:
                 self._process = None
                 _end(process, seconds=_END_SECONDS)
         if "error" in found:
-            raise error_from(found["error"], name=name)
+            raise deserialize_error(found["error"], name=name)
         result: dict[str, Any] = found["result"]
         return result
 
@@ -302,7 +302,7 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path, ranks: int)
             _JOBS.discard(process)
     if code:
         if failure.exists():
-            raise error_from(json.loads(failure.read_text(encoding="utf-8")), name=name)
+            raise deserialize_error(json.loads(failure.read_text(encoding="utf-8")), name=name)
         raise _lost(name, code)
 
 

@@ -29,9 +29,9 @@ from pydantic import BaseModel
 from model.processes.core_share import bound_spinning
 from model.processes.launcher import FAILURE_FILE, IDLE_VARIABLE, LAUNCHER_VARIABLE
 from model.processes.stopping import StopRequest
-from schemas.disclosure import Guarded
-from schemas.error_facts import error_facts
+from schemas.error_serialization import serialize_error
 from schemas.errors import BertloomError, TrainingError
+from schemas.redaction import RedactingFormatter
 
 _LOGGER = logging.getLogger("model.processes.worker")  # run as a program, it has another name
 _PACKAGE = "model."
@@ -55,12 +55,12 @@ def main() -> int:
             try:
                 answer = {"result": _run(json.loads(line), stop=stop)}
             except BertloomError as error:
-                answer = {"error": error_facts(error)}
+                answer = {"error": serialize_error(error)}
             except Exception as error:
                 # Nobody knows what state it leaves behind, on a GPU above all: the next call gets
                 # a process of its own.
                 _LOGGER.exception("a fault in the process that trains and predicts")
-                _write(answers, {"error": error_facts(error), "is_last": True})
+                _write(answers, {"error": serialize_error(error), "is_last": True})
                 return 1
             _write(answers, answer)
 
@@ -89,7 +89,7 @@ def run_job_file(function: str, file: str) -> int:
 
 def leave_failure(folder: Path, error: BaseException) -> None:
     """Leave an error for the process that started the job."""
-    facts = error_facts(error)
+    facts = serialize_error(error)
     beside = folder / f".{FAILURE_FILE}.{os.getpid()}"
     try:
         beside.write_text(json.dumps(facts), encoding="utf-8")
@@ -107,7 +107,7 @@ def _prepare(name: str) -> None:
     """Set up logging, and how threads wait, before the function's module loads torch."""
     share = bound_spinning()
     handler = logging.StreamHandler()
-    handler.setFormatter(Guarded("%(levelname)s %(message)s"))
+    handler.setFormatter(RedactingFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("model").setLevel(logging.INFO)
     if share is not None and os.environ.get("RANK", "0") == "0":

@@ -281,5 +281,5 @@ def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> 
 
 
 def feature_layers(model: Mapping[str, Any]) -> str:
-    """Which layers the features are of (`schemas.task_configs.LayerChoice`), or ""."""
+    """Which layers the features are of (`schemas.finetune_configs.LayerChoice`), or ""."""
     return str(model.get("feature_layers") or "")

@@ -49,7 +49,7 @@ class PaperTable:
     """Rows of the paper's two models, which ours are set beside."""
 
     features: Mapping[str, str] = field(default_factory=dict)
-    """The rows of Table 7 of a frozen BERT_BASE, by `schemas.task_configs.LayerChoice`."""
+    """The rows of Table 7 of a frozen BERT_BASE, by `schemas.finetune_configs.LayerChoice`."""
 
     notes: tuple[str, ...] = ()
 

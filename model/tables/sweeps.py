@@ -24,7 +24,7 @@ from model.tables.paper_ablations import ABLATIONS, PERPLEXITY, UNNAMED, Ablatio
 from model.tables.paper_tables import PAPER_TABLES, Column
 from model.tables.variant_comparisons import ONCE_NOTE, Pair, compare_variants
 from model.tasks.task import Task
-from schemas.task_configs import ExpandedAxis, ExpandedEntry
+from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
 
 STEPS = "figure-5"
 FEATURES = "table-7"

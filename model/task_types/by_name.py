@@ -6,7 +6,7 @@ from model.task_types.span import Span
 from model.task_types.tagging import Tagging
 from model.task_types.task_type import TaskType
 from model.task_types.texts import Choice, Classification, Regression
-from schemas.task_configs import TaskTypeName
+from schemas.finetune_configs import TaskTypeName
 
 TASK_TYPES: dict[TaskTypeName, TaskType] = {
     "classification": Classification(),

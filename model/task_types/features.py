@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.arrays import Int64s
-from schemas.task_configs import TaskTypeName
+from schemas.finetune_configs import TaskTypeName
 
 IGNORED = -100
 """Label of what no loss is taken of."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from model.task_types.span_windows import Plan, max_context
 from pipelines.arrays import Int64s, offsets_of
 from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
-from schemas.task_configs import FeaturesConfig
+from schemas.finetune_configs import FeaturesConfig
 
 Bools = npt.NDArray[np.bool_]
 Logits = npt.NDArray[np.float64]

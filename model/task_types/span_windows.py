@@ -23,8 +23,8 @@ import pyarrow as pa
 from model.tasks.span_answers import NOT_FOUND
 from pipelines.arrays import Int64s, Ragged, joined, offsets_of, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
-from schemas.errors import ConfigError, ExamplesError
-from schemas.task_configs import FeaturesConfig
+from schemas.errors import ConfigError, TaskDataError
+from schemas.finetune_configs import FeaturesConfig
 
 Bools = npt.NDArray[np.bool_]
 
@@ -312,7 +312,7 @@ def answer_spans(examples: pa.Table, plan: Plan, tokenizer: WordPieceTokenizer) 
     the answer's own pieces, if there is one: 1895 in "(1895-1943)" (run_squad.py).
 
     Raises:
-        ExamplesError: a row's answers are not known.
+        TaskDataError: a row's answers are not known.
     """
     _check_known(examples)
     starts, ends, texts = _first_answers(examples)
@@ -349,7 +349,7 @@ def _check_known(examples: pa.Table) -> None:
     column = examples.column("is_impossible")
     if column.null_count:
         row = column.is_null().to_pylist().index(True)
-        raise ExamplesError(
+        raise TaskDataError(
             f"question {examples.column('id')[row]}: its answers are not known, so no model can be "
             "trained on it; train on a split with answers"
         )

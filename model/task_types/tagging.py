@@ -31,7 +31,7 @@ from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.errors import PredictionsError
-from schemas.task_configs import FeaturesConfig
+from schemas.finetune_configs import FeaturesConfig
 
 _MARKS = 2  # [CLS] and [SEP]
 

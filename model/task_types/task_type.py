@@ -21,8 +21,8 @@ from model.task_types.prediction_files import check_ids, is_ours, read_lines
 from model.tasks.task import Task
 from pipelines.arrays import Float32s
 from pipelines.wordpiece.ids import WordPieceTokenizer
-from schemas.errors import ExamplesError
-from schemas.task_configs import FeaturesConfig
+from schemas.errors import TaskDataError
+from schemas.finetune_configs import FeaturesConfig
 
 Prediction = Mapping[str, Any]
 
@@ -76,7 +76,7 @@ class TaskType(ABC):
         """The examples as sequences, with labels where all are known.
 
         Raises:
-            ExamplesError: a row cannot be used, or in training has no label.
+            TaskDataError: a row cannot be used, or in training has no label.
         """
 
     @abstractmethod
@@ -119,7 +119,7 @@ class TaskType(ABC):
             labels: classes in order; of equally frequent ones it is the first.
 
         Raises:
-            ExamplesError: no example has an answer.
+            TaskDataError: no example has an answer.
         """
 
     @abstractmethod
@@ -204,7 +204,7 @@ def most_frequent(values: Iterable[str], *, task: Task) -> str:
     """The value that is there most often, the first in order of equals.
 
     Raises:
-        ExamplesError: there is none.
+        TaskDataError: there is none.
     """
     counts = Counter(values)
     if not counts:
@@ -212,9 +212,9 @@ def most_frequent(values: Iterable[str], *, task: Task) -> str:
     return min(counts, key=lambda value: (-counts[value], value))
 
 
-def no_answers(task: Task) -> ExamplesError:
+def no_answers(task: Task) -> TaskDataError:
     """That the majority of no answers is asked for."""
-    return ExamplesError(
+    return TaskDataError(
         f"{task.name}: no example of the training data has an answer: expected labelled ones, to "
         "tell which is most frequent"
     )

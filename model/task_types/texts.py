@@ -26,7 +26,7 @@ from model.task_types.task_type import Encoding, Prediction, TaskType, no_answer
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, offsets_of, ranges
 from pipelines.wordpiece.ids import WordPieceTokenizer
-from schemas.errors import ExamplesError, PredictionsError
+from schemas.errors import PredictionsError, TaskDataError
 
 _MOST_SCORE = sys.float_info.max
 
@@ -78,7 +78,7 @@ class Classification(_Texts):
         numbers = pc.index_in(examples["label"], value_set=pa.array(labels, pa.string()))
         if numbers.null_count:
             row = pc.index(numbers.is_null(), True).as_py()
-            raise ExamplesError(
+            raise TaskDataError(
                 f"{encoding.task.name}: row {row} (id {examples['id'][row]}) has the label "
                 f"{examples['label'][row].as_py()!r}: expected one of {', '.join(labels)}"
             )
@@ -155,7 +155,7 @@ class Regression(_Texts):
         scores: npt.NDArray[np.float64] = examples["score"].to_numpy()
         bad = np.flatnonzero(~np.isfinite(scores))
         if len(bad):
-            raise ExamplesError(
+            raise TaskDataError(
                 f"{encoding.task.name}: row {bad[0]} (id {examples['id'][int(bad[0])]}) has the "
                 f"score {scores[bad[0]]}: expected a finite number; correct the file"
             )
@@ -291,7 +291,7 @@ def _is_labelled(examples: pa.Table, column: str, *, task: Task, is_training: bo
     """Whether rows have labels: all or none.
 
     Raises:
-        ExamplesError: some have none, or none has one and they are to be trained on.
+        TaskDataError: some have none, or none has one and they are to be trained on.
     """
     missing = examples[column].null_count
     if not missing:
@@ -299,12 +299,12 @@ def _is_labelled(examples: pa.Table, column: str, *, task: Task, is_training: bo
     row = pc.index(examples[column].is_null(), True).as_py()
     name = examples["id"][row].as_py()
     if is_training:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{task.name}: {missing} of {len(examples)} rows have no {column}, the first is row "
             f"{row} (id {name}): expected one in every row of the training data; take another split"
         )
     if missing < len(examples):
-        raise ExamplesError(
+        raise TaskDataError(
             f"{task.name}: {missing} of {len(examples)} rows have no {column}, the first is row "
             f"{row} (id {name}): expected one in every row of a split or in none; leave rows "
             "without one out, or put them into a split of their own"
@@ -317,7 +317,7 @@ def _check_choices(examples: pa.Table, *, task: Task) -> None:
     other = np.flatnonzero(counts != task.choices)
     if len(other):
         row = int(other[0])
-        raise ExamplesError(
+        raise TaskDataError(
             f"{task.name}: row {row} (id {examples['id'][row]}) has {counts[row]} continuations: "
             f"expected {task.choices} in every row"
         )
@@ -328,7 +328,7 @@ def _choice_labels(examples: pa.Table, *, task: Task) -> Int64s:
     outside = np.flatnonzero((labels < 0) | (labels >= task.choices))
     if len(outside):
         row = int(outside[0])
-        raise ExamplesError(
+        raise TaskDataError(
             f"{task.name}: row {row} (id {examples['id'][row]}) has the label {labels[row]}: "
             f"expected 0 to {task.choices - 1}"
         )

@@ -23,7 +23,7 @@ from model.tasks.squad import SQUAD_TASKS
 from model.tasks.swag import SWAG_TASKS
 from model.tasks.task import Bad, Row, Task
 from schemas.errors import ConfigError
-from schemas.task_configs import ExamplesConfig
+from schemas.finetune_configs import ExamplesConfig
 
 TASKS: dict[str, Task] = {
     **GLUE_TASKS,

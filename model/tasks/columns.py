@@ -33,7 +33,7 @@ from model.tasks.named_columns import (
 )
 from model.tasks.raw_tables import TextForm, first_line
 from model.tasks.task import Bad
-from schemas.errors import ExamplesError
+from schemas.errors import TaskDataError
 
 _MARK = "-DOCSTART-"
 _BLANK = " \t\r"
@@ -127,7 +127,7 @@ def read_documents(
         needs_tags: whether a file without the named column of tags is refused.
 
     Raises:
-        ExamplesError: there is no word in the file, or a column that is named is not there.
+        TaskDataError: there is no word in the file, or a column that is named is not there.
         InputError: it is missing or damaged.
     """
     form = _Form(fields_of, allows_comments=allows_comments)
@@ -139,7 +139,7 @@ def read_documents(
         len(fields) for sentence in sentences for _, fields in sentence.lines if fields is not None
     )
     if not widths:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: expected a word and its tag a line, found no such line. Is it empty?"
         )
     if places is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from model.tasks.task import Bad, Row, Task
 from pipelines.io.stage_inputs import InputFile
-from schemas.errors import ArtifactCorruptError, ConfigError, ExamplesError
+from schemas.errors import ArtifactCorruptError, ConfigError, TaskDataError
 from schemas.manifest import StageInput
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def read_examples(given: StageInput, split: str) -> pa.Table:
     """The examples of a split, in the order of its files; the table of the task's type.
 
     Raises:
-        ExamplesError: there is no such split.
+        TaskDataError: there is no such split.
         ArtifactCorruptError: the file is not there, or not what the manifest says.
     """
     from pipelines.io.shards import open_shard  # start-up: 250 ms, pyarrow's
@@ -35,7 +35,7 @@ def read_examples(given: StageInput, split: str) -> pa.Table:
     path = f"{split}.arrow"
     entry = next((entry for entry in given.files if entry.path == path), None)
     if entry is None:
-        raise ExamplesError(
+        raise TaskDataError(
             f"the examples of {_statistic(given, 'task')} ({given.artifact_id}) have no split "
             f"{split}: expected one of {', '.join(splits_of(given))}. Give files for it to "
             "build_examples, or choose another"
@@ -79,7 +79,7 @@ def examples_of_file(
 
     Raises:
         ConfigError: the task has no such split.
-        ExamplesError: the file cannot be used, or no row of it can.
+        TaskDataError: the file cannot be used, or no row of it can.
     """
     import pyarrow as pa  # start-up: 250 ms
 
@@ -94,7 +94,7 @@ def examples_of_file(
     bad = [item for item in found if isinstance(item, Bad)]
     if not kept:
         shown = "; ".join(f"{item.position}: {item.reason}: {item.found}" for item in bad[:_SHOWN])
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: as {task.name} {split}, none of {len(found):,} rows can be used"
             f"{f' ({shown})' if shown else ''}: is it the right file?"
         )
@@ -108,7 +108,7 @@ def _rows(task: Task, url: str, *, split: str) -> Iterator[Row | Bad]:
     try:
         yield from task.reader(task, split, url)
     except IsADirectoryError as error:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: expected the file of {task.name} {split}, found a folder; name a file in it"
         ) from error
 

@@ -15,7 +15,7 @@ from model.tasks.raw_tables import Record
 from model.tasks.task import Bad, Reader, Row, Task
 from model.tasks.text_rows import TextColumns, read_text_rows
 from pipelines.io.raw_files import list_folder_of
-from schemas.errors import ExamplesError
+from schemas.errors import TaskDataError
 
 DEV_IDS = ("dev_ids.tsv", "mrpc_dev_ids.tsv")
 """Names of GLUE's list of the pairs of MSR's training file that are its dev set."""
@@ -39,7 +39,7 @@ def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     belongs to either split, and is left out of the other.
 
     Raises:
-        ExamplesError: it is Microsoft's training file, and there is no `dev_ids.tsv` beside it; or
+        TaskDataError: it is Microsoft's training file, and there is no `dev_ids.tsv` beside it; or
             as `read_text_rows` says.
     """
     if not base_name(url).startswith(MSR_TRAIN):
@@ -60,7 +60,7 @@ def _dev_pairs(url: str) -> set[tuple[str, ...]]:
     beside = {name: uri for uri, name in list_folder_of(url)}
     found = next((beside[name] for name in DEV_IDS if name in beside), None)
     if found is None:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: has GLUE's train and dev in one; expected {DEV_IDS[0]} beside it, GLUE's list "
             f"of the pairs that are dev, found {', '.join(sorted(beside))}. Download GLUE's "
             f"{' or '.join(DEV_IDS)}, or give GLUE's own train.tsv and dev.tsv"
@@ -69,7 +69,7 @@ def _dev_pairs(url: str) -> set[tuple[str, ...]]:
     for number, line in enumerate(file_lines(found), start=1):
         pair = tuple(line.data.decode(errors="replace").split())
         if len(pair) != 2:
-            raise ExamplesError(
+            raise TaskDataError(
                 f"{found}: line {number}: expected two ids with a tab between, found "
                 f"{shown(' '.join(pair))}"
             )

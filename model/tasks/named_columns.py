@@ -23,8 +23,8 @@ from model.tasks.raw_tables import (
     open_parquet,
 )
 from model.tasks.task import Task, is_answered
-from schemas.errors import ConfigError, ExamplesError
-from schemas.task_configs import Column, FileFormatConfig
+from schemas.errors import ConfigError, TaskDataError
+from schemas.finetune_configs import Column, FileFormatConfig
 
 TEXTS = ("text",)
 PAIR_TEXTS = ("text_a", "text_b")
@@ -130,7 +130,7 @@ def open_named_table(
         By what they hold, the columns of the table.
 
     Raises:
-        ExamplesError: one that is needed is not there, or a name stands twice.
+        TaskDataError: one that is needed is not there, or a name stands twice.
         CorruptInputError: the file is cut off or damaged.
     """
     if is_parquet(url) or (named.table.delimiter == "auto" and is_json(url)):
@@ -167,7 +167,7 @@ def place_of(
         name: what it holds, for messages.
 
     Raises:
-        ExamplesError: it is needed and not there, or its name stands twice.
+        TaskDataError: it is needed and not there, or its name stands twice.
     """
     if isinstance(column, int):
         if column < len(fields):
@@ -179,12 +179,12 @@ def place_of(
             return list(header or ()).index(column)
         fault = f"expected a column {column!r} ({name}) in its first line"
         if times > 1:
-            raise ExamplesError(
+            raise TaskDataError(
                 f"{url}: {fault}, found {times} of them: give the number of one, counted from 0"
             )
     if not is_needed:
         return None
-    raise ExamplesError(
+    raise TaskDataError(
         f"{url}: {fault}, found {describe(fields)}. Correct columns; a file without a header has "
         "numbers alone"
     )
@@ -234,7 +234,7 @@ def _check_header(url: str, fields: Sequence[str], named: NamedColumns) -> None:
     numbers = [column for column in named.columns.values() if isinstance(column, int)]
     titles = [fields[at] for at in numbers if at < len(fields) and fields[at].lower() in _TITLES]
     if titles:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: its first line has {shown(', '.join(titles))}, which look like names of "
             "columns: say whether they are, by table.header: true or false"
         )

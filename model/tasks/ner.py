@@ -23,7 +23,7 @@ from model.tasks.official_files import row_globs
 from model.tasks.one_file import elsewhere, split_of
 from model.tasks.tagged_rows import has_tagged_rows, read_tagged_rows
 from model.tasks.task import Bad, Row, Task, is_answered
-from schemas.errors import ExamplesError
+from schemas.errors import TaskDataError
 
 _METRICS = ("entity-f1", "entity-precision", "entity-recall")
 _SHARES = {"train": 0.7, "dev": 0.15, "test": 0.15}
@@ -36,7 +36,7 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     of the split are taken (`model.tasks.one_file`); and `allows_comments`.
 
     Raises:
-        ExamplesError: there is no word in the file, or no tag in one that is trained on, or a
+        TaskDataError: there is no word in the file, or no tag in one that is trained on, or a
             column of JSON Lines or Parquet is missing.
         InputError: it is missing or damaged.
     """
@@ -53,7 +53,7 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         )
     sentences = [sentence for document in documents for sentence in document.sentences]
     if is_answered(split) and any(sentence.tags is None for sentence in sentences):
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: expected a word and its tag on a line of {task.name} {split}, found one "
             "column. It is the file of another split, or its columns are not cut by tabs or spaces"
         )

@@ -18,8 +18,8 @@ from pipelines.io.raw_files import (
     list_folder_of,
 )
 from schemas.errors import ConfigError, MissingInputError
+from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import RawInput
-from schemas.task_configs import ExamplesConfig
 
 _SHOWN_NAMES = 8
 _SHOWN_GLOBS = 3

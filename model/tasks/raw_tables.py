@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from model.tasks.files import file_lines, read_json, shown
 from model.tasks.task import Bad
 from pipelines.io.raw_files import open_file
-from schemas.errors import CorruptInputError, ExamplesError
+from schemas.errors import CorruptInputError, TaskDataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,7 +97,7 @@ def open_table(url: str, *, is_header: IsHeader, headerless: Sequence[str] = ())
         headerless: columns of text files without a header.
 
     Raises:
-        ExamplesError: there is no table in it.
+        TaskDataError: there is no table in it.
         CorruptInputError: it is cut off or damaged.
     """
     if is_parquet(url):
@@ -119,7 +119,7 @@ def open_text_table(url: str, *, is_header: IsHeader, headerless: Sequence[str] 
     at its commas.
 
     Raises:
-        ExamplesError: there is no line in it, or its first line is not UTF-8.
+        TaskDataError: there is no line in it, or its first line is not UTF-8.
     """
     first = first_line(url)
     fields = tuple(first.split("\t"))
@@ -139,12 +139,12 @@ def open_formed_table(url: str, form: TextForm) -> tuple[RawTable, tuple[str, ..
     Its columns are called by their numbers.
 
     Raises:
-        ExamplesError: there is no line in it, or its first line is not UTF-8 or not of the form.
+        TaskDataError: there is no line in it, or its first line is not UTF-8 or not of the form.
     """
     line = first_line(url, comments=form.comments)
     fields = form.cut(line)
     if not fields:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: a quotation mark of its first line is not closed: {shown(line)}. Close it, or "
             "say table.quotes: false"
         )
@@ -165,18 +165,18 @@ def first_line(url: str, *, comments: str = "") -> str:
     """The first line that is neither blank nor a comment.
 
     Raises:
-        ExamplesError: there is none, or it is not UTF-8.
+        TaskDataError: there is none, or it is not UTF-8.
     """
     for number, line in enumerate(file_lines(url), start=1):
         if line.data.strip() and not _is_comment(line.data, comments):
             try:
                 return line.data.decode()
             except UnicodeDecodeError:
-                raise ExamplesError(
+                raise TaskDataError(
                     f"{url}: expected UTF-8, found {shown(line.data)} on line {number}. Convert "
                     "the file, e.g. with iconv"
                 ) from None
-    raise ExamplesError(f"{url}: expected a table, found no line with text in it. Is it empty?")
+    raise TaskDataError(f"{url}: expected a table, found no line with text in it. Is it empty?")
 
 
 def _is_comment(data: bytes, comments: str) -> bool:
@@ -239,7 +239,7 @@ def _csv_records(
             fields = next(reader, None)
         except csv.Error as error:
             if inspect.getgeneratorstate(lines) == inspect.GEN_CLOSED:
-                raise ExamplesError(
+                raise TaskDataError(
                     f"{url}: line {start}: a quotation mark that is never closed ({error}); all "
                     "lines after it would be one field. Close it, or write it twice"
                 ) from error
@@ -368,7 +368,7 @@ def open_json(url: str) -> RawTable:
     """The table in a JSON file. Its columns are the keys of its first thousand objects.
 
     Raises:
-        ExamplesError: it is not JSON, or not in one of the layouts.
+        TaskDataError: it is not JSON, or not in one of the layouts.
     """
     if is_json_lines(url):
         probed = itertools.islice(_json_lines(url), _PROBED_RECORDS)
@@ -410,14 +410,14 @@ def _json_lines(url: str) -> Iterator[Record | Bad]:
 
 
 def _json_rows(url: str) -> list[Any]:
-    value = read_json(url, error=ExamplesError, expected=_JSON_LAYOUTS)
+    value = read_json(url, error=TaskDataError, expected=_JSON_LAYOUTS)
     if isinstance(value, dict) and isinstance(value.get("data"), list):
         value = value["data"]
     if isinstance(value, dict) and value and all(isinstance(row, dict) for row in value.values()):
         return [{"id": key, **row} for key, row in value.items()]
     if isinstance(value, list) and value:
         return value
-    raise ExamplesError(
+    raise TaskDataError(
         f"{url}: expected {_JSON_LAYOUTS}, found {shown(value)}. Is it empty, or another data "
         "set's?"
     )

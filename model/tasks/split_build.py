@@ -16,9 +16,9 @@ from model.tasks.task import Bad, Row, Task
 from pipelines.counters import Counters, check_balance
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import EXAMPLES
-from schemas.errors import ExamplesError
+from schemas.errors import TaskDataError
+from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import FileEntry
-from schemas.task_configs import ExamplesConfig
 
 _BATCH_ROWS = 4096
 _SHOWN_BAD = 5
@@ -41,8 +41,8 @@ class SplitBuild:
         """Read the files, write the table.
 
         Raises:
-            ExamplesError: a file is not as it should be, or no row is kept.
-            CountError: rows are unaccounted for.
+            TaskDataError: a file is not as it should be, or no row is kept.
+            CountMismatchError: rows are unaccounted for.
         """
         schema = EXAMPLES[self._task.type]
         with ShardWriter(f"{self._split}.arrow", schema=schema, output=output) as shard:
@@ -97,7 +97,7 @@ class SplitBuild:
         told = f"{faults:,} of {read:,} rows are bad: {listing}{more}"
         if faults > self._config.max_invalid_fraction * read:
             share = f"{self._config.max_invalid_fraction:.2%}"
-            raise ExamplesError(
+            raise TaskDataError(
                 f"{file.uri}: as {self._task.name} {self._split}, {told}. At most {share} may be: "
                 "is it the right file? If it is, raise max_invalid_fraction; bad rows are left out"
             )
@@ -119,7 +119,7 @@ class SplitBuild:
                 if name.startswith("rows-dropped-")
             }
             why = ", ".join(f"{name} {count:,}" for name, count in sorted(dropped.items()))
-            raise ExamplesError(
+            raise TaskDataError(
                 f"{where}: expected examples, found none in {self.counters['rows-in']:,} rows"
                 f"{f' (dropped: {why})' if why else ''}. Give another file, or leave the split out"
             )
@@ -139,7 +139,7 @@ class SplitBuild:
         # Answers to questions are scored by id, too; training data is not answered.
         by_id = self._task.type == "span" and self._split not in ("train", "augmentation")
         if self._split in self._task.submission or by_id:
-            raise ExamplesError(
+            raise TaskDataError(
                 f"{where}: {told}. Its predictions are handed in by id, or scored by id, so that "
                 "each has to be another: is a file given twice?"
             )
@@ -152,7 +152,7 @@ def _to_batch(rows: list[Row], schema: pa.Schema, *, task: Task) -> pa.RecordBat
     for field, column in zip(schema, batch.columns, strict=True):
         if not field.nullable and column.null_count:
             position = rows[column.is_null().to_pylist().index(True)].position
-            raise ExamplesError(
+            raise TaskDataError(
                 f"{position}: the reader of the task {task.name} gave no {field.name}, which every "
                 "example has to have: a fault of the reader"
             )

@@ -17,7 +17,7 @@ from model.tasks.raw_tables import RawTable, is_json_lines, is_parquet, open_jso
 from model.tasks.span_answers import Answers, WrongAnswersError, check_answers
 from model.tasks.task import Bad, Row, Task, is_answered
 from model.tasks.triviaqa import is_triviaqa, read_triviaqa
-from schemas.errors import ExamplesError
+from schemas.errors import TaskDataError
 
 _TRAINED_ON = frozenset({"train", "augmentation"})
 _COLUMNS = ("id", "question", "context")
@@ -48,7 +48,7 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     may be trained on alone: they are scored by rules and names of answers of their own.
 
     Raises:
-        ExamplesError: The file has another format, lacks a column, or has no question.
+        TaskDataError: The file has another format, lacks a column, or has no question.
         InputError: the file is missing or damaged.
     """
     seen: set[str] = set()
@@ -57,7 +57,7 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         count += 1
         yield _row(item, task=task, split=split, seen=seen) if isinstance(item, _Question) else item
     if not count:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: no question in it; expected questions below data, paragraphs, qas. It may be "
             "another file, or cut off"
         )
@@ -74,7 +74,7 @@ def _items(task: Task, split: str, url: str) -> Iterator[_Question | Row | Bad]:
     if not is_triviaqa(url):
         return _rows(open_json(url), split, url) if is_json_lines(url) else _json(url)
     if split not in _TRAINED_ON or "evidence" not in task.columns:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: has TriviaQA's questions, which {task.title} can be trained on first "
             f"(`augmentation` of build_examples), expected those of {task.title} {split}"
         )
@@ -82,10 +82,10 @@ def _items(task: Task, split: str, url: str) -> Iterator[_Question | Row | Bad]:
 
 
 def _json(url: str) -> Iterator[_Question | Bad]:
-    content = read_json(url, error=ExamplesError)
+    content = read_json(url, error=TaskDataError)
     if not isinstance(content, dict) or not isinstance(content.get("data"), list):
         found = sorted(content) if isinstance(content, dict) else f"a {type(content).__name__}"
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: expected SQuAD's JSON, an object with the list data, found {found!s:.200}. "
             "Give the official file, or JSON Lines or Parquet with id, question, context, answers"
         )
@@ -119,7 +119,7 @@ def _rows(table: RawTable, split: str, url: str) -> Iterator[_Question | Bad]:
     needed = [*_COLUMNS, *(["answers"] if is_answered(split) else [])]
     missing = [name for name in needed if name not in table.columns]
     if missing:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: expected the columns {', '.join(_COLUMNS)}, answers, found "
             f"{', '.join(table.columns)}: {', '.join(missing)} is missing. Rename the columns"
         )

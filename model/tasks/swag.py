@@ -14,7 +14,7 @@ from model.tasks.files import is_text, shown
 from model.tasks.one_file import elsewhere, split_of
 from model.tasks.raw_tables import Record, open_table, open_text_table
 from model.tasks.task import Bad, Row, Task, is_answered
-from schemas.errors import ExamplesError
+from schemas.errors import TaskDataError
 
 _CHOICES = 4
 _SWAG_ENDINGS = tuple(f"ending{number}" for number in range(_CHOICES))
@@ -31,7 +31,7 @@ def read_swag(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     """The rows of a file of SWAG: its csv, or the hub's Parquet or JSON; a `Reader`.
 
     Raises:
-        ExamplesError: it is empty, or a column is missing.
+        TaskDataError: it is empty, or a column is missing.
         InputError: it is missing or damaged.
     """
     table = open_table(url, is_header=set(_SWAG_NEEDED).issubset)
@@ -41,7 +41,7 @@ def read_swag(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         missing.append("label")
     if missing:
         listed = ", ".join(shown(name) for name in table.columns) or "none"
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: expected the columns of {task.name} {split}, found {listed}; missing "
             f"{', '.join(missing)}. Take train.csv, val.csv and test.csv, not those ending in "
             "_full.csv"
@@ -69,13 +69,13 @@ def read_codah(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     Rows with the same prompt are in the same split.
 
     Raises:
-        ExamplesError: it is empty, or has not seven columns.
+        TaskDataError: it is empty, or has not seven columns.
         InputError: it is missing or damaged.
     """
     table = open_text_table(url, is_header=_is_codah_header, headerless=_CODAH_COLUMNS)
     if not _is_codah_header(table.columns):
         listed = ", ".join(shown(name) for name in table.columns)
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: expected the seven tab-separated columns {', '.join(_CODAH_COLUMNS)}, found "
             f"{len(table.columns)} in the first line: {listed}"
         )

@@ -23,7 +23,7 @@ from model.tasks.raw_tables import (
     open_parquet,
 )
 from model.tasks.task import Bad, Task, is_answered
-from schemas.errors import ExamplesError
+from schemas.errors import TaskDataError
 
 _WORDS, _TAGS = ("tokens", "words"), ("ner_tags", "tags")
 
@@ -45,7 +45,7 @@ def read_tagged_rows(task: Task, split: str, url: str) -> Iterator[Document]:
     """Read a file, one document per row.
 
     Raises:
-        ExamplesError: A column is missing, or tags are numbers without names.
+        TaskDataError: A column is missing, or tags are numbers without names.
         InputError: The file is missing or damaged.
     """
     table = open_parquet(url) if is_parquet(url) else open_json(url)
@@ -78,7 +78,7 @@ def _find_columns(table: RawTable, *, task: Task, split: str, url: str) -> _Colu
             )
             found[name] = None if at is None else table.columns[at]
         if is_needed and found[name] is None:
-            raise ExamplesError(
+            raise TaskDataError(
                 f"{url}: expected a column {' or '.join(usual)} ({name}) of {task.name} {split}, "
                 f"got the columns {', '.join(table.columns)}. Name yours: columns: "
                 "{words: COLUMN, tags: COLUMN}"
@@ -114,7 +114,7 @@ def _name(tag: Any, columns: _Columns, url: str) -> str | None:
     """Return the name of a tag, or None if it has none."""
     if isinstance(tag, int) and not isinstance(tag, bool):
         if not columns.names:
-            raise ExamplesError(
+            raise TaskDataError(
                 f"{url}: expected names of tags in {columns.tags}, got the number {tag}, and the "
                 "file does not name its numbers. Name them in order: labels: [O, B-PER, I-PER] (or "
                 "--labels O,B-PER,I-PER)"

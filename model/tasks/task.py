@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from schemas.task_configs import TaskTypeName
+from schemas.finetune_configs import TaskTypeName
 
 
 class Row(NamedTuple):
@@ -45,7 +45,7 @@ def is_answered(split: str) -> bool:
 Reader = Callable[["Task", str, str], Iterator[Row | Bad]]
 """(task, split, URL of a file) to its rows in order.
 
-Raises ExamplesError where the file as a whole cannot be used: empty, a column missing, another
+Raises TaskDataError where the file as a whole cannot be used: empty, a column missing, another
 format. The message names file, what was found, what was expected, and what to do.
 """
 

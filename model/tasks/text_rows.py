@@ -21,7 +21,7 @@ from model.tasks.named_columns import (
 )
 from model.tasks.raw_tables import RawTable, Record, open_table
 from model.tasks.task import Bad, Row, Task, is_answered
-from schemas.errors import ExamplesError
+from schemas.errors import TaskDataError
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 UNKNOWN = -1
@@ -89,7 +89,7 @@ def read_text_rows(
     A row with an empty text is bad, but in splits that are handed in, where it is noted.
 
     Raises:
-        ExamplesError: it is empty, or its columns are not those of the task.
+        TaskDataError: it is empty, or its columns are not those of the task.
         InputError: it is missing or damaged.
     """
     layout: TextColumns = task.columns["text"]
@@ -118,7 +118,7 @@ def read_text_rows(
 def _require(columns: Sequence[str], table: RawTable, *, url: str) -> None:
     missing = [name for name in columns if name not in table.columns]
     if missing:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: expected the columns {', '.join(columns)}, found {', '.join(table.columns)}"
         )
 
@@ -134,7 +134,7 @@ def _choose(table: RawTable, *, task: Task, split: str, url: str) -> _Chosen:
         wanted = " or ".join(" and ".join(names) for names in layout.texts)
         if is_answered(split):
             wanted += f", and {' or '.join(layout.answers)}"
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: expected the columns of {task.name} {split} ({wanted}), found {listed}. It "
             "is another task's or split's file, or lacks its header; where its columns have other "
             "names or none, say which is what: columns"

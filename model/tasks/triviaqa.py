@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from model.tasks.files import file_chunks, is_text, shown
 from model.tasks.task import Bad, Row
 from pipelines.io.raw_files import open_file
-from schemas.errors import ExamplesError, MissingInputError
+from schemas.errors import MissingInputError, TaskDataError
 
 PASSAGE_TOKENS = 400
 """Of each document (paper 4.2, footnote)."""
@@ -67,7 +67,7 @@ def read_triviaqa(url: str, *, evidence: str) -> Iterator[Row | Bad]:
         evidence: the folder that holds `wikipedia` and `web`.
 
     Raises:
-        ExamplesError: it is no JSON.
+        TaskDataError: it is no JSON.
         InputError: it is missing or damaged.
     """
     for number, question in enumerate(_questions(url), start=1):
@@ -232,7 +232,7 @@ def _questions(url: str) -> Iterator[Any]:
     try:
         yield from ijson.items(ijson.from_iter(file_chunks(url)), "Data.item", use_float=True)
     except ijson.JSONError as error:
-        raise ExamplesError(
+        raise TaskDataError(
             f"{url}: no JSON ({str(error).splitlines()[0]}); expected TriviaQA's questions. "
             "Download it again"
         ) from error

@@ -9,7 +9,7 @@ from model.tasks import find_task
 from model.tasks.cut_data import cut_on, split_text
 from model.telling.percent import format_percent
 from schemas.manifest import Manifest
-from schemas.stage import UNREADABLE
+from schemas.stage import STATISTICS_ERRORS
 
 
 def training_amount(manifest: Manifest) -> str:
@@ -39,7 +39,7 @@ def trials_amount(manifests: Sequence[Manifest]) -> str:
     count = f"{len(manifests)} trial{'s' if len(manifests) != 1 else ''}"
     try:
         firsts = [next(iter(_dev_metrics(manifest)), None) for manifest in manifests]
-    except UNREADABLE:
+    except STATISTICS_ERRORS:
         return count
     values = [found[1] for found in firsts if found is not None]
     if not values or firsts[0] is None:

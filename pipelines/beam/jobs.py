@@ -30,8 +30,8 @@ from pipelines.runners.earlier import wait_for_earlier_job
 from pipelines.runners.errors import ErrorFiles
 from pipelines.runners.launch import Launch
 from pipelines.telling.progress import Progress
-from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
 
 _HANDFULS = 4  # at least so many in each lane, so that the lanes come out about even

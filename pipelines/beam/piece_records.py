@@ -1,7 +1,7 @@
 """Records of finished pieces: what a piece came to, and where in the store its files are.
 
 They lie where `pipelines.beam.reuse` says. A record is believed only with its own digest
-(`schemas.sealed`); one that is damaged is as good as none.
+(`schemas.checksummed`); one that is damaged is as good as none.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipelines.beam.reuse_files import PieceFiles
 from pipelines.beam.work import WorkReport
+from schemas.checksummed import dump_json, load_json
 from schemas.manifest import FileEntry
 from schemas.paths import RelativePath
-from schemas.sealed import read_sealed, sealed_json
 
 RECORD_VERSION = 2
 """Those of version 1 had no digest of their own, and are not read."""
@@ -106,7 +106,7 @@ class PieceRecords:
         here = tuple(self.files.place_of(entry.object) for entry in files)
         places = tuple(dict.fromkeys([here, *record.places]))[:MOST_PLACES]
         kept = record.model_copy(update={"places": places})
-        self.files.write(f"{name[:2]}/{name}.json", sealed_json(kept.model_dump(mode="json")))
+        self.files.write(f"{name[:2]}/{name}.json", dump_json(kept.model_dump(mode="json")))
         if self._known is not None:
             self._known.add(f"{name}.json")
 
@@ -118,7 +118,7 @@ class PieceRecords:
 
 def _checked(data: bytes) -> PieceRecord:
     """A record that is what was written; else a ValueError."""
-    record = PieceRecord.model_validate(read_sealed(data))
+    record = PieceRecord.model_validate(load_json(data))
     if any(len(place) != len(record.files) for place in record.places):
         raise ValueError("it names more files than places, or fewer")
     return record

@@ -9,7 +9,7 @@ import numpy as np
 from pipelines.arrays import Bools, Int64s
 from pipelines.contamination.texts import Texts
 from pipelines.counters import Counters
-from schemas.errors import CountError
+from schemas.errors import CountMismatchError
 
 SHARES = (0.2, 0.5, 0.8)
 """Texts of whose runs at least so much was found are counted by themselves."""
@@ -78,7 +78,7 @@ def text_counters(rows: list[dict[str, Any]]) -> Counters:
     """The counters of all texts together.
 
     Raises:
-        CountError: the texts are not those found, clean and too short.
+        CountMismatchError: the texts are not those found, clean and too short.
     """
     kinds = [f"texts-{kind}" for kind in ("in", "contaminated", "clean", "too-short")]
     counters = Counters(dict.fromkeys([*kinds, "ngrams", "ngrams-found", "ngrams-common"], 0))
@@ -91,5 +91,5 @@ def text_counters(rows: list[dict[str, Any]]) -> Counters:
     came_in, *came_out = (counters[kind] for kind in kinds)
     if came_in != sum(came_out):
         listed = ", ".join(f"{kind} {counters[kind]}" for kind in kinds)
-        raise CountError(f"find-contamination: texts do not add up: {listed}")
+        raise CountMismatchError(f"find-contamination: texts do not add up: {listed}")
     return counters

@@ -16,7 +16,7 @@ from pipelines.documents.duplicates_table import Duplicates
 from pipelines.documents.plan import DocumentPiece, raw_files
 from pipelines.documents.samples import DocumentSample, smallest_digests
 from pipelines.documents.splits import read_examples
-from schemas.configs import DocumentsConfig, TextSource
+from schemas.corpus_configs import DocumentsConfig, TextSource
 
 _SHOWN_FILES = 5
 _SHOWN_TEMPLATES = 20

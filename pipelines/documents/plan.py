@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from pipelines.sources import SOURCES, SourceFile, Split, books, text
-from schemas.configs import DocumentsConfig, SourceConfig
+from schemas.corpus_configs import DocumentsConfig, SourceConfig
 from schemas.manifest import RawInput
 
 

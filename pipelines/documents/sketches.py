@@ -28,7 +28,7 @@ from pipelines.documents.sketch_files import even_batches
 from pipelines.documents.words import WordHasher
 from pipelines.io.shards import ShardWriter, open_shard
 from schemas.arrow import SKETCHES
-from schemas.configs import NearDuplicatesConfig
+from schemas.corpus_configs import NearDuplicatesConfig
 from schemas.manifest import FileEntry
 
 BUCKETS = 64

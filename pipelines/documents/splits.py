@@ -36,7 +36,7 @@ from pipelines.io.splits import Reading
 from pipelines.mediawiki.pages import page_url
 from pipelines.sources import SOURCES, RawDocument, Split
 from schemas.arrow import DOCUMENTS
-from schemas.configs import AnySource, DocumentsConfig
+from schemas.corpus_configs import AnySource, DocumentsConfig
 from schemas.manifest import FileEntry
 
 _BATCH_CHARACTERS = 4 << 20

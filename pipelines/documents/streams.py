@@ -10,7 +10,7 @@ from pipelines.beam.work import WorkReport
 from pipelines.counters import Counters
 from pipelines.documents.plan import DocumentPiece
 from pipelines.io.bzip2_blocks import StreamPart, check_streams
-from schemas.configs import DocumentsConfig, WikipediaSource
+from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.errors import CorruptInputError
 
 _log = logging.getLogger(__name__)

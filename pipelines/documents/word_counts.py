@@ -31,7 +31,8 @@ from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
 from pipelines.wordpiece.vocabulary import count_words, merge_counts
 from schemas.arrow import WORD_COUNTS
-from schemas.configs import ExecutionConfig, VocabularyConfig
+from schemas.corpus_configs import VocabularyConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse, StageInput
 
 BUCKETS = 32

@@ -20,7 +20,7 @@ from pipelines.instances.pairing import (
     pair_segments,
 )
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
-from schemas.configs import InstancesConfig
+from schemas.corpus_configs import InstancesConfig
 from schemas.errors import ConfigError
 
 BATCH_TOKENS = 1 << 19

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pipelines.arrays import Bools, Int64s, UInt64s
 from pipelines.seeds import integers, uniform
-from schemas.configs import MaskingConfig
+from schemas.corpus_configs import MaskingConfig
 
 # Counters of the draws under an instance's masking key; the n-th of each kind is counter + n.
 _CHOICE, _SPAN_LENGTH, _REPLACEMENT, _RANDOM_TOKEN = 0, 1 << 32, 2 << 32, 3 << 32

@@ -31,7 +31,7 @@ from pipelines.arrays import Int64s, UInt64s
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from pipelines.instances.truncation import heads, lost_tokens
 from pipelines.seeds import integers, keys_for, random_bits, uniform
-from schemas.configs import InstancesConfig
+from schemas.corpus_configs import InstancesConfig
 
 IS_NEXT, IS_RANDOM, NO_SEGMENT_B = 0, 1, -1
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pipelines.instances.held_out import HELD_OUT, TRAINING
 from pipelines.seeds import key_for, random_bits
-from schemas.configs import InstancesConfig
+from schemas.corpus_configs import InstancesConfig
 from schemas.manifest import FileEntry, StageInput
 
 POOL_DOCUMENTS = 128

@@ -26,7 +26,7 @@ from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
 from pipelines.lengths import LengthHistogram, LengthsRecord, PairCounts
 from schemas.arrow import instances_schema
-from schemas.configs import InstancesConfig
+from schemas.corpus_configs import InstancesConfig
 from schemas.manifest import FileEntry
 
 HELD_OUT_DOCUMENTS, HELD_OUT_SHARDS = 128, 16

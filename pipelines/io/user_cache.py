@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.io.local_files import write_whole
-from schemas.sealed import read_sealed, sealed_line
+from schemas.checksummed import dump_line, load_json
 
 CACHE_VARIABLE = "BERTLOOM_CACHE"
 """Environment variable that names another cache folder."""
@@ -82,7 +82,7 @@ def local_digest(path: Path, name: str, *, compute: Callable[[Path], str]) -> st
 def remembered(what: str, digest: str) -> Any:
     """What was found in a file with this sha256, a JSON value; None where nothing is known."""
     try:
-        return read_sealed(_place(what, digest).read_bytes()).get("value")
+        return load_json(_place(what, digest).read_bytes()).get("value")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -93,7 +93,7 @@ def remembered(what: str, digest: str) -> Any:
 def remember(what: str, digest: str, value: Any) -> None:
     """Keep what was found in a file with this sha256."""
     place = _place(what, digest)
-    line = sealed_line(json.dumps({"value": value}, separators=(",", ":")))
+    line = dump_line(json.dumps({"value": value}, separators=(",", ":")))
     try:
         write_whole(place, line.encode())
     except OSError as error:
@@ -139,7 +139,7 @@ class DigestCache:
 
     def _read(self, line: bytes) -> bool:
         try:
-            value = read_sealed(line)
+            value = load_json(line)
             digests = {str(name): str(digest) for name, digest in value["digests"].items()}
             self._known[str(value["file"])] = (str(value["version"]), digests)
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -165,7 +165,7 @@ class DigestCache:
         version, digests = self._known[file]
         text = json.dumps({"file": file, "version": version, "digests": digests})
         # The line break comes first, so that a line that was cut off damages no other.
-        return f"\n{sealed_line(text)}".encode()
+        return f"\n{dump_line(text)}".encode()
 
     def _rewrite(self) -> None:
         """Leave out what is known of earlier versions of files."""

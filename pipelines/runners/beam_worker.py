@@ -75,7 +75,7 @@ def load() -> None:
     from pipelines.runners import worker  # start-up: Beam, once for all workers
 
     worker.load()
-    import schemas.configs  # noqa: F401  # start-up: 200 ms, once for all workers
+    import schemas.corpus_configs  # noqa: F401  # start-up: 200 ms, once for all workers
     import schemas.manifest  # noqa: F401  # start-up: 100 ms, once for all workers
 
 

@@ -18,8 +18,8 @@ from pipelines.runners.worker_package import (
     package_name,
     worker_requirements,
 )
-from schemas.configs import ExecutionConfig
 from schemas.errors import BertloomError, ConfigError, RunnerError, raise_all
+from schemas.execution_configs import ExecutionConfig
 
 _EXTRA_PACKAGE = "--extra_package="
 _MOST_AT_ONCE = 8

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipelines.runners.engines import flags_once
-from schemas.configs import DataflowConfig, ExecutionConfig
 from schemas.errors import ConfigError
+from schemas.execution_configs import DataflowConfig, ExecutionConfig
 
 DATAFLOW_RUNNER = "DataflowRunner"
 

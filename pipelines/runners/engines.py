@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from schemas.configs import (
+from schemas.errors import ConfigError
+from schemas.execution_configs import (
     ExecutionConfig,
     FlinkConfig,
     JobServerConfig,
     SparkConfig,
     WorkerCodeConfig,
 )
-from schemas.errors import ConfigError
 
 PORTABLE_RUNNER = "PortableRunner"
 WORKER_PROGRAM = "bertloom-beam-worker"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.io.file_systems import file_system
-from schemas.error_facts import error_facts, error_from
+from schemas.error_serialization import deserialize_error, serialize_error
 from schemas.errors import BertloomError, RunnerError
 
 
@@ -60,8 +60,8 @@ class ErrorFiles:
             fs.rm_file(name)
         if not facts:
             return None
-        return error_from(facts[0], name=f"{job}: while it worked on {facts[0]['piece']}")
+        return deserialize_error(facts[0], name=f"{job}: while it worked on {facts[0]['piece']}")
 
 
 def _facts(error: Exception, piece: Any) -> dict[str, Any]:
-    return {**error_facts(error), "piece": getattr(piece, "name", f"piece {piece.number}")}
+    return {**serialize_error(error), "piece": getattr(piece, "name", f"piece {piece.number}")}

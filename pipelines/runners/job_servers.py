@@ -25,8 +25,8 @@ from pipelines.runners import guard
 from pipelines.runners.causes import root_cause
 from pipelines.runners.clusters import answers
 from pipelines.runners.engines import Engine
-from schemas.configs import FlinkConfig, JobServerConfig, SparkConfig
 from schemas.errors import ConfigError, RunnerError
+from schemas.execution_configs import FlinkConfig, JobServerConfig, SparkConfig
 
 FOLDER_VARIABLE = "BERTLOOM_JOB_SERVERS"
 _READY_SECONDS = 600.0  # a busy machine takes its time; one that ended is noticed at once

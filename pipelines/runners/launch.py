@@ -19,8 +19,8 @@ from pipelines.runners.engines import (
     spark_engine,
     spark_flags,
 )
-from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError
+from schemas.execution_configs import ExecutionConfig
 
 THIS_MACHINE = "FnApiRunner"
 RUNNERS_HERE = frozenset({"local", "threads"})

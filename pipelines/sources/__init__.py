@@ -1,7 +1,7 @@
 """Where documents come from: one module a kind of source.
 
-To add one: a config with its `kind` in `schemas.configs`, a module here with `plan` and `read` (see
-`pipelines.io.splits`), and a line in `SOURCES`.
+To add one: a config with its `kind` in `schemas.corpus_configs`, a module here with `plan` and
+`read` (see `pipelines.io.splits`), and a line in `SOURCES`.
 """
 
 from __future__ import annotations

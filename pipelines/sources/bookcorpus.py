@@ -32,7 +32,7 @@ from pipelines.io.lines import (
 from pipelines.io.raw_files import describe_files, expand_paths
 from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
 from pipelines.sources.archives import ARCHIVE_SUFFIXES, is_archive, read_members
-from schemas.configs import BookCorpusSource
+from schemas.corpus_configs import BookCorpusSource
 from schemas.errors import ConfigError
 
 _SUFFIXES = (".txt", *(f".txt{end}" for end in COMPRESSED_SUFFIXES), *ARCHIVE_SUFFIXES)

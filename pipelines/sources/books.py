@@ -44,7 +44,7 @@ from pipelines.sources.archives import (
     member_name,
     read_members,
 )
-from schemas.configs import BooksSource
+from schemas.corpus_configs import BooksSource
 
 MAX_BOOK_BYTES = 64 << 20
 """A larger text is no book (the longest novels have about 10 MB), and would have to fit memory."""

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile, Split
 from pipelines.sources.text_rows import TextRow, require_fields
-from schemas.configs import TextSource
+from schemas.corpus_configs import TextSource
 from schemas.errors import CorruptInputError, InputError
 
 _BATCH_ROWS = 256

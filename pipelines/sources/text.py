@@ -48,7 +48,7 @@ from pipelines.io.splits import (
     group_of,
 )
 from pipelines.sources.text_rows import TextRow, require_fields
-from schemas.configs import TextSource
+from schemas.corpus_configs import TextSource
 
 _TXT, _JSONL, _PARQUET = (".txt",), (".jsonl", ".ndjson"), (".parquet", ".pq")
 _SUFFIXES = (

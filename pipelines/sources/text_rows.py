@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pipelines.io.splits import SourceFile
-from schemas.configs import TextSource
+from schemas.corpus_configs import TextSource
 from schemas.errors import InputError
 
 

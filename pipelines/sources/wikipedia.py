@@ -41,7 +41,7 @@ from pipelines.mediawiki.multistream import (
     needs_search,
     remember_streams,
 )
-from schemas.configs import WikipediaSource
+from schemas.corpus_configs import WikipediaSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
 # `…-pages-articles1.xml-p1p41242.bz2` is how Wikimedia names a part.

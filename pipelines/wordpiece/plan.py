@@ -13,7 +13,7 @@ from pipelines.wordpiece.vocab_files import (
     read_vocab,
     vocab_text,
 )
-from schemas.configs import VocabularyConfig
+from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import VocabularyError
 from schemas.manifest import RawInput
 

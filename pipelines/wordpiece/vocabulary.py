@@ -16,7 +16,7 @@ from pipelines.arrays import offsets_of
 from pipelines.wordpiece.vocab_files import CONTINUATION, FIXED_PIECES, UNK
 from pipelines.wordpiece.words import Chunks, Sentences, sentence_batches, word_splitter
 from schemas.arrow import WORD_COUNTS
-from schemas.configs import VocabularyConfig
+from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import VocabularyError
 
 MAX_LEARNT_CHARACTERS = 100  # longer words are no words; they are left out of learning

@@ -19,12 +19,9 @@ from flows.sample import SampleFiles
 from pipelines.build_instances import build_instances
 from pipelines.io.file_systems import file_system
 from pipelines.io.shards import open_shard
-from schemas.configs import (
-    DocumentsConfig,
-    ExecutionConfig,
-    WikipediaSource,
-)
+from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.errors import CorruptInputError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageOutput
 from schemas.recipe import Recipe
 

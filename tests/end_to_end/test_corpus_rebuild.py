@@ -11,7 +11,12 @@ from benchmarks.dump_parts import change_part, write_parts
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from schemas.configs import DocumentsConfig, InstancesConfig, VocabularyConfig, WikipediaSource
+from schemas.corpus_configs import (
+    DocumentsConfig,
+    InstancesConfig,
+    VocabularyConfig,
+    WikipediaSource,
+)
 from schemas.recipe import Recipe
 
 pytestmark = pytest.mark.slow

@@ -22,9 +22,9 @@ from model.finetuning.prediction import Predictor
 from model.processes.launcher import end_workers
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
+from schemas.finetune_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
-from schemas.task_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
 
 pytestmark = pytest.mark.slow
 

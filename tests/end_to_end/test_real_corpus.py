@@ -16,16 +16,16 @@ from support.corpus_builder import run_corpus
 from pipelines.documents.shards import document_shards, sentences_of
 from pipelines.io.shards import open_shard
 from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
-from schemas.configs import (
+from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,
-    ExecutionConfig,
     InstancesConfig,
     MaskingConfig,
     VocabularyConfig,
     WikipediaSource,
 )
 from schemas.errors import CorruptInputError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 from schemas.recipe import Recipe
 

@@ -52,7 +52,8 @@ import pytest
 
 from support.fake_stages import STAGES, installed
 from flows.running import run_recipe
-from schemas.configs import ExecutionConfig, InstancesConfig
+from schemas.corpus_configs import InstancesConfig
+from schemas.execution_configs import ExecutionConfig
 
 code, store, go, engine, limit = sys.argv[1:]
 with installed(Path(code), pytest.MonkeyPatch()) as fakes:

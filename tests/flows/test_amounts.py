@@ -22,11 +22,11 @@ def trial(f1: float) -> Manifest:
 
 def test_the_metric_that_chooses_comes_first() -> None:
     stage = get_stage("finetune")
-    assert stage.amount(trial(0.5)) == "f1 50.0, em 40.0 on dev"
-    assert stage.amounts([trial(0.5), trial(0.25)]) == "2 trials, f1 25.0 to 50.0"
+    assert stage.summary(trial(0.5)) == "f1 50.0, em 40.0 on dev"
+    assert stage.summary_of([trial(0.5), trial(0.25)]) == "2 trials, f1 25.0 to 50.0"
     without = made("finetune", {"task": "rte", "metrics": {}})
-    assert stage.amount(without) == "no answers on dev"
-    assert stage.amounts([without]) == "1 trial"
+    assert stage.summary(without) == "no answers on dev"
+    assert stage.summary_of([without]) == "1 trial"
 
 
 def test_evaluation_has_mean_deviation_and_restarts_in_percent() -> None:
@@ -37,13 +37,13 @@ def test_evaluation_has_mean_deviation_and_restarts_in_percent() -> None:
         "metrics": {"dev": {"accuracy": 0.336}},
         "ensemble": 1,
     }
-    amount = get_stage("evaluate").amount(made("evaluate", statistics))
+    amount = get_stage("evaluate").summary(made("evaluate", statistics))
     assert amount == "accuracy 27.6 ± 5.4, 5 restarts, best 33.6"
 
 
 def test_statistics_of_another_make_are_no_fault() -> None:
     for statistics in ({}, {"task": "gone", "metrics": {"dev": {"f1": 0.5}}}, {"metrics": 3}):
         for name in ("build-examples", "finetune", "evaluate", "pretrain", "build-vocabulary"):
-            assert get_stage(name).amount(made(name, statistics)) == "0 files"
+            assert get_stage(name).summary(made(name, statistics)) == "0 files"
         given = made("finetune", statistics)
-        assert get_stage("finetune").amounts([given, given]) == "2 trials"
+        assert get_stage("finetune").summary_of([given, given]) == "2 trials"

@@ -21,9 +21,9 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from schemas.errors import VocabularyError
+from schemas.finetune_configs import ExamplesConfig
 from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
 from schemas.recipe import Recipe
-from schemas.task_configs import ExamplesConfig
 
 pytestmark = pytest.mark.network
 

@@ -17,17 +17,17 @@ from model.tasks import TASKS
 from model.tasks.examples import read_examples, splits_of
 from model.tasks.split_build import SplitBuild
 from schemas.arrow import EXAMPLES
-from schemas.configs import ExecutionConfig
 from schemas.errors import (
     ArtifactCorruptError,
     ConfigError,
-    CountError,
-    ExamplesError,
+    CountMismatchError,
     InputError,
     MissingInputError,
+    TaskDataError,
 )
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import StageInput, StageOutput
-from schemas.task_configs import ExamplesConfig
 
 
 def build(output: Path | str, **config: Any) -> tuple[StageOutput, StageInput]:
@@ -67,7 +67,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_every_task_becomes_tables(task: Any, tmp_path: Path) -> None:
     files = {split: (write_task_file(task, split, folder=tmp_path),) for split in task.splits}
-    made, given = build(tmp_path / "out", task=task.name, files=files)
+    made, given = build(tmp_path / "out", task=task.name, data_files=files)
     assert made.statistics["task"] == task.name
     assert made.statistics["kind"] == task.type
     assert splits_of(given) == tuple(task.splits)
@@ -89,7 +89,7 @@ def test_every_task_becomes_tables(task: Any, tmp_path: Path) -> None:
 
 
 def test_files_are_found_under_their_official_names(folder: Path, tmp_path: Path) -> None:
-    made, given = build(tmp_path / "out", task="sst-2", folder=str(folder))
+    made, given = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
     assert made.statistics["splits"] == {"train": 20, "dev": 6, "test": 2}
     assert read_examples(given, "test").to_pylist()[1] == {
         "id": "1", "text_a": "film 1", "text_b": None, "label": None, "score": None,
@@ -101,12 +101,12 @@ def test_files_are_found_under_their_official_names(folder: Path, tmp_path: Path
 
 
 def test_the_same_files_make_the_same_bytes_wherever_they_are(folder: Path, tmp_path: Path) -> None:
-    first, _ = build(tmp_path / "a", task="sst-2", folder=str(folder))
+    first, _ = build(tmp_path / "a", task="sst-2", data_dir=str(folder))
     data = gzip.compress((folder / "train.tsv").read_bytes())
     with fsspec.open("memory://build-a/odd name", "wb") as stream:
         stream.write(data)
     files = {"train": ("memory://build-a/odd name",)}
-    second, _ = build("memory://build-a-out", task="sst-2", folder=str(folder), files=files)
+    second, _ = build("memory://build-a-out", task="sst-2", data_dir=str(folder), data_files=files)
     assert [(f.path, f.sha256) for f in first.files] == [(f.path, f.sha256) for f in second.files]
     assert first.statistics == second.statistics
 
@@ -122,7 +122,7 @@ def test_the_hubs_parquet_in_parts_through_memory() -> None:
         name = f"memory://hub/sst2/{split}-{number:05d}-of-{count:05d}.parquet"
         with fsspec.open(name, "wb") as stream:
             pq.write_table(table, stream)
-    made, given = build("memory://hub-out", task="sst-2", folder="memory://hub")
+    made, given = build("memory://hub-out", task="sst-2", data_dir="memory://hub")
     assert made.statistics["splits"] == {"train": 6, "dev": 3}
     train = read_examples(given, "train")
     assert train["id"].to_pylist() == ["0", "1", "2", "3", "4", "5"]
@@ -134,13 +134,13 @@ def test_the_hubs_parquet_in_parts_through_memory() -> None:
 
 def test_a_file_and_its_compressed_copy_are_one(folder: Path, tmp_path: Path) -> None:
     (folder / "train.tsv.gz").write_bytes(gzip.compress((folder / "train.tsv").read_bytes()))
-    made, _ = build(tmp_path / "out", task="sst-2", folder=str(folder))
+    made, _ = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
     assert made.counters["rows-in@train"] == 20
 
 
 def test_an_unpacked_benchmarks_own_folder_will_do(folder: Path, tmp_path: Path) -> None:
     folder.rename(tmp_path / "SST-2")
-    made, _ = build(tmp_path / "out", task="sst-2", folder=str(tmp_path))
+    made, _ = build(tmp_path / "out", task="sst-2", data_dir=str(tmp_path))
     assert made.statistics["splits"] == {"train": 20, "dev": 6, "test": 2}
 
 
@@ -150,7 +150,7 @@ def test_an_unpacked_benchmarks_own_folder_will_do(folder: Path, tmp_path: Path)
 def test_bad_rows_are_left_out_counted_and_told(folder: Path, tmp_path: Path) -> None:
     bad = sentences(18) + "film\tgood\n" + " \t1\n" + "film\t1\t1\n\n"
     write(folder / "train.tsv", bad)
-    made, _ = build(tmp_path / "out", task="sst-2", folder=str(folder), max_invalid_fraction=0.2)
+    made, _ = build(tmp_path / "out", task="sst-2", data_dir=str(folder), max_invalid_fraction=0.2)
     counters = made.counters
     assert counters["rows-in@train"] == 22
     assert counters["rows-kept@train"] == 18
@@ -165,12 +165,12 @@ def test_bad_rows_are_left_out_counted_and_told(folder: Path, tmp_path: Path) ->
 def test_too_many_bad_rows_make_an_error(folder: Path, tmp_path: Path) -> None:
     write(folder / "dev.tsv", sentences(98) + "x\tyes\n" * 2)
     with pytest.raises(
-        ExamplesError,
+        TaskDataError,
         match=r"dev\.tsv: as sst-2 dev, 2 of 100 rows are bad: line 100: unknown-label: yes.*"
         r"At most 1\.00% may be.*max_invalid_fraction",
     ):
-        build(tmp_path / "out", task="sst-2", folder=str(folder))
-    made, _ = build(tmp_path / "b", task="sst-2", folder=str(folder), max_invalid_fraction=0.02)
+        build(tmp_path / "out", task="sst-2", data_dir=str(folder))
+    made, _ = build(tmp_path / "b", task="sst-2", data_dir=str(folder), max_invalid_fraction=0.02)
     assert made.counters["rows-kept@dev"] == 98
 
 
@@ -179,14 +179,14 @@ def test_rows_left_out_by_rule_are_not_held_against_a_file(tmp_path: Path) -> No
     good = "".join(f"{n}\ta {n}\tb\tneutral\n" for n in range(5))
     dev = head + good + "".join(f"{n}\ta\tb\t-\n" for n in range(5, 15))
     files = {"train": (write(tmp_path / "t", head + good),), "dev": (write(tmp_path / "d", dev),)}
-    made, _ = build(tmp_path / "out", task="mnli", files=files)
+    made, _ = build(tmp_path / "out", task="mnli", data_files=files)
     assert made.counters["rows-dropped-left-out-label@dev"] == 10
     assert made.notes == ()
 
 
 def test_the_first_examples_are_taken_and_the_others_counted(folder: Path, tmp_path: Path) -> None:
     made, given = build(
-        tmp_path / "out", task="sst-2", folder=str(folder), max_samples={"train": 8, "test": 50}
+        tmp_path / "out", task="sst-2", data_dir=str(folder), max_samples={"train": 8, "test": 50}
     )
     assert made.counters["rows-kept@train"] == 8
     assert made.counters["rows-dropped-over-limit"] == 12
@@ -201,25 +201,25 @@ def test_rows_that_vanish_are_an_error(
         build.counters.count("rows-in")
 
     monkeypatch.setattr(SplitBuild, "_remember_id", count_twice)
-    with pytest.raises(CountError, match=r"sst-2 train .*do not add up"):
-        build(tmp_path / "out", task="sst-2", folder=str(folder))
+    with pytest.raises(CountMismatchError, match=r"sst-2 train .*do not add up"):
+        build(tmp_path / "out", task="sst-2", data_dir=str(folder))
 
 
 def test_a_split_without_examples_is_an_error(folder: Path, tmp_path: Path) -> None:
     write(folder / "test.tsv", "index\tsentence\n")
-    with pytest.raises(ExamplesError, match=r"sst-2 test .*found none in 0 rows"):
-        build(tmp_path / "out", task="sst-2", folder=str(folder))
+    with pytest.raises(TaskDataError, match=r"sst-2 test .*found none in 0 rows"):
+        build(tmp_path / "out", task="sst-2", data_dir=str(folder))
 
 
 def test_ids_given_twice_are_told_or_refused_where_they_are_handed_in(
     folder: Path, tmp_path: Path
 ) -> None:
     write(folder / "train.tsv", "index\tsentence\tlabel\n3\ta\t1\n3\tb\t0\n")
-    made, _ = build(tmp_path / "a", task="sst-2", folder=str(folder))
+    made, _ = build(tmp_path / "a", task="sst-2", data_dir=str(folder))
     assert made.notes == ("train: 1 rows have an id that an earlier row has, such as 3.",)
     write(folder / "test.tsv", "index\tsentence\n3\ta\n3\tb\n")
-    with pytest.raises(ExamplesError, match=r"sst-2 test .*handed in by id"):
-        build(tmp_path / "b", task="sst-2", folder=str(folder))
+    with pytest.raises(TaskDataError, match=r"sst-2 test .*handed in by id"):
+        build(tmp_path / "b", task="sst-2", data_dir=str(folder))
 
 
 # --- labels of one's own data
@@ -234,29 +234,33 @@ def own(tmp_path: Path, **labels: str) -> dict[str, tuple[str, ...]]:
 
 def test_labels_are_those_of_the_training_data(tmp_path: Path) -> None:
     files = own(tmp_path, train="cab", dev="ab")
-    made, _ = build(tmp_path / "out", task="single-sentence", files=files)
+    made, _ = build(tmp_path / "out", task="single-sentence", data_files=files)
     assert made.statistics["labels"] == ["a", "b", "c"]
 
 
 def test_labels_that_are_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
     text = "text\tlabel\n" + "".join(f"x\t{label}\n" for label in ("10", "9", "-1", "x"))
     files = {split: (write(tmp_path / split, text),) for split in ("train", "dev")}
-    made, _ = build(tmp_path / "out", task="single-sentence", files=files)
+    made, _ = build(tmp_path / "out", task="single-sentence", data_files=files)
     assert made.statistics["labels"] == ["-1", "9", "10", "x"]
 
 
 def test_a_label_that_training_lacks_makes_a_bad_row(tmp_path: Path) -> None:
     files = own(tmp_path, train="ab", dev="abcd")
-    with pytest.raises(ExamplesError, match="20 of 40 rows are bad: line 4: label-not-in-train: c"):
-        build(tmp_path / "a", task="single-sentence", files=files)
-    made, _ = build(tmp_path / "b", task="single-sentence", files=files, max_invalid_fraction=0.5)
+    with pytest.raises(TaskDataError, match="20 of 40 rows are bad: line 4: label-not-in-train: c"):
+        build(tmp_path / "a", task="single-sentence", data_files=files)
+    made, _ = build(
+        tmp_path / "b", task="single-sentence", data_files=files, max_invalid_fraction=0.5
+    )
     assert made.counters["rows-dropped-label-not-in-train@dev"] == 20
     assert made.statistics["labels"] == ["a", "b"]
 
 
 def test_one_label_is_nothing_to_learn(tmp_path: Path) -> None:
-    with pytest.raises(ExamplesError, match="two labels or more"):
-        build(tmp_path / "out", task="single-sentence", files=own(tmp_path, train="a", dev="a"))
+    with pytest.raises(TaskDataError, match="two labels or more"):
+        build(
+            tmp_path / "out", task="single-sentence", data_files=own(tmp_path, train="a", dev="a")
+        )
 
 
 def test_types_of_tags_are_those_of_train_and_dev(tmp_path: Path) -> None:
@@ -265,7 +269,7 @@ def test_types_of_tags_are_those_of_train_and_dev(tmp_path: Path) -> None:
         "dev": (write(tmp_path / "b", "Ada B-PER\nis O\n"),),
         "test": (write(tmp_path / "c", "ACME B-ORG\nis O\n"),),
     }
-    made, given = build(tmp_path / "out", task="tagging", files=files)
+    made, given = build(tmp_path / "out", task="tagging", data_files=files)
     assert made.statistics["labels"] == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
     assert read_examples(given, "test")["tags"].to_pylist() == [["B-ORG", "O"]]
 
@@ -293,7 +297,7 @@ def test_what_is_missing_is_told_with_what_is_there(folder: Path, tmp_path: Path
 
 def test_splits_and_tasks_that_do_not_exist_are_refused(folder: Path) -> None:
     files = {"holdout": (str(folder / "dev.tsv"),)}
-    with pytest.raises(ConfigError, match=r"sst-2 has no split holdout. Expected some of train"):
+    with pytest.raises(ConfigError, match="data_files: no split 'holdout'"):
         raw_inputs(ExamplesConfig(task="sst-2", data_dir=str(folder), data_files=files))
     with pytest.raises(ConfigError, match=r"max_samples: .*no split dve"):
         raw_inputs(ExamplesConfig(task="sst-2", data_dir=str(folder), max_samples={"dve": 1}))
@@ -319,7 +323,7 @@ def test_the_list_of_mrpcs_dev_pairs_is_in_the_cache_key(tmp_path: Path) -> None
     lines = "".join(f"{n % 2}\t{n}\t{n + 100}\tone {n}\ttwo {n}\n" for n in range(10))
     write(tmp_path / "in/msr_paraphrase_train.txt", head + lines)
     write(tmp_path / "in/dev_ids.tsv", "3\t103\n")
-    made, given = build(tmp_path / "out", task="mrpc", folder=str(tmp_path / "in"))
+    made, given = build(tmp_path / "out", task="mrpc", data_dir=str(tmp_path / "in"))
     assert made.statistics["splits"] == {"train": 9, "dev": 1}
     assert made.counters["rows-dropped-other-split"] == 10
     assert read_examples(given, "dev")["text_a"].to_pylist() == ["one 3"]
@@ -338,13 +342,13 @@ def test_the_list_of_mrpcs_dev_pairs_is_in_the_cache_key(tmp_path: Path) -> None
 def test_a_split_that_is_not_there_is_answered_with_those_that_are(
     folder: Path, tmp_path: Path
 ) -> None:
-    _, given = build(tmp_path / "out", task="sst-2", folder=str(folder))
-    with pytest.raises(ExamplesError, match=r"no split dev-mismatched.*train, dev, test"):
+    _, given = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
+    with pytest.raises(TaskDataError, match=r"no split dev-mismatched.*train, dev, test"):
         read_examples(given, "dev-mismatched")
 
 
 def test_a_damaged_table_is_not_read(folder: Path, tmp_path: Path) -> None:
-    made, given = build(tmp_path / "out", task="sst-2", folder=str(folder))
+    made, given = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
     path = tmp_path / "out" / made.files[0].object
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -369,7 +373,7 @@ def test_real_tasks_from_their_folders(real_data: Path, tmp_path: Path) -> None:
         "wnli": (635, 71, 146),
     }
     for task, (train, dev, test) in counts.items():
-        made, _ = build(tmp_path / task, task=task, folder=str(real_data / "glue"))
+        made, _ = build(tmp_path / task, task=task, data_dir=str(real_data / "glue"))
         assert made.statistics["splits"] == {"train": train, "dev": dev, "test": test}
         assert made.counters["rows-in"] == made.counters["rows-kept"] == train + dev + test
         assert made.notes == ()
@@ -381,7 +385,7 @@ def test_a_question_in_two_files_of_dev_is_refused_before_anything_is_trained(
     task = TASKS["squad-1.1"]
     train = write_task_file(task, "train", folder=tmp_path / "one")
     twice = [write_task_file(task, "dev", folder=tmp_path / name) for name in ("one", "two")]
-    with pytest.raises(ExamplesError, match="scored by id"):
-        build(tmp_path / "a", task="squad-1.1", files={"train": (train,), "dev": tuple(twice)})
-    made, _ = build(tmp_path / "b", task="squad-1.1", files={"train": twice, "dev": (train,)})
+    with pytest.raises(TaskDataError, match="scored by id"):
+        build(tmp_path / "a", task="squad-1.1", data_files={"train": (train,), "dev": tuple(twice)})
+    made, _ = build(tmp_path / "b", task="squad-1.1", data_files={"train": twice, "dev": (train,)})
     assert made.counters["rows-kept@train"] == 2 * ROWS

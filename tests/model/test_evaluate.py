@@ -26,10 +26,10 @@ from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from pipelines.io.raw_files import digest_file
-from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import EvaluateConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
-from schemas.task_configs import EvaluateConfig
 from schemas.trial_names import trial_name
 
 
@@ -157,7 +157,7 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     trials = {f"a.{name}": given for name, given in restarts.items()}
     trials |= {f"b.{given.name}": given for given in others.values()}
     asked.clear()
-    said = evaluated(tmp_path / "both", examples, trials, entry="both", ensemble=5).statistics
+    said = evaluated(tmp_path / "both", examples, trials, entry="both", ensemble_size=5).statistics
     assert len(asked) == 1
     assert len(asked[0]) == said["ensemble"] == 5
     assert others["one"].data in asked[0]
@@ -172,7 +172,7 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     assert together not in shares
     # Of the trials of one entry alone, an ensemble's single models stand in that entry's row.
     of_one = {f"a.{name}": given for name, given in restarts.items()}
-    told = evaluated(tmp_path / "one", examples, of_one, entry="four", ensemble=4).statistics
+    told = evaluated(tmp_path / "one", examples, of_one, entry="four", ensemble_size=4).statistics
     rows = [Evaluation.read("a", single), Evaluation.read("four", told)]
     assert repeats_others(rows[1], rows)
 
@@ -188,5 +188,5 @@ def test_members_of_other_vocabularies_are_refused(
     other = trained(tmp_path / "trials", examples, checkpoint)
     trials = {f"a.{name}": given for name, given in restarts.items()} | {f"b.{other.name}": other}
     with pytest.raises(PredictionsError, match="expected models with one vocabulary"):
-        evaluated(tmp_path / "out", examples, trials, entry="both", ensemble=5)
+        evaluated(tmp_path / "out", examples, trials, entry="both", ensemble_size=5)
     assert len(asked) == 1

@@ -49,7 +49,7 @@ def test_it_is_transformers_pipeline(pretrained: str) -> None:
     from transformers import pipeline
 
     theirs = pipeline("fill-mask", model=pretrained, tokenizer=pretrained, top_k=7)
-    ours = bertloom.fill(TEXTS, model=pretrained, k=7)
+    ours = bertloom.fill(TEXTS, model=pretrained, top_k=7)
     for text, found in zip(TEXTS, ours, strict=True):
         said = theirs(text)
         masks = said if isinstance(said[0], list) else [said]

@@ -32,10 +32,10 @@ from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from pipelines.wordpiece.ids import tokenizer_config_json
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE
-from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import TrialConfig
 from schemas.manifest import StageInput, StageOutput
-from schemas.task_configs import TrialConfig
 
 pytestmark = pytest.mark.usefixtures("one_worker")
 

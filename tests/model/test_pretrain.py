@@ -18,8 +18,8 @@ from flows.run.log_lines import result_summary
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from schemas.configs import InstancesConfig, MaskingConfig
-from schemas.errors import InstancesError, MissingInputError
+from schemas.corpus_configs import InstancesConfig, MaskingConfig
+from schemas.errors import InstanceDataError, MissingInputError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
@@ -166,7 +166,7 @@ def test_pretraining_starts_from_checkpoint_of_transformers(
     written = json.loads((data(manifest, store) / "config.json").read_text())
     assert written["intermediate_size"] == 64
     (folder / "vocab.txt").write_text(vocab.read_text().replace("\nwas\n", "\nzzz\n"))
-    with pytest.raises(InstancesError, match=r"zzz.*was"):
+    with pytest.raises(InstanceDataError, match=r"zzz.*was"):
         run(own)
     elsewhere = tiny_config(init_checkpoint=str(tmp_path / "nowhere"))
     with pytest.raises(MissingInputError, match="nowhere"):

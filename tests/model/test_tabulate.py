@@ -34,10 +34,10 @@ from model.tables.filled_tables import fill_tables
 from model.tables.grids import Grid, paper_grid, results_grid, to_markdown, to_text
 from model.tables.result_pictures import draw_results
 from model.tables.result_rows import in_order, result_rows
-from schemas.configs import ExecutionConfig
 from schemas.errors import PredictionsError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.manifest import StageOutput
-from schemas.task_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 
 FEATURES = {**BASE, "method": "feature-based", "feature_layers": "concat-last-4"}
 

@@ -35,16 +35,16 @@ from pipelines.transforms import (
 )
 from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
 from schemas.arrow import DOCUMENTS, tokens_schema
-from schemas.configs import (
+from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,
-    ExecutionConfig,
     InstancesConfig,
     MaskingConfig,
     VocabularyConfig,
     WikipediaSource,
 )
 from schemas.errors import ConfigError, InputError, MissingInputError, VocabularyError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageOutput
 from schemas.recipe import Recipe
 

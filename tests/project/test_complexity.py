@@ -27,9 +27,9 @@ from pipelines.mediawiki.dump_xml import iterate_pages
 from pipelines.mediawiki.wikitext import clean_wikitext, markup_for
 from pipelines.sources import text as text_source
 from pipelines.text.sentences import split_sentences
-from schemas.configs import TextSource
-from schemas.disclosure import visible, without_secrets
+from schemas.corpus_configs import TextSource
 from schemas.errors import ConfigError
+from schemas.redaction import escape_control_characters, redact
 
 CAMPAIGN = int(os.environ.get("BERTLOOM_FUZZ") or 0)
 MARKUP = {language: markup_for(language) for language in ("en", "fr", "ja", "zh", "de")}
@@ -90,7 +90,7 @@ def recipe(text: str) -> None:
 
 
 def message(text: str) -> None:
-    visible(without_secrets(text))
+    escape_control_characters(redact(text))
 
 
 MESSAGES = (

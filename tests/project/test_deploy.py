@@ -29,7 +29,7 @@ from pipelines.runners.worker_package import package_name
 from pipelines.transforms import PairAndMask, WriteShards
 from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
 from schemas.arrow import instances_schema
-from schemas.configs import InstancesConfig, MaskingConfig, SourceConfig, VocabularyConfig
+from schemas.corpus_configs import InstancesConfig, MaskingConfig, SourceConfig, VocabularyConfig
 
 PAGES = "UI_STATIC_DIRECTORY"
 DEPLOY = ROOT / "deploy"

@@ -26,7 +26,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from pipelines.runners.launch import RUNNERS
 from pipelines.sources import SOURCES
-from schemas.configs import Config
+from schemas.base_configs import Config
 from schemas.model_configs import ModelConfig
 from schemas.publish_configs import PublishConfig
 from schemas.recipe import Recipe
@@ -254,9 +254,9 @@ def test_shown_defaults_of_reference_are_valid() -> None:
 
 def test_shown_presets_of_reference_are_models() -> None:
     text = site_module("reference").PAGE.read_text(encoding="utf-8")
-    sentence = re.search("`preset: base` stands .*", text)
+    sentence = re.search("`preset` sets num_hidden_layers.*: (.*)", text)
     assert sentence is not None
-    for name in re.findall(r"`([\w-]+)`", sentence[0]):
+    for name in re.findall(r"`([\w-]+)`", sentence[1]):
         assert ModelConfig.model_validate({"preset": name}).num_hidden_layers >= 1
 
 

@@ -185,7 +185,7 @@ def test_what_is_asked_before_a_run_loads_next_to_nothing() -> None:
 
 
 def test_schemas_load_no_beam() -> None:
-    loaded = _loaded_by("import schemas.configs, schemas.arrow, schemas.manifest")
+    loaded = _loaded_by("import schemas.corpus_configs, schemas.arrow, schemas.manifest")
     assert not loaded & {"apache_beam", "pipelines", "torch", "prefect", "numpy.random"}
 
 

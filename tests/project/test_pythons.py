@@ -64,9 +64,9 @@ def test_another_python_makes_the_same_bytes_and_keys(version: str) -> None:
 
 def test_python_is_in_the_keys_of_what_may_differ() -> None:
     """Documents ask Python's Unicode tables what a letter is; words and ids ask `tokenizers`."""
-    same = {name for name, stage in stages().items() if stage.same_on_any_python}
+    same = {name for name, stage in stages().items() if stage.python_independent}
     assert same == {"build-vocabulary", "build-tokens", "build-instances"}
-    assert key_environment([], same_on_any_python=True) == {"python": "3.11"}
+    assert key_environment([], python_independent=True) == {"python": "3.11"}
     assert key_environment([]) == {"python": "{}.{}".format(*sys.version_info)}
 
 

@@ -8,10 +8,10 @@ import pytest
 from schemas.errors import FingerprintError
 from schemas.fingerprint import (
     cache_key,
+    cache_key_inputs,
     canonical_json,
     content_digest,
     fingerprint,
-    key_spec,
     logical_digest,
 )
 from schemas.manifest import FileEntry
@@ -82,7 +82,7 @@ SPEC: dict[str, Any] = {
 
 def test_a_key_does_not_depend_on_the_order_of_raw_files() -> None:
     other = {**SPEC, "raw_inputs": ["a", "b"]}
-    assert cache_key(key_spec("x", **SPEC)) == cache_key(key_spec("x", **other))
+    assert cache_key(cache_key_inputs("x", **SPEC)) == cache_key(cache_key_inputs("x", **other))
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,6 @@ def test_a_key_does_not_depend_on_the_order_of_raw_files() -> None:
     ],
 )
 def test_a_key_depends_on_every_part(change: dict[str, Any]) -> None:
-    known = cache_key(key_spec("x", **SPEC))
-    assert cache_key(key_spec("x", **{**SPEC, **change})) != known
-    assert cache_key(key_spec("y", **SPEC)) != known
+    known = cache_key(cache_key_inputs("x", **SPEC))
+    assert cache_key(cache_key_inputs("x", **{**SPEC, **change})) != known
+    assert cache_key(cache_key_inputs("y", **SPEC)) != known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.task_configs import TrialConfig
+from schemas.finetune_configs import TrialConfig
 from schemas.trial_names import entry_label, grid_point, trial_entry, trial_name
 
 

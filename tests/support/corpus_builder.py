@@ -12,15 +12,15 @@ from pipelines.build_documents import build_documents
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from schemas.configs import (
+from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,
-    ExecutionConfig,
     InstancesConfig,
     MaskingConfig,
     VocabularyConfig,
     WikipediaSource,
 )
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 from schemas.recipe import Recipe
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
-from schemas.configs import DocumentsConfig, InstancesConfig, TextSource
+from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource
 from schemas.recipe import Recipe
 
 WORDS = '''
@@ -154,11 +154,11 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSta
             module.STAGE,
             module="fakestages.stages",
             version=1,
-            run=fakes.function(module.STAGE.holds),
+            run=fakes.function(module.STAGE.output_type),
             raw_inputs=fakes.function("raw_inputs") if module.STAGE.raw_inputs else None,
             libraries=("pyarrow",),
-            keeps_pieces=False,
-            describe=None,
+            supports_reuse=False,
+            summarize=None,
         )
         monkeypatch.setattr(module, "STAGE", fake)
     yield fakes

@@ -21,9 +21,9 @@ from pipelines.seeds import rng_for
 from pipelines.wordpiece.ids import tokenizer_config_json
 from pipelines.wordpiece.vocab_files import FIXED_PIECES, TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.arrow import EXAMPLES
+from schemas.finetune_configs import FeaturesConfig, TrialConfig
 from schemas.manifest import FileEntry, StageInput
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import FeaturesConfig, TrialConfig
 
 SHAPE = {
     "num_hidden_layers": 2,

@@ -20,7 +20,7 @@ from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
 from pipelines.documents import splits
-from schemas.configs import ExecutionConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput, StageOutput
 from schemas.recipe import Recipe

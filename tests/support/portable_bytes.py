@@ -37,7 +37,7 @@ def portable_facts() -> dict[str, object]:
         "words": [new_words(lowercase=lowercase) for lowercase in (False, True)],
         "keys": {
             stage.name: key_environment(
-                stage.libraries, same_on_any_python=stage.same_on_any_python
+                stage.libraries, python_independent=stage.python_independent
             )
             for stage in stages
         },

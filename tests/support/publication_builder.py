@@ -11,7 +11,7 @@ from support.store_builder import describe
 from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.files import write_text_file
-from schemas.configs import DocumentsConfig, InstancesConfig, WikipediaSource
+from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
 from schemas.fingerprint import cache_key
 from schemas.manifest import Manifest, ProducedBy, RawInput
 from schemas.publish_configs import ChangeLimits, PublishConfig

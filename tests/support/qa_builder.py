@@ -16,7 +16,7 @@ from model.tasks.squad import SQUAD_TASKS
 from model.tasks.task import Row, Task
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import SPAN_EXAMPLES
-from schemas.task_configs import FeaturesConfig
+from schemas.finetune_configs import FeaturesConfig
 
 TINY = WordPieceTokenizer(TINY_VOCAB, lowercase=True)
 

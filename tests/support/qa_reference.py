@@ -19,7 +19,7 @@ from model.tasks.squad import SQUAD_TASKS
 from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
 from pipelines.wordpiece.vocab_files import SPECIAL_TOKENS
 from schemas.arrow import SPAN_EXAMPLES
-from schemas.task_configs import FeaturesConfig
+from schemas.finetune_configs import FeaturesConfig
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 TINY_VOCAB = (

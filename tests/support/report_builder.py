@@ -17,10 +17,10 @@ from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, read_run, run_ids
 from model.tabulate import tabulate
-from schemas.configs import ExecutionConfig
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import TabulateConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import FileEntry, Manifest
-from schemas.task_configs import TabulateConfig
 
 
 def corpus_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:

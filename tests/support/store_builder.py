@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from flows.cards.cards import card_path, has_card
 from flows.run.step_execution import input_ref
-from flows.store.artifacts import CARD, ArtifactStore, Attempt
+from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json, dump_page
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
-from schemas.sealed import sealed_json, sealed_page
 
 STAGE = "build-tokens"
 
@@ -73,14 +74,15 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
         **this_process()._asdict(),
         **changes,
     }
-    store.backend.replace(f"runs/{run_id}/run.json", sealed_json(record))
+    store.backend.replace(f"runs/{run_id}/run.json", dump_json(record))
 
 
 def add_cards(store: ArtifactStore) -> None:
-    """Write a card next to each published artifact, as runs do."""
+    """Write the cards that published artifacts lack, as runs do."""
     for pointer in store.pointers():
-        folder = pointer.manifest.rpartition("/")[0]
-        store.backend.replace(f"{folder}/{CARD}", sealed_page(b"card"))
+        manifest = store.read_manifest(pointer.manifest)
+        if has_card(manifest):
+            store.backend.put_if_absent(card_path(manifest), dump_page(b"card"))
 
 
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:

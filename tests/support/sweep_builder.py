@@ -11,7 +11,7 @@ from model.tables.document import Tables
 from model.tables.entry_comparison import compare_entries
 from model.tables.result_rows import in_order, result_rows
 from model.tables.sweeps import Sweep, all_tables
-from schemas.task_configs import ExpandedAxis, ExpandedEntry
+from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
 
 GOOD, FAIR, POOR = (
     [0.90, 0.91, 0.92, 0.90, 0.91],

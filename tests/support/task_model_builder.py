@@ -15,8 +15,8 @@ from model.finetuning.saved_models import save_task_model
 from model.finetuning.task_model import TaskModel
 from model.task_types.features import IGNORED
 from pipelines.seeds import rng_for
+from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import ModelConfig
-from schemas.task_configs import TaskTypeName
 
 KINDS: tuple[TaskTypeName, ...] = ("classification", "regression", "choice", "span", "tagging")
 CHOICES = 4

@@ -11,7 +11,7 @@ import pyarrow as pa
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
 from model.tasks.task import Bad, Row, Task
-from schemas.task_configs import TaskTypeName
+from schemas.finetune_configs import TaskTypeName
 
 WORDS = [f"w{number}" for number in range(40)]
 

@@ -14,7 +14,7 @@ from model import pretrain as stage
 from model.pretraining.job import TrainingJob
 from model.pretraining.loop import train
 from model.processes.stopping import StopRequest
-from schemas.configs import InstancesConfig, MaskingConfig
+from schemas.corpus_configs import InstancesConfig, MaskingConfig
 from schemas.manifest import StageInput, StageOutput
 from schemas.model_configs import PretrainConfig
 

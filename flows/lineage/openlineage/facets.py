@@ -19,8 +19,8 @@ from flows.run.provenance import checkout, environment
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from schemas import arrow
-from schemas.disclosure import without_secrets
 from schemas.manifest import Manifest
+from schemas.redaction import redact
 
 RunFacets = dict[str, ol.RunFacet]
 _NAMESPACE = os.environ.get("OPENLINEAGE_NAMESPACE") or "bertloom"
@@ -76,7 +76,7 @@ def cache_facets(result: StepResult) -> RunFacets:
 
 def error_facets(text: str) -> RunFacets:
     """Return the facet with the message of an error, without secrets; {} for an empty text."""
-    message = without_secrets(text)[:_MAX_MESSAGE_CHARACTERS]
+    message = redact(text)[:_MAX_MESSAGE_CHARACTERS]
     facet = ol.error_message_run.ErrorMessageRunFacet(message, "python")
     return {"errorMessage": facet} if text else {}
 

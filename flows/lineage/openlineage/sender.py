@@ -9,7 +9,7 @@ import threading
 from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import RunEvent
 
-from schemas.disclosure import without_secrets
+from schemas.redaction import redact
 
 _CLOSE_SECONDS = 5.0
 _LOGGER = logging.getLogger(__name__)
@@ -42,5 +42,5 @@ class EventSender:
             try:
                 self._client.emit(event)
             except Exception as error:  # transports can raise anything
-                self._error = without_secrets(f"{type(error).__name__}: {error}")
+                self._error = redact(f"{type(error).__name__}: {error}")
         self._client.close(_CLOSE_SECONDS)

@@ -15,8 +15,8 @@ from flows.cli import doctor
 from flows.cli.doctor import Finding, pins, software, store_findings
 from flows.run.provenance import Checkout
 from flows.store.artifacts import ArtifactStore
+from schemas.checksummed import dump_json
 from schemas.errors import DeterminismError
-from schemas.sealed import sealed_json
 
 
 def of(findings: Any, check: str) -> list[Finding]:
@@ -130,7 +130,7 @@ def test_a_sound_store_is_sound_and_is_left_as_it_was(store: ArtifactStore) -> N
 def test_a_store_that_is_none_is_said(tmp_path: Path) -> None:
     [finding] = store_findings(str(tmp_path / "none"))
     assert finding.state == "warn"
-    (tmp_path / "FORMAT.json").write_bytes(sealed_json({"layout": 99}))
+    (tmp_path / "FORMAT.json").write_bytes(dump_json({"layout": 99}))
     [finding] = store_findings(str(tmp_path))
     assert finding.state == "FAIL"
     assert "layout" in finding.text

@@ -42,7 +42,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_checkpoint(folder / "bert")
     main_or_exit(
         "finetune", "sst-2", "--data-dir", str(folder / "SST-2"),
-        "--checkpoint", str(folder / "bert"), "--batch-size", "8", "--learning-rate", "3e-3", "--num-epochs", "10", "--restarts", "2",
+        "--checkpoint", str(folder / "bert"), "--batch-size", "8",
+        "--learning-rate", "3e-3", "--num-epochs", "10", "--restarts", "2",
         "--max-seq-length", "32", "--store", str(folder / "store"), "--engine", "local",
         "--name", "mine", "--set", "finetune.sst-2.num_threads=1",
         "--set", "finetune.sst-2.dropout=0.0",

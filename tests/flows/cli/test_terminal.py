@@ -70,7 +70,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, *, columns: int = 80) -> Iterator[Scr
 
 HEAD = ("artifact", "stage", "holds", "refs")
 ROWS = [
-    ("0123456789abcdef", "build-tokens", "DAMAGED: see `bertloom verify`", "a/[bold]b"),
+    ("0123456789abcdef", "build-tokens", "CORRUPT: see `bertloom verify`", "a/[bold]b"),
     ("fedcba9876543210", "pretrain", "1,000 steps, held-out perplexity 21.60", "sample/x " * 6),
 ]
 

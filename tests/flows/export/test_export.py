@@ -29,7 +29,7 @@ from flows.store.verification import verify
 from model.data.instances import InstanceSet
 from model.data.layouts import lay_out
 from model.encoder.hf_weights import load_pretrained
-from schemas.errors import ArtifactCorruptError, ConfigError, InstancesError, UsageError
+from schemas.errors import ArtifactCorruptError, ConfigError, InstanceDataError, UsageError
 from schemas.manifest import FileEntry, Manifest
 
 DOCUMENTS, TOKENS, INSTANCES = STEPS = (
@@ -374,5 +374,5 @@ def test_collator_refuses_unusable_rows(
     exported: Path, options: dict[str, Any], changes: dict[str, int], columns: list[str] | None
 ) -> None:
     row = pandas.read_parquet(exported / "build-instances-hf" / "data").iloc[0].to_dict() | changes
-    with pytest.raises(InstancesError):
+    with pytest.raises(InstanceDataError):
         bertloom.PretrainingCollator(**options)([{name: row[name] for name in columns or row}])

@@ -19,7 +19,7 @@ from flows.fetch.task_datasets import FetchedDataset, fetch_dataset, load_source
 from model.tasks import TASKS
 from model.tasks.official_files import find_files
 from schemas.errors import ChecksumError, ConfigError, FetchError
-from schemas.task_configs import ExamplesConfig
+from schemas.finetune_configs import ExamplesConfig
 
 pytestmark = pytest.mark.network
 

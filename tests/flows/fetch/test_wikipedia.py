@@ -17,7 +17,7 @@ from flows.sample import write_sample
 from pipelines.io.checksums import published_checksums
 from pipelines.mediawiki.multistream import find_index
 from pipelines.sources import wikipedia
-from schemas.configs import WikipediaSource
+from schemas.corpus_configs import WikipediaSource
 from schemas.errors import ChecksumError, ConfigError, FetchError
 
 pytestmark = pytest.mark.network

@@ -30,7 +30,7 @@ from flows.store.artifacts import ArtifactStore
 from pipelines.documents.plan import raw_files
 from pipelines.sources import SOURCES
 from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary
-from schemas.configs import VocabularyConfig
+from schemas.corpus_configs import VocabularyConfig
 
 ENGLISH = (
     "The ferryman of Orrin kept a lantern in the window of his house, and nobody knew who had lit "

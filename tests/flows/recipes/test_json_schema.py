@@ -57,7 +57,9 @@ def test_it_is_a_schema_that_explains_every_field() -> None:
     properties = SCHEMA["$defs"]["MaskingConfig"]["properties"]
     assert properties["strategy"]["anyOf"][0]["enum"] == ["wordpiece", "whole-word", "span", "none"]
     assert properties["strategy"]["default"] == "wordpiece"
-    assert properties["masked_lm_prob"]["description"].startswith("Share of an instance's tokens")
+    assert properties["masked_lm_prob"]["description"].startswith(
+        "Fraction of an instance's tokens"
+    )
     assert properties["masked_lm_prob"]["title"]
     assert "sst-2" in SCHEMA["$defs"]["ExamplesConfig"]["properties"]["task"]["anyOf"][0]["enum"]
 

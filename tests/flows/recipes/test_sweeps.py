@@ -16,8 +16,8 @@ from flows.recipes.errors import RecipeError
 from flows.recipes.loader import load_recipe, recipe_from
 from flows.run.plan import PlannedStep
 from flows.run.sweep_summary import summarize_sweep, sweep_rows
+from schemas.finetune_configs import ExpandedAxis, TabulateConfig
 from schemas.recipe import Recipe
-from schemas.task_configs import ExpandedAxis, TabulateConfig
 
 BASE = """\
 name: mine

@@ -36,9 +36,9 @@ from flows.report.steps import Built, read_steps
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
 from model.tables.result_rows import result_rows
+from schemas.checksummed import load_page
 from schemas.errors import StoreError
 from schemas.manifest import Reuse
-from schemas.sealed import read_page
 
 Run = tuple[ArtifactStore, RunRecord]
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)"> $\\frac{1}{$ {{ 7 * 7 }}'
@@ -586,14 +586,14 @@ def test_the_command_writes_the_page_anew(
     assert found["run_id"] == record.run_id
     assert found["state"] == "completed"
     newest = Path(store.root) / "reports" / "test.html"
-    alone = read_page(out.read_bytes()).decode()
+    alone = load_page(out.read_bytes()).decode()
     assert "index.html" not in alone  # which is not beside it
     for page, index in (
         (Path(found["report"]), "../../reports/index.html"),
         (newest, "index.html"),
     ):
         link = f'<a href="{index}">bertloom, all runs</a>'
-        assert read_page(page.read_bytes()).decode().replace(link, "bertloom") == alone
+        assert load_page(page.read_bytes()).decode().replace(link, "bertloom") == alone
         assert (page.parent / index).is_file()
     before = newest.read_bytes()
     said = cli("report", "2000", "--store", store.root)

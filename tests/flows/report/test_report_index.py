@@ -15,7 +15,7 @@ from flows.report.index import INDEX_PAGE, RunRow, read_rows, write_index
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import this_process
 from flows.store.runs import RESUME_HINT, RunRecord, StepRecord, write_run
-from schemas.sealed import read_page
+from schemas.checksummed import load_page
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -36,7 +36,7 @@ def put_run(store: ArtifactStore, number: int, **changed: Any) -> RunRecord:
 
 
 def page_of(store: ArtifactStore) -> str:
-    return read_page(store.backend.read(INDEX_PAGE)).decode()
+    return load_page(store.backend.read(INDEX_PAGE)).decode()
 
 
 def names(page: str) -> list[str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,12 +14,15 @@ from support.tiny_recipe import TEXTS, write_tiny
 import bertloom
 from flows.bert import recipe_steps
 from flows.recipes.loader import load_recipe
-from flows.reproduction import checking, writing
-from flows.reproduction.expected import FILE, Expected, read_expected, to_json
-from flows.run.provenance import environment
-from schemas.errors import ArtifactCorruptError
+from flows.recipes.packaged import described_recipe
+from flows.reproduction.bundle import EXPECTED_FILE, read_expected, reduce_recipe
+from flows.reproduction.rerun import run_bundle
+from schemas.checksummed import dump_json
+from schemas.errors import ConfigError, InputError
 
 TARGET = "tiny/build-instances.length-32"
+LABELS = ["build-documents", "build-vocabulary", "build-tokens", "build-instances.length-32"]
+INPUT = "documents/own/texts.txt"
 MORE = """\
   length-16: {max_seq_length: 16, held_out_fraction: 0.0, masking: {max_predictions_per_seq: 3}}
 """
@@ -48,37 +49,18 @@ def again(tiny: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny / "again", tmp_path / "elsewhere"))
 
 
-def change(folder: Path, change: Callable[[dict[str, Any]], None], *labels: str) -> Expected:
-    """Expect other artifacts of some steps."""
-    expected = read_expected(folder)
-    steps = dict(expected.steps)
-    for label in labels:
-        data = steps[label].model_dump(mode="json")
-        change(data)
-        steps[label] = type(steps[label]).model_validate(data)
-    found = expected.model_copy(update={"steps": steps})
-    (folder / FILE).write_bytes(to_json(found))
-    return found
-
-
-def test_the_folder_holds_one_artifacts_recipe_and_no_path(tiny: Path) -> None:
+def test_bundle_has_the_recipe_of_one_artifact_and_no_path_of_this_machine(tiny: Path) -> None:
     folder = tiny / "again"
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert names == {
-        "README.md", "recipe.yaml", FILE, "inputs.sha256", "requirements.txt", "reproduce.sh",
-        "inputs/documents/own/texts.txt",
-    }  # fmt: skip
+        *("README.md", "recipe.yaml", EXPECTED_FILE, "inputs.sha256", "requirements.txt"),
+        f"inputs/{INPUT}",
+    }
     for name in names:
         assert str(tiny.parent) not in (folder / name).read_text(encoding="utf-8"), name
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
     assert list(recipe["build_instances"]) == ["length-32"]
-    assert list(read_expected(folder).steps) == [
-        "build-documents", "build-vocabulary", "build-tokens", "build-instances.length-32",
-    ]  # fmt: skip
-    readme = (folder / "README.md").read_text(encoding="utf-8")
-    artifact = read_expected(folder).artifact
-    for text in (artifact.artifact_id, artifact.content, "texts.txt", "inputs/", "reproduce.sh"):
-        assert text in readme
+    assert list(read_expected(folder).steps) == LABELS
 
 
 BOOKS = {
@@ -132,100 +114,74 @@ def test_loose_books_are_copied_and_reproduced(cli: Cli, shelf: Path, tmp_path: 
     assert said.code == 0, said.err
     copies = {path.read_text("utf-8").strip() for path in (again / "inputs").rglob("*.txt")}
     assert copies == set(BOOKS.values())
-    said = cli("reproduce", str(again), "--check")
+    said = cli("reproduce", str(again), "--run")
     assert said.code == 0, said.out + said.err
 
 
-def test_it_comes_out_equal_and_then_what_differs_is_said(cli: Cli, again: Path) -> None:
-    said = cli("reproduce", str(again), "--check")
-    assert said.code == 0, said.err
-    assert said.out.splitlines()[-1] == "equal: 4 of 4 steps, to the byte"
-    assert "inputs: 1 as recorded" in said.out
+def test_bundle_builds_equal_artifacts(cli: Cli, again: Path) -> None:
+    result = cli("reproduce", str(again), "--run", "--json")
+    assert result.code == 0, result.err
+    comparison = json.loads(result.out)
+    assert comparison["is_equal"]
+    assert [step["label"] for step in comparison["steps"]] == LABELS
+    assert (again / "store" / "FORMAT.json").is_file()
 
-    def edited(manifest: dict[str, Any]) -> None:
-        manifest["stage_version"] = 77
-        manifest["key_spec"]["environment"]["pyarrow"] = "1.0"
-        manifest["content"] = "sha256:" + "0" * 64
-        manifest["cache_key"] = "0" * 64
-        manifest["counters"]["documents"] = 7
 
-    change(again, edited, "build-tokens")
-    said = cli("reproduce", str(again), "--check")
-    assert said.code == 1
-    lines = said.out.splitlines()
-    assert lines[-1] == "differs: first build-tokens; 3 of 4 steps equal"
-    assert any(
-        line.startswith("code: not that of ") and "build-tokens (77 rec" in line for line in lines
+def test_difference_names_step_and_changed_versions(cli: Cli, again: Path) -> None:
+    expected = read_expected(again)
+    tokens = expected.steps["build-tokens"]
+    environment = {**tokens.key_spec["environment"], "pyarrow": "1.0"}
+    changed = tokens.model_copy(
+        update={
+            "content": "sha256:" + "0" * 64,
+            "key_spec": {**tokens.key_spec, "environment": environment},
+        }
     )
-    assert any(line.startswith("versions: pyarrow 1.0 recorded, ") for line in lines)
-    assert any("DIFFERS, another key" in line for line in lines)
-    assert any("documents: 7 -> " in line for line in lines)
-    found = json.loads(cli("reproduce", str(again), "--check", "--json").out)
-    assert [step["is_equal"] for step in found["steps"]] == [True, True, False, True]
+    steps = {**expected.steps, "build-tokens": changed}
+    other = expected.model_copy(update={"steps": steps})
+    (again / EXPECTED_FILE).write_bytes(dump_json(other.model_dump(mode="json")))
+    result = cli("reproduce", str(again), "--run", "--json")
+    assert result.code == 1
+    differing = [s for s in json.loads(result.out)["steps"] if not s["is_equal"]]
+    assert [step["label"] for step in differing] == ["build-tokens"]
+    assert any("pyarrow" in change for change in differing[0]["changes"])
 
 
-def test_another_python_is_told_of_the_steps_whose_key_has_it(
-    again: Path, monkeypatch: pytest.MonkeyPatch
+def test_missing_or_changed_input_starts_nothing(
+    again: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others' keys say 3.11 on every Python."""
-    recorded = read_expected(again)
-    newer = environment().model_copy(update={"python": "3.99.1"})
-    monkeypatch.setattr(checking, "environment", lambda: newer)
-    recipe = load_recipe(str(again / "recipe.yaml"))
-    steps = {step.label: step for step in recipe_steps(recipe, until=recorded.target)}
-    (told,) = [line for line in checking._version_lines(recorded, steps) if "in the keys" in line]
-    assert told.endswith("recorded, 3.99 here: in the keys of build-documents, bytes may differ")
-
-    def newly_made(manifest: dict[str, Any]) -> None:
-        manifest["environment"]["python"] = "3.99.1"
-
-    change(again, newly_made, "build-tokens")
-    found = writing._requirements(read_expected(again))
-    assert [line for line in found.splitlines() if "was made with python" in line] == [
-        "# build-tokens was made with python 3.99.1"
-    ]
-    change(again, newly_made, *recorded.steps)
-    assert "was made with python" not in writing._requirements(read_expected(again))
-
-
-def test_inputs_that_are_missing_or_others_begin_nothing(
-    cli: Cli, again: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = again / "inputs" / "documents" / "own" / "texts.txt"
-    texts.write_text("\n\n".join(TEXTS).replace("cat", "dog"), encoding="utf-8")
-    said = cli("reproduce", str(again), "--check")
-    assert said.code == 1
-    assert said.out.startswith("another file documents/own/texts.txt: expected ")
-    assert "not begun: 1 of 1 inputs" in said.out
+    (again / "inputs" / INPUT).write_text("other text", encoding="utf-8")
+    with pytest.raises(InputError, match=INPUT):
+        run_bundle(again)
     monkeypatch.setenv("BERTLOOM_INPUTS", str(tmp_path / "nowhere"))
-    said = cli("reproduce", str(again), "--check")
-    assert said.code == 1
-    assert said.out.startswith("missing documents/own/texts.txt: expected ")
-    assert "It came from texts.txt" in said.out
+    with pytest.raises(InputError, match=INPUT):
+        run_bundle(again)
     assert not (again / "store").exists()
 
 
-def test_what_cannot_be_is_refused_whole(cli: Cli, again: Path, tiny: Path, tmp_path: Path) -> None:
-    store = (tiny / "made").read_text(encoding="utf-8")
-    said = cli("reproduce", TARGET, str(again), "--store", store)
-    assert (said.code, "or an empty one" in said.err) == (1, True)
-    said = cli("reproduce", str(again), "--check", "--store", store)
-    assert (said.code, "compared with itself" in said.err) == (1, True)
-    said = cli("reproduce", str(tmp_path), "--check")
-    assert (said.code, "expected a folder that" in said.err) == (1, True)
+def test_original_store_and_changed_bundle_are_refused(again: Path, tiny: Path) -> None:
+    with pytest.raises(ConfigError, match="memory://"):
+        run_bundle(again, store=(tiny / "made").read_text(encoding="utf-8"))
+    expected = again / EXPECTED_FILE
+    expected.write_bytes(expected.read_bytes().replace(b'"tiny"', b'"tina"'))
+    with pytest.raises(ConfigError, match=EXPECTED_FILE):
+        read_expected(again)
+
+
+def test_nothing_is_written_when_the_bundle_cannot_be_whole(
+    cli: Cli, again: Path, tiny: Path, tmp_path: Path
+) -> None:
+    store = ("--store", (tiny / "made").read_text(encoding="utf-8"))
+    assert cli("reproduce", TARGET, str(again), *store).code == 2  # the folder is not empty
     assert cli("reproduce", TARGET).code == 2
-    said = cli("reproduce", "texts.txt", str(tmp_path / "new"), "--store", store)
-    assert (said.code, "raw files, which nothing makes" in said.err) == (1, True)
+    assert cli("reproduce", "texts.txt", str(tmp_path / "new"), *store).code == 1
     (tiny / "texts.txt").rename(tiny / "away.txt")
     try:
-        said = cli("reproduce", TARGET, str(tmp_path / "new"), "--store", store, "--copy-inputs")
+        result = cli("reproduce", TARGET, str(tmp_path / "new"), *store, "--copy-inputs")
     finally:
         (tiny / "away.txt").rename(tiny / "texts.txt")
-    assert said.code == 1
+    assert result.code == 1
     assert not list(tmp_path.glob("*new*"))
-    (again / FILE).write_bytes((again / FILE).read_bytes().replace(b'"tiny"', b'"tina"'))
-    with pytest.raises(ArtifactCorruptError, match="not what was written"):
-        read_expected(again)
 
 
 TRAINED = """
@@ -257,6 +213,26 @@ finetune:
 """
 
 
+@pytest.mark.parametrize("name", ["ablation-masking-sample", "squad-ensemble"])
+def test_reduced_recipe_has_the_same_steps(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in described_recipe(name).variables:
+        monkeypatch.setenv(variable, f"/data/{variable.lower()}")
+    recipe = load_recipe(name)
+    for label in ("tabulate", next(s.label for s in recipe_steps(recipe) if s.stage.has_metrics)):
+        steps = {step.label: step for step in recipe_steps(recipe, until=label)}
+        data, _ = reduce_recipe(recipe, dict.fromkeys(steps, ()))
+        (tmp_path / "reduced.yaml").write_text(
+            yaml.safe_dump(data, sort_keys=False), encoding="utf-8"
+        )
+        reduced = recipe_steps(load_recipe(str(tmp_path / "reduced.yaml")), until=label)
+        assert {step.label for step in reduced} == steps.keys()
+        for step in reduced:
+            assert step.config.cache_key_fields() == steps[step.label].config.cache_key_fields()
+            assert step.inputs == steps[step.label].inputs
+
+
 @pytest.mark.slow
 def test_a_tuned_model_comes_out_equal_elsewhere(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS), encoding="utf-8")
@@ -270,9 +246,6 @@ def test_a_tuned_model_comes_out_equal_elsewhere(cli: Cli, tmp_path: Path) -> No
     given = ("--store", store, "--copy-inputs")
     said = cli("reproduce", "evaluate.cola:dev.accuracy", str(again), *given)
     assert said.code == 0, said.err
-    assert "trained on 1 x cpu, fp32" in said.out
-    said = cli("reproduce", str(again), "--check")
+    said = cli("reproduce", str(again), "--run", "--json")
     assert said.code == 0, said.out + said.err
-    lines = said.out.splitlines()
-    assert lines[-1] == "equal: 8 of 8 steps, to the byte"
-    assert lines[-2].endswith(", as recorded")
+    assert len(json.loads(said.out)["steps"]) == 8

@@ -24,9 +24,9 @@ from pipelines.wordpiece.vocab_files import (
     VOCAB_FILE,
     vocab_text,
 )
-from schemas.configs import VocabularyConfig
+from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import InputError, NetworkError, VocabularyError
-from schemas.task_configs import ExamplesConfig
+from schemas.finetune_configs import ExamplesConfig
 
 WHOLE = vocab_text([*FIXED_PIECES, "a", "##b"])
 WRONG = {

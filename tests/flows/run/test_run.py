@@ -22,8 +22,9 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import start_of
 from flows.store.runs import RESUME_HINT, read_run, run_ids, write_run
-from schemas.configs import ExecutionConfig, InstancesConfig
+from schemas.corpus_configs import InstancesConfig
 from schemas.errors import InputError
+from schemas.execution_configs import ExecutionConfig
 
 TWO = ExecutionConfig(max_parallel_steps=2)
 QUIETLY = {"log": lambda line: None, "engine": "local"}

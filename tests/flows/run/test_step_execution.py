@@ -23,15 +23,13 @@ from pipelines import build_tokens
 from pipelines.runners.code import code_digest
 from pipelines.runners.submission import SubmittedJob, current_submission
 from pipelines.telling.progress import step_name
-from schemas.configs import (
+from schemas.corpus_configs import (
     DocumentsConfig,
-    ExecutionConfig,
     InstancesConfig,
     TextSource,
     TokensConfig,
     VocabularyConfig,
 )
-from schemas.disclosure import without_secrets
 from schemas.errors import (
     ConfigError,
     FingerprintError,
@@ -40,8 +38,10 @@ from schemas.errors import (
     RunnerError,
     VocabularyError,
 )
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
+from schemas.redaction import redact
 
 ALL = ["documents", "vocabulary", "tokens", "instances", "instances"]
 
@@ -80,7 +80,7 @@ def test_the_real_stages_are_what_they_say() -> None:
         if name in entries and name != "finetune":
             annotation = Recipe.model_fields[name.replace("-", "_")].annotation
             assert stage.config.__name__ in str(annotation)
-    assert {stage.holds for stage in stages().values()} >= {"documents", "tokens", "tables"}
+    assert {stage.output_type for stage in stages().values()} >= {"documents", "tokens", "tables"}
 
 
 def test_what_workers_ran_is_said_of_stages_that_have_jobs() -> None:
@@ -491,4 +491,4 @@ def test_differences_are_told_by_field() -> None:
     ],
 )  # fmt: skip
 def test_manifests_hold_no_credentials(value: Any, expected: Any) -> None:
-    assert without_secrets(value) == expected
+    assert redact(value) == expected

@@ -31,11 +31,16 @@ from pipelines.documents.left_out import LEFT_OUT_FILE
 from pipelines.io.shards import open_shard
 from pipelines.mediawiki.wikitext import clean_wikitext
 from pipelines.mediawiki.words import markup_for
-from schemas.configs import DocumentsConfig, NearDuplicatesConfig, VocabularyConfig, WikipediaSource
 from schemas.contamination_configs import DecontaminateConfig
+from schemas.corpus_configs import (
+    DocumentsConfig,
+    NearDuplicatesConfig,
+    VocabularyConfig,
+    WikipediaSource,
+)
+from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
-from schemas.task_configs import ExamplesConfig
 
 GOLDEN = "175d8ca95055eeb2a8bbce3f5add3396e1cd53f472cf373d63d7fd3cf69ca6e7"
 """Digest of the default sample's files: any change of them fails a test."""

@@ -20,8 +20,8 @@ from flows.sample.task_datasets import SETS, Row, content_words, make_rows
 from flows.sample.world import Words, seeded
 from model.build_examples import build_examples
 from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary
-from schemas.configs import ExecutionConfig
-from schemas.task_configs import ExamplesConfig
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExamplesConfig
 
 TEXT_TASKS = ("cola", "sst-2", "mrpc", "rte", "qqp", "qnli", "mnli", "sts-b", "wnli")
 PAIR_TASKS = ("mrpc", "rte", "qqp", "qnli", "mnli", "sts-b", "squad-1.1", "squad-2.0")

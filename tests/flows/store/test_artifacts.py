@@ -218,7 +218,7 @@ def test_a_ref_is_moved_only_from_where_it_is(store: ArtifactStore) -> None:
 
 
 def test_of_many_moves_of_a_ref_none_is_lost(store: ArtifactStore) -> None:
-    """Each adds a part to what it found; in the end all are there."""
+    """Each caller adds a part to the ref that it read. No part may be lost."""
     pointer = pointer_to(published(store))
     store.swap_ref("corpus/latest", pointer, expected=None)
 

@@ -30,9 +30,9 @@ from flows.store.pointers import key_path, pointer_to
 from flows.store.runs import Heartbeat, mark_flow_run_ended, read_run, reconcile_runs, run_ids
 from flows.store.verification import verify
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, DeterminismError
 from schemas.manifest import Manifest
-from schemas.sealed import sealed_json
 
 AGO = "2020-01-01T00:00:00+00:00"
 
@@ -123,7 +123,7 @@ def test_what_is_young_is_kept_with_its_inputs(store: ArtifactStore) -> None:
 
 
 def make_old(store: ArtifactStore, manifest: Manifest) -> None:
-    """As if it were of 2020, and nobody had found it since."""
+    """Set the times of an artifact to 2020."""
     path = key_path(STAGE, manifest.cache_key)
     pointer = pointer_to(manifest).model_copy(update={"committed": AGO})
     store.backend.replace(path, pointer.to_json())
@@ -131,7 +131,7 @@ def make_old(store: ArtifactStore, manifest: Manifest) -> None:
 
 
 def set_times(store: ArtifactStore, moment: float, top: str = "") -> None:
-    """Of every file and folder of a store."""
+    """Set the times of all files and folders of a store."""
     if store.backend.is_local:
         for path in Path(store.root, top).rglob("*"):
             os.utime(path, (moment, moment))
@@ -186,7 +186,7 @@ def test_attempts_that_were_never_published_are_deleted(store: ArtifactStore) ->
     write_text_file("vocab.txt", "x", output=attempt.output)
     half = prepared(store)
     # Killed before the pointer.
-    store.backend.put_if_absent(half.path, sealed_json(half.model_dump(mode="json")))
+    store.backend.put_if_absent(half.path, dump_json(half.model_dump(mode="json")))
     assert paths(collect(store, grace_hours=24)) == set()
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
@@ -226,7 +226,7 @@ def test_shared_files_do_not_come_free(tmp_path: Path) -> None:
 
 def test_counts_without_files_are_kept_from_one_month_to_the_next(store: ArtifactStore) -> None:
     path = f"pieces/{STAGE}/{'0' * 64}/ab/words.json"
-    store.backend.replace(path, sealed_json({"places": [[]]}))
+    store.backend.replace(path, dump_json({"places": [[]]}))
     set_times(store, time.time() - 35 * 24 * 3600)
     assert path not in paths(collect(store, grace_hours=24))
     set_times(store, time.time() - 70 * 24 * 3600)
@@ -246,7 +246,7 @@ def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
         "both.part-00000": [[there]],
         "unfinished.part-00000": [[there]],
     }.items():
-        store.backend.replace(f"{folder}/{name}.json", sealed_json({"places": places}))
+        store.backend.replace(f"{folder}/{name}.json", dump_json({"places": places}))
         store.backend.replace(f"{folder}/{name}.blobs", b"x")
     store.backend.replace(f"{folder}/damaged.json", b"{")
     store.backend.replace(f"{folder}/x.json.0123456789ab.partial", b"{")
@@ -450,7 +450,7 @@ collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
 def test_where_nothing_can_be_touched_a_run_keeps_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on S3 and GCS: they do not tell what a run has found."""
+    """S3 and GCS do not record which artifacts a run found."""
     store = ArtifactStore(f"memory://{tmp_path.name}/remote")
     [manifest] = several(store, 1)
     make_old(store, manifest)
@@ -508,7 +508,7 @@ def test_the_report_is_json(store: ArtifactStore) -> None:
 
 
 def _age(store: ArtifactStore, run_id: str, seconds: float) -> None:
-    """As if the run had written nothing since then."""
+    """Set the time of the last heartbeat of a run."""
     then = time.time() - seconds
     for path in store.backend.names(f"runs/{run_id}"):
         os.utime(store.backend.url(path), (then, then))
@@ -586,7 +586,7 @@ def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
     assert [states[name] for name in ("silent", "here", "beating")] == [
         "crashed", "running", "running",
     ]  # fmt: skip
-    # Without its lease nothing tells that it goes on.
+    # Without its lease, it has ended.
     over = {item.run_id for item in reconcile_runs(store, close=send_abort) if item.is_dead}
     assert over == {"20260107t000000-training"}
 
@@ -622,7 +622,7 @@ def test_tombstone_with_key_outside_of_keys_is_refused(tmp_path: Path, key: str)
         "key": key,
         "pointer": "{}",
     }
-    store.backend.replace("tombstones/x.json", sealed_json(tombstone))
+    store.backend.replace("tombstones/x.json", dump_json(tombstone))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ArtifactCorruptError):
         collect(store)

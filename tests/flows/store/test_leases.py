@@ -28,9 +28,9 @@ from flows.store.runs import run_ids
 from pipelines import build_vocabulary
 from pipelines.io.file_systems import file_system
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json
 from schemas.errors import LeaseLostError
 from schemas.manifest import StageOutput
-from schemas.sealed import sealed_json
 
 KEY = "ab" * 32
 
@@ -43,14 +43,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
 
 
 def write_lease(store: ArtifactStore, **changes: object) -> None:
-    """As another process left it."""
+    """Write a lease of another run."""
     lease = {
         **this_process()._asdict(),
         "holder": "theirs",
         "expires_at": time.time() + 3600,
         "token": "0",
     }
-    store.backend.replace(lease_path(STAGE, KEY), sealed_json({**lease, **changes}))
+    store.backend.replace(lease_path(STAGE, KEY), dump_json({**lease, **changes}))
 
 
 def test_a_lease_is_held_for_the_length_of_a_block(store: ArtifactStore) -> None:
@@ -194,7 +194,7 @@ class TakenOver:
                 "expires_at": time.time() + 99,
                 "token": "",
             }
-            self.store.backend.replace(self.lease, sealed_json(theirs))
+            self.store.backend.replace(self.lease, dump_json(theirs))
             fs.pipe_file(f"{folder}/step", b"theirs")
         self.checkpoints.append(fs.cat_file(f"{folder}/step"))
         return StageOutput(files=(write_text_file("vocab.txt", "a", output=output),))
@@ -202,9 +202,9 @@ class TakenOver:
 
 @pytest.fixture
 def taken_over(fakes: FakeStages, place: str, monkeypatch: pytest.MonkeyPatch) -> TakenOver:
-    """That stage in the place of the one that learns a vocabulary."""
+    """Replace the stage that learns a vocabulary."""
     stage = TakenOver(place)
-    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, resumes=True)
+    replaced = dataclasses.replace(build_vocabulary.STAGE, run=stage, supports_resume=True)
     monkeypatch.setattr(build_vocabulary, "STAGE", replaced)
     return stage
 
@@ -220,7 +220,7 @@ def test_run_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     assert error.run in run_ids(store)
     assert list(store.pointers("build-vocabulary")) == []
     assert store.backend.names("leases") == [taken_over.lease]
-    # The new holder goes on from its own checkpoint, and publishes.
+    # The new holder resumes from its own checkpoint and publishes.
     store.backend.delete(taken_over.lease)
     run_recipe(recipe, engine="local", until="build-vocabulary", log=lambda _: None)
     assert taken_over.checkpoints == [b"theirs", b"theirs"]
@@ -261,7 +261,7 @@ def test_after_a_kill_nobody_waits(tmp_path: Path) -> None:
         found = live_holder(store, STAGE, KEY)
         assert found is not None
         assert found.pid == process.pid
-        process.kill()  # and nobody has asked for its end yet, so that it is still listed
+        process.kill()  # its parent has not waited for it, so that the system still lists it
         while live_holder(store, STAGE, KEY) is not None:
             time.sleep(0.01)
         with try_acquire(store, STAGE, KEY, holder="mine") as other:

@@ -28,10 +28,11 @@ from pipelines.io.raw_files import digest_file, expand_paths
 from pipelines.io.splits import Split
 from pipelines.sources import wikipedia
 from schemas.addresses import public_address
-from schemas.configs import ExecutionConfig, WikipediaSource
-from schemas.disclosure import recorded, without_secrets
+from schemas.corpus_configs import WikipediaSource
 from schemas.errors import ChecksumError, InputError, NetworkError, StoreError
-from schemas.task_configs import ExamplesConfig
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExamplesConfig
+from schemas.redaction import redact, redact_record
 
 pytestmark = pytest.mark.network
 
@@ -224,8 +225,8 @@ def test_options_of_a_runner_hold_no_secret() -> None:
         beam_options=["--x_password", "Zq7secret", "--job=a", "--flag"]
     ).beam_options
     assert options == ("--x_password=Zq7secret", "--job=a", "--flag")
-    assert "Zq7" not in str(recorded(list(options)))
-    assert "Zq7" not in without_secrets(f"Discarding unparseable args: {list(options)}")
+    assert "Zq7" not in str(redact_record(list(options)))
+    assert "Zq7" not in redact(f"Discarding unparseable args: {list(options)}")
 
 
 class _DumpHandler(BaseHTTPRequestHandler):

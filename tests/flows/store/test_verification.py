@@ -14,8 +14,8 @@ from flows.store.pointers import pointer_to
 from flows.store.verification import VerifyResult, verify
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema
+from schemas.checksummed import dump_json
 from schemas.manifest import FileEntry, Manifest
-from schemas.sealed import sealed_json
 
 SCHEMA = tokens_schema(100)
 ROWS = {
@@ -149,7 +149,7 @@ def test_verifying_finds_a_manifest_that_was_edited(
 ) -> None:
     manifest = published(any_store)
     edited = manifest.model_copy(update=change).model_dump(mode="json")
-    any_store.backend.replace(manifest.path, sealed_json(edited))
+    any_store.backend.replace(manifest.path, dump_json(edited))
     [verdict] = verify(any_store, list(any_store.pointers()))
     assert any(problem in text for text in verdict.errors)
 

@@ -12,7 +12,7 @@ from support.instance_builder import Row, random_shards, training_rows, write_ar
 from model.data import address_space
 from model.data.instances import InstanceSet
 from schemas.arrow import VERSION_KEY, instances_schema
-from schemas.errors import ArtifactCorruptError, InstancesError
+from schemas.errors import ArtifactCorruptError, InstanceDataError
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
@@ -137,7 +137,7 @@ def test_a_flipped_byte_is_found_by_name(artifact):
 
 def test_a_missing_shard_is_named(artifact):
     file_of(artifact).unlink()
-    with pytest.raises(InstancesError, match=r"part-00001-pass-00\.arrow .* no such file"):
+    with pytest.raises(InstanceDataError, match=r"part-00001-pass-00\.arrow .* no such file"):
         opened(artifact)
 
 
@@ -151,15 +151,15 @@ def test_a_file_of_another_size_is_named(artifact, verify, change, problem):
 
 
 def test_another_vocabulary_or_too_long_instances_are_refused(artifact):
-    with pytest.raises(InstancesError, match="vocabulary of 300 pieces, the model one of 301"):
+    with pytest.raises(InstanceDataError, match="vocabulary of 300 pieces, the model one of 301"):
         opened(artifact, vocab_size=301)
-    with pytest.raises(InstancesError, match="up to 40 tokens, the model has positions for 39"):
+    with pytest.raises(InstanceDataError, match="up to 40 tokens, the model has positions for 39"):
         opened(artifact, max_seq_length=39)
     assert len(opened(artifact, max_seq_length=512)) == 90
 
 
 def test_an_artifact_of_another_stage_is_refused(artifact):
-    with pytest.raises(InstancesError, match="not one of build-instances"):
+    with pytest.raises(InstanceDataError, match="not one of build-instances"):
         opened(artifact.model_copy(update={"statistics": {"vocab_size": VOCAB_SIZE}}))
 
 
@@ -169,7 +169,7 @@ def test_an_artifact_of_another_stage_is_refused(artifact):
 def test_no_instances_at_all_is_an_error(tmp_path, part, hint):
     empty = {"part-00000-pass-00.arrow": [], "__held-out__/held-out-00000.arrow": [[]]}
     artifact = write_artifact(str(tmp_path), empty, vocab_size=VOCAB_SIZE, longest=LONGEST)
-    with pytest.raises(InstancesError, match=f"has no {part} instances.*{hint}"):
+    with pytest.raises(InstanceDataError, match=f"has no {part} instances.*{hint}"):
         opened(artifact, part=part)
 
 
@@ -211,8 +211,8 @@ GOOD = Row([2, 10, 3, 11, 3], 3, [1], [12], 0)
 @pytest.mark.parametrize(
     ("row", "kind", "problem"),
     [
-        (GOOD._replace(input_ids=[2, 300, 3, 11, 3]), InstancesError, "token id 300"),
-        (GOOD._replace(masked_ids=[301]), InstancesError, "token id 301"),
+        (GOOD._replace(input_ids=[2, 300, 3, 11, 3]), InstanceDataError, "token id 300"),
+        (GOOD._replace(masked_ids=[301]), InstanceDataError, "token id 301"),
         (GOOD._replace(input_ids=[5] * 41), ArtifactCorruptError, r"more than max_seq_length \(40"),
         (GOOD._replace(input_ids=[]), ArtifactCorruptError, "it has no token"),
         (GOOD._replace(segment_b_start=6), ArtifactCorruptError, "segment_b_start is past"),
@@ -289,7 +289,7 @@ def test_a_damaged_or_missing_remote_shard_leaves_no_copy(remote, tmp_path):
     with pytest.raises(ArtifactCorruptError, match=r"part-00002.*is damaged"):
         opened(remote)
     memory.rm_file(path)
-    with pytest.raises(InstancesError, match=r"part-00002.*no such file"):
+    with pytest.raises(InstanceDataError, match=r"part-00002.*no such file"):
         opened(remote)
     bad = next(entry for entry in remote.files if "00002" in entry.path).sha256
     assert not [path for path in copies(tmp_path) if bad in path.name or path.suffix == ".part"]
@@ -353,10 +353,10 @@ def test_a_shard_that_goes_while_it_is_not_mapped_is_an_error(artifact, monkeypa
     instances = opened(artifact)
     instances.gather(np.array([0]))
     file_of(artifact, 2).write_bytes(b"short")
-    with pytest.raises(InstancesError, match=r"cannot be mapped: expected .* bytes, found 5"):
+    with pytest.raises(InstanceDataError, match=r"cannot be mapped: expected .* bytes, found 5"):
         instances.gather(np.arange(90))
     file_of(artifact, 2).unlink()
-    with pytest.raises(InstancesError, match=r"cannot be mapped: .*No such file"):
+    with pytest.raises(InstanceDataError, match=r"cannot be mapped: .*No such file"):
         instances.gather(np.arange(90))
 
 

@@ -25,8 +25,8 @@ from model.data.prefetch import Prefetcher
 from model.data.targets import drawn_counts, masked_anew, masking_keys
 from pipelines.instances.masking import mask_batch
 from pipelines.seeds import key_for, random_bits
-from schemas.configs import MaskingConfig
-from schemas.errors import ConfigError, InstancesError
+from schemas.corpus_configs import MaskingConfig
+from schemas.errors import ConfigError, InstanceDataError
 from schemas.model_configs import BatchConfig
 
 ROWS, LONGEST, VOCAB_SIZE, PAD = 90, 40, 300, 1
@@ -348,7 +348,7 @@ def test_fixed_batches_hold_each_row_once(instances, layout, objective):
 
 
 def test_what_cannot_be_is_refused_up_front(instances):
-    with pytest.raises(InstancesError, match="vocabulary of 300 pieces, the one given has 301"):
+    with pytest.raises(InstanceDataError, match="vocabulary of 300 pieces, the one given has 301"):
         make(instances, vocabulary=vocabulary_of(301))
     with pytest.raises(ConfigError, match="rows of 39 places cannot hold"):
         make(instances, row_length=39)
@@ -403,9 +403,11 @@ def test_an_iterator_that_is_dropped_ends_its_thread(instances):
 def test_errors_of_the_thread_come_in_their_turn(instances, monkeypatch):
     batches = iter(make(instances, prefetch=2))
     monkeypatch.setattr(
-        InstanceSet, "headers", lambda *_: (_ for _ in ()).throw(InstancesError("row 7 is wrong"))
+        InstanceSet,
+        "headers",
+        lambda *_: (_ for _ in ()).throw(InstanceDataError("row 7 is wrong")),
     )
-    with pytest.raises(InstancesError, match="row 7 is wrong"):
+    with pytest.raises(InstanceDataError, match="row 7 is bad"):
         take(batches, 20_000)
     with pytest.raises(StopIteration):
         next(batches)

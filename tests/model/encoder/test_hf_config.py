@@ -225,7 +225,7 @@ def test_a_checkpoint_of_another_layout_ends_a_run_before_its_first_step(
 
 
 def test_all_that_is_missing_is_said_at_once(cli: Cli, tmp_path: Path) -> None:
-    recipe = write_recipe(tmp_path, files={"train": "gone.tsv", "dev": "dev.tsv"})
+    recipe = write_recipe(tmp_path, data_files={"train": "gone.tsv", "dev": "dev.tsv"})
     said = cli("plan", str(recipe))
     assert said.code == 1
     assert "2 problems:" in said.err

@@ -37,8 +37,8 @@ from pipelines.wordpiece.vocab_files import (
     read_vocab,
     vocab_text,
 )
-from schemas.configs import VocabularyConfig
-from schemas.errors import CheckpointError, InstancesError, VocabularyError
+from schemas.corpus_configs import VocabularyConfig
+from schemas.errors import CheckpointError, InstanceDataError, VocabularyError
 
 
 def keep_only_tokenizer(folder: str, *, lowercase: bool = True) -> str:
@@ -169,8 +169,8 @@ def test_finetuning_starts_from_checkpoint_without_vocab_txt(
 
 def test_masks_are_filled_without_vocab_txt(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "bert")
-    [expected] = bertloom.fill(["The good [MASK]"], model=folder, k=3)
-    [answer] = bertloom.fill(["The good [MASK]"], model=keep_only_tokenizer(folder), k=3)
+    [expected] = bertloom.fill(["The good [MASK]"], model=folder, top_k=3)
+    [answer] = bertloom.fill(["The good [MASK]"], model=keep_only_tokenizer(folder), top_k=3)
     assert answer == expected
 
 
@@ -189,7 +189,7 @@ def test_pretraining_compares_vocabulary_of_tokenizer_json(
     assert open_model(job, vocab=vocab).vocab_size == len(tokens)
     tokens[-2:] = reversed(tokens[-2:])
     Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(tokens, lowercase=True))
-    with pytest.raises(InstancesError):
+    with pytest.raises(InstanceDataError):
         open_model(job, vocab=vocab)
 
 

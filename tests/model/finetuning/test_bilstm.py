@@ -41,8 +41,8 @@ from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
 from schemas.errors import CheckpointError, TrainingError
+from schemas.finetune_configs import FinetuneConfig, TaskTypeName, TrialConfig
 from schemas.manifest import StageInput
-from schemas.task_configs import FinetuneConfig, TaskTypeName, TrialConfig
 
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 UNITS_OF_LSTM = 12
@@ -279,8 +279,8 @@ def test_stopped_it_goes_on_to_the_bit(
 def test_bilstm_is_in_key_and_refused_for_other_methods() -> None:
     options = {"examples": "task", "batch_size": 8, "learning_rate": 1e-3, "num_epochs": 1}
     options["model"] = {"preset": "tiny"}
-    plain = TrialConfig.model_validate(options).identity()
-    on_top = TrialConfig.model_validate({**options, "bilstm": True}).identity()
+    plain = TrialConfig.model_validate(options).cache_key_fields()
+    on_top = TrialConfig.model_validate({**options, "bilstm": True}).cache_key_fields()
     assert on_top == {**plain, "bilstm": True}
     for method in ({"method": "majority"}, {"method": "feature-based", "init_checkpoint": "x"}):
         with pytest.raises(ValueError, match="bilstm"):

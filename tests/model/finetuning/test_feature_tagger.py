@@ -20,8 +20,8 @@ from model.finetuning.saved_models import load_task_model, save_task_model
 from model.optim.adam import Adam
 from model.task_types.features import IGNORED
 from schemas.errors import CheckpointError, ConfigError, TrainingError
+from schemas.finetune_configs import LayerChoice
 from schemas.model_configs import ModelConfig, OptimizerConfig
-from schemas.task_configs import LayerChoice
 
 VOCAB, LABELS = 50, ("O", "B-A", "I-A")
 CHOICES = get_args(LayerChoice)

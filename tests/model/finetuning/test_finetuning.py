@@ -40,7 +40,7 @@ from schemas.errors import (
     CheckpointError,
     ConfigError,
     DivergenceError,
-    ExamplesError,
+    TaskDataError,
     TrainingError,
 )
 from schemas.manifest import StageInput
@@ -356,7 +356,7 @@ def test_training_data_must_have_labels(
     splits: dict[str, Any], missing: str, checkpoint: str, tmp_path: Path
 ) -> None:
     examples = write_examples(tmp_path / "sst", "sst-2", splits=splits, labels=("0", "1"))
-    with pytest.raises(ExamplesError, match=missing):
+    with pytest.raises(TaskDataError, match=missing):
         trained(trial_job(tmp_path / "work", examples, config=trial_config(checkpoint)))
 
 

@@ -17,7 +17,7 @@ from model.finetuning.task_model import task_model_from_checkpoint
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.errors import CheckpointError, PredictionsError
-from schemas.task_configs import FeaturesConfig
+from schemas.finetune_configs import FeaturesConfig
 
 EXAMPLES = pa.Table.from_pylist(text_rows(12, split="dev"), schema=TEXT_EXAMPLES)
 

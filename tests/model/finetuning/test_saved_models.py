@@ -30,7 +30,7 @@ from model.encoder.hf_weights import save_model
 from model.finetuning.saved_models import TunedModel, load_task_model, save_task_model
 from model.finetuning.task_model import TaskModel
 from schemas.errors import CheckpointError
-from schemas.task_configs import FeaturesConfig, TaskTypeName
+from schemas.finetune_configs import FeaturesConfig, TaskTypeName
 
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 POOLED = ("classification", "regression", "choice")

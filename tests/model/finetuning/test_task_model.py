@@ -38,8 +38,8 @@ from model.finetuning.task_model import (
 from model.optim.adam import has_decay
 from model.optim.optimizer import build_optimizer
 from schemas.errors import CheckpointError, TrainingError
+from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import OptimizerConfig
-from schemas.task_configs import TaskTypeName
 
 LAYOUTS = pytest.mark.parametrize("padded_length", [None, 40], ids=["packed", "padded"])
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_setup
 from model.processes.distributed import Ranks
 from model.training.checkpoints import Checkpoints
-from schemas.configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
+from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
 from schemas.recipe import Recipe
 
 WORDS = {

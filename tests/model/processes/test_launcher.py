@@ -149,7 +149,7 @@ def test_its_environment_is_that_of_training(process: Worker) -> None:
 
 
 def test_errors_come_back_as_they_are(process: Worker) -> None:
-    for name in ("DivergenceError", "ExamplesError", "VocabularyError"):
+    for name in ("DivergenceError", "TaskDataError", "VocabularyError"):
         with pytest.raises(getattr(errors, name), match="as it is said there") as caught:
             process.call(PROBE, Question(do=name))
         assert caught.value.__notes__ == ["and a note"]

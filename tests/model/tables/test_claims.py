@@ -17,7 +17,7 @@ from flows.store.artifacts import ArtifactStore
 from model.tables.claims import CLAIMS, LEVEL, JudgedClaim, Source, judge
 from model.tables.document import JSON_FILE
 from pipelines.io.files import write_text_file
-from schemas.task_configs import ExpandedAxis
+from schemas.finetune_configs import ExpandedAxis
 
 SAMPLE = {"data": "the sample world"}
 FROZEN = {**BASE, "method": "feature-based"}

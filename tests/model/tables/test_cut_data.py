@@ -27,9 +27,9 @@ from model.tables.result_pictures import draw_results
 from model.tables.result_rows import result_rows
 from model.tasks.cut_data import cut_on, examples_cut
 from model.telling.amounts import score_cut
-from schemas.configs import ExecutionConfig
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExamplesConfig, TabulateConfig
 from schemas.manifest import Manifest
-from schemas.task_configs import ExamplesConfig, TabulateConfig
 
 CUT = {"training": ["4,000 of 67,349 training rows"], "splits": {"dev": "500 of 872 dev rows"}}
 SAID = "4,000 of 67,349 training rows; 500 of 872 dev rows"
@@ -198,12 +198,12 @@ def test_lines_of_the_command_say_it() -> None:
         return Manifest.model_construct(statistics=statistics)
 
     trial = made({"task": "sst-2", "metrics": {"dev": {"accuracy": 0.8}}, "cut": CUT})
-    assert get_stage("finetune").amount(trial) == f"accuracy 80.0 on dev ({SAID})"
-    assert get_stage("finetune").amounts([trial, trial]) == f"2 trials, accuracy 80.0 ({SAID})"
+    assert get_stage("finetune").summary(trial) == f"accuracy 80.0 on dev ({SAID})"
+    assert get_stage("finetune").summary_of([trial, trial]) == f"2 trials, accuracy 80.0 ({SAID})"
     evaluated = written("sst-2", "sst-2", [0.8, 0.82]) | {"cut": CUT}
-    assert get_stage("evaluate").amount(made(evaluated)).endswith(f"({SAID})")
+    assert get_stage("evaluate").summary(made(evaluated)).endswith(f"({SAID})")
     split = {"splits": {"train": 40}, "cut": {"train": {"kept": 40, "of": 80, "unit": "rows"}}}
-    assert get_stage("build-examples").amount(made(split)) == (
+    assert get_stage("build-examples").summary(made(split)) == (
         "40 train examples (40 of 80 training rows)"
     )
 

@@ -22,7 +22,7 @@ from model.tables.paper_ablations import ABLATIONS
 from model.tables.sweeps import Sweep, all_tables
 from model.tables.variant_comparisons import MEAN, VariantComparison
 from model.tasks import TASKS as REAL_TASKS
-from schemas.task_configs import ExpandedAxis, ExpandedEntry
+from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
 
 TASKS_AXIS = {"tasks": ExpandedAxis(table="table-5", variants=("bert-base", "no-nsp", "mine"))}
 

@@ -14,7 +14,7 @@ from model.tables.evaluations import Evaluation
 from model.tables.filled_tables import fill_tables
 from model.tables.sweeps import Sweep, all_tables
 from model.tables.verdicts import Verdict, find_verdicts
-from schemas.task_configs import ExpandedAxis, ExpandedEntry
+from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
 
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
 FEATURES = {**BASE, "method": "feature-based", "feature_layers": "concat-last-4"}

@@ -15,8 +15,8 @@ from model.task_types.texts import Choice
 from model.tasks.task import Task
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import CHOICE_EXAMPLES
-from schemas.errors import ExamplesError, PredictionsError
-from schemas.task_configs import FeaturesConfig
+from schemas.errors import PredictionsError, TaskDataError
+from schemas.finetune_configs import FeaturesConfig
 
 TASK = a_task("choice", choices=4, metrics=("accuracy",))
 FOUR = ["w1", "w2 w3", "", "w4"]
@@ -76,14 +76,14 @@ def test_each_pair_is_cut_on_its_own() -> None:
 
 
 def test_rows_that_cannot_be_used() -> None:
-    with pytest.raises(ExamplesError, match=r"row 1 \(id r1\) has 3 continuations: expected 4"):
+    with pytest.raises(TaskDataError, match=r"row 1 \(id r1\) has 3 continuations: expected 4"):
         features_of(table(("w1", FOUR, 0), ("w1", FOUR[:3], 0)))
     for label in (4, -1):
-        with pytest.raises(ExamplesError, match=rf"has the label {label}: expected 0 to 3"):
+        with pytest.raises(TaskDataError, match=rf"has the label {label}: expected 0 to 3"):
             features_of(table(("w1", FOUR, label)))
-    with pytest.raises(ExamplesError, match=r"no label.*training"):
+    with pytest.raises(TaskDataError, match=r"no label.*training"):
         features_of(table(("w1", FOUR, None)), is_training=True)
-    with pytest.raises(ExamplesError, match="1 of 2 rows have no label"):
+    with pytest.raises(TaskDataError, match="1 of 2 rows have no label"):
         features_of(table(("w1", FOUR, 1), ("w1", FOUR, None)))
 
 

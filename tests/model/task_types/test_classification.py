@@ -24,8 +24,8 @@ from model.tasks import TASKS
 from model.tasks.task import Task
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import TEXT_EXAMPLES
-from schemas.errors import ExamplesError, PredictionsError
-from schemas.task_configs import FeaturesConfig
+from schemas.errors import PredictionsError, TaskDataError
+from schemas.finetune_configs import FeaturesConfig
 
 
 def table(*rows: tuple[str, str | None, str | float | None]) -> pa.Table:
@@ -104,20 +104,20 @@ def test_without_labels(tokenizer: WordPieceTokenizer) -> None:
     examples = table(("w1", None, None), ("w2", None, None))
     assert features_of(examples, tokenizer).labels is None
     with pytest.raises(
-        ExamplesError, match=r"2 of 2 rows have no label.*row 0 \(id r0\).*training"
+        TaskDataError, match=r"2 of 2 rows have no label.*row 0 \(id r0\).*training"
     ):
         features_of(examples, tokenizer, is_training=True)
     some = table(("w1", None, "no"), ("w2", None, None))
-    with pytest.raises(ExamplesError, match=r"1 of 2 rows have no label.*row 1 \(id r1\).*none"):
+    with pytest.raises(TaskDataError, match=r"1 of 2 rows have no label.*row 1 \(id r1\).*none"):
         features_of(some, tokenizer)
 
 
 def test_labels_that_are_none(tokenizer: WordPieceTokenizer) -> None:
-    with pytest.raises(ExamplesError, match=r"row 1 \(id r1\) has the label 'hm'.*one of no, yes"):
+    with pytest.raises(TaskDataError, match=r"row 1 \(id r1\) has the label 'hm'.*one of no, yes"):
         features_of(table(("w1", None, "no"), ("w2", None, "hm")), tokenizer)
     task = a_task("regression")
     for bad in (math.nan, math.inf):
-        with pytest.raises(ExamplesError, match=r"row 0 \(id r0\) has the score"):
+        with pytest.raises(TaskDataError, match=r"row 0 \(id r0\) has the score"):
             features_of(table(("w1", None, bad)), tokenizer, task=task)
 
 

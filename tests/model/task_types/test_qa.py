@@ -36,7 +36,7 @@ from model.task_types.span_decoding import NO_ANSWER_ODDS
 from model.tasks.task import Task
 from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
 from schemas.errors import PredictionsError
-from schemas.task_configs import FeaturesConfig
+from schemas.finetune_configs import FeaturesConfig
 
 SPAN = Span()
 

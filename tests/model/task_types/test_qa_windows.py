@@ -28,8 +28,8 @@ from support.qa_reference import Oracle, table
 from model.task_types.span import Span
 from model.task_types.span_windows import Plan, max_context, plan_windows, split_words
 from pipelines.wordpiece.ids import WordPieceTokenizer
-from schemas.errors import ConfigError, ExamplesError
-from schemas.task_configs import FeaturesConfig
+from schemas.errors import ConfigError, TaskDataError
+from schemas.finetune_configs import FeaturesConfig
 
 
 def check_against_oracle(
@@ -184,7 +184,7 @@ def test_a_question_that_leaves_no_room_is_refused() -> None:
 
 def test_what_is_not_known_cannot_be_trained_on() -> None:
     examples = table({"context": "mill"}, {"context": "mill", "is_impossible": None})
-    with pytest.raises(ExamplesError, match="question q1: its answers are not known"):
+    with pytest.raises(TaskDataError, match="question q1: its answers are not known"):
         train(examples, TINY, BERT_CONFIG)
 
 

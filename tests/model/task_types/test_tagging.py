@@ -11,7 +11,7 @@ from pipelines.wordpiece.ids import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import SPECIAL_TOKENS
 from schemas.arrow import TAG_EXAMPLES
 from schemas.errors import PredictionsError
-from schemas.task_configs import FeaturesConfig
+from schemas.finetune_configs import FeaturesConfig
 
 TASK = NER_TASKS["tagging"]
 LABELS = ("O", "B-A", "I-A")

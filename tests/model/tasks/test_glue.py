@@ -16,7 +16,7 @@ import pytest
 from model.tasks import TASKS, Bad, Row
 from model.tasks.answer_names import AnswerNames
 from model.tasks.examples import examples_of_file
-from schemas.errors import CorruptInputError, ExamplesError, InputError
+from schemas.errors import CorruptInputError, InputError, TaskDataError
 
 
 def read(task: str, split: str, path: Path | str) -> tuple[list[Row], list[Bad]]:
@@ -129,9 +129,9 @@ def test_what_is_mended_is_noted(tmp_path: Path) -> None:
 def test_the_columns_found_and_expected_are_named(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n")
     expected = r"a\.tsv: expected the columns of rte train .*sentence1 and sentence2.*, and label\)"
-    with pytest.raises(ExamplesError, match=f"{expected}, found index, sentence1, sentence2"):
+    with pytest.raises(TaskDataError, match=f"{expected}, found index, sentence1, sentence2"):
         read("rte", "train", file)
-    with pytest.raises(ExamplesError, match=r"question and sentence.*found index, sentence1"):
+    with pytest.raises(TaskDataError, match=r"question and sentence.*found index, sentence1"):
         read("qnli", "test", file)
 
 
@@ -219,10 +219,10 @@ def test_microsofts_mrpc_is_split_by_glues_list(tmp_path: Path) -> None:
 
 def test_microsofts_mrpc_needs_glues_list(tmp_path: Path) -> None:
     file = msr_folder(tmp_path, None)
-    with pytest.raises(ExamplesError, match=r"expected dev_ids\.tsv beside it.*found msr_para"):
+    with pytest.raises(TaskDataError, match=r"expected dev_ids\.tsv beside it.*found msr_para"):
         read("mrpc", "train", file)
     file = msr_folder(tmp_path, "3\n")
-    with pytest.raises(ExamplesError, match=r"dev_ids\.tsv: line 1: expected two ids"):
+    with pytest.raises(TaskDataError, match=r"dev_ids\.tsv: line 1: expected two ids"):
         read("mrpc", "dev", file)
 
 
@@ -362,7 +362,7 @@ def test_a_bad_line_of_json_is_a_bad_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"a": 1}', '[{"other": "x"}]'])
 def test_json_that_is_no_table_of_the_task_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ExamplesError, match="xpected"):
+    with pytest.raises(TaskDataError, match="xpected"):
         read("mnli", "train", write(tmp_path / "a", text))
 
 
@@ -382,7 +382,7 @@ def test_a_comma_separated_file_is_quoted(tmp_path: Path) -> None:
 
 def test_a_quotation_mark_never_closed_cannot_swallow_the_file_silently(tmp_path: Path) -> None:
     text = 'label,sentence\ngood,"open\n' + "bad,x\n" * 50
-    with pytest.raises(ExamplesError, match=r"line 2.*never closed"):
+    with pytest.raises(TaskDataError, match=r"line 2.*never closed"):
         read("single-sentence", "train", write(tmp_path / "a.csv", text))
 
 
@@ -469,13 +469,13 @@ def test_what_json_can_hold_and_no_table_can_is_a_bad_row(tmp_path: Path) -> Non
 
 def test_an_id_twice_in_an_object_of_objects_hides_no_row(tmp_path: Path) -> None:
     text = '{"1": {"text": "a", "label": "x"},\n "1": {"text": "b", "label": "y"}}'
-    with pytest.raises(ExamplesError, match="the key '1' stands twice"):
+    with pytest.raises(TaskDataError, match="the key '1' stands twice"):
         read("single-sentence", "dev", write(tmp_path / "a.json", text))
 
 
 @pytest.mark.parametrize("text", ["x" * 200_000, "text,label\rb,y\r"])
 def test_a_first_line_that_is_no_header_in_any_way_is_named(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ExamplesError, match="expected the columns of single-sentence dev"):
+    with pytest.raises(TaskDataError, match="expected the columns of single-sentence dev"):
         read("single-sentence", "dev", write(tmp_path / "a", text))
 
 
@@ -492,7 +492,7 @@ def test_parquet_whose_texts_are_not_utf_8_is_damaged(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ExamplesError, match="expected the file of sst-2 dev, found a folder"):
+    with pytest.raises(TaskDataError, match="expected the file of sst-2 dev, found a folder"):
         examples_of_file(TASKS["sst-2"], str(tmp_path), split="dev")
 
 

@@ -18,10 +18,10 @@ from model.build_examples import build_examples
 from model.tasks import Bad, Row, task_of
 from model.tasks.examples import read_examples
 from model.tasks.files import base_name
-from schemas.configs import ExecutionConfig
-from schemas.errors import ConfigError, ExamplesError
+from schemas.errors import ConfigError, TaskDataError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import StageInput, StageOutput
-from schemas.task_configs import ExamplesConfig
 
 datasets.disable_progress_bars()
 
@@ -139,7 +139,7 @@ def test_names_of_recipe_precede_names_of_parquet_schema(tmp_path: Path) -> None
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_tag_numbers_without_names_are_refused(tmp_path: Path, suffix: str) -> None:
     url = export(tagged(tags=NUMBERS), tmp_path / f"train.{suffix}")
-    with pytest.raises(ExamplesError, match="labels: ") as error:
+    with pytest.raises(TaskDataError, match="labels: ") as error:
         build(tmp_path, url=url, task="tagging")
     assert url in str(error.value)
     assert "ner_tags" in str(error.value)
@@ -153,17 +153,17 @@ def test_tag_number_out_of_range_drops_its_row(tmp_path: Path, number: int) -> N
     assert [(item.position, item.reason) for item in bad] == [("line 2", "unknown-tag")]
     assert f"{number}" in bad[0].found
     assert "0 to 3" in bad[0].found
-    with pytest.raises(ExamplesError, match="1 of 3 rows are bad"):
+    with pytest.raises(TaskDataError, match="1 of 3 rows are bad"):
         build(tmp_path, url=url, task="tagging", labels=TAGS)
 
 
 def test_tagged_columns_can_be_named(tmp_path: Path) -> None:
     rows = tagged(tags=NAMES).rename_columns({"tokens": "form", "ner_tags": "entity"})
     url = export(rows, tmp_path / "train.parquet")
-    with pytest.raises(ExamplesError) as error:
+    with pytest.raises(TaskDataError) as error:
         build(tmp_path, url=url, task="tagging")
     assert all(name in str(error.value) for name in (url, "tokens", "id, form, entity"))
-    with pytest.raises(ExamplesError, match="entities"):
+    with pytest.raises(TaskDataError, match="entities"):
         build(tmp_path, url=url, task="tagging", columns={"words": "form", "tags": "entities"})
     _, given = build(tmp_path, url=url, task="tagging", columns={"words": "form", "tags": "entity"})
     assert column(given, "tags") == NAMES
@@ -281,7 +281,7 @@ def test_pairs_are_read_with_usual_and_named_columns(tmp_path: Path, suffix: str
     names = {"text_a": "left", "text_b": "right", "label": "verdict"}
     others = pairs.rename_columns({"sentence1": "left", "sentence2": "right", "label": "verdict"})
     url = export(others, tmp_path / f"b.{suffix}")
-    with pytest.raises(ExamplesError, match="left, right, verdict"):
+    with pytest.raises(TaskDataError, match="left, right, verdict"):
         build(tmp_path, url=url, task="sentence-pair")
     _, given = build(tmp_path, url=url, task="sentence-pair", columns=names)
     assert column(given, "label") == ["a", "b", "a"]
@@ -311,7 +311,7 @@ def test_labels_are_different_names(labels: list[str]) -> None:
 
 def test_labels_are_in_cache_key() -> None:
     named = ExamplesConfig(task="tagging", data_dir="x", labels=tuple(TAGS))
-    assert named.identity()["labels"] == TAGS
+    assert named.cache_key_fields()["labels"] == TAGS
 
 
 # Questions
@@ -345,7 +345,7 @@ def test_question_without_answer_needs_task_that_allows_it(tmp_path: Path, suffi
 def test_missing_column_of_questions_is_refused(tmp_path: Path, suffix: str, missing: str) -> None:
     rows = datasets.Dataset.from_list([question()]).rename_column(missing, "other")
     url = export(rows, tmp_path / f"train.{suffix}")
-    with pytest.raises(ExamplesError) as error:
+    with pytest.raises(TaskDataError) as error:
         build(tmp_path, url=url, task="question-answering")
     assert all(text in str(error.value) for text in (url, "other", missing))
 
@@ -364,7 +364,7 @@ def test_answer_that_is_not_in_context_is_refused(tmp_path: Path) -> None:
     answers = {"text": ["Bo Byrne"], "answer_start": [32]}
     rows = datasets.Dataset.from_list([question(answers=answers)])
     url = export(rows, tmp_path / "train.jsonl")
-    with pytest.raises(ExamplesError) as error:
+    with pytest.raises(TaskDataError) as error:
         build(tmp_path, url=url, task="question-answering")
     for text in (url, "row 1", "answer-not-in-context", "Bo Byrne", "32"):
         assert text in str(error.value)

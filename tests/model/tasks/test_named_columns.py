@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from flows.cli.app import app
 from model.build_examples import build_examples
 from model.tasks import Bad, Row, task_of
-from schemas.configs import ExecutionConfig
-from schemas.errors import ConfigError, ExamplesError
-from schemas.task_configs import ExamplesConfig
+from schemas.errors import ConfigError, TaskDataError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExamplesConfig
 
 UNIVERSAL_NER = """# sent_id = weblog-1
 # text = Mia saw # 4 in Oslo
@@ -88,7 +88,7 @@ def test_without_names_the_error_says_what_the_file_looks_like(tmp_path: Path) -
     config = ExamplesConfig(
         task="tagging", data_files=dict.fromkeys(("train", "dev"), (str(tmp_path / "f"),))
     )
-    with pytest.raises(ExamplesError, match=r"2 of 2 rows are bad: line 3: .*No sentence can be"):
+    with pytest.raises(TaskDataError, match=r"2 of 2 rows are bad: line 3: .*No sentence can be"):
         build_examples(config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig())
 
 
@@ -140,7 +140,7 @@ def test_tags_may_be_missing_in_a_test_set(tmp_path: Path) -> None:
     rows, _ = read(tmp_path / "f", "1\tMia\n2\tsaw\n", "tagging", "test", columns=columns)
     assert values(rows, "words", "tags") == [(["Mia", "saw"], None)]
     told = r"expected a column 2 \(tags\), counted from 0, found 2 columns: 0 '1', 1 'Mia'\. Corr"
-    with pytest.raises(ExamplesError, match=told):
+    with pytest.raises(TaskDataError, match=told):
         read(tmp_path / "f", "1\tMia\n", "tagging", "dev", columns=columns)
     rows, bad = read(tmp_path / "f", "1\tMia\tO\n\n2\tsaw\n", "tagging", columns=columns)
     assert [(len(rows), item.reason) for item in bad] == [(1, "too-few-columns")]
@@ -192,13 +192,13 @@ def test_tables_without_a_header_with_comments_and_other_separators(tmp_path: Pa
     ],
 )  # fmt: skip
 def test_columns_that_are_not_there(columns: Any, told: str, tmp_path: Path) -> None:
-    with pytest.raises(ExamplesError, match=told):
+    with pytest.raises(TaskDataError, match=told):
         read(tmp_path / "f", REVIEWS, "single-sentence", columns=columns)
 
 
 def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
     columns = {"text": "a", "label": "b"}
-    with pytest.raises(ExamplesError, match="found 2 of them: give the number of one"):
+    with pytest.raises(TaskDataError, match="found 2 of them: give the number of one"):
         read(tmp_path / "f", "a\ta\tb\nx\ty\tz\n", "single-sentence", columns=columns)
 
 
@@ -236,9 +236,9 @@ def test_columns_that_the_task_has_not(task: str, columns: Any, told: str) -> No
 
 def test_columns_are_in_cache_key_and_folders_are_not() -> None:
     here, there = (ExamplesConfig(task="tagging", data_dir=folder) for folder in "xy")
-    assert here.identity() == there.identity()
+    assert here.cache_key_fields() == there.cache_key_fields()
     named = ExamplesConfig(task="tagging", data_dir="x", columns={"words": 1, "tags": "ner"})
-    assert named.identity()["columns"] == {"words": 1, "tags": "ner"}
+    assert named.cache_key_fields()["columns"] == {"words": 1, "tags": "ner"}
 
 
 def test_what_is_wrong_with_the_commands_options_is_said(tmp_path: Path) -> None:

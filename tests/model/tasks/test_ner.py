@@ -9,7 +9,7 @@ from model.tasks.entities import entities_of
 from model.tasks.ner import NER_TASKS
 from model.tasks.task import Bad, Row
 from schemas.arrow import TAG_EXAMPLES
-from schemas.errors import ExamplesError, MissingInputError
+from schemas.errors import MissingInputError, TaskDataError
 
 CONLL = NER_TASKS["conll-2003"]
 
@@ -157,13 +157,13 @@ def test_words_alone_are_a_test_set_and_no_training_data(write):
     assert rows[0].values["tags"] is None
     assert rows[0].values["sentence_lengths"] == [2, 1]
     assert rows[0].notes == ()
-    with pytest.raises(ExamplesError, match="found one column"):
+    with pytest.raises(TaskDataError, match="found one column"):
         read(CONLL, url, "dev")
 
 
 def test_a_file_without_words_is_refused(write):
     for content in ("", "\n\n", "-DOCSTART- O\n\n-DOCSTART- O\n"):
-        with pytest.raises(ExamplesError, match="Is it empty"):
+        with pytest.raises(TaskDataError, match="Is it empty"):
             read(CONLL, write(content))
     with pytest.raises(MissingInputError):
         read(CONLL, "/nowhere/train.txt")

@@ -25,7 +25,7 @@ from model.tasks.span_answers import NOT_FOUND, check_answers
 from model.tasks.squad import SQUAD_TASKS
 from model.tasks.task import Bad, Row
 from schemas.arrow import SPAN_EXAMPLES
-from schemas.errors import CorruptInputError, ExamplesError, InputError, MissingInputError
+from schemas.errors import CorruptInputError, InputError, MissingInputError, TaskDataError
 
 CONTEXT = "The mill was built in 1895. It burnt down in 1895, and Ada Byrne built it again."
 
@@ -301,7 +301,7 @@ def test_files_may_be_compressed_and_lie_anywhere(tmp_path: Path) -> None:
 def test_a_file_that_is_another_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "dev.json"
     path.write_bytes(content)
-    with pytest.raises(ExamplesError, match=expected) as caught:
+    with pytest.raises(TaskDataError, match=expected) as caught:
         read(str(path), split="dev")
     assert str(path) in str(caught.value)
 
@@ -356,7 +356,7 @@ def test_parquet_of_hugging_face_gives_the_same_examples(tmp_path: Path) -> None
 
 def test_parquet_without_a_column_is_refused(tmp_path: Path) -> None:
     url = parquet(tmp_path / "train.parquet", [hugging_face_row()], drop=("context",))
-    with pytest.raises(ExamplesError, match="context is missing"):
+    with pytest.raises(TaskDataError, match="context is missing"):
         read(url)
     found = read(parquet(tmp_path / "t.parquet", [hugging_face_row()], drop=("title",)))
     assert found[0].values["title"] == ""

@@ -8,7 +8,7 @@ import pytest
 from model.tasks.swag import SWAG_TASKS
 from model.tasks.task import Bad, Row
 from schemas.arrow import CHOICE_EXAMPLES
-from schemas.errors import ExamplesError
+from schemas.errors import TaskDataError
 
 SWAG, CODAH = SWAG_TASKS["swag"], SWAG_TASKS["codah"]
 HEADER = [
@@ -58,7 +58,7 @@ def test_test_files_have_no_label(write_csv):
     rows, bad = read(SWAG, write_csv([FIRST[:-1]], header=HEADER[:-1], name="test.csv"), "test")
     assert bad == []
     assert rows[0].values["label"] is None
-    with pytest.raises(ExamplesError, match="missing label"):
+    with pytest.raises(TaskDataError, match="missing label"):
         read(SWAG, write_csv([FIRST[:-1]], header=HEADER[:-1]), "train")
 
 
@@ -115,7 +115,7 @@ def test_the_hubs_parquet(tmp_path):
 
 
 def test_another_file_is_refused(write_csv):
-    with pytest.raises(ExamplesError, match=r"missing sent1.*_full\.csv"):
+    with pytest.raises(TaskDataError, match=r"missing sent1.*_full\.csv"):
         read(SWAG, write_csv([["a", "b"]], header=["sent1", "distractor-0"]))
 
 
@@ -160,7 +160,7 @@ def test_bad_rows_of_codah_are_faults_of_one_split(codah_file):
 
 
 def test_codah_needs_seven_columns(codah_file):
-    with pytest.raises(ExamplesError, match="seven tab-separated columns"):
+    with pytest.raises(TaskDataError, match="seven tab-separated columns"):
         read(CODAH, codah_file(["a\tb\tc"]))
 
 

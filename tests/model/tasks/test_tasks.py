@@ -16,7 +16,7 @@ from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
 from model.tasks import TASKS, Bad, Row, Task, find_task
 from schemas.arrow import EXAMPLES
-from schemas.errors import ConfigError, ExamplesError
+from schemas.errors import ConfigError, TaskDataError
 
 _OTHER_METRICS = {
     "span": {"em", "f1"},
@@ -143,7 +143,7 @@ def test_an_answer_that_is_none_makes_a_bad_row(task: Task, split: str, tmp_path
 @pytest.mark.parametrize(("task", "split"), FIRST)
 def test_another_tasks_columns_are_refused(task: Task, split: str, tmp_path: Path) -> None:
     url = write_task_file(task, split, folder=tmp_path, fault="missing-column")
-    with pytest.raises(ExamplesError, match=r"expected .*(found|in it)"):
+    with pytest.raises(TaskDataError, match=r"expected .*(found|in it)"):
         read(task, split, url)
 
 
@@ -152,7 +152,7 @@ def test_another_tasks_columns_are_refused(task: Task, split: str, tmp_path: Pat
 def test_an_empty_file_is_refused(task: Task, split: str, content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "empty"
     file.write_bytes(content)
-    with pytest.raises(ExamplesError, match="empty"):
+    with pytest.raises(TaskDataError, match="empty"):
         read(task, split, str(file))
 
 

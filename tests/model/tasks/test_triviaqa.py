@@ -15,10 +15,10 @@ from model.build_examples import build_examples, raw_inputs
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.tasks.triviaqa import PASSAGE_TOKENS, find_answer, is_inside, read_passage
-from schemas.configs import ExecutionConfig
-from schemas.errors import ExamplesError, MissingInputError
+from schemas.errors import MissingInputError, TaskDataError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import StageInput, StageOutput
-from schemas.task_configs import ExamplesConfig
 
 WORDS = " ".join(f"w{number}" for number in range(PASSAGE_TOKENS - 2))
 
@@ -149,7 +149,7 @@ def test_each_fault_is_counted_and_said(tmp_path: Path) -> None:
         "rows-dropped-no-answer@augmentation": 1,
         "rows-dropped-malformed@augmentation": 3,
     }
-    with pytest.raises(ExamplesError, match=r"11 of 12 rows are bad: question 1, EntityPages 2: "):
+    with pytest.raises(TaskDataError, match=r"11 of 12 rows are bad: question 1, EntityPages 2: "):
         build(squad(tmp_path, file), str(tmp_path / "again"))
 
 
@@ -193,10 +193,10 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path, [question(1, page("Andrew.txt"))])
     config = squad(tmp_path, file)
     as_dev = config.model_copy(update={"data_files": {**config.data_files, "dev": (file,)}})
-    with pytest.raises(ExamplesError, match=r"has TriviaQA.s questions, which SQuAD 1\.1 can be"):
+    with pytest.raises(TaskDataError, match=r"has TriviaQA.s questions, which SQuAD 1\.1 can be"):
         build(as_dev, str(tmp_path / "out"))
     Path(file).write_bytes(Path(file).read_bytes()[:-30])
-    with pytest.raises(ExamplesError, match=r"no JSON .*expected TriviaQA's questions"):
+    with pytest.raises(TaskDataError, match=r"no JSON .*expected TriviaQA's questions"):
         build(config, str(tmp_path / "out"))
 
 

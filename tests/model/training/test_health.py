@@ -46,7 +46,7 @@ from model.training.health import (
     summarize_restarts,
 )
 from pipelines.instances.held_out import HELD_OUT_PREFIX
-from schemas.configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
+from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
 from schemas.errors import TrainingError
 from schemas.manifest import StageInput
 from schemas.recipe import Recipe

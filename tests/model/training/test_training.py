@@ -55,7 +55,7 @@ from schemas.errors import (
     CheckpointError,
     ConfigError,
     DivergenceError,
-    InstancesError,
+    InstanceDataError,
     RunnerError,
     TrainingError,
 )
@@ -403,7 +403,7 @@ def test_damaged_shard_is_refused_before_first_step(
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
     for _ in range(2):
-        with pytest.raises((ArtifactCorruptError, InstancesError), match=shard.name):
+        with pytest.raises((ArtifactCorruptError, InstanceDataError), match=shard.name):
             train(job, stop=StopRequest())
         shard.unlink(missing_ok=True)
     assert not (tmp_path / "work" / "curves").exists()
@@ -416,12 +416,12 @@ def test_instances_that_do_not_fit_are_refused(small_corpus: SmallCorpus, tmp_pa
         "num_attention_heads": 1,
         "max_position_embeddings": 48,
     }
-    with pytest.raises(InstancesError, match="64"):
+    with pytest.raises(InstanceDataError, match="64"):
         train(small_corpus.job(tmp_path, length=64, model=short), stop=StopRequest())
     job = small_corpus.job(tmp_path)
     statistics = {**job.instances.statistics, "vocab_size": 30_522}
     other = job.instances.model_copy(update={"statistics": statistics})
-    with pytest.raises(InstancesError, match=r"30,?522"):
+    with pytest.raises(InstanceDataError, match=r"30,?522"):
         train(job.model_copy(update={"instances": other}), stop=StopRequest())
 
 
@@ -560,7 +560,7 @@ def test_instances_without_masks_or_pairs_are_refused(
     own = job.instances.counters
     changed = {name: own["instances"] if n is None else n for name, n in counters.items()}
     instances = job.instances.model_copy(update={"counters": {**own, **changed}})
-    with pytest.raises(InstancesError):
+    with pytest.raises(InstanceDataError):
         train(job.model_copy(update={"instances": instances}), stop=StopRequest())
     assert not (tmp_path / "curves").exists()
 

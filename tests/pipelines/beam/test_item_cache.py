@@ -40,14 +40,9 @@ from pipelines.instances.plan import Ranking, choose_pool
 from pipelines.io.files import write_text_file
 from pipelines.runners.quiet import _WithoutTracebacks, without_tracebacks
 from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
-from schemas.configs import (
-    BooksSource,
-    DocumentsConfig,
-    ExecutionConfig,
-    InstancesConfig,
-    VocabularyConfig,
-)
+from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig, VocabularyConfig
 from schemas.errors import ConfigError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse, StageOutput
 from schemas.recipe import Recipe
 

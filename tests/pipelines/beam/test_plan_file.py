@@ -27,8 +27,9 @@ from pipelines.io.splits import SourceFile, Split
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.errors import ErrorFiles
 from pipelines.runners.launch import THIS_MACHINE, Launch
-from schemas.configs import BooksSource, DocumentsConfig, ExecutionConfig, InstancesConfig
+from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig
 from schemas.errors import ConfigError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, StageInput
 
 

@@ -17,7 +17,7 @@ from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.reports import Outbox, Reports
 from pipelines.beam.work import WorkReport
 from pipelines.counters import Counters
-from schemas.configs import ExecutionConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry
 
 

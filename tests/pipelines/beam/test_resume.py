@@ -35,7 +35,7 @@ from pipelines.documents.splits import BuildDocumentShard, document_batches
 from pipelines.io import compression
 from pipelines.mediawiki import pages
 from pipelines.sources import books, text
-from schemas.configs import (
+from schemas.corpus_configs import (
     AnySource,
     BookCorpusSource,
     BooksSource,
@@ -245,11 +245,11 @@ def _cut(path: Path) -> None:
 
 def _recount(path: Path) -> None:
     """Give a record the digest of another content, as nobody but a fault of ours would."""
-    from schemas.sealed import read_sealed, sealed_json
+    from schemas.checksummed import dump_json, load_json
 
-    record = read_sealed(path.read_bytes())
+    record = load_json(path.read_bytes())
     record["counters"]["documents-kept"] += 1
-    path.write_bytes(sealed_json(record))
+    path.write_bytes(dump_json(record))
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from pipelines.build_documents import build_documents
 from pipelines.runners.launch import Launch
 from pipelines.runners.quiet import without_tracebacks
 from pipelines.runners.run import run_pipeline
-from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
+from schemas.execution_configs import ExecutionConfig
 
 
 class _Piece(NamedTuple):

@@ -19,7 +19,7 @@ from pipelines.build_documents import build_documents
 from pipelines.io import shards
 from pipelines.io.files import FileWriter
 from pipelines.io.shards import ShardWriter
-from schemas.configs import DocumentsConfig, ExecutionConfig, WikipediaSource
+from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.errors import (
     BertloomError,
     ConfigError,
@@ -27,6 +27,7 @@ from schemas.errors import (
     RunnerError,
     VocabularyError,
 )
+from schemas.execution_configs import ExecutionConfig
 
 
 class _Piece(NamedTuple):

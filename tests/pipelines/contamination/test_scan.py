@@ -23,9 +23,10 @@ from pipelines.find_contamination import find_contamination
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import input_file
 from schemas.arrow import EXAMPLES
-from schemas.configs import DocumentsConfig, ExecutionConfig, TextSource
 from schemas.contamination_configs import ContaminationConfig
+from schemas.corpus_configs import DocumentsConfig, TextSource
 from schemas.errors import ConfigError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 
 HERE = ExecutionConfig()
@@ -184,7 +185,7 @@ def test_disjoint_texts_are_clean_and_short_ones_are_counted(tmp_path: Path) -> 
     assert counts == {
         "texts-in": 5, "texts-contaminated": 1, "texts-clean": 2, "texts-too-short": 2,
     }  # fmt: skip
-    part_of_a_longer = Found(tmp_path / "g", documents, tasks={"a": task}, min_words=7)
+    part_of_a_longer = Found(tmp_path / "g", documents, tasks={"a": task}, min_text_words=7)
     assert part_of_a_longer.counters["texts-too-short"] == 1
 
 

@@ -31,8 +31,8 @@ from pipelines.documents.duplicates_table import (
 from pipelines.io.file_systems import file_system
 from pipelines.io.shards import ShardWriter, open_shard
 from schemas.arrow import DUPLICATES
-from schemas.configs import ExecutionConfig
 from schemas.errors import RunnerError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry
 
 Shard = Sequence[tuple[str, str]]

@@ -16,13 +16,8 @@ from pipelines.documents.shards import shard_pieces
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile, input_file
 from schemas.arrow import LEFT_OUT
-from schemas.configs import (
-    DocumentsConfig,
-    ExecutionConfig,
-    TextSource,
-    TokensConfig,
-    VocabularyConfig,
-)
+from schemas.corpus_configs import DocumentsConfig, TextSource, TokensConfig, VocabularyConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 
 HERE = ExecutionConfig()

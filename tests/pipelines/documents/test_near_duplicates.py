@@ -25,14 +25,14 @@ from pipelines.find_near_duplicates import find_near_duplicates
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile, input_file
 from schemas.arrow import DOCUMENTS
-from schemas.configs import (
-    ExecutionConfig,
+from schemas.corpus_configs import (
     InstancesConfig,
     NearDuplicatesConfig,
     TokensConfig,
     VocabularyConfig,
 )
 from schemas.errors import ConfigError
+from schemas.execution_configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput, StageOutput
 

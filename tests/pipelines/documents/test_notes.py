@@ -12,8 +12,9 @@ from support.corpus_builder import as_input
 from pipelines.build_documents import build_documents
 from pipelines.counters import Counters
 from pipelines.documents.shards import shard_pieces, wanted_documents
-from schemas.configs import DocumentsConfig, ExecutionConfig, TextSource, WikipediaSource
+from schemas.corpus_configs import DocumentsConfig, TextSource, WikipediaSource
 from schemas.errors import InputError
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageOutput
 
 TEXT = "The quick brown fox jumps over the lazy dog number"

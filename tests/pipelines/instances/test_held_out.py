@@ -34,14 +34,14 @@ from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.seeds import key_for
 from schemas.arrow import tokens_schema
-from schemas.configs import (
+from schemas.corpus_configs import (
     DocumentsConfig,
-    ExecutionConfig,
     InstancesConfig,
     MaskingConfig,
     VocabularyConfig,
     WikipediaSource,
 )
+from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
 from schemas.recipe import Recipe
 

@@ -19,7 +19,7 @@ from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from pipelines.instances.vocabulary import read_vocabulary_ids
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from schemas.arrow import instances_schema
-from schemas.configs import InstancesConfig, MaskingConfig
+from schemas.corpus_configs import InstancesConfig, MaskingConfig
 from schemas.errors import ConfigError
 
 CLS, SEP, MASK, SIZE = 101, 102, 103, 30_522

@@ -20,7 +20,7 @@ from pipelines.instances.masking import (
     prediction_counts,
 )
 from pipelines.seeds import integers, uniform
-from schemas.configs import MaskingConfig
+from schemas.corpus_configs import MaskingConfig
 
 CLS, SEP, MASK = 101, 102, 103
 SIZE = 1000

@@ -26,7 +26,7 @@ from pipelines.instances.pairing import (
 from pipelines.instances.token_documents import NegativePool, TokenDocuments
 from pipelines.lengths import PairCounts
 from pipelines.seeds import integers, key_for, random_bits, uniform
-from schemas.configs import InstancesConfig, MaskingConfig
+from schemas.corpus_configs import InstancesConfig, MaskingConfig
 from schemas.errors import ArtifactCorruptError, ConfigError
 
 Lengths = list[list[int]]  # tokens of each sentence of each document

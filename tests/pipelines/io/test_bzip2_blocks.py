@@ -23,8 +23,9 @@ from pipelines.io.compression import Chunk, Damage, whole_blocks
 from pipelines.io.raw_files import describe_file
 from pipelines.io.splits import RawDocument
 from pipelines.sources.wikipedia import plan, read
-from schemas.configs import DocumentsConfig, ExecutionConfig, WikipediaSource
+from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.errors import CorruptInputError
+from schemas.execution_configs import ExecutionConfig
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 

@@ -20,7 +20,7 @@ from pipelines.counters import Counters
 from pipelines.io import raw_files
 from pipelines.io.raw_files import digest_file
 from pipelines.sources import books, text
-from schemas.configs import BooksSource, TextSource
+from schemas.corpus_configs import BooksSource, TextSource
 from schemas.errors import CorruptInputError, InputError, NetworkError
 
 BOOK = b"It was a bright cold morning when the three of them set out along the river bank.\n" * 20

@@ -13,8 +13,8 @@ from pipelines.io import raw_files as inputs
 from pipelines.io import user_cache
 from pipelines.io.raw_files import describe_file, digest_file, expand_paths, open_file
 from pipelines.io.user_cache import cache_folder
+from schemas.checksummed import dump_line, load_json
 from schemas.errors import InputError, MissingInputError
-from schemas.sealed import read_sealed, sealed_line
 
 
 @pytest.fixture(autouse=True)
@@ -174,7 +174,7 @@ def test_a_broken_cache_entry_is_computed_again(folder, monkeypatch, damage):
 def test_digest_cache_is_one_for_all_threads_when_first_used_in_parallel(folder):
     lines = (json.dumps({"file": str(n), "version": "v", "digests": {}}) for n in range(5000))
     cache_file().parent.mkdir(parents=True)
-    cache_file().write_text("\n".join(map(sealed_line, lines)))  # takes a while to read
+    cache_file().write_text("\n".join(map(dump_line, lines)))  # takes a while to read
     start = threading.Barrier(8)
 
     def open_cache(_):
@@ -228,7 +228,7 @@ def test_runs_side_by_side_share_the_cache(folder):
     with multiprocessing.get_context("fork").Pool(3) as pool:
         found = pool.map(_digest_many, [path] * 3)
     assert set().union(*found) == {hashlib.sha256(b"a.txt").hexdigest()}
-    assert all(read_sealed(line) for line in cache_file().read_bytes().split(b"\n")[1:])
+    assert all(load_json(line) for line in cache_file().read_bytes().split(b"\n")[1:])
 
 
 def test_the_cache_folder_follows_the_environment(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 from pipelines.counters import Counters, check_balance
 from pipelines.io.splits import RawDocument
 from pipelines.sources import wikipedia
-from schemas.configs import WikipediaSource
+from schemas.corpus_configs import WikipediaSource
 from schemas.errors import CorruptInputError, InputError
 
 PAGES = "".join(

@@ -19,8 +19,9 @@ from pipelines.mediawiki.templates import counted_name, first_lowered, rule_for,
 from pipelines.mediawiki.units import PLURALS
 from pipelines.mediawiki.wikitext import Holes, clean_wikitext, markup_for
 from pipelines.sources import wikipedia
-from schemas.configs import DocumentsConfig, ExecutionConfig, WikipediaSource
+from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.errors import ConfigError
+from schemas.execution_configs import ExecutionConfig
 
 LARGEST = set("en ceb de fr sv nl ru es it arz pl ja zh vi war uk ar pt fa ca".split())  # noqa: SIM905
 _SYMBOLS = re.compile(r"\w|[A-Z]+[a-z]?|ka|TeX|LaTeX|HSwMS")

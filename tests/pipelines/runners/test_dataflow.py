@@ -29,8 +29,8 @@ from pipelines.runners.run import run_pipeline
 from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
 from pipelines.runners.worker_package import package_name, write_worker_package
 from pipelines.telling.progress import Reading, listening
-from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
+from schemas.execution_configs import ExecutionConfig
 
 pytestmark = pytest.mark.network
 

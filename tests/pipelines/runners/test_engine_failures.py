@@ -24,7 +24,7 @@ from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import collect_garbage
 from flows.store.runs import RunRecord, read_run, run_ids
-from schemas.configs import (
+from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,
     InstancesConfig,

@@ -28,7 +28,7 @@ from support.corpus_builder import STAGES, digests, run_corpus, small_recipe_fil
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.runs import RunRecord, read_run, run_ids
-from schemas.configs import ExecutionConfig
+from schemas.execution_configs import ExecutionConfig
 from schemas.recipe import Recipe
 
 _DOCUMENTS = ("--until=build-documents", "--jobs=1")

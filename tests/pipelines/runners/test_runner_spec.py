@@ -25,8 +25,8 @@ from pipelines.runners.following import ClusterView, NoSlotsError
 from pipelines.runners.job_servers import find_jars, java_command
 from pipelines.runners.launch import RUNNERS, Launch
 from pipelines.runners.submission import Submission, SubmittedJob
-from schemas.configs import ExecutionConfig
 from schemas.errors import ConfigError, RunnerError
+from schemas.execution_configs import ExecutionConfig
 
 GIVEN: dict[str, dict[str, Any]] = {
     "portable": {"portable": {"job_endpoint": "localhost:1"}},
@@ -94,17 +94,17 @@ def test_other_ways_for_workers_to_get_the_code(
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "field"),
     [
-        ({"environment": "docker"}, "environment docker needs image"),
-        ({"image": "i:1"}, "image is for environment docker, not process"),
-        ({"environment": "external"}, "environment external needs worker_pool"),
-        ({"job_endpoint": "h:1", "job_server": "x.jar"}, "give one of them"),
-        ({"parallelism": 0}, "greater than or equal to 1"),
+        ({"environment": "docker"}, "image"),
+        ({"image": "i:1"}, "image"),
+        ({"environment": "external"}, "worker_pool"),
+        ({"job_endpoint": "h:1", "job_server": "x.jar"}, "job_endpoint"),
+        ({"parallelism": 0}, "parallelism"),
     ],
 )
-def test_contradictions_among_fields_are_refused(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_contradictions_among_fields_are_refused(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError, match=field):
         execution("flink", **fields)
 
 

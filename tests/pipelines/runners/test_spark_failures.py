@@ -16,7 +16,7 @@ import pytest
 from support.clusters import job_servers, spark_cluster
 from support.corpus_builder import STAGES, digests, run_corpus, small_recipe, small_sample
 
-from schemas.configs import ExecutionConfig
+from schemas.execution_configs import ExecutionConfig
 
 pytestmark = [pytest.mark.failures, pytest.mark.network]
 

@@ -19,7 +19,7 @@ from pipelines.io.raw_files import describe_file
 from pipelines.sources import bookcorpus, books
 from pipelines.sources.archives import Member, read_members
 from pipelines.sources.unpacked_tars import open_unpacked
-from schemas.configs import BookCorpusSource, BooksSource
+from schemas.corpus_configs import BookCorpusSource, BooksSource
 from schemas.errors import CorruptInputError
 
 PROSE = (

@@ -22,7 +22,7 @@ from pipelines.counters import Counters, check_balance
 from pipelines.io.splits import RawDocument, Split
 from pipelines.sources import archives, bookcorpus, books, unpacked_tars
 from pipelines.sources.unpacked_tars import forget_unpacked, unpacking
-from schemas.configs import BookCorpusSource, BooksSource
+from schemas.corpus_configs import BookCorpusSource, BooksSource
 from schemas.errors import ConfigError, CorruptInputError, MissingInputError
 
 PROSE = (

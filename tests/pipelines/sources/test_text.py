@@ -26,7 +26,7 @@ from pipelines.documents.plan import piece_identity, plan, raw_inputs
 from pipelines.io import lines
 from pipelines.io.splits import RawDocument, Reading, Split
 from pipelines.sources import text
-from schemas.configs import DocumentsConfig, TextSource
+from schemas.corpus_configs import DocumentsConfig, TextSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
@@ -259,7 +259,7 @@ def test_what_ends_a_document_is_chosen(
 ) -> None:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(COMPRESSORS[suffix](text.encode()))
-    _, documents, counters = read_all(config_of(path, document=document))
+    _, documents, counters = read_all(config_of(path, document_delimiter=document))
     assert [raw.paragraphs for raw in documents] == expected
     assert len({raw.document_id for raw in documents}) == len(expected)
     assert counters["rows-cut"] == 0
@@ -296,7 +296,7 @@ def test_text_document_stays_within_limit_when_lines_end_no_sentence(
 ) -> None:
     lines = ["A one.", "B two.", *(letter * 950 for letter in "cde")]
     (tmp_path / "a.txt").write_text("\n".join(lines))
-    config = config_of(tmp_path / "a.txt", max_document_bytes=1024, document=document)
+    config = config_of(tmp_path / "a.txt", max_document_bytes=1024, document_delimiter=document)
     _, documents, counters = read_all(config)
     assert [raw.paragraphs for raw in documents] == [lines[:2], *([line] for line in lines[2:])]
     assert counters["rows-cut"] == 3
@@ -309,7 +309,7 @@ def test_text_document_stays_within_limit_whatever_its_lines(tmp_path: Path, lim
         "w" * generator.randint(0, 1200) + generator.choice(["", ".", "\n"]) for _ in range(200)
     ]
     (tmp_path / "a.txt").write_text("\n".join(lines))
-    config = config_of(tmp_path / "a.txt", max_document_bytes=limit, document="file")
+    config = config_of(tmp_path / "a.txt", max_document_bytes=limit, document_delimiter="file")
     _, documents, _ = read_all(config)
     assert max(raw.byte_end - raw.byte_start for raw in documents) <= limit + 1  # a line end
     written = "".join("".join(raw.paragraphs) for raw in documents)
@@ -346,7 +346,9 @@ def test_hard_wrapped_lines_are_joined(
     paragraphs = [WALK, GERMAN] * 20
     text = "\n\n".join(textwrap.fill(paragraph, width) for paragraph in paragraphs)
     (tmp_path / "a.txt").write_text(text)
-    config = config_of(tmp_path / "a.txt", document=document, target_split_bytes=target_split_bytes)
+    config = config_of(
+        tmp_path / "a.txt", document_delimiter=document, target_split_bytes=target_split_bytes
+    )
     _, documents, _ = read_all(config)
     assert [paragraph for raw in documents for paragraph in raw.paragraphs] == paragraphs
     assert len(documents) == (1 if document == "file" else len(paragraphs))
@@ -378,13 +380,13 @@ def test_lines_that_are_not_wrapped_stay_paragraphs(
     tmp_path: Path, lines: list[str], document: str
 ) -> None:
     (tmp_path / "a.txt").write_text("\n".join(lines))
-    _, documents, _ = read_all(config_of(tmp_path / "a.txt", document=document))
+    _, documents, _ = read_all(config_of(tmp_path / "a.txt", document_delimiter=document))
     assert [raw.paragraphs for raw in documents] == [lines]
 
 
 def test_each_line_is_a_document_when_lines_are_hard_wrapped(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(textwrap.fill(WALK, 72))
-    _, documents, _ = read_all(config_of(tmp_path / "a.txt", document="line"))
+    _, documents, _ = read_all(config_of(tmp_path / "a.txt", document_delimiter="line"))
     assert [raw.paragraphs[0] for raw in documents] == textwrap.wrap(WALK, 72)
 
 

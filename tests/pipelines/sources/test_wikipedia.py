@@ -11,7 +11,7 @@ from support.dump_builder import COMPRESS, dump, header, page, write_multistream
 
 from pipelines.counters import Counters, check_balance
 from pipelines.sources.wikipedia import plan, read
-from schemas.configs import WikipediaSource
+from schemas.corpus_configs import WikipediaSource
 from schemas.errors import ChecksumError, CorruptInputError, InputError, MissingInputError
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")

@@ -21,7 +21,7 @@ from pipelines.wordpiece.vocab_files import FIXED_PIECES, check_vocab, read_voca
 from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary, merge_counts, scale_counts
 from pipelines.wordpiece.words import bert_normalizer, bert_pre_tokenizer
 from schemas.arrow import WORD_COUNTS, check_schema
-from schemas.configs import VocabularyConfig
+from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import InputError, VocabularyError
 
 STEMS = ("walk", "talk", "pack", "lock", "mend", "end", "play", "rain", "sail", "turn", "Turn")

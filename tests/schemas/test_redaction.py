@@ -1,4 +1,4 @@
-"""`schemas.disclosure`: what is shown is shown, not obeyed, and opens no door."""
+"""`schemas.redaction`: what is shown is shown, not obeyed, and opens no door."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from support.cli_runner import Cli
 
 from flows.cli import console
-from schemas.disclosure import Guarded, is_secret_name, visible, without_secrets
 from schemas.errors import BertloomError, ConfigError, CorruptInputError
+from schemas.redaction import RedactingFormatter, escape_control_characters, is_secret_key, redact
 
 SECRETS = [
     "http://u:SECRET@host/a.bz2: HTTP 403",
@@ -55,7 +55,7 @@ KEYS = ["AKIA" + "ABCDEFGHIJKLMNOP", "hf_" + "a1" * 17, "ghp_" + "b2" * 18]
 
 @pytest.mark.parametrize("text", SECRETS)
 def test_no_secret_is_left(text: str) -> None:
-    told = without_secrets(text)
+    told = redact(text)
     assert "SECRET" not in told
     assert "***" in told
     for error in (ConfigError(text), CorruptInputError(text, file="f", offset=3)):
@@ -65,48 +65,48 @@ def test_no_secret_is_left(text: str) -> None:
 
 @pytest.mark.parametrize("text", KEYS)
 def test_keys_say_themselves_what_they_are(text: str) -> None:
-    assert without_secrets(f"refused: {text}.") == "refused: ***."
+    assert redact(f"refused: {text}.") == "refused: ***."
 
 
 def test_colon_behind_secret_parameter_stays() -> None:
     text = "http://host/b.txt?sig=SECRET:SECRET: the server cannot be reached"
-    assert without_secrets(text) == "http://host/b.txt?sig=***: the server cannot be reached"
+    assert redact(text) == "http://host/b.txt?sig=***: the server cannot be reached"
 
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert without_secrets(text) == text
+    assert redact(text) == text
 
 
 def test_values_of_secret_names_and_options() -> None:
     given = {"api_key": "x", "client_secret": "x", "seed": 1, "a": [{"password": "x"}], "keys": "y"}
-    assert without_secrets(given) == {
+    assert redact(given) == {
         "api_key": "***",
         "client_secret": "***",
         "seed": 1,
         "a": [{"password": "***"}],
         "keys": "y",
     }
-    assert without_secrets(["--s3_session_token", "x", "--region", "y"]) == [
+    assert redact(["--s3_session_token", "x", "--region", "y"]) == [
         "--s3_session_token",
         "***",
         "--region",
         "y",
     ]
-    assert is_secret_name("a.s3_access_key")
-    assert not is_secret_name("max_tokens")
+    assert is_secret_key("a.s3_access_key")
+    assert not is_secret_key("max_tokens")
 
 
 @pytest.mark.parametrize(
     "sign", ["\x1b", "\x00", "\x07", "\x08", "\r", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"]
 )
 def test_control_characters_are_written_out(sign: str) -> None:
-    told = visible(f"a{sign}b\tc\nd é 人 \u200d")
+    told = escape_control_characters(f"a{sign}b\tc\nd é 人 \u200d")
     assert told == f"a\\u{ord(sign):04x}b\tc\nd é 人 \u200d"
 
 
 def test_half_a_character_can_be_printed() -> None:
-    assert visible("a\udcff").encode("utf-8") == b"a\\udcff"
+    assert escape_control_characters("a\udcff").encode("utf-8") == b"a\\udcff"
 
 
 def test_a_note_and_the_error_itself_hold_none() -> None:
@@ -119,7 +119,7 @@ def test_log_lines_are_guarded(capsys: pytest.CaptureFixture[str]) -> None:
     record = logging.LogRecord(
         "botocore", logging.WARNING, "x", 1, "GET %s", ("http://u:SECRET@h/\x1b[2J",), None
     )
-    assert Guarded("%(message)s").format(record) == "GET http://***@h/\\u001b[2J"
+    assert RedactingFormatter("%(message)s").format(record) == "GET http://***@h/\\u001b[2J"
 
 
 def test_the_console_guards_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import collect_garbage
 from flows.store.pointers import key_path
 from flows.store.runs import read_run
+from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, DeterminismError
-from schemas.sealed import sealed_json
 
 
 def conflict(store: ArtifactStore) -> str:
@@ -55,7 +55,7 @@ def test_a_damaged_record_is_named_with_what_to_do(
 
 def test_a_record_of_other_fields_names_the_first_that_is_wrong(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path))
-    store.backend.replace("refs/a.json", sealed_json({"manifest": 1}))
+    store.backend.replace("refs/a.json", dump_json({"manifest": 1}))
     with pytest.raises(ArtifactCorruptError, match=r"refs/a\.json: .*manifest: "):
         store.ref("a")
 

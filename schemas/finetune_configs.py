@@ -1,0 +1,400 @@
+"""Configurations of fine-tuning and evaluation: task data, grids, trials, evaluations, tables.
+
+`flows.finetuning` derives the configurations of trials and evaluations from a recipe.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from schemas.base_configs import (
+    Config,
+    Device,
+    DropoutProb,
+    Fraction,
+    Paths,
+    Precision,
+    Seed,
+    SourceName,
+    content_in_key,
+    not_in_key,
+)
+from schemas.model_configs import CheckpointConfig, ModelConfig, OptimizerConfig
+
+TaskTypeName = Literal["classification", "regression", "choice", "span", "tagging"]
+"""Output of a task: a label or a score for one or two texts, the best of several continuations, a
+span of a passage, a tag per word."""
+
+LayerChoice = Literal[
+    "embeddings",
+    "second-to-last",
+    "last",
+    "weighted-sum-last-4",
+    "concat-last-4",
+    "weighted-sum-all",
+]
+"""Choices of Table 7 for the feature-based approach (paper 5.3)."""
+
+MIN_LAYERS: dict[LayerChoice, int] = {
+    "embeddings": 1,
+    "second-to-last": 2,
+    "last": 1,
+    "weighted-sum-last-4": 4,
+    "concat-last-4": 4,
+    "weighted-sum-all": 1,
+}
+"""Minimum number of layers of the encoder, by choice."""
+
+Column = (
+    Annotated[int, Field(strict=True, ge=0, lt=10_000)]
+    | Annotated[str, Field(strict=True, min_length=1)]
+)
+"""Column of a table: 0-based number or name in the header."""
+
+
+class FileFormatConfig(Config):
+    """Format of task files whose `columns` are set."""
+
+    delimiter: Literal["auto", "tab", "comma", "semicolon", "spaces"] = "auto"
+    """`auto`: for tables a tab if the first line has one, otherwise a comma; for tagged words a tab
+    in lines that have one, otherwise spaces."""
+
+    header: bool | None = None
+    """True if the first line has the column names. None: true if a column is set by name."""
+
+    quoted: bool | None = None
+    """True if fields can be in quotation marks (RFC 4180). None: true for commas and semicolons."""
+
+    comment_prefix: str = Field(default="", max_length=8)
+    """Prefix of lines to skip. "": `#` for tagged words that are not in the first column."""
+
+
+class ExamplesConfig(Config):
+    """`build-examples`: the official files of a task become examples, and each row is counted."""
+
+    task: str
+    """Name in `model.tasks.TASKS`."""
+
+    data_dir: str | None = content_in_key(None)
+    """Folder (local or any fsspec URL) of the task's files under their official names."""
+
+    data_files: dict[str, Paths] = content_in_key({})
+    """Files by split (`train`, `dev`, `test`, ...); they replace those of the folder."""
+
+    columns: dict[str, Column] = Field(default={})
+    """Columns of tables and tagged words. Keys: `text` (pairs: `text_a` and `text_b`), `label` or
+    `score`, and `id`; for tagged words `words` and `tags`. {}: the task's official columns."""
+
+    file_format: FileFormatConfig = FileFormatConfig()
+    """Format of files whose `columns` are set."""
+
+    labels: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Names of labels or tags that files hold as numbers, in order from 0. []: the names in the
+    Parquet files of `datasets`, or the numbers."""
+
+    data_label: str = Field(default="", max_length=40)
+    """Name of data other than the task's own, such as the sample's. Tables show it, do not compare
+    such scores with the paper's, and nothing is submitted."""
+
+    evidence_dir: str | None = content_in_key(None)
+    """Folder of TriviaQA's documents (`wikipedia` and `web`) for the split `augmentation` of SQuAD.
+    None: `evidence` next to `qa`, as in TriviaQA's archive."""
+
+    max_samples: dict[str, int] = Field(default={})
+    """Maximum number of examples by split, for small machines. The others are counted."""
+
+    max_invalid_fraction: Fraction = 0.01
+    """Maximum fraction of invalid rows (malformed, unknown label) of a file. They are dropped and
+    counted; more of them are an error."""
+
+    @model_validator(mode="after")
+    def _check_has_files(self) -> Self:
+        if self.data_dir is None and not self.data_files:
+            raise ValueError("expected data_dir (official file names) or data_files, got neither")
+        return self
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"labels: expected distinct names, got {list(self.labels)}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        if not self.columns and self.file_format != FileFormatConfig():
+            raise ValueError("file_format: requires columns. Set columns too")
+        fields: dict[Column, str] = {}
+        for field, column in self.columns.items():
+            if column in fields:
+                raise ValueError(
+                    f"columns: expected one column per field, got {column!r} for {fields[column]} "
+                    f"and {field}"
+                )
+            fields[column] = field
+            if isinstance(column, str) and self.file_format.header is False:
+                raise ValueError(
+                    f"columns.{field}: expected a 0-based number, as file_format.header is false, "
+                    f"got {column!r}"
+                )
+        return self
+
+
+class FeaturesConfig(Config):
+    """Conversion of examples to token sequences and of model outputs to answers."""
+
+    max_seq_length: int = Field(default=128, ge=8, le=65_535)
+    """Maximum number of tokens, [CLS] and [SEP] included. Paper's code: 128 for GLUE, 384 for
+    SQuAD."""
+
+    doc_stride: int = Field(default=128, ge=1)
+    """`span`: number of tokens between the starts of two windows of a passage (run_squad.py)."""
+
+    max_query_length: int = Field(default=64, ge=1)
+    """`span`: maximum number of tokens of a question; longer ones are truncated."""
+
+    n_best_size: int = Field(default=20, ge=1)
+    """`span`: number of best starts and ends to pair."""
+
+    max_answer_length: int = Field(default=30, ge=1)
+    """`span`: maximum number of tokens of an answer."""
+
+    document_context: bool = True
+    """`tagging`: fill windows with neighboring sentences of the document (paper 5.3)."""
+
+
+class TaskTrainingConfig(FeaturesConfig):
+    """Settings shared by all trials of a grid."""
+
+    examples: SourceName = content_in_key(...)
+    """Entry of build_examples."""
+
+    init_from_phase: SourceName | None = content_in_key(None)
+    """Pretraining phase to start from."""
+
+    init_from_step: int | None = Field(default=None, ge=1)
+    """With `init_from_phase`: start from the model of this step, one of the phase's
+    `snapshot_steps`. None: the model that the phase publishes."""
+
+    init_checkpoint: str | None = content_in_key(None)
+    """Checkpoint folder in Hugging Face's layout (local or any fsspec URL) to start from, with
+    vocab.txt or tokenizer.json."""
+
+    model: ModelConfig | None = None
+    """Shape of a new model to train on the task from scratch."""
+
+    method: Literal["fine-tune", "feature-based", "majority"] = "fine-tune"
+    """`feature-based`: freeze the encoder and train a BiLSTM on its layers (`tagging` only).
+    `majority`: no model, always the most frequent label of the training data."""
+
+    feature_layers: LayerChoice = "concat-last-4"
+    """`feature-based` only: layers of the encoder to use."""
+
+    bilstm: bool = False
+    """`fine-tune` only: add two BiLSTM layers on top of the encoder (Table 5, last row)."""
+
+    lstm_hidden_size: int = Field(default=768, ge=1)
+    """`feature-based` and `bilstm`: number of units per direction of the two BiLSTM layers (paper
+    5.3: 768; not reported for Table 5)."""
+
+    dropout: DropoutProb = 0.1
+    """Dropout of encoder and classifier (paper A.3)."""
+
+    max_steps: int | None = Field(default=None, ge=1)
+    """Maximum number of optimizer steps, for small machines. None: all epochs."""
+
+    augmentation_epochs: int = Field(default=1, ge=0)
+    """Number of epochs on the split `augmentation` before the training data (SQuAD after TriviaQA,
+    paper 4.2), with its own schedule and optimizer state."""
+
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Optimizer. The learning rate is that of the grid."""
+
+    warmup_ratio: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Fraction of all steps for the warm-up (run_classifier.py: 0.1), followed by linear decay."""
+
+    seed: Seed = 0
+    """Seed, together with the restart, of data order, new weights and dropout."""
+
+    precision: Precision = "fp32"
+    """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums in fp32."""
+
+    batching: Literal["packed", "padded"] = "packed"
+    """`packed`: sequences of a batch end to end without padding. `padded`: rows of equal length."""
+
+    per_device_max_tokens: int = not_in_key(16_384, ge=8)
+    """Maximum number of tokens in memory, padding included."""
+
+    device: Device = not_in_key("auto")
+    """Device. `auto`: a GPU if there is one."""
+
+    num_threads: int = not_in_key(0, ge=0)
+    """Number of CPU threads. 0: torch's default."""
+
+    checkpoints: CheckpointConfig = not_in_key(CheckpointConfig())
+    """Checkpoints for resuming."""
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, (int, float)) else value
+
+
+GridOfIntegers = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
+GridOfNumbers = Annotated[tuple[float, ...], BeforeValidator(_as_tuple)]
+
+
+class FinetuneConfig(TaskTrainingConfig):
+    """`finetune`: a grid of hyper-parameters with restarts."""
+
+    batch_size: GridOfIntegers = Field(default=(16, 32), min_length=1)
+    """Batch sizes to try (paper A.3)."""
+
+    learning_rate: GridOfNumbers = Field(default=(5e-5, 3e-5, 2e-5), min_length=1)
+    """Peak learning rates to try (paper A.3)."""
+
+    num_epochs: GridOfIntegers = Field(default=(2, 3, 4), min_length=1)
+    """Numbers of epochs to try (paper A.3)."""
+
+    restarts: int = Field(default=1, ge=1, le=1000)
+    """Number of trials per grid point, with other data order and classifier weights (paper 4.1)."""
+
+    ensemble_size: int = Field(default=1, ge=1, le=100)
+    """Number of best trials on dev to average."""
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        starts = ("init_from_phase", "init_checkpoint", "model")
+        provided = [name for name in starts if getattr(self, name)]
+        if self.method == "majority" and provided:
+            raise ValueError(f"{provided[0]}: not supported with method majority. Remove it")
+        if self.method != "majority" and len(provided) != 1:
+            raise ValueError(
+                "expected exactly one of init_from_phase (a phase of pretrain), init_checkpoint "
+                f"(a folder) and model (from scratch), got {' and '.join(provided) or 'none'}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        if self.init_from_step is not None and self.init_from_phase is None:
+            raise ValueError("init_from_step: requires init_from_phase. Add it or remove this")
+        if self.bilstm and self.method != "fine-tune":
+            raise ValueError(f"bilstm: expected method fine-tune, got {self.method}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_grid_unique(self) -> Self:
+        for name in ("batch_size", "learning_rate", "num_epochs"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name}: expected distinct values, got {list(values)}")
+            if not all(0 < value < math.inf for value in values):
+                raise ValueError(f"{name}: expected values above 0, got {list(values)}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_learning_rate(self) -> Self:
+        rate = self.optimizer.learning_rate
+        if rate != OptimizerConfig().learning_rate:
+            raise ValueError(
+                f"optimizer.learning_rate: not used, got {rate:g}. Set learning_rate of the entry"
+            )
+        return self
+
+
+class EnsembleConfig(Config):
+    """Ensemble that averages the outputs of several models (paper 4.2: seven)."""
+
+    members: tuple[SourceName, ...] = Field(min_length=1)
+    """Entries of `finetune`, all on the same examples."""
+
+    ensemble_size: int = Field(default=7, ge=2, le=100)
+    """Number of best trials on dev, over all members."""
+
+    @model_validator(mode="after")
+    def _check_members(self) -> Self:
+        if len(set(self.members)) < len(self.members):
+            raise ValueError(f"members: expected distinct entries, got {list(self.members)}")
+        return self
+
+
+class TrialConfig(TaskTrainingConfig):
+    """`finetune`: one trial, which is a grid point and a restart."""
+
+    batch_size: int = Field(ge=1)
+    """Batch size."""
+
+    learning_rate: float = Field(gt=0.0)
+    """Peak learning rate."""
+
+    num_epochs: int = Field(ge=1)
+    """Number of epochs."""
+
+    restart: int = Field(default=0, ge=0)
+    """Restart, from 0."""
+
+
+class EvaluateConfig(Config):
+    """`evaluate`: the trials of a grid compared on dev; the best or an ensemble on all splits."""
+
+    examples: SourceName = content_in_key(...)
+    """Entry of build_examples."""
+
+    entry: str
+    """Entry of `finetune` or `ensembles`."""
+
+    start: str = ""
+    """Start of the models as tables show it: a phase, `scratch`, a folder's name, `majority`."""
+
+    ensemble_size: int = Field(default=1, ge=1, le=100)
+    """Number of best trials on dev to average."""
+
+    per_device_max_tokens: int = not_in_key(16_384, ge=8)
+    """Maximum number of tokens in memory, padding included."""
+
+    device: Device = not_in_key("auto")
+    """Device. `auto`: a GPU if there is one."""
+
+    num_threads: int = not_in_key(0, ge=0)
+    """Number of CPU threads. 0: torch's default."""
+
+
+class ExpandedAxis(Config):
+    """Axis of a recipe's `sweep`."""
+
+    table: str = ""
+    """Table or figure of the paper with a row per variant, such as `table-5`. "": none."""
+
+    variants: tuple[str, ...]
+    """Variant names in the order of the recipe."""
+
+
+class ExpandedEntry(Config):
+    """Entry that a sweep created, with the variants that it represents."""
+
+    entry: str
+    """Evaluated entry of `finetune` or `ensembles`."""
+
+    of: str
+    """Entry in the recipe's file."""
+
+    variants: dict[str, str]
+    """Variant by axis, for the axes that affect the entry."""
+
+    phase: str = ""
+    """Pretraining phase of the entry. "": none, or several phases of ensemble members."""
+
+
+class TabulateConfig(Config):
+    """`tabulate`: tables of a recipe's evaluations next to the paper's.
+
+    The inputs are evaluations by entry, and the phases of expanded entries as `pretrain.PHASE`.
+    """
+
+    axes: dict[str, ExpandedAxis] = Field(default={})
+    """Axes of the recipe's `sweep` by name."""
+
+    expanded_sweep: tuple[ExpandedEntry, ...] = ()
+    """Entries that the sweep created, in the order of the recipe and its variants."""
