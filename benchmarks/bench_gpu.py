@@ -236,7 +236,7 @@ def main() -> None:
         found = run_case(
             case,
             device=device,
-            tokens=arguments.per_device_max_tokens,
+            tokens=arguments.micro_batch_tokens,
             steps=arguments.steps,
             peak=peaks[case.precision],
             peer=not arguments.no_peer,

@@ -4,10 +4,12 @@
 #   docker build -f deploy/flow.Dockerfile -t bertloom .
 #   docker run -v "$PWD/runs:/data/runs" bertloom run sample --store runs/store
 #
-# --build-arg EXTRAS=flows,s3 leaves the model's gigabytes out, for corpora alone.
+# --build-arg EXTRAS=flows,s3 leaves PyTorch out, for corpora alone. PyTorch is the build for the CPU;
+# --build-arg TORCH_INDEX=https://pypi.org/simple installs it with CUDA.
 FROM python:3.13.7-slim-trixie
 
 ARG EXTRAS=all
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -23,8 +25,9 @@ COPY flows flows
 COPY model model
 COPY pipelines pipelines
 COPY schemas schemas
-# Exact versions, of what the extras need only.
-RUN pip install --no-cache-dir --constraint requirements.lock ".[${EXTRAS}]"
+# The lock is a constraint: only packages of the extras are installed.
+RUN pip install --no-cache-dir --extra-index-url "${TORCH_INDEX}" \
+        --constraint requirements.lock ".[${EXTRAS}]"
 
 ENV DO_NOT_TRACK=1 \
     PREFECT_SERVER_ANALYTICS_ENABLED=false \

@@ -663,7 +663,7 @@ class PairAndMask(beam.PTransform[Any, Any]):
     pool's documents.
 
     >>> tokens = [("rain", TokenDocument([104, 105, 106, 104, 107, 108], [3, 3]))]
-    >>> config = InstancesConfig(max_seq_length=16, duplicates=1, held_out_fraction=0.0)
+    >>> config = InstancesConfig(max_seq_length=16, dupe_factor=1, held_out_fraction=0.0)
     >>> with beam.Pipeline("FnApiRunner") as pipeline:
     ...     instances = pipeline | beam.Create(tokens) | PairAndMask(config, vocab="vocab.txt")
     ...     _ = instances | beam.MapTuple(lambda name, found: print(name, found.input_ids))

@@ -30,7 +30,7 @@ from the command line, by the path in its heading:
 `--set build_instances.length-32.masking.strategy=whole-word`.
 
 **In the key** says whether a field decides what a stage makes, and so is part of its cache key
-([concepts](concepts.md#keys)):
+([concepts](concepts.md#cache-keys)):
 
 - **yes**: another value makes another artifact.
 - **content**: the name or path is not in it, what lies there is.

@@ -11,10 +11,13 @@ import typer
 from flows.cli.completion import recipe_names
 from flows.cli.console import echo, print_result
 from flows.cli.options import EngineOption, JsonOption, StoreOption
+from flows.cli.progress import StepPrinter
 from flows.recipes.loader import default_store, load_recipe, packaged_recipes
 from flows.report.results import read_tables
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model import tabulate
+from model.tables.claims import LEVEL, Source, judge
 from schemas.errors import ArtifactNotFoundError, UsageError
 
 Scale = Literal["sample", "small", "paper"]
@@ -107,9 +110,6 @@ def _with_tables(store: ArtifactStore) -> list[str]:
 
 
 def _run_missing(wanted: Sequence[Wanted], *, root: str, engine: str, as_json: bool) -> None:
-    from flows.cli.progress import StepPrinter
-    from flows.running import run_recipe
-
     known = set(_with_tables(ArtifactStore(root)))
     for given, name in wanted:
         if name in known:
@@ -121,8 +121,6 @@ def _run_missing(wanted: Sequence[Wanted], *, root: str, engine: str, as_json: b
 
 def _read(store: ArtifactStore, names: Sequence[str]) -> dict[str, Any]:
     """What the last tables of recipes say; those without any are named."""
-    from model.tables.claims import LEVEL, Source, judge  # start-up: 120 ms
-
     sources, missing = [], []
     for name in names:
         if (pointer := store.ref(_ref(name))) is None:

@@ -13,9 +13,12 @@ from typing import Any
 
 import typer
 
+from flows.bert import recipe_steps, stages
+from flows.lineage.names import newest_run
 from flows.recipes.loader import ENDINGS, default_store, load_recipe, packaged_recipes
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import run_ids
+from model.tasks import TASKS
 from pipelines.runners.launch import RUNNERS
 from schemas.trial_names import entry_label
 
@@ -47,20 +50,11 @@ def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
     recipe, changes = ctx.params.get("recipe") or next(iter(words), None), ctx.params.get("changes")
 
     def of_recipe() -> Iterator[str]:
-        from flows.bert import recipe_steps  # loads the modules of all stages
-
         if recipe is not None:
             for step in recipe_steps(load_recipe(recipe, overrides=changes or ())):
                 yield entry_label(step.label)
 
     return _beginning(incomplete, (*_stages(), *_without_errors(of_recipe)))
-
-
-def engine_names(incomplete: str) -> list[str]:
-    """Engines that begin so."""
-    from flows.running import ENGINES  # start-up: 700 ms
-
-    return _beginning(incomplete, ENGINES)
 
 
 def runner_names(incomplete: str) -> list[str]:
@@ -70,8 +64,6 @@ def runner_names(incomplete: str) -> list[str]:
 
 def task_names(incomplete: str) -> list[str]:
     """Tasks that begin so."""
-    from model.tasks import TASKS  # start-up: 300 ms, Arrow for the most part
-
     return _beginning(incomplete, TASKS)
 
 
@@ -82,8 +74,6 @@ def artifact_names(ctx: typer.Context, incomplete: str) -> list[str]:
         yield from store.refs()
         if "/" in incomplete:
             return
-        from flows.lineage.names import newest_run  # start-up: 300 ms
-
         run = newest_run(store)
         yield from (step.label for step in run.steps if "." in step.label) if run else ()
         pointers = list(store.pointers()) if incomplete else []
@@ -99,8 +89,6 @@ def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _stages() -> Iterable[str]:
-    from flows.bert import stages  # start-up: 1 s, the modules of all stages
-
     return stages()
 
 

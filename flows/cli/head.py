@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from flows.cli.console import echo_raw
 from flows.cli.options import StoreOption, open_store
@@ -46,8 +48,5 @@ def head(
 
 
 def _print_styled(marks: Sequence[Mark]) -> None:
-    from rich.console import Console  # start-up: 40 ms, for terminals only
-    from rich.text import Text
-
     parts = ((escape_control_characters(mark.text), _STYLES.get(mark.style, "")) for mark in marks)
     Console(highlight=False).print(Text.assemble(*parts))

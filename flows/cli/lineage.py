@@ -15,6 +15,7 @@ from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
 from flows.cli.show import find_artifact
 from flows.formatting import align_columns
 from flows.lineage.differences import difference, run_differences, run_lines
+from flows.lineage.document_changes import document_changes
 from flows.lineage.names import Metric, artifact_of_path
 from flows.lineage.picture import lineage_page
 from flows.lineage.queries import Direction
@@ -168,8 +169,6 @@ def diff(
     found = difference(first, second)
     as_data, lines = found.to_json(), found.lines(show_all=show_all)
     if first.table == second.table == "documents" and not found.is_same_content:
-        from flows.lineage.document_changes import document_changes  # start-up: 60 ms
-
         changed = document_changes(old, new, examples=examples)
         as_data["documents"], lines = changed.to_json(), [*lines, *changed.lines()]
     print_result(as_data, lines, as_json=as_json)

@@ -68,7 +68,7 @@ def open_predictors(name: str, *, store: str | None) -> list[Predictor]:
         CheckpointError: it was not fine-tuned here.
     """
     bound_spinning()
-    from model.finetuning.prediction import Predictor  # start-up: 2 s, torch with bound threads
+    from model.finetuning.prediction import Predictor  # loads torch, after its threads are limited
 
     folders, threshold = _models(name, store=store)
     predictors = [Predictor.open(folder) for folder in folders]
@@ -90,7 +90,7 @@ def open_filler(name: str, *, store: str | None) -> MaskFiller:
         CheckpointError: it has no masked LM head.
     """
     bound_spinning()
-    from model.filling import MaskFiller  # start-up: 2 s, torch with bound threads
+    from model.filling import MaskFiller  # loads torch, after its threads are limited
 
     return MaskFiller.open(checkpoint_folder(name or newest_pretrained(store), store=store))
 
@@ -130,7 +130,7 @@ def answers(
     predictors: Sequence[Predictor], examples: pa.Table, *, progress: str = ""
 ) -> list[dict[str, Any]]:
     """As `model.finetuning.prediction.answer`, of predictors that `open_predictors` opened."""
-    from model.finetuning.prediction import answer  # start-up: 2 s, torch
+    from model.finetuning.prediction import answer  # loads torch
 
     return answer(predictors, examples, progress=progress)
 

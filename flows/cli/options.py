@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
 from flows.cli.completion import (
     artifact_names,
-    engine_names,
     recipe_names,
     runner_names,
     stage_names,
@@ -20,19 +19,17 @@ from flows.cli.completion import (
 from flows.recipes.errors import format_validation_error
 from flows.recipes.loader import default_store
 from flows.store.artifacts import ArtifactStore
+from model.tasks import Task, task_of
 from pipelines.runners.launch import RUNNERS
 from schemas.errors import UsageError
 from schemas.finetune_configs import ExamplesConfig
 
-if TYPE_CHECKING:
-    from model.tasks import Task
+_ENGINES = ("prefect", "local")
 
 
-def _known_engine(name: str) -> str:
-    from flows.running import ENGINES  # start-up: 700 ms
-
-    if name not in ENGINES:
-        raise UsageError(f"--engine {name}: choose one of {', '.join(ENGINES)}")
+def _check_engine(name: str) -> str:
+    if name not in _ENGINES:
+        raise UsageError(f"--engine: expected {' or '.join(_ENGINES)}, got {name!r:.80}")
     return name
 
 
@@ -117,9 +114,9 @@ UntilOption = Annotated[
 EngineOption = Annotated[
     str,
     typer.Option(
-        help="prefect, or local: without a server, in this process.",
-        autocompletion=engine_names,
-        callback=_known_engine,
+        help="prefect, or local: in this process, without a server.",
+        autocompletion=lambda incomplete: [e for e in _ENGINES if e.startswith(incomplete)],
+        callback=_check_engine,
     ),
 ]
 RunnerOption = Annotated[
@@ -176,8 +173,6 @@ def task_with_columns(
         ConfigError: The task has no such columns or labels.
         UsageError: A value cannot be used.
     """
-    from model.tasks import task_of  # start-up: 70 ms
-
     given = parse_columns(columns, table, labels)
     if not given:
         return task

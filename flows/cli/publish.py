@@ -71,7 +71,7 @@ def rebuild(
     elif engine == "prefect":
         configure_prefect()  # before the next line loads Prefect
         with require_prefect():
-            from flows.rebuild import rebuild_with_prefect  # start-up: 2 s
+            from flows.rebuild import rebuild_with_prefect  # loads Prefect
         rebuild_with_prefect(order, say=echo)
     else:
         rebuild_corpus(order, say=echo)

@@ -12,12 +12,14 @@ import typer
 
 from flows.cli.console import echo, echo_raw, print_lines
 from flows.cli.fill import filled_lines
+from flows.cli.final_summary import warning_lines
 from flows.cli.model_loading import best_checkpoint, open_filler
 from flows.cli.options import EngineOption, StoreOption
 from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.recipes import write_schema_beside
 from flows.quickstart.folder_scan import scan_folder, scan_lines
+from flows.quickstart.mask_prompts import held_out_prompts
 from flows.quickstart.recipe_proposal import (
     Proposal,
     propose,
@@ -99,10 +101,6 @@ def _write_and_plan(
 
 def _show_results(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> None:
     """Print predictions of the best phase for held-out texts, and how to continue."""
-    # lazy imports: keep `bertloom --help` fast
-    from flows.cli.final_summary import warning_lines
-    from flows.quickstart.mask_prompts import held_out_prompts
-
     store = get_store(recipe.store)
     phases = [result.manifest for result in results if result.manifest.stage == PRETRAIN.name]
     checkpoint = best_checkpoint(phases)

@@ -10,15 +10,15 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from flows.cli.console import print_lines
 from flows.formatting import align_columns
 from schemas.redaction import escape_control_characters, redact
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
 
 NARROW = 100
 """A terminal of fewer columns has no room for all columns of a table."""
@@ -55,8 +55,6 @@ def terminal_size() -> tuple[int, int]:
 
 def text_of(text: str, style: str = "") -> Text:
     """A text in which names may stand that others gave, to be printed as it is."""
-    from rich.text import Text  # start-up: 60 ms, where there is a terminal
-
     return Text(escape_control_characters(redact(text)), style=style)
 
 
@@ -89,8 +87,6 @@ def print_table(
     if not in_terminal():
         print_lines(align_columns([head, *rows], right=tuple(right)))
         return
-    from rich.table import Table  # start-up: 60 ms, where there is a terminal
-
     left_out = set(less) if terminal_size()[0] < NARROW else set()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     shown = [number for number in range(len(head)) if number not in left_out]
@@ -117,6 +113,4 @@ def _style(cell: str) -> str:
 
 
 def _console(stream: TextIO) -> Console:
-    from rich.console import Console  # start-up: 60 ms, where there is a terminal
-
     return Console(file=stream, highlight=False, markup=False, emoji=False)

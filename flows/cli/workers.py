@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.console import echo
+from pipelines.runners.worker_package import CLIENTS, write_worker_package
 from schemas.errors import ConfigError
 
 
@@ -21,7 +22,7 @@ def beam_worker(
     semi_persist_dir: Annotated[str, typer.Option("--semi_persist_dir")] = "",
 ) -> None:
     """Become a Python worker of an engine, which calls this; see also bertloom-beam-worker."""
-    from pipelines.runners.beam_worker import main  # start-up: 50 ms, and Beam when it works
+    from pipelines.runners.beam_worker import main  # loads Beam
 
     given = {
         "id": identity,
@@ -45,7 +46,7 @@ def worker_pool(
 
     The pool has no authentication: every user of this machine can run code as its user.
     """
-    from pipelines.runners.worker_pool import serve  # start-up: Beam's messages and grpc, 500 ms
+    from pipelines.runners.worker_pool import serve  # loads Beam
 
     serve(port, allow_root=allow_root, say=echo)
 
@@ -62,8 +63,6 @@ def worker_package(
     It asks for exactly the versions of libraries that this Python has, which are part of cache
     keys. `--runner dataflow` makes it by itself where there is no image and no package.
     """
-    from pipelines.runners.worker_package import CLIENTS, write_worker_package  # start-up: 30 ms
-
     if unknown := sorted(set(clients or ()) - CLIENTS.keys()):
         raise ConfigError(f"--with {unknown[0]}: expected {' or '.join(sorted(CLIENTS))}")
     path = write_worker_package(

@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jinja2
 from markupsafe import Markup
 from rich.cells import cell_len
 
@@ -16,9 +17,6 @@ from flows.lineage.layout import Layout, lay_out
 from flows.lineage.rendering import label, one_line
 from schemas.manifest import RawInput
 from schemas.redaction import escape_control_characters
-
-if TYPE_CHECKING:
-    import jinja2
 
 _LETTER, _LINE, _PAD = 7.2, 16.0, 10.0
 """Pixels: width of a letter and height of a line at 12 px, and room within a box."""
@@ -100,8 +98,6 @@ def _render(template: str, **values: Any) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    import jinja2  # start-up: 65 ms
-
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flows.lineage.kept import kept_now
 from flows.lineage.names import artifact_of_file, resolve
@@ -217,7 +218,5 @@ def rows_with(url: str, column: str, value: str) -> list[int]:
     """The rows of a shard that have a text in a column, ascending."""
     with open_columns(url, columns=[column]) as reader:
         values = reader.read_all().column(0)
-        import pyarrow.compute as pc  # start-up: 60 ms
-
         found: list[int] = pc.indices_nonzero(pc.equal(values, value)).to_pylist()
         return found

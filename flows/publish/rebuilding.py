@@ -14,9 +14,11 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from flows.bert import recipe_steps
+from flows.fetch import wikipedia
+from flows.fetch.http_client import HttpClient
 from flows.publish.comparison import VOCABULARY, Corpus, dump_dates
 from flows.publish.publishing import (
     LATEST,
@@ -34,9 +36,6 @@ from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import WikipediaSource
 from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.recipe import Recipe
-
-if TYPE_CHECKING:
-    from flows.fetch.wikipedia import FetchedDump
 
 MARK = ".made-by-bertloom-rebuild.json"
 _DATE = re.compile(r"[0-9]{8}")
@@ -132,18 +131,14 @@ def find_work(order: RebuildOrder, *, say: Say) -> RebuildWork:
         ConfigError: the recipe or an option cannot be used.
         FetchError: the site cannot be asked.
     """
-    # lazy imports: `bertloom publish` does not need httpx
-    from flows.fetch.http_client import HttpClient
-    from flows.fetch.wikipedia import check_dump, find_dump
-
-    check_dump(order.wiki, order.date)
+    wikipedia.check_dump(order.wiki, order.date)
     folder = downloads_folder(order.downloads) / order.wiki
     recipe = corpus_recipe(order, None, [str(folder)])
     published, store = _published(recipe)
     date = order.date
     if date == LATEST:
         with HttpClient(log=say) as client:
-            date = find_dump(order.wiki, mirror=order.mirror, client=client).date
+            date = wikipedia.find_dump(order.wiki, mirror=order.mirror, client=client).date
     before = dump_dates(published).get(order.wiki, "")
     done = _reason_to_rest(order, recipe, published, date=date, before=before, store=store)
     changes: tuple[str, ...] = ()
@@ -158,17 +153,15 @@ def find_work(order: RebuildOrder, *, say: Say) -> RebuildWork:
     return work
 
 
-def fetch_dump(order: RebuildOrder, work: RebuildWork, *, say: Say) -> FetchedDump:
+def fetch_dump(order: RebuildOrder, work: RebuildWork, *, say: Say) -> wikipedia.FetchedDump:
     """Download the dump, or what of it is not there yet, and verify it.
 
     Raises:
         FetchError: it cannot be had, or is not what its checksums say.
     """
-    from flows.fetch.wikipedia import fetch_wikipedia  # lazy import: httpx
-
     downloads = downloads_folder(order.downloads)
     make_folder(Path(work.folder))
-    return fetch_wikipedia(
+    return wikipedia.fetch_wikipedia(
         order.wiki, date=work.date, output_dir=downloads, mirror=order.mirror, log=say
     )
 

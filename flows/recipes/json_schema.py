@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
+from model.tasks import TASKS
 from pipelines.runners.launch import RUNNERS
 from schemas.model_configs import PRESETS
 from schemas.recipe import Recipe
@@ -48,8 +49,6 @@ _PRESET = {
 
 def schema_text() -> str:
     """Return the JSON Schema (draft 2020-12) of recipe files as the text of a file."""
-    from model.tasks import TASKS  # start-up: imports pyarrow
-
     schema: Schema = _for_files(Recipe.model_json_schema())
     parts = schema["$defs"]
     del schema["properties"]["expanded_sweep"], parts["ExpandedEntry"]  # written by bertloom only

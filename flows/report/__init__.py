@@ -1,8 +1,6 @@
-"""A run as one page of HTML.
+"""The report of a run: one HTML page.
 
-`page` writes it. Sections are read from the manifests as plain data: `steps` (what ran, with which
-software), `corpus`, `curves` of pretraining, `results` of the tasks, `lineage`. What the page says
-of them, wording and tables, stands in `templates/`, a file a section: of the vocabulary in
-`templates/corpus.html.j2`. `lengths`, `curves`, `results` and `overview` draw figures with
-`drawing`; `figures` keeps those in the store for which files must be read.
+`page` writes it. Each section has a template in `templates/` and is read from manifests and records
+as plain data: `steps`, `corpus`, `records` (text samples, dropped records, lengths), `curves`,
+`results`, `lineage`. `plots` draws charts, and `figures` keeps drawn charts in the store.
 """

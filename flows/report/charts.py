@@ -1,4 +1,4 @@
-"""What `model.tables.charts` finds of a sweep as diagrams: scores over steps, or over sizes."""
+"""Charts of a sweep: scores over steps, or over model sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search for evaluation texts found, as the command and a run's page show it."""
+"""Evaluation texts that were found in a corpus, as the command and the report show them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_contamination(store: ArtifactStore, steps: Steps) -> Contamination | No
 
 
 def contamination_of(store: ArtifactStore, manifest: Manifest) -> Contamination:
-    """What an artifact of find-contamination says."""
+    """Result of a find-contamination artifact."""
     counters, statistics = manifest.counters, manifest.statistics
     passages, problem = list[dict[str, Any]](), ""
     try:

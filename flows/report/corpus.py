@@ -1,4 +1,4 @@
-"""What the counters of a corpus's artifacts say: kept and dropped, by source, unknown templates."""
+"""Counters of a corpus: records kept and dropped by source, unknown templates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Corpus:
     tokens: Built | None
     instances: Sequence[Built]
     figures: Mapping[str, Figure]
-    """By title."""
+    """Figures by title."""
 
     @property
     def sources(self) -> list[str]:
@@ -98,7 +98,7 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
 
 
 def unknown_templates(counters: Mapping[str, int]) -> list[Templates]:
-    """By source; empty without any."""
+    """Return the unknown templates of each source that has any."""
     found = []
     for source in list_sources(counters):
         if (number := counters.get(f"templates-unknown@{source}")) is None:

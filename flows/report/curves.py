@@ -16,7 +16,9 @@ from model.training.artifact_files import CURVES_FILE, TIMINGS_FILE
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import Manifest
 
-_POINTS = 400  # drawn of a phase; of more lines, means of neighbours
+_POINTS = 400
+"""Maximum number of points per phase. More lines are averaged."""
+
 _LEGEND = (
     Key(mark="line series-1", label="training"),
     Key(mark="dot series-2", label="held-out documents"),
@@ -98,7 +100,9 @@ def curve_figure(store: ArtifactStore, pretrained: Sequence[Built], *, name: str
     note = "The horizontal axis counts updates of the weights."
     if any(phase.points_by_tokens(_LOSS.train, factor=1) for phase in phases):
         panels.insert(1, _panel(_LOSS, phases, name=f"{name}-tokens", by_tokens=True))
-        note = "The horizontal axis counts updates of the weights, or tokens where it says so."
+        note = (
+            "The horizontal axis counts updates of the weights, or tokens where the title says so."
+        )
     if len(phases) > 1:
         order = ", then ".join(phase.name for phase in phases)
         note += f" Dashed lines part the phases: {order}."
@@ -177,7 +181,7 @@ def _panel(
 
 
 def thinned(points: Sequence[Point]) -> list[Point]:
-    """At most a few hundred points: means of as many neighbours each."""
+    """Return at most 400 points, each the mean of equally many neighbors."""
     size = -(-len(points) // _POINTS) or 1
     groups = (points[start : start + size] for start in range(0, len(points), size))
     return [
@@ -187,7 +191,7 @@ def thinned(points: Sequence[Point]) -> list[Point]:
 
 
 def _note(quantity: _Quantity, *, training: Sequence[Point], held_out: Sequence[Point]) -> str:
-    """Where it ended, in words."""
+    """Return a sentence on the last values."""
     parts = []
     for word, found in (("training", training), ("held-out", held_out)):
         if found:

@@ -17,7 +17,7 @@ from schemas.errors import BertloomError
 _LOGGER = logging.getLogger(__name__)
 
 FIGURES_VERSION = 5
-"""Raised with every change of how figures look, so that all are drawn anew."""
+"""Raise this when figures look different, so that stored ones are drawn again."""
 
 
 class Panel(BaseModel):
@@ -27,7 +27,7 @@ class Panel(BaseModel):
 
     title: str
     note: str = ""
-    """What stands below it."""
+    """Text below the diagram."""
 
     svg: str
 
@@ -42,14 +42,14 @@ class Key(NamedTuple):
 
 
 class Figure(BaseModel):
-    """Panels that are looked at together, or why there are none."""
+    """Panels with one legend, or the reason why there are none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     panels: tuple[Panel, ...] = ()
     legend: tuple[Key, ...] = ()
     note: str = ""
-    """What a reader must know of them all, such as how many rows were looked at."""
+    """Text below all panels."""
 
     problem: str = ""
 

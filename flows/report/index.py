@@ -26,7 +26,7 @@ _KEPT_VERSION = 1
 _TRIES = 20
 _MOST_RESULTS = 6
 _RESULTS = ("trial", "instances", "tokens", "vocabulary", "documents", "examples")
-"""What is told of a run without evaluation and pretraining: of the first kind that it has."""
+"""Artifact types that describe a run without evaluation and pretraining; the first one counts."""
 
 _LONGEST = 400
 
@@ -58,7 +58,7 @@ def write_index(store: ArtifactStore, *, anew: Collection[str] = ()) -> str:
 
     Args:
         store: whose runs.
-        anew: ids of runs that are read again although they were over before.
+        anew: Ids of finished runs to read again.
 
     Returns:
         its URL.
@@ -75,7 +75,7 @@ def write_index(store: ArtifactStore, *, anew: Collection[str] = ()) -> str:
             return store.url(INDEX_PAGE)
     raise StoreError(
         f"{store.url(INDEX_PAGE)}: {_TRIES} times another run was faster to write it; "
-        "`bertloom report --index` writes it anew"
+        "`bertloom report --index` writes it again"
     )
 
 

@@ -1,4 +1,4 @@
-"""Where everything in a run came from, as two pictures: an overview, and every artifact."""
+"""Lineage of a run as two pictures: an overview, and every artifact."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLURALS = {
     "instances": "sets",
     "checkpoint": "phases",
 }
-"""What several artifacts of a stage are called, by what they hold."""
+"""Plural nouns for the artifacts of a stage, by output type."""
 
 
 class Lineage(NamedTuple):
@@ -58,7 +58,7 @@ def read_lineage(store: ArtifactStore, steps: Steps) -> Lineage | None:
 
 
 def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
-    """By a node's id, where its step is in the page."""
+    """Return the link to the step of each node, by node id."""
     found = (step for group in steps.groups for step in group.steps)
     links = {s.manifest.artifact_id: f"#{s.anchor}" for s in found if s.manifest and s.anchor}
     known = {group.anchor for group in steps.groups if len(group.steps) > 1}
@@ -71,7 +71,7 @@ def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
 
 
 def _stage_links(groups: tuple[Group, ...]) -> dict[str, str]:
-    """By the id of a stage's node in the overview, where that stage is first in the page."""
+    """Return the link to the first step of each stage, by node id in the overview."""
     links: dict[str, str] = {}
     for group in groups:
         anchor = group.anchor if len(group.steps) > 1 else group.steps[0].anchor

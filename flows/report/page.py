@@ -38,7 +38,7 @@ from schemas.errors import StoreError
 from schemas.redaction import escape_control_characters, redact
 
 INDEX_PAGE = "reports/index.html"
-"""Of all runs; `flows.report.index` writes it."""
+"""Page of all runs, which `flows.report.index` writes."""
 
 _BRAND = '<p class="brand">bertloom</p>'
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -121,7 +121,7 @@ def _sealed(page: str, *, all_runs: str) -> bytes:
 
 def render(template: str, **found: Any) -> str:
     """A whole page, of what its template shows."""
-    style = Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8"))  # noqa: S704 - a file of ours
+    style = Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8"))  # noqa: S704 - a packaged file
     return _environment().get_template(template).render({**found, "style": style})
 
 
@@ -167,7 +167,7 @@ def _recipe_text(recipe: Mapping[str, Any]) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """What renders the templates; their filters give "" for what is not there."""
+    """Return the jinja2 environment. Its filters return "" for missing values."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -195,7 +195,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _shown(value: Any) -> Any:
-    """What the page prints: without secrets, and with whatever characters names of files have."""
+    """Redact secrets and escape control characters of a printed value."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return escape_control_characters(redact(value))
     return value
@@ -225,7 +225,7 @@ def _some_of(texts: Sequence[str], most: int) -> str:
 def in_rows(columns: Iterable[tuple[str, Iterable[Any]]]) -> tuple[list[str], list[Sequence[Any]]]:
     """A table given by columns, (title, cells), as its header and rows.
 
-    Columns with nothing in them are left out.
+    Empty columns are omitted.
 
     >>> in_rows([("a", ["1", "2"]), ("b", ["", None]), ("c", ["3", ""])])
     (['a', 'c'], [('1', '3'), ('2', '')])

@@ -33,7 +33,7 @@ from model.telling.percent import format_percent
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
 
-_BASE = "BERT_BASE"  # of the paper, beside which ours are drawn
+_BASE = "BERT_BASE"  # row of the paper that charts show for comparison
 _ROW, _FRAME = 30.0, 34.0  # heights
 _SPREAD = 0.22  # of a row, over which dots of restarts are set
 _LEAST_SPAN = 10.0
@@ -50,10 +50,10 @@ class TableView(NamedTuple):
     """A table with what belongs to it."""
 
     rows: Grid
-    """A group of the paper's rows, a group of ours."""
+    """Rows of the paper, then rows of the run."""
 
     differences: Grid | None
-    """Which variants are better."""
+    """Comparison of the variants."""
 
     figure: Figure | None
     """Scores over steps or sizes."""
@@ -75,25 +75,25 @@ class Results:
     """Results, what the entries are, and how they compare."""
 
     paper: Sequence[TableView] = ()
-    """The paper's tables that have rows of ours, and those of a sweep."""
+    """Tables of the paper that the run has rows for, and tables of a sweep."""
 
     is_sweep: bool = False
-    """Whether entries are variants, so that the tables say more than a list of all entries."""
+    """Whether the entries are variants of a sweep."""
 
     figure: Figure | None = None
 
     links: Mapping[str, str] = field(default_factory=dict)
-    """Where in the page the evaluation stands that a reference in a table names."""
+    """Link to the evaluation that a reference in a table names."""
 
 
 def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
-    """None where a run has no fine-tuning; what cannot be read is said."""
+    """Return the results of a run; None for a run without fine-tuning."""
     tables = steps.last_holding("tables")
     if tables is None:
         if not steps.holding("trial", "evaluation"):
             return None
         return Results(
-            problem="The tables were not made in this run; the steps say what each training scored."
+            problem="This run did not build the tables. The steps show the score of each training."
         )
     try:
         found = read_tables(store, tables.manifest)
@@ -103,7 +103,7 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
 
 
 def read_tables(store: ArtifactStore, manifest: Manifest) -> Tables:
-    """What `tables.json` of a tabulate artifact holds.
+    """Return the tables of a tabulate artifact.
 
     Raises:
         ArtifactCorruptError: it is not listed, not there or not what it should be.

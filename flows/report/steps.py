@@ -1,4 +1,4 @@
-"""What a run did and with what: its steps, their artifacts, and the software that made them."""
+"""Steps of a run, their artifacts, and the software that built them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Step:
 
     @property
     def holds(self) -> str:
-        """How much its artifact holds."""
+        """Summary of the artifact."""
         return summarize(self.manifest) if self.manifest else ""
 
 
@@ -54,13 +54,13 @@ class Group:
 
     @property
     def holds(self) -> str:
-        """How many trials, and the range of what they scored."""
+        """Number of trials and the range of their scores."""
         found = [step.manifest for step in self.steps if step.manifest]
         return get_stage(found[0].stage).summary_of(found) if found else ""
 
     @property
     def states(self) -> Counter[str]:
-        """How many of its steps are in each state."""
+        """Number of steps in each state."""
         return Counter(step.state for step in self.steps)
 
 
@@ -91,15 +91,15 @@ class Steps(NamedTuple):
 
     groups: tuple[Group, ...]
     built: tuple[Built, ...]
-    """In the run's order."""
+    """Artifacts in the order of the run."""
 
     @property
     def states(self) -> Counter[str]:
-        """How many steps are in each state."""
+        """Number of steps in each state."""
         return sum((group.states for group in self.groups), Counter[str]())
 
     def holding(self, *things: str) -> list[Built]:
-        """The artifacts whose stage makes such things: `documents`, `checkpoint`, ..."""
+        """Return the artifacts of these output types: `documents`, `checkpoint`, ..."""
         return [item for item in self.built if get_stage(item.manifest.stage).output_type in things]
 
     def last_holding(self, things: str) -> Built | None:
@@ -148,7 +148,7 @@ def run_seconds(record: RunRecord) -> float | None:
 
 
 def seconds_between(started: str, ended: str) -> float | None:
-    """Seconds from one time to another, both in ISO 8601; None if either is none."""
+    """Return the seconds between two ISO 8601 times; None if either is missing."""
     try:
         first, last = (datetime.fromisoformat(text) for text in (started, ended))
         return max(0.0, (last - first).total_seconds())

@@ -105,7 +105,7 @@ def write_bundle(
 
     Raises:
         ArtifactNotFoundError: Nothing has that name, or an upstream artifact or the record of the
-            run is not in the store any more.
+            run is not in the store.
         UsageError: The folder is not empty.
         InputError: A file to copy is missing or was changed.
     """

@@ -1,6 +1,6 @@
-"""Raw files of a bundle: where they lie in it, and the recipe that reads them there.
+"""Raw files of a bundle: their paths, and the recipe that reads them there.
 
-They lie in `inputs/`, or in the folder that `$BERTLOOM_INPUTS` names.
+They are in `inputs/`, or in the folder that `$BERTLOOM_INPUTS` names.
 """
 
 from __future__ import annotations

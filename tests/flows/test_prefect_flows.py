@@ -37,7 +37,7 @@ def record_of(recipe: Recipe) -> dict[str, Any]:
     """The newest run's record."""
     store = ArtifactStore(recipe.store)
     records = [read_run(store, run_id) for run_id in run_ids(store)]
-    return max(records, key=lambda record: record.written).model_dump()
+    return max(records, key=lambda record: record.updated_at).model_dump()
 
 
 def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:

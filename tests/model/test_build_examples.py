@@ -299,7 +299,7 @@ def test_splits_and_tasks_that_do_not_exist_are_refused(folder: Path) -> None:
     files = {"holdout": (str(folder / "dev.tsv"),)}
     with pytest.raises(ConfigError, match="data_files: no split 'holdout'"):
         raw_inputs(ExamplesConfig(task="sst-2", data_dir=str(folder), data_files=files))
-    with pytest.raises(ConfigError, match=r"max_samples: .*no split dve"):
+    with pytest.raises(ConfigError, match=r"max_samples: no split"):
         raw_inputs(ExamplesConfig(task="sst-2", data_dir=str(folder), max_samples={"dve": 1}))
     with pytest.raises(ConfigError, match="no task 'sst'"):
         raw_inputs(ExamplesConfig(task="sst", data_dir=str(folder)))

@@ -124,11 +124,12 @@ def test_a_linter_finds_nothing(name: str) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_flows_image_has_every_package_and_no_root() -> None:
+def test_flow_image_has_all_packages_torch_for_cpu_and_no_root() -> None:
     packages = set(re.findall(r"^COPY (\w+) \1$", FLOW, re.M))
     assert packages == {"bertloom", "flows", "model", "pipelines", "schemas"}
     assert FLOW.rindex("USER 1000") > FLOW.rindex("RUN ")
-    assert "--no-cache-dir --constraint requirements.lock" in FLOW
+    assert "--constraint requirements.lock" in FLOW
+    assert re.search(r"^ARG TORCH_INDEX=\S+/cpu$", FLOW, re.M)
 
 
 def test_the_services_of_compose_are_told_secrets_by_the_environment_alone() -> None:

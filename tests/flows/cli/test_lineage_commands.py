@@ -188,8 +188,8 @@ def test_a_path_brings_its_own_store(cli: Cli, made: Made, monkeypatch: Any) -> 
         (("trace", "mine/build-tokens:x"), "expected SHARD:ROW"),
         (("trace", "mine/tabulate:0"), "expected a shard of instances, tokens, documents"),
         (("diff", RUN_ID, "mine/tabulate"), "expected two runs, or two artifacts"),
-        (("diff", RUN_ID, "20250101t000000-00000000"), "no run '20250101t000000-00000000'"),
-        (("diff", RUN_ID, f"{RUN_ID[:-1]}9"), f"no run '{RUN_ID[:-1]}9'"),
+        (("diff", RUN_ID, "20250101t000000-00000000"), "'20250101t000000-00000000'"),
+        (("diff", RUN_ID, f"{RUN_ID[:-1]}9"), f"'{RUN_ID[:-1]}9'"),
     ],
 )
 def test_what_cannot_be_told(cli: Cli, arguments: tuple[str, ...], message: str) -> None:

@@ -94,7 +94,7 @@ def test_stored_folder_opens_without_held_out_instances(corpus: ArtifactStore) -
         assert not training & {str([row[key] for key in keys]) for row in rows}
         located = artifact_of_file(str(folder / entry.object))
         assert located is not None
-        assert located[2] == entry
+        assert located[1] == entry
 
 
 def test_files_of_repeated_worker_are_deleted_on_commit(

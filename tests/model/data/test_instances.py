@@ -179,7 +179,7 @@ def test_another_version_of_the_table_is_refused(tmp_path, shards):
     artifact = write_artifact(
         str(tmp_path), shards, vocab_size=VOCAB_SIZE, longest=LONGEST, schema=newer
     )
-    with pytest.raises(ArtifactCorruptError, match=r"part-00000.*found 'instances' version 9"):
+    with pytest.raises(ArtifactCorruptError, match=r"part-00000.*got 'instances' version 9"):
         opened(artifact)
 
 

@@ -407,7 +407,7 @@ def test_errors_of_the_thread_come_in_their_turn(instances, monkeypatch):
         "headers",
         lambda *_: (_ for _ in ()).throw(InstanceDataError("row 7 is wrong")),
     )
-    with pytest.raises(InstanceDataError, match="row 7 is bad"):
+    with pytest.raises(InstanceDataError, match="row 7 is wrong"):
         take(batches, 20_000)
     with pytest.raises(StopIteration):
         next(batches)

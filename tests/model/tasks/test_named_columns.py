@@ -205,14 +205,14 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"columns": {"text": 1, "label": 1}}, "text and label are both 1: expected a column for"),
+        ({"columns": {"text": 1, "label": 1}}, "columns: expected one column per field"),
         (
             {"columns": {"text": "a", "label": 1}, "file_format": {"header": False}},
-            "'a' is a name, and",
+            "columns.text: expected a 0-based number",
         ),
         ({"columns": {"text": -1, "label": 1}}, "greater than or equal to 0"),
         ({"columns": {"text": True, "label": 1}}, "valid integer"),
-        ({"file_format": {"delimiter": "tab"}}, "give columns too"),
+        ({"file_format": {"delimiter": "tab"}}, "file_format: requires columns"),
     ],
 )
 def test_columns_that_make_no_sense(config: Any, told: str) -> None:
@@ -254,4 +254,4 @@ def test_what_is_wrong_with_the_commands_options_is_said(tmp_path: Path) -> None
     told = said("--column", "words=1", "--table", "header=false")
     assert "found no tags" in told
     assert "--checkpoint is missing" in told
-    assert "are both 1" in said("--column", "words=1", "--column", "tags=1")
+    assert "one column per field" in said("--column", "words=1", "--column", "tags=1")

@@ -319,5 +319,5 @@ def test_near_duplicates_want_duplicates_removed() -> None:
         "build_tokens": {"remove_duplicates": False},
         "find_near_duplicates": {},
     }
-    with pytest.raises(ConfigError, match="remove_duplicates is false"):
+    with pytest.raises(ConfigError, match=r"build_tokens\.remove_duplicates"):
         recipe_from(recipe, where="x", folder=Path("/nowhere"))

@@ -76,7 +76,7 @@ def test_another_table_or_file_is_refused(tmp_path: Path) -> None:
         shard.write(_batch("a"))
     url = str(tmp_path / shard.entry().object)
     with (
-        pytest.raises(ArtifactCorruptError, match="expected the table 'tokens' version 2"),
+        pytest.raises(ArtifactCorruptError, match="expected table 'tokens' version 2"),
         open_shard(url, expected=tokens_schema(100)),
     ):
         pass
