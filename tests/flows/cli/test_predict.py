@@ -154,7 +154,7 @@ def test_labels_that_the_model_does_not_know_are_refused(
     arguments: tuple[Any, ...] = ("evaluate", "single-sentence", str(path), "--model")
     said = cli(*arguments, models["own"])
     assert said.code == 1
-    assert "1 of 3 rows have a label that" in said.err
+    assert "1 of 3 rows" in said.err
     said = cli(*arguments, models["own"], "--allow-task-mismatch")
     assert said.code == 0, said.err
     assert "rows-dropped-label-not-of-the-model" in said.out
