@@ -368,7 +368,7 @@ def fill(
         CheckpointError: The model has no masked LM head.
         PredictionsError: A text has no `[MASK]`, or is too long for the model.
     """
-    from flows.cli.models import open_filler  # loads torch
+    from flows.cli.model_loading import open_filler  # loads torch
 
     filler = open_filler(model, store=store)
     return list(filler.fill([texts] if isinstance(texts, str) else texts, k=top_k))

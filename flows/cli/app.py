@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from flows.cli.console import exit_codes, log_to_console, say
+from flows.cli.console import echo, handle_errors, log_to_console
 from schemas.errors import UsageError
 
 EXIT_CODES = (
@@ -37,17 +37,17 @@ COMMANDS = {
     "schema": ("recipes", "Print a recipe's JSON Schema, for editors."),
     "sample": ("sample", "Write the sample: a small wiki, books, labelled sets."),
     "finetune": ("finetune", "Fine-tune a checkpoint on one task: a grid with restarts."),
-    "evaluate": ("scoring", "Score predictions, or a model, on a file of a task."),
+    "evaluate": ("evaluate", "Score predictions, or a model, on a file of a task."),
     "claims": ("claims", "Say which of the paper's claims the tables show."),
-    "predict": ("asking", "Ask a fine-tuned model: text in, answer out."),
-    "fill": ("filling", "Ask a pretrained model what a [MASK] stands for."),
+    "predict": ("predict", "Ask a fine-tuned model: text in, answer out."),
+    "fill": ("fill", "Ask a pretrained model what a [MASK] stands for."),
     "contamination": ("contamination", "Look for the texts of tasks in a corpus."),
-    "ls": ("listing", "List what is in the store, the newest first."),
-    "runs": ("listing", "List the runs that the store has records of."),
-    "pin": ("store", "Keep an artifact from being deleted by gc."),
-    "unpin": ("store", "Take a pin away."),
-    "gc": ("store", "Delete what nothing needs."),
-    "verify": ("store", "Check that artifacts are to the byte what was written."),
+    "ls": ("ls", "List what is in the store, the newest first."),
+    "runs": ("ls", "List the runs that the store has records of."),
+    "pin": ("maintenance", "Keep an artifact from being deleted by gc."),
+    "unpin": ("maintenance", "Take a pin away."),
+    "gc": ("maintenance", "Delete what nothing needs."),
+    "verify": ("maintenance", "Check that artifacts are to the byte what was written."),
     "doctor": ("doctor", "Check the store, versions, telemetry, disk and clock."),
     "lineage": ("lineage", "Tell what something was made from, or what of it."),
     "trace": ("lineage", "Tell which documents a row of a shard was made from."),
@@ -115,7 +115,7 @@ _SHOWN = {"tracebacks": False}
 
 def _version(wanted: bool) -> None:
     if wanted:
-        say(f"bertloom {version_of('bertloom')}")
+        echo(f"bertloom {version_of('bertloom')}")
         raise typer.Exit
 
 
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: in place of the process's own.
     """
-    with exit_codes(debug=lambda: _SHOWN["tracebacks"]):
+    with handle_errors(debug=lambda: _SHOWN["tracebacks"]):
         texts = list(sys.argv[1:] if arguments is None else arguments)
         check_texts(texts)
         app(args=texts, prog_name="bertloom")

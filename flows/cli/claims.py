@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 import typer
 
 from flows.cli.completion import recipe_names
-from flows.cli.console import print_found, say
+from flows.cli.console import echo, print_result
 from flows.cli.options import EngineOption, JsonOption, StoreOption
-from flows.cli.step_lines import StepPrinter
+from flows.cli.progress import StepPrinter
 from flows.recipes.loader import default_store, load_recipe, packaged_recipes
 from flows.report.results import read_tables
 from flows.running import run_recipe
@@ -80,7 +80,7 @@ def claims(
     opened = ArtifactStore(root, create=False)
     names = [one.name for one in wanted] or _with_tables(opened)
     found = _read(opened, names)
-    print_found(found, _lines(found), as_json=as_json)
+    print_result(found, _lines(found), as_json=as_json)
 
 
 def _named(recipe: str, *, store: str | None) -> Wanted:
@@ -114,7 +114,7 @@ def _run_missing(wanted: Sequence[Wanted], *, root: str, engine: str, as_json: b
     for given, name in wanted:
         if name in known:
             continue
-        say(f"running {name}", err=as_json)
+        echo(f"running {name}", err=as_json)
         loaded = load_recipe(given, store=root)
         run_recipe(loaded, listeners=[StepPrinter(as_json=as_json)], engine=engine)
 

@@ -79,7 +79,7 @@ class Terminated(BaseException):
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
+def handle_sigterm() -> Iterator[None]:
     """Let SIGTERM stop what runs in the block as Ctrl-C does. For the main thread."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -97,7 +97,7 @@ def terminable() -> Iterator[None]:
 
 
 @contextmanager
-def exit_codes(*, debug: Callable[[], bool]) -> Iterator[None]:
+def handle_errors(*, debug: Callable[[], bool]) -> Iterator[None]:
     """Let what ends the block end the process: a sentence or two, and the exit code.
 
     Args:
@@ -107,11 +107,11 @@ def exit_codes(*, debug: Callable[[], bool]) -> Iterator[None]:
         SystemExit: with the code, where something has gone wrong.
     """
     try:
-        with terminable():
+        with handle_sigterm():
             yield
     except SystemExit as ended:
         if ended.code == EXIT_INTERRUPTED:  # what typer makes of Ctrl-C, without a word
-            say(f"interrupted{_CACHED}", err=True)
+            echo(f"interrupted{_CACHED}", err=True)
         raise
     except BrokenPipeError as error:
         # What reads our lines (`head`, say) has seen enough. Python would say so at exit too.
@@ -127,7 +127,7 @@ def _said(error: BaseException, *, debug: bool) -> int:
     if debug and code not in (EXIT_INTERRUPTED, EXIT_TERMINATED):
         lines = ["".join(traceback.format_exception(error)).rstrip()]
     for line in lines:
-        say(line, err=True)
+        echo(line, err=True)
     return code
 
 
@@ -164,34 +164,34 @@ def _code_and_lines(error: BaseException) -> tuple[int, list[str]]:
     ]
 
 
-def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     """Print a text of ours, in which names may stand that others gave: the one way to the console.
 
     Args:
         err: to standard error.
         nl: end the line.
     """
-    say_text(redact(text), err=err, nl=nl)
+    echo_raw(redact(text), err=err, nl=nl)
 
 
-def say_text(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print text of a corpus: as `say`, with all of its words."""
+def echo_raw(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text of a corpus: as `echo`, with all of its words."""
     typer.echo(escape_control_characters(text), err=err, nl=nl)
 
 
 def print_json(value: Any, *, sort_keys: bool = False) -> None:
     """Print a JSON value, indented."""
     text = json.dumps(redact(value), indent=2, ensure_ascii=False, sort_keys=sort_keys)
-    say_text(text)
+    echo_raw(text)
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines as they are."""
     for line in lines:
-        say(line)
+        echo(line)
 
 
-def print_found(found: Any, lines: Iterable[str], *, as_json: bool) -> None:
+def print_result(found: Any, lines: Iterable[str], *, as_json: bool) -> None:
     """Print what was found as JSON, or the lines that say it to a person."""
     if as_json:
         print_json(found)

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from flows.bert import recipe_steps
-from flows.cli.console import print_found, print_json, say
+from flows.cli.console import echo, print_json, print_result
 from flows.cli.options import RunnerOption, StoreOption, WorkersOption, open_store
-from flows.cli.step_lines import StepPrinter
+from flows.cli.progress import StepPrinter
 from flows.formatting import align_columns
 from flows.lineage.names import resolve
 from flows.preparation import prepare_run
@@ -51,8 +51,8 @@ def contamination(
         list[str] | None,
         typer.Option(help="A split to look for; else all but those that models learn from."),
     ] = None,
-    words: Annotated[
-        int, typer.Option(min=4, max=100, help="Words of a run that both share.")
+    ngram_size: Annotated[
+        int, typer.Option(min=4, max=100, help="Words of a shared passage.")
     ] = _DEFAULTS.ngram_size,
     max_documents: Annotated[
         int, typer.Option(min=1, help="What more documents have is a common phrase.")
@@ -65,8 +65,8 @@ def contamination(
     """Look for the texts of tasks in a corpus, and show the longest passages that both have."""
     rules = {
         "splits": split or [],
-        "ngram_size": words,
-        "min_text_words": min(_DEFAULTS.min_text_words, words),
+        "ngram_size": ngram_size,
+        "min_text_words": min(_DEFAULTS.min_text_words, ngram_size),
         "max_document_frequency": max_documents,
     }
     execution = {"runner": runner, "workers": workers}
@@ -76,11 +76,11 @@ def contamination(
     if as_json:
         print_json({"artifact_id": manifest.artifact_id, **manifest.statistics})
         return
-    say("")
-    print_found(None, _lines(found.fields, found.splits), as_json=False)
-    say(f"\n{found.summary}\n{found.problem}".rstrip())
-    say(_passage_text(found.passages))
-    say(f"\nall pairs: bertloom head {manifest.artifact_id} --store {opened.root}")
+    echo("")
+    print_result(None, _lines(found.fields, found.splits), as_json=False)
+    echo(f"\n{found.summary}\n{found.problem}".rstrip())
+    echo(_passage_text(found.passages))
+    echo(f"\nall pairs: bertloom head {manifest.artifact_id} --store {opened.root}")
 
 
 def _recipe(

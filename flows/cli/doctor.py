@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from flows.cli.console import print_found
+from flows.cli.console import print_result
 from flows.cli.options import JsonOption, StoreOption
 from flows.formatting import align_columns
 from flows.recipes.loader import default_store
@@ -291,6 +291,6 @@ def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
         (item.state, item.check, item.text + (f" -> {item.remedy}" if item.remedy else ""))
         for item in found
     ]
-    print_found([finding._asdict() for finding in found], align_columns(rows), as_json=as_json)
+    print_result([finding._asdict() for finding in found], align_columns(rows), as_json=as_json)
     if any(finding.state == "FAIL" for finding in found):
         raise typer.Exit(1)

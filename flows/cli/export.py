@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.cards.cards import card_of, card_path, recorded_cards_config, write_card
-from flows.cli.console import say, say_text
+from flows.cli.console import echo, echo_raw
 from flows.cli.options import ArtifactArgument, StoreOption
 from flows.cli.show import find_artifact
 from flows.export.export import export as export_artifact
@@ -47,7 +47,7 @@ def export(
     cards = _cards(manifest, opened, recipe)
     checked: Any = format  # `export` raises a UsageError for an unknown format
     summary = export_artifact(manifest, folder, store=opened, format=checked, cards=cards)
-    say(f"{folder}: {summary}")
+    echo(f"{folder}: {summary}")
 
 
 def card(
@@ -64,9 +64,9 @@ def card(
     cards = _cards(manifest, opened, recipe)
     if write:
         write_card(manifest, store=opened, cards=cards)
-        say(opened.url(card_path(manifest)))
+        echo(opened.url(card_path(manifest)))
     else:
-        say_text(card_of(manifest, store=opened, cards=cards).rstrip("\n"))
+        echo_raw(card_of(manifest, store=opened, cards=cards).rstrip("\n"))
 
 
 def _cards(manifest: Manifest, store: ArtifactStore, recipe: str | None) -> CardsConfig:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import print_found, say
+from flows.cli.console import echo, print_result
 from flows.fetch.downloads import bytes_present
 from flows.fetch.http_client import HttpClient
 from flows.fetch.task_datasets import TaskDataset, fetch_dataset, load_sources
@@ -66,14 +66,14 @@ def wikipedia(
     as_json: JsonOption = False,
 ) -> None:
     """Download the articles of a wiki and their indexes."""
-    log = partial(say, err=as_json)
+    log = partial(echo, err=as_json)
     if not dry_run:
         fetched = fetch_wikipedia(
             wiki, date=date, output_dir=output_dir, mirror=mirror, log=log, connections=connections
         )
         size = format_bytes(fetched.bytes_downloaded)
         line = f"{wiki} {fetched.date}: {size} downloaded, all files verified by sha1"
-        print_found(fetched._asdict(), [line, *fetched.files], as_json=as_json)
+        print_result(fetched._asdict(), [line, *fetched.files], as_json=as_json)
         return
     with HttpClient(log=log) as client:
         dump = find_dump(wiki, date=date, mirror=mirror, client=client)
@@ -90,7 +90,7 @@ def wikipedia(
     table = align_columns([("file", "size", "present"), *rows], right=(1, 2))
     plan = {"wiki": wiki, "date": dump.date, "mirror": dump.mirror, "folder": str(folder)}
     lines = [*table, f"\nfrom {dump.mirror} to {folder}"]
-    print_found({**plan, "files": files}, lines, as_json=as_json)
+    print_result({**plan, "files": files}, lines, as_json=as_json)
 
 
 def _add_benchmark(benchmark: str, *, help: str) -> None:
@@ -123,7 +123,7 @@ def _add_benchmark(benchmark: str, *, help: str) -> None:
         if unknown := set(requested) - set(names):
             message = f"expected {', '.join(names)}, got {', '.join(sorted(unknown))}"
             raise UsageError(f"fetch {benchmark}: {message}. See `bertloom fetch list`")
-        with HttpClient(log=partial(say, err=as_json)) as client:
+        with HttpClient(log=partial(echo, err=as_json)) as client:
             fetched = [
                 fetch_dataset(
                     name,
@@ -144,7 +144,7 @@ def _add_benchmark(benchmark: str, *, help: str) -> None:
             )
             for item in fetched
         ]
-        print_found([item._asdict() for item in fetched], align_columns(rows), as_json=as_json)
+        print_result([item._asdict() for item in fetched], align_columns(rows), as_json=as_json)
 
 
 _add_benchmark("glue", help="Download the GLUE tasks and the diagnostic set.")
@@ -168,7 +168,7 @@ def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> 
             for name, dataset in known.manual.items()
         ),
     ]
-    print_found(known.model_dump(mode="json"), lines, as_json=as_json)
+    print_result(known.model_dump(mode="json"), lines, as_json=as_json)
 
 
 def _size_and_checksums(dataset: TaskDataset) -> tuple[str, str]:

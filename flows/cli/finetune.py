@@ -11,8 +11,8 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from flows.cli.console import say_text
-from flows.cli.models import checkpoint_folder
+from flows.cli.console import echo_raw
+from flows.cli.model_loading import checkpoint_folder
 from flows.cli.options import (
     ChangesOption,
     ColumnsOption,
@@ -22,11 +22,11 @@ from flows.cli.options import (
     StoreOption,
     TableOption,
     TaskArgument,
-    columns_given,
+    parse_columns,
 )
 from flows.cli.plan import print_plan
+from flows.cli.progress import StepPrinter
 from flows.cli.run import print_results
-from flows.cli.step_lines import StepPrinter
 from flows.recipes.errors import format_validation_error
 from flows.recipes.loader import recipe_from
 from flows.run.preflight import check_examples
@@ -40,12 +40,14 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
 
 def finetune(
     task: TaskArgument,
-    data: Annotated[
-        str | None, typer.Option(help="Folder with the task's files under their official names.")
+    data_dir: Annotated[
+        str | None, typer.Option(help="Folder with the official files of the task.")
     ] = None,
-    files: Annotated[
+    data_files: Annotated[
         list[str] | None,
-        typer.Option("--file", metavar="SPLIT=PATH", help="A file of one split, e.g. train=a.tsv."),
+        typer.Option(
+            "--data-file", metavar="SPLIT=PATH", help="File of one split, e.g. train=a.tsv."
+        ),
     ] = None,
     columns: ColumnsOption = None,
     table: TableOption = None,
@@ -57,9 +59,9 @@ def finetune(
             "the store (RECIPE/pretrain.PHASE)."
         ),
     ] = None,
-    batch: Annotated[str, typer.Option(help="Batch sizes to try, e.g. 16,32.")] = "32",
+    batch_size: Annotated[str, typer.Option(help="Batch sizes to try, e.g. 16,32.")] = "32",
     learning_rate: Annotated[str, typer.Option(help="Learning rates to try.")] = "5e-5,3e-5,2e-5",
-    epochs: Annotated[str, typer.Option(help="Numbers of epochs to try.")] = "3",
+    num_epochs: Annotated[str, typer.Option(help="Numbers of epochs to try, e.g. 3,4.")] = "3",
     restarts: Annotated[int, typer.Option(min=1, help="Trainings of each of them.")] = 1,
     max_seq_length: Annotated[
         int | None,
@@ -76,13 +78,13 @@ def finetune(
 ) -> None:
     """Fine-tune a checkpoint on one task: a grid with restarts, the best on dev evaluated."""
     found = find_task(task)
-    examples = {"task": found.name, "data_dir": data, "data_files": _files(files or ())}
+    examples = {"task": found.name, "data_dir": data_dir, "data_files": _files(data_files or ())}
     examples = {field: value for field, value in examples.items() if value}
-    examples |= columns_given(columns, table, labels)
+    examples |= parse_columns(columns, table, labels)
     grid = {
-        "batch_size": _numbers(batch, of=int, option="batch"),
+        "batch_size": _numbers(batch_size, of=int, option="batch-size"),
         "learning_rate": _numbers(learning_rate, of=float, option="learning-rate"),
-        "num_epochs": _numbers(epochs, of=int, option="epochs"),
+        "num_epochs": _numbers(num_epochs, of=int, option="num-epochs"),
     }
     folder = _checked(examples, checkpoint, store=store)
     entry = {
@@ -98,7 +100,7 @@ def finetune(
         "finetune": {found.name: entry},
     }
     if show_recipe:
-        say_text(yaml.safe_dump(recipe, sort_keys=False), nl=False)
+        echo_raw(yaml.safe_dump(recipe, sort_keys=False), nl=False)
         return
     loaded = recipe_from(
         recipe, where="bertloom finetune", folder=Path.cwd(), overrides=changes or (), store=store
@@ -116,8 +118,8 @@ def _checked(examples: dict[str, Any], checkpoint: str | None, *, store: str | N
     if not {"data_dir", "data_files"} & examples.keys():
         faults.append(
             ConfigError(
-                "--data is missing: expected folder with the task's official files, or --file "
-                "SPLIT=PATH for each split"
+                "--data-dir is missing: expected the folder with the official files of the task. "
+                "Pass it, or --data-file SPLIT=PATH for each split"
             )
         )
     else:
@@ -148,7 +150,7 @@ def _files(given: Sequence[str]) -> dict[str, list[str]]:
     for text in given:
         split, equals, path = text.partition("=")
         if not equals or not split or not path:
-            raise UsageError(f"--file {text}: expected SPLIT=PATH, such as train=train.tsv")
+            raise UsageError(f"--data-file {text}: expected SPLIT=PATH, such as train=train.tsv")
         found.setdefault(split, []).append(path)
     return found
 

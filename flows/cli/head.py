@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.console import say_text
+from flows.cli.console import echo_raw
 from flows.cli.options import StoreOption, open_store
 from flows.lineage.head import Mark
 from flows.lineage.head import head as head_lines
@@ -44,7 +44,7 @@ def head(
         if sys.stdout.isatty():
             _print_styled(marks)
         else:
-            say_text("".join(mark.text for mark in marks))
+            echo_raw("".join(mark.text for mark in marks))
 
 
 def _print_styled(marks: Sequence[Mark]) -> None:

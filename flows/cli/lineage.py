@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.completion import artifact_names
-from flows.cli.console import print_found, print_json, print_lines, say
+from flows.cli.console import echo, print_json, print_lines, print_result
 from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
 from flows.cli.show import find_artifact
 from flows.formatting import align_columns
@@ -75,14 +75,14 @@ def lineage(
     elif graph is None:
         print_lines(metrics)
         first = found.metrics[0]
-        say(f"\nof several steps; for the lineage of one: {first.label}:{first.name}")
+        echo(f"\nof several steps; for the lineage of one: {first.label}:{first.name}")
     elif as_dot:
-        say(dot_text(graph))
+        echo(dot_text(graph))
     elif as_mermaid:
-        say(mermaid_text(graph))
+        echo(mermaid_text(graph))
     elif html is not None:
         html.write_text(lineage_page(graph), encoding="utf-8")
-        say(f"wrote {html}")
+        echo(f"wrote {html}")
     else:
         print_lines([*metrics, *tree_lines(graph)])
 
@@ -134,7 +134,7 @@ def trace(
         )
     place = find_shard(shard, open_store=lambda: open_store(store))
     found = trace_row(place, int(number), raw=raw)
-    print_found(found.to_json(), found.lines(), as_json=as_json)
+    print_result(found.to_json(), found.lines(), as_json=as_json)
 
 
 def diff(
@@ -162,7 +162,7 @@ def diff(
         steps = run_differences(read_run(opened, before), read_run(opened, after), store=opened)
         as_data = {"runs": [before, after], "steps": [asdict(step) for step in steps]}
         rows = run_lines(steps, show_all=show_all)
-        print_found(as_data, align_columns([("step", before, after, ""), *rows]), as_json=as_json)
+        print_result(as_data, align_columns([("step", before, after, ""), *rows]), as_json=as_json)
         return
     old, new = (find_artifact(name, store=store) for name in (before, after))
     first, second = old.manifest, new.manifest
@@ -171,7 +171,7 @@ def diff(
     if first.table == second.table == "documents" and not found.is_same_content:
         changed = document_changes(old, new, examples=examples)
         as_data["documents"], lines = changed.to_json(), [*lines, *changed.lines()]
-    print_found(as_data, lines, as_json=as_json)
+    print_result(as_data, lines, as_json=as_json)
 
 
 def _are_runs(*names: str) -> bool:

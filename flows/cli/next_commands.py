@@ -83,7 +83,7 @@ def _question(task_type: str, row: Mapping[str, Any]) -> list[str]:
         return [row["context"], *(word for choice in choices for word in choice)]
     if task_type == "tagging":
         return [" ".join(row["words"][: row["sentence_lengths"][0]])]
-    return [row["text_a"], *(("--pair", row["text_b"]) if row["text_b"] else ())]
+    return [row["text_a"], *(("--text-pair", row["text_b"]) if row["text_b"] else ())]
 
 
 def _find_masked_text(steps: Steps, store: ArtifactStore) -> str:

@@ -140,7 +140,7 @@ def open_store(root: str | None) -> ArtifactStore:
     return ArtifactStore(root or default_store(), create=False)
 
 
-def columns_given(
+def parse_columns(
     columns: Sequence[str] | None, table: Sequence[str] | None, labels: str | None
 ) -> dict[str, Any]:
     """Return the values of `--column`, `--table` and `--labels` as fields of `ExamplesConfig`.
@@ -164,7 +164,7 @@ def columns_given(
     return {field: values for field, values in found.items() if values} | names
 
 
-def named_columns(
+def task_with_columns(
     task: Task, columns: Sequence[str] | None, table: Sequence[str] | None, labels: str | None
 ) -> Task:
     """Return the task with the columns and labels of `--column`, `--table` and `--labels`.
@@ -173,7 +173,7 @@ def named_columns(
         ConfigError: The task has no such columns or labels.
         UsageError: A value cannot be used.
     """
-    given = columns_given(columns, table, labels)
+    given = parse_columns(columns, table, labels)
     if not given:
         return task
     try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flows.bert import plan_recipe, recipe_steps
-from flows.cli.console import print_json, print_lines, say
+from flows.cli.console import echo, print_json, print_lines
 from flows.cli.options import (
     ChangesOption,
     JsonOption,
@@ -42,22 +42,24 @@ def plan(
     until: UntilOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a run would do: each step, cached or to build, and why."""
+    """Show what a run would do: each step, cached or to build, and why."""
     loaded = load_recipe(recipe, overrides=changes or (), store=store)
     print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
 
 
-def print_estimate(planned: Sequence[PlannedStep], *, store: str, force: bool = False) -> None:
+def print_estimate(
+    planned: Sequence[PlannedStep], *, store: str, ignore_disk_space: bool = False
+) -> None:
     """Print to standard error what a run needs, if there is anything to build.
 
     Raises:
-        ConfigError: The disk is too small, and `force` is not set.
+        ConfigError: The disk is too small, and `ignore_disk_space` is not set.
     """
     if all(step.state == "cached" for step in planned):
         return
     estimate = estimate_run(planned)
-    say(format_estimate(estimate, store=store), err=True)
-    if not force:
+    echo(format_estimate(estimate, store=store), err=True)
+    if not ignore_disk_space:
         check_disk_space(estimate, store=store)
 
 
@@ -71,7 +73,7 @@ def print_plan(
         "recipe": recipe.name,
         "store": recipe.store,
         "steps": [_step_json(step) for step in planned],
-        **({"launch": launched} if launched else {}),
+        **({"launch_options": launched} if launched else {}),
     }
     waiting = sum(step.state != "cached" for step in planned)
     estimate = estimate_run(planned)
@@ -94,7 +96,7 @@ def print_plan(
         ]
     )
     if lack := missing_dependencies(recipe_steps(recipe, until=until)):
-        say(f"note: {lack}", err=True)
+        echo(f"note: {lack}", err=True)
     return planned
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import print_found, say
+from flows.cli.console import echo, print_result
 from flows.cli.options import (
     ChangesOption,
     DryRunOption,
@@ -38,7 +38,7 @@ def rebuild(
     date: Annotated[
         str, typer.Option(help="Of the dump: YYYYMMDD, or latest, the newest that is complete.")
     ] = "latest",
-    downloads: Annotated[
+    download_dir: Annotated[
         str, typer.Option(metavar="FOLDER", help="Where dumps are downloaded: to WIKI/DATE in it.")
     ] = "dumps",
     keep_downloads: Annotated[
@@ -60,19 +60,21 @@ def rebuild(
     dry_run: DryRunOption = False,
 ) -> None:
     """Bring a published corpus up to the newest dump: fetch, build, compare, publish or refuse."""
-    given = {name: value for name, value in locals().items() if name in RebuildOrder._fields}
-    order = RebuildOrder(**{**given, "changes": changes or ()})
+    order = RebuildOrder(
+        recipe, wiki, date=date, downloads=download_dir, keep_downloads=keep_downloads,
+        changes=changes or (), store=store, mirror=mirror, force=force, workers=workers,
+    )  # fmt: skip
     if dry_run:
-        work = find_work(order, say=say)
+        work = find_work(order, say=echo)
         if not work.done:
-            say(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
+            echo(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
     elif engine == "prefect":
         configure_prefect()  # before the next line loads Prefect
         with require_prefect():
             from flows.rebuild import rebuild_with_prefect  # loads Prefect
-        rebuild_with_prefect(order, say=say)
+        rebuild_with_prefect(order, say=echo)
     else:
-        rebuild_corpus(order, say=say)
+        rebuild_corpus(order, say=echo)
 
 
 def publish(
@@ -111,6 +113,6 @@ def publish(
             found = publish_corpus(loaded, built, store=opened, force=force, dry_run=dry_run)
     except CorpusRefusedError as error:
         refused = {"outcome": "refused", "comparison": error.comparison.to_json()}
-        print_found(refused, [*error.comparison.lines(), ""], as_json=as_json)
+        print_result(refused, [*error.comparison.lines(), ""], as_json=as_json)
         raise
-    print_found(found.to_json(), found.lines(), as_json=as_json)
+    print_result(found.to_json(), found.lines(), as_json=as_json)

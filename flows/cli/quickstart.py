@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import print_lines, say, say_text
-from flows.cli.filling import filled_lines
-from flows.cli.last_screen import warning_lines
-from flows.cli.models import best_checkpoint, open_filler
+from flows.cli.console import echo, echo_raw, print_lines
+from flows.cli.fill import filled_lines
+from flows.cli.final_summary import warning_lines
+from flows.cli.model_loading import best_checkpoint, open_filler
 from flows.cli.options import EngineOption, StoreOption
 from flows.cli.plan import print_plan
+from flows.cli.progress import StepPrinter
 from flows.cli.recipes import write_schema_beside
-from flows.cli.step_lines import StepPrinter
 from flows.quickstart.folder_scan import scan_folder, scan_lines
 from flows.quickstart.mask_prompts import held_out_prompts
 from flows.quickstart.recipe_proposal import (
@@ -63,20 +63,20 @@ def quickstart(
     """
     root = store or default_store()
     scan = scan_folder(folder, store=None if "://" in root else Path(root).absolute())
-    say(f"{scan.folder}")
+    echo(f"{scan.folder}")
     print_lines(scan_lines(scan))
     name = name or recipe_name(scan.folder)
     proposal = propose(scan, this_machine(), minutes=minutes, name=name)
     for warning in proposal.warnings:
-        say(f"  warning   {warning}")
-    say(f"  proposed  {proposal.summary}")
+        echo(f"  warning   {warning}")
+    echo(f"  proposed  {proposal.summary}")
     file = recipe or Path(f"{proposal.name}.yaml")
     loaded, planned = _write_and_plan(proposal, file, store=store)
     if dry_run or not (yes or not sys.stdin.isatty() or typer.confirm("\nrun it?", default=True)):
-        say(f"\nto run it: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")
+        echo(f"\nto run it: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")
         return
     check_disk_space(estimate_run(planned), store=loaded.store)
-    say("")
+    echo("")
     results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
     _show_results(loaded, results, language=scan.guess.language)
 
@@ -88,14 +88,14 @@ def _write_and_plan(
     is_new = write_recipe(proposal, file)
     try:
         loaded = load_recipe(str(file), store=store)
-        say(f"  recipe    {file}{'' if is_new else ' (unchanged)'}\n")
+        echo(f"  recipe    {file}{'' if is_new else ' (unchanged)'}\n")
         planned = print_plan(loaded)
     except BertloomError:
         if is_new:
             file.unlink()
         raise
     if message := write_schema_beside(file):
-        say(message)
+        echo(message)
     return loaded, planned
 
 
@@ -110,19 +110,19 @@ def _show_results(recipe: Recipe, results: Sequence[StepResult], *, language: st
         print_lines(["", *warnings])
     if checkpoint != phases[-1]:
         label = next(result.label for result in results if result.manifest == checkpoint)
-        say(f"\n`bertloom fill` uses {label}, which has the lowest held-out perplexity")
+        echo(f"\n`bertloom fill` uses {label}, which has the lowest held-out perplexity")
     if prompts:
-        say("\npredictions on held-out text:")
+        echo("\npredictions on held-out text:")
     for prompt in prompts:
         [text] = filler.fill([prompt.text])
-        say_text(f"\n{prompt.text}")
+        echo_raw(f"\n{prompt.text}")
         print_lines(line for line in filled_lines(text) if line.startswith("  "))
-        say_text(f"  original: {prompt.word}")
+        echo_raw(f"  original: {prompt.word}")
     example = '"The capital of [MASK] is"'
     if language != "en":
         example = shlex.quote(prompts[0].context if prompts else "... [MASK] ...")
-    say_text(f"\ntry it:\n  bertloom fill {example}{_store_option(recipe)}")
-    say(f"report: {store.url(f'reports/{recipe.name}.html')}")
+    echo_raw(f"\ntry it:\n  bertloom fill {example}{_store_option(recipe)}")
+    echo(f"report: {store.url(f'reports/{recipe.name}.html')}")
 
 
 def _store_option(recipe: Recipe) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.completion import packaged_names
-from flows.cli.console import print_found, say, say_text
+from flows.cli.console import echo, echo_raw, print_result
 from flows.cli.options import JsonOption
 from flows.formatting import align_columns
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
@@ -36,7 +36,7 @@ def recipes(as_json: JsonOption = False) -> None:
         *align_columns([("recipe", "", "needs"), *rows]),
         "\nto run one: bertloom run NAME; to edit one: bertloom init FILE --from NAME",
     ]
-    print_found([each._asdict() for each in found], lines, as_json=as_json)
+    print_result([each._asdict() for each in found], lines, as_json=as_json)
 
 
 def init(
@@ -60,9 +60,9 @@ def init(
     text = MODELINE + _text(origin or ("sample" if sample else ""))
     with file.open("x", encoding="utf-8") as sink:
         sink.write(text)
-    say(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
+    echo(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
     if message := write_schema_beside(file):
-        say(message)
+        echo(message)
 
 
 def write_schema_beside(recipe: Path) -> str:
@@ -94,14 +94,14 @@ def schema(
     """
     text = schema_text()
     if output is None:
-        say_text(text, nl=False)
+        echo_raw(text, nl=False)
         return
     is_current = output.exists() and output.read_bytes() == text.encode()
     if output.exists() and not is_current and not force:
         raise ConfigError(f"{output} exists. Name another file, or use --force")
     if not is_current:
         output.write_text(text, encoding="utf-8")
-    say(f"{output} is up to date" if is_current else f"wrote {output}")
+    echo(f"{output} is up to date" if is_current else f"wrote {output}")
 
 
 def _needs(recipe: PackagedRecipe) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.completion import run_names
-from flows.cli.console import print_found
+from flows.cli.console import print_result
 from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.report.index import write_index
 from flows.report.page import report_page, write_report
@@ -47,7 +47,7 @@ def report(
         if run or out is not None:
             raise UsageError("--index is the page of all runs: expected no RUN and no --out")
         url = write_index(opened)
-        print_found({"index": url}, [f"all runs: {url}"], as_json=as_json)
+        print_result({"index": url}, [f"all runs: {url}"], as_json=as_json)
         return
     record, is_newest = find_run(opened, run)
     url = write_report(opened, record, is_newest=is_newest, text=not no_text)
@@ -65,4 +65,4 @@ def report(
         "out": str(out.absolute()) if out is not None else None,
     }
     line = f"report of run {record.run_id}, {record.state}: {out if out is not None else url}"
-    print_found(found, [line], as_json=as_json)
+    print_result(found, [line], as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.completion import artifact_names
-from flows.cli.console import print_found, say
+from flows.cli.console import echo, print_result
 from flows.cli.options import JsonOption, StoreOption, WorkersOption, open_store
 from flows.formatting import format_count
 from flows.reproduction.bundle import write_bundle
@@ -51,9 +51,9 @@ def reproduce(
         )
     if folder is None:
         comparison = run_bundle(
-            Path(artifact), store=store, workers=workers, log=lambda line: say(line, err=as_json)
+            Path(artifact), store=store, workers=workers, log=lambda line: echo(line, err=as_json)
         )
-        print_found(comparison.to_json(), list(comparison.lines()), as_json=as_json)
+        print_result(comparison.to_json(), list(comparison.lines()), as_json=as_json)
         if not comparison.is_equal:
             raise typer.Exit(1)
         return
@@ -64,4 +64,4 @@ def reproduce(
         f"{format_count(len(expected.inputs), 'input')} {inputs} {folder}/inputs"
     )
     lines = [f"{expected.target}: {counts}", f"next: bertloom reproduce {folder} --run"]
-    print_found(expected.model_dump(mode="json"), lines, as_json=as_json)
+    print_result(expected.model_dump(mode="json"), lines, as_json=as_json)

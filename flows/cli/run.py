@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from flows.bert import recipe_steps
-from flows.cli.console import print_json, print_lines, say
-from flows.cli.last_screen import WIDTH, screen_lines
+from flows.cli.console import echo, print_json, print_lines
+from flows.cli.final_summary import WIDTH, summary_lines
 from flows.cli.options import (
     ChangesOption,
     DryRunOption,
@@ -23,7 +23,7 @@ from flows.cli.options import (
     WorkersOption,
 )
 from flows.cli.plan import print_estimate, print_plan
-from flows.cli.step_lines import StepPrinter
+from flows.cli.progress import StepPrinter
 from flows.cli.terminal import in_terminal, terminal_size
 from flows.preparation import prepare_run
 from flows.recipes.loader import load_recipe
@@ -39,17 +39,17 @@ def run(
     store: StoreOption = None,
     runner: RunnerOption = None,
     workers: WorkersOption = None,
-    parallel: Annotated[
+    jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Steps that may run at once, where none needs another."),
+        typer.Option("--jobs", "-j", min=1, help="Maximum number of concurrent steps. Default: 1."),
     ] = None,
     engine: EngineOption = "prefect",
-    force: Annotated[
-        bool, typer.Option("--force", help="Begin even if the disk cannot hold it.")
+    ignore_disk_space: Annotated[
+        bool, typer.Option("--ignore-disk-space", help="Run even if the disk is too small.")
     ] = False,
     detach: Annotated[
         bool,
-        typer.Option("--detach", help="When stopped, leave jobs to their engine; rerun attaches."),
+        typer.Option("--detach", help="If interrupted, leave Beam jobs running; rerun attaches."),
     ] = False,
     dry_run: DryRunOption = False,
     rebuild: RebuildOption = None,
@@ -63,7 +63,7 @@ def run(
         store=store,
         runner=runner,
         workers=workers,
-        max_parallel_steps=parallel,
+        max_parallel_steps=jobs,
         detach=detach or None,
     )
     if dry_run:
@@ -77,7 +77,7 @@ def run(
         rebuild=rebuild or (),
         engine=engine,
     )
-    print_estimate(prepared.planned, store=loaded.store, force=force)
+    print_estimate(prepared.planned, store=loaded.store, ignore_disk_space=ignore_disk_space)
     print_results(loaded, execute_run(prepared), as_json=as_json)
 
 
@@ -90,8 +90,8 @@ def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: boo
         print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": built})
         return
     width = terminal_size()[0] if in_terminal() else WIDTH
-    say("")
-    print_lines(screen_lines(results, store=opened, recipe=recipe.name, report=page, width=width))
+    echo("")
+    print_lines(summary_lines(results, store=opened, recipe=recipe.name, report=page, width=width))
 
 
 def _result_json(result: StepResult) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import print_found
+from flows.cli.console import print_result
 from flows.cli.options import ArtifactArgument, StoreOption, open_store
 from flows.formatting import align_columns, format_bytes, format_duration, format_metric, is_metric
 from flows.lineage.names import artifact_of_path, resolve
@@ -31,7 +31,7 @@ def show(
     found = find_artifact(artifact, store=store)
     manifest = found.manifest
     lines = artifact_lines(manifest, root=found.store.root, all_files=all_files)
-    print_found(manifest.model_dump(mode="json"), lines, as_json=as_json)
+    print_result(manifest.model_dump(mode="json"), lines, as_json=as_json)
 
 
 def find_artifact(name: str, *, store: str | None) -> Artifact:

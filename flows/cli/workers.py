@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import say
+from flows.cli.console import echo
 from pipelines.runners.worker_package import CLIENTS, write_worker_package
 from schemas.errors import ConfigError
 
@@ -48,7 +48,7 @@ def worker_pool(
     """
     from pipelines.runners.worker_pool import serve  # loads Beam
 
-    serve(port, allow_root=allow_root, say=say)
+    serve(port, allow_root=allow_root, say=echo)
 
 
 def worker_package(
@@ -68,4 +68,4 @@ def worker_package(
     path = write_worker_package(
         folder, file_systems=[CLIENTS[name] for name in dict.fromkeys(clients or ())]
     )
-    say(f"wrote {path}")
+    echo(f"wrote {path}")

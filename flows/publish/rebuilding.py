@@ -220,7 +220,7 @@ def downloads_folder(downloads: str) -> Path:
     """
     if "://" in downloads or "::" in downloads:
         raise ConfigError(
-            f"--downloads {downloads}: expected a folder of this machine, where downloads are "
+            f"--download-dir {downloads}: expected a folder of this machine, where downloads are "
             "resumed and verified"
         )
     return Path(downloads).expanduser().absolute()

@@ -217,5 +217,5 @@ def check_disk_space(estimate: RunEstimate, *, store: str) -> None:
         raise ConfigError(
             f"{store}: not enough disk space: need about {format_bytes(estimate.disk_bytes)}, "
             f"{format_bytes(free)} free. Free space with `bertloom gc`, choose another --store, or "
-            "pass --force"
+            "pass --ignore-disk-space"
         )

@@ -179,7 +179,7 @@ def _used_by_runs(store: ArtifactStore, scan: StoreScan, *, keep_runs: int) -> R
             scan.notes.append(
                 f"run {run_id} on {record.host} is active (last heartbeat "
                 f"{format_duration(silence)} ago) and retains its artifacts, on S3 and GCS every "
-                "published one. If it has ended, run `bertloom runs --settle`"
+                "published one. If it has ended, run `bertloom runs --mark-crashed`"
             )
         for step in record.steps if run_id in scan.retained_runs else ():
             yield _location(step.manifest), f"run {run_id}"

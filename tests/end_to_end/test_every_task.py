@@ -13,8 +13,8 @@ import pytest
 from support.finetuning_builder import write_checkpoint
 from support.task_file_builder import ROWS, write_task_file
 
-from flows.cli.asking import AskedTexts, ask, file_as_examples
-from flows.cli.models import open_predictors
+from flows.cli.model_loading import open_predictors
+from flows.cli.predict import AskedTexts, ask, file_as_examples
 from flows.lineage.names import resolve
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore

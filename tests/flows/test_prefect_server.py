@@ -43,14 +43,14 @@ from pathlib import Path
 import pytest
 
 from support.fake_stages import STAGES, installed
-from flows.cli.console import exit_codes
+from flows.cli.console import handle_errors
 from flows.running import run_recipe
 
 code, store = Path(sys.argv[1]), sys.argv[2]
 with installed(code, pytest.MonkeyPatch()) as fakes:
     fakes.write("stages", STAGES + {SLOW!r})
     recipe = fakes.recipe(store)
-    with exit_codes(debug=lambda: True):
+    with handle_errors(debug=lambda: True):
         run_recipe(recipe, log=print)
 """
 

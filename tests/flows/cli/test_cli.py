@@ -275,7 +275,7 @@ def test_init_writes_a_recipe_once(cli: Cli, here: Path) -> None:
 
 
 def test_the_sample_is_written(cli: Cli, here: Path) -> None:
-    said = cli("sample", "wiki", "--articles", "3", "--tales", "1")
+    said = cli("sample", "wiki", "--articles", "3", "--books", "1")
     assert said.code == 0
     assert (here / said.out.splitlines()[0]).is_file()
     assert [path.name for path in (here / "wiki").glob("books.*")] == ["books.tar.gz"]

@@ -66,7 +66,6 @@ def test_ls_shows_the_trials_of_a_grid_as_one(cli: Cli, store: ArtifactStore) ->
     assert "3 trials, accuracy 90.0 to 92.0" in collapsed[1]
     assert collapsed[1].endswith("fake/finetune.sst-2")
     assert len(cli("ls", "--trials").out.splitlines()) == 4
-    assert cli("ls", "--cells").out == cli("ls", "--trials").out  # as it was called
     assert len(json.loads(cli("ls", "--json").out)) == 3
 
 
@@ -126,19 +125,19 @@ def test_gc_says_first_and_deletes_when_asked(cli: Cli, store: ArtifactStore) ->
     kept, unused = published(store), published(store, "two", spec={"seed": 1})
     store.set_ref("fake/x", kept)
     assert unused.location not in cli("gc").out.partition("would be deleted")[2]  # it is young
-    said = cli("gc", "--grace", "0")
+    said = cli("gc", "--grace-period", "0")
     assert said.code == 0
     before, _, after = said.out.partition("would be deleted")
     assert kept.location in before
     assert "ref fake/x" in before
     assert unused.location in after
     assert store.lookup(STAGE, unused.cache_key) is not None
-    found = json.loads(cli("gc", "--grace", "0", "--delete", "--json").out)
+    found = json.loads(cli("gc", "--grace-period", "0", "--delete", "--json").out)
     assert found["deleted"]
     assert [item["path"] for item in found["removable"]] == [unused.location]
     assert found["freed_bytes"] > unused.size
     assert store.lookup(STAGE, unused.cache_key) is None
-    assert cli("gc", "--grace", "0", "--delete", "--runs").code == 0
+    assert cli("gc", "--grace-period", "0", "--delete", "--delete-run-records").code == 0
 
 
 def test_verify_says_conflicts(cli: Cli, store: ArtifactStore) -> None:

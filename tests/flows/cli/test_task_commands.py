@@ -15,7 +15,7 @@ from support.finetuning_builder import span_rows, text_rows, write_checkpoint
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from flows.cli.app import main
-from flows.cli.asking import texts_as_examples
+from flows.cli.predict import texts_as_examples
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
 from model.tasks import TASKS
@@ -41,8 +41,9 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_sst(folder / "SST-2")
     write_checkpoint(folder / "bert")
     main_or_exit(
-        "finetune", "sst-2", "--data", str(folder / "SST-2"), "--checkpoint", str(folder / "bert"),
-        "--batch", "8", "--learning-rate", "3e-3", "--epochs", "10", "--restarts", "2",
+        "finetune", "sst-2", "--data-dir", str(folder / "SST-2"),
+        "--checkpoint", str(folder / "bert"), "--batch-size", "8",
+        "--learning-rate", "3e-3", "--num-epochs", "10", "--restarts", "2",
         "--max-seq-length", "32", "--store", str(folder / "store"), "--engine", "local",
         "--name", "mine", "--set", "finetune.sst-2.num_threads=1",
         "--set", "finetune.sst-2.dropout=0.0",
@@ -77,8 +78,8 @@ def test_a_fine_tuning_leaves_models_scores_and_tables(tuned: Path) -> None:
 def test_a_second_run_trains_nothing(tuned: Path, cli: Cli) -> None:
     data, bert, store = str(tuned / "SST-2"), str(tuned / "bert"), str(tuned / "store")
     given = (
-        "finetune", "sst-2", "--data", data, "--checkpoint", bert, "--batch", "8",
-        "--learning-rate", "3e-3", "--epochs", "10", "--max-seq-length", "32", "--store", store,
+        "finetune", "sst-2", "--data-dir", data, "--checkpoint", bert, "--batch-size", "8",
+        "--learning-rate", "3e-3", "--num-epochs", "10", "--max-seq-length", "32", "--store", store,
         "--name", "mine", "--set", "finetune.sst-2.num_threads=1",
         "--set", "finetune.sst-2.dropout=0.0",
     )  # fmt: skip
@@ -135,16 +136,19 @@ WRONG_USAGE = (
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("finetune", "sst2", "--data", "x"), "Did you mean sst-2"),
-        (("finetune", "sst-2", "--data", "x"), "--checkpoint is missing"),
+        (("finetune", "sst2", "--data-dir", "x"), "Did you mean sst-2"),
+        (("finetune", "sst-2", "--data-dir", "x"), "--checkpoint is missing"),
         (("finetune", "sst-2", "--checkpoint", "BERT"), "expected folder"),
-        (("finetune", "sst-2", "--data", "x", "--checkpoint", "none"), "no folder with a config"),
         (
-            ("finetune", "sst-2", "--data", "x", "--checkpoint", "BERT", "--epochs", "a"),
+            ("finetune", "sst-2", "--data-dir", "x", "--checkpoint", "none"),
+            "no folder with a config",
+        ),
+        (
+            ("finetune", "sst-2", "--data-dir", "x", "--checkpoint", "BERT", "--num-epochs", "a"),
             "expected whole numbers",
         ),
         (
-            ("finetune", "sst-2", "--file", "train", "--checkpoint", "BERT"),
+            ("finetune", "sst-2", "--data-file", "train", "--checkpoint", "BERT"),
             "expected SPLIT=PATH",
         ),
         (("evaluate", "sst-2", "DEV"), "expected one of --predictions"),
@@ -186,7 +190,7 @@ def test_a_file_that_is_not_the_tasks_is_refused(
     write_sst(tmp_path / "SST-2")
     (tmp_path / "SST-2" / "train.tsv").write_text(train)
     found = cli(
-        "finetune", "sst-2", "--data", str(tmp_path / "SST-2"), "--checkpoint",
+        "finetune", "sst-2", "--data-dir", str(tmp_path / "SST-2"), "--checkpoint",
         str(tuned / "bert"), "--engine", "local", "--store", str(tmp_path / "store"),
     )  # fmt: skip
     assert found.code == 1
@@ -270,5 +274,5 @@ def test_a_model_under_two_names_answers_once(questions: Path) -> None:
 def test_a_continuation_needs_no_second_text() -> None:
     given = texts_as_examples(TASKS["swag"], ["She sat"], choices=("down", "up", "in", "out"))
     assert given.examples["continuations"].to_pylist() == [["down", "up", "in", "out"]]
-    with pytest.raises(ConfigError, match="--pair: swag"):
+    with pytest.raises(ConfigError, match="--text-pair: swag"):
         texts_as_examples(TASKS["swag"], ["She sat"], pair="down", choices=("a", "b", "c", "d"))

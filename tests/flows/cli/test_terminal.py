@@ -21,7 +21,7 @@ import pytest
 from support.fake_stages import FakeStages
 
 from flows.cli import terminal
-from flows.cli.step_lines import StepPrinter
+from flows.cli.progress import StepPrinter
 from flows.run.estimates import StepEstimate
 from flows.run.events import Event, RunStarted, StepFailed, StepFinished
 from flows.run.log_lines import event_lines

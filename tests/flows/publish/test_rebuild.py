@@ -83,7 +83,7 @@ def test_month_after_month(
     cli, store = Cli(capsys), ArtifactStore(str(tmp_path / "store"))
     dumps = tmp_path / "dumps"
     command = ("rebuild", str(recipe_file), "--wiki", WIKI, "--engine", "local")
-    command += ("--mirror", site.url, "--store", store.root, "--downloads", str(dumps))
+    command += ("--mirror", site.url, "--store", store.root, "--download-dir", str(dumps))
 
     def published(name: str = "latest") -> dict[str, Manifest]:
         pointer = store.ref(f"{NAME}/{name}")

@@ -82,9 +82,11 @@ def test_run_that_disk_cannot_hold_is_refused(
     )
     result = cli("run", recipe, "--engine", "local")
     assert result.code == 1
-    assert "--force" in result.err
+    assert "--ignore-disk-space" in result.err
     assert not (Path(recipe).parent / "store").exists()
-    result = cli("run", recipe, "--engine", "local", "--until", "build-documents", "--force")
+    result = cli(
+        "run", recipe, "--engine", "local", "--until", "build-documents", "--ignore-disk-space"
+    )
     assert result.code == 0
 
 

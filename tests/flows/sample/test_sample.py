@@ -115,7 +115,7 @@ def test_markup_occurs(markup: str) -> None:
 
 
 def test_files_depend_on_the_seed_alone(folder: Path, tmp_path: Path) -> None:
-    options = ["--articles=100", "--tales=2", "--pages-per-stream=25"]
+    options = ["--articles=100", "--books=2", "--pages-per-stream=25"]
     subprocess.run(
         [sys.executable, "-m", "flows", "sample", str(tmp_path / "again"), *options],
         check=True, cwd=ROOT, env={"PYTHONHASHSEED": "77"}, timeout=60,
@@ -193,7 +193,7 @@ def test_books_are_printed_as_project_gutenberg_prints_them(folder: Path) -> Non
 
 
 def test_size_of_a_dump_may_be_given_in_mb(tmp_path: Path, cli: Cli) -> None:
-    options = ["--size-mb", "0.5", "--tales", "0", "--pages-per-stream", "25"]
+    options = ["--size-mb", "0.5", "--books", "0", "--pages-per-stream", "25"]
     said = cli("sample", str(tmp_path), *options, "--compresslevel", "1")
     assert said.code == 0
     size = len(bz2.decompress((tmp_path / f"{DUMP}.xml.bz2").read_bytes()))

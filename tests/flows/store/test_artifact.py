@@ -120,7 +120,7 @@ def test_library_reads_no_damaged_rows(copied: ArtifactStore) -> None:
     [
         ("fill", "a [MASK]", "--model", "MODEL"),
         ("predict", "MODEL", "a"),
-        ("finetune", "sst-2", "--data", "x", "--checkpoint", "MODEL"),
+        ("finetune", "sst-2", "--data-dir", "x", "--checkpoint", "MODEL"),
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -526,7 +526,7 @@ def test_a_run_of_another_machine_that_fell_silent_keeps_nothing(tmp_path: Path)
     [note] = report.notes  # what holds it back, and what to do
     assert run_id in note
     assert "elsewhere" in note
-    assert "bertloom runs --settle" in note
+    assert "bertloom runs --mark-crashed" in note
     _age(store, run_id, runs.HEARTBEAT_TIMEOUT + 60)
     report = collect(store, keep_runs=0)
     assert paths(report, "artifact") == {manifest.location}

@@ -234,17 +234,19 @@ def test_all_that_is_missing_is_said_at_once(cli: Cli, tmp_path: Path) -> None:
 
 def test_finetune_says_of_data_and_checkpoint_all_that_is_wrong(cli: Cli, tmp_path: Path) -> None:
     nope, gone = str(tmp_path / "nope"), str(tmp_path / "gone")
-    said = cli("finetune", "sst-2", "--data", nope, "--checkpoint", gone)
+    said = cli("finetune", "sst-2", "--data-dir", nope, "--checkpoint", gone)
     assert said.code == 1
     assert said.err.index(nope) < said.err.index(f"{gone}: no folder with a config.json")
-    said = cli("finetune", "sst-2", "--data", nope)
+    said = cli("finetune", "sst-2", "--data-dir", nope)
     assert said.err.index(nope) < said.err.index("--checkpoint is missing")
     write_recipe(tmp_path)
-    said = cli("finetune", "sst-2", "--data", str(tmp_path), "--checkpoint", str(tmp_path / "old"))
+    said = cli(
+        "finetune", "sst-2", "--data-dir", str(tmp_path), "--checkpoint", str(tmp_path / "old")
+    )
     assert "copy it to config.json" in said.err
     assert "problems:" not in said.err
     bert = write_checkpoint(tmp_path / "bert")
-    said = cli("finetune", "sst-2", "--data", nope, "--checkpoint", bert)
+    said = cli("finetune", "sst-2", "--data-dir", nope, "--checkpoint", bert)
     assert said.code == 1
     assert said.err.startswith("error: ")
     assert nope in said.err.splitlines()[0]

@@ -167,8 +167,8 @@ def test_predicting_and_evaluating_in_the_command_is_told(tmp_path: Path) -> Non
     environment = site(tmp_path, 0.98, model__finetuning__prediction=f"{TOLD}\nPredictor = None")
     code = """
 import os
-from flows.cli.models import open_predictors
-from flows.cli.scoring import score_model
+from flows.cli.model_loading import open_predictors
+from flows.cli.evaluate import score_model
 from model.tasks import find_task
 from schemas.errors import ConfigError
 for ask in (

@@ -441,13 +441,13 @@ def test_commands_take_names_of_label_numbers(cli: Cli, tmp_path: Path) -> None:
             {"text": [row["text_a"] for row in rows], "label": [int(row["label"]) for row in rows]}
         )
         urls[split] = export(found, tmp_path / f"{split}.jsonl")
-    files = [f"--file={split}={url}" for split, url in urls.items()]
+    files = [f"--data-file={split}={url}" for split, url in urls.items()]
     names = "--labels=bad, good"
     store = f"--store={tmp_path / 'store'}"
     checkpoint = write_checkpoint(tmp_path / "bert")
     said = cli(
         "finetune", "single-sentence", *files, names, store, "--checkpoint", checkpoint,
-        "--batch=8", "--learning-rate=1e-3", "--epochs=1", "--max-seq-length=16",
+        "--batch-size=8", "--learning-rate=1e-3", "--num-epochs=1", "--max-seq-length=16",
         "--engine=local", "--set=finetune.single-sentence.num_threads=1",
     )  # fmt: skip
     assert said.code == 0, said.err

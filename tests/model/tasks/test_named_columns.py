@@ -243,7 +243,7 @@ def test_columns_are_in_cache_key_and_folders_are_not() -> None:
 
 def test_what_is_wrong_with_the_commands_options_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text(UNIVERSAL_NER)
-    given = ["finetune", "tagging", "--file", f"train={tmp_path}/a.tsv", "--file",
+    given = ["finetune", "tagging", "--data-file", f"train={tmp_path}/a.tsv", "--data-file",
              f"dev={tmp_path}/a.tsv", "--show-recipe"]  # fmt: skip
 
     def said(*more: str) -> str:

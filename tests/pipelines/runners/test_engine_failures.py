@@ -53,7 +53,7 @@ class _World(NamedTuple):
 
     def run(self, store: str, *more: str, until: str = "build-documents") -> Command:
         """A run of the recipe up to a stage."""
-        return flink_run(self.recipe, self.flink, store, f"--until={until}", "--parallel=1", *more)
+        return flink_run(self.recipe, self.flink, store, f"--until={until}", "--jobs=1", *more)
 
     def working(self, store: str, stage: str) -> Callable[[], bool]:
         """Whether a worker has read the plan of a stage's job."""

@@ -31,7 +31,7 @@ from flows.store.runs import RunRecord, read_run, run_ids
 from schemas.execution_configs import ExecutionConfig
 from schemas.recipe import Recipe
 
-_DOCUMENTS = ("--until=build-documents", "--parallel=1")
+_DOCUMENTS = ("--until=build-documents", "--jobs=1")
 Digests = dict[str, dict[str, str]]
 
 pytestmark = pytest.mark.network
@@ -93,7 +93,7 @@ def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
 ) -> None:
     """By the command, on two slots: it ends, and the files are those of `local`."""
     running = flink_run(
-        recipe, flink, str(tmp_path / "store"), "--until=build-instances", "--parallel=3"
+        recipe, flink, str(tmp_path / "store"), "--until=build-instances", "--jobs=3"
     )
     assert running.ended() == 0, running.told
     record, store = _last_run(tmp_path / "store"), ArtifactStore(str(tmp_path / "store"))

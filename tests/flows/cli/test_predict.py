@@ -11,7 +11,7 @@ import pytest
 from support.cli_runner import Cli
 from support.finetuning_builder import write_tuned
 
-from flows.cli.asking import lines_of, texts_as_examples
+from flows.cli.predict import lines_of, texts_as_examples
 from model.tasks import TASKS
 from schemas.errors import ConfigError
 
@@ -67,7 +67,7 @@ def test_a_bad_pair_does_not_take_others_along(
     assert answers[2]["error"].endswith("found 2 tabs")
     assert answers[3]["error"].endswith("one is empty")
     give(monkeypatch, b"the film\nthe song\n")
-    assert "--pair is missing" in cli("predict", models["mrpc"]).err
+    assert "--text-pair is missing" in cli("predict", models["mrpc"]).err
 
 
 def test_nothing_but_blank_lines_is_answered_line_by_line(
@@ -114,8 +114,8 @@ def test_a_model_of_another_task_is_refused(
     said = cli("evaluate", "wnli", gold, "--model", models["sst-2"])
     assert said.code == 1
     assert "was fine-tuned for sst-2 (classification), not for wnli" in said.err
-    assert "--force" in said.err
-    said = cli("evaluate", "wnli", gold, "--model", models["sst-2"], "--force")
+    assert "--allow-task-mismatch" in said.err
+    said = cli("evaluate", "wnli", gold, "--model", models["sst-2"], "--allow-task-mismatch")
     assert said.code == 0, said.err
     assert "accuracy" in said.out
 
@@ -124,7 +124,7 @@ def test_answers_that_the_task_has_not_are_refused_with_force_too(
     models: dict[str, str], cli: Cli, tmp_path: Path
 ) -> None:
     gold = write_pairs(tmp_path, labels=("0", "1"))
-    for force in ((), ("--force",)):
+    for force in ((), ("--allow-task-mismatch",)):
         said = cli("evaluate", "wnli", gold, "--model", models["rte"], *force)
         assert said.code == 1
         assert "its labels are entailment, not_entailment" in said.err
@@ -154,7 +154,7 @@ def test_labels_that_the_model_does_not_know_are_refused(
     arguments: tuple[Any, ...] = ("evaluate", "single-sentence", str(path), "--model")
     said = cli(*arguments, models["own"])
     assert said.code == 1
-    assert "1 of 3 rows have a label that" in said.err
-    said = cli(*arguments, models["own"], "--force")
+    assert "1 of 3 rows" in said.err
+    said = cli(*arguments, models["own"], "--allow-task-mismatch")
     assert said.code == 0, said.err
     assert "rows-dropped-label-not-of-the-model" in said.out

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.asking import lines_of
 from flows.cli.completion import artifact_names
-from flows.cli.console import say_text
-from flows.cli.models import open_filler
+from flows.cli.console import echo_raw
+from flows.cli.model_loading import open_filler
 from flows.cli.options import JsonOption, StoreOption
+from flows.cli.predict import lines_of
 from schemas.errors import PredictionsError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def fill(
             autocompletion=artifact_names,
         ),
     ] = "",
-    top: Annotated[int, typer.Option("-k", min=1, help="Word pieces for each mask.")] = 5,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Candidates per mask.")] = 5,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,12 +50,12 @@ def fill(
             raise PredictionsError(f"line {number} of standard input is not UTF-8")
         if not line.strip():
             continue
-        [found] = filler.fill([line], k=top)
+        [found] = filler.fill([line], k=top_k)
         if as_json:
-            say_text(json.dumps(found.as_json(), ensure_ascii=False))
+            echo_raw(json.dumps(found.as_json(), ensure_ascii=False))
         else:
             for shown in filled_lines(found):
-                say_text(shown)
+                echo_raw(shown)
 
 
 def filled_lines(found: FilledText) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from flows.cli.console import say
+from flows.cli.console import echo
 from flows.cli.terminal import NARROW, in_terminal, print_over_bars, terminal_size, text_of
 from flows.formatting import format_duration
 from flows.run.events import Event, RunStarted, StepFailed, StepFinished
@@ -40,7 +40,7 @@ class StepPrinter:
         with self._lock:
             if not in_terminal(sys.stderr if err else sys.stdout):
                 for line in event_lines(event):
-                    say(line, err=err)
+                    echo(line, err=err)
             elif isinstance(event, StepFinished):
                 self._rows.print(event, err=err)
             else:

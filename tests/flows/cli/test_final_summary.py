@@ -17,7 +17,7 @@ from support.report_builder import Written
 from support.store_builder import describe
 from support.sweep_builder import GOOD, POOR, sweep_of
 
-from flows.cli.last_screen import LINES, WIDTH, screen_lines
+from flows.cli.final_summary import LINES, WIDTH, summary_lines
 from flows.run.step_execution import StepResult, input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
@@ -42,7 +42,7 @@ def results_of(made: Mapping[str, Manifest], **more: Any) -> list[StepResult]:
 def screen(
     results: list[StepResult], store: ArtifactStore, *, recipe: str = "mine", width: int = WIDTH
 ) -> list[str]:
-    lines = screen_lines(results, store=store, recipe=recipe, report=REPORT, width=width)
+    lines = summary_lines(results, store=store, recipe=recipe, report=REPORT, width=width)
     assert sum(-(-len(line) // width) or 1 for line in lines) <= LINES
     is_whole = ("  bertloom", "store: ", "report: ", "try next")
     assert [line for line in lines if len(line) > width and not line.startswith(is_whole)] == []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 
 from flows.cli.console import print_json, print_lines
-from flows.cli.models import answers, open_predictors
+from flows.cli.model_loading import answers, open_predictors
 from flows.cli.options import (
     ColumnsOption,
     JsonOption,
@@ -18,7 +18,7 @@ from flows.cli.options import (
     StoreOption,
     TableOption,
     TaskArgument,
-    named_columns,
+    task_with_columns,
 )
 from flows.formatting import format_metric
 from model.task_types.by_name import TASK_TYPES
@@ -42,7 +42,7 @@ class Score(NamedTuple):
     """Shares of 1 by name."""
 
     counts: dict[str, int]
-    """Rows of the gold file: `rows-in`, `rows-kept`, `rows-dropped-REASON`."""
+    """Rows of the references file: `rows-in`, `rows-kept`, `rows-dropped-REASON`."""
 
     official: dict[str, float] | None = None
     """What SQuAD 2.0's own script prints of probabilities of no answer, in percent."""
@@ -65,7 +65,9 @@ class Score(NamedTuple):
 
 def evaluate(
     task: TaskArgument,
-    gold: Annotated[str, typer.Argument(help="A file of the task with answers: path or URL.")],
+    references: Annotated[
+        str, typer.Argument(help="File of the task with the correct answers: path or URL.")
+    ],
     predictions: Annotated[
         str | None,
         typer.Option(
@@ -91,9 +93,11 @@ def evaluate(
     na_prob_thresh: Annotated[
         float, typer.Option(help="With --na-prob-file: above it a question counts as not answered.")
     ] = 1.0,
-    force: Annotated[
+    allow_task_mismatch: Annotated[
         bool,
-        typer.Option("--force", help="Score a --model that was fine-tuned on another task, too."),
+        typer.Option(
+            "--allow-task-mismatch", help="Score a --model that was fine-tuned for another task."
+        ),
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Keep the model's predictions here, one JSON object a line.")
@@ -108,17 +112,23 @@ def evaluate(
         )
     if na_prob_file is not None and predictions is None:
         raise UsageError("--na-prob-file goes with --predictions: expected both")
-    asked = named_columns(find_task(task), columns, table, labels)
+    asked = task_with_columns(find_task(task), columns, table, labels)
     if predictions is None:
         found = score_model(
-            asked, gold, model=str(model), split=split, out=out, store=store, force=force
+            asked,
+            references,
+            model=str(model),
+            split=split,
+            out=out,
+            store=store,
+            allow_task_mismatch=allow_task_mismatch,
         )
     elif out is not None:
         raise UsageError("--out keeps what a --model says: leave it out with --predictions")
     else:
         no_answer = (na_prob_file, na_prob_thresh) if na_prob_file is not None else None
         found = _score_predictions(
-            asked, gold, predictions=predictions, split=split, no_answer=no_answer
+            asked, references, predictions=predictions, split=split, no_answer=no_answer
         )
     if as_json:
         print_json(found._asdict(), sort_keys=True)
@@ -127,7 +137,12 @@ def evaluate(
 
 
 def _score_predictions(
-    task: Task, gold: str, *, predictions: str, split: str, no_answer: tuple[str, float] | None
+    task: Task,
+    references: str,
+    *,
+    predictions: str,
+    split: str,
+    no_answer: tuple[str, float] | None,
 ) -> Score:
     """Score saved predictions.
 
@@ -138,9 +153,9 @@ def _score_predictions(
         raise ConfigError(
             f"--na-prob-file: every question of {task.name} has an answer; it is for squad-2.0"
         )
-    examples, counts = examples_of_file(task, gold, split=split)
+    examples, counts = examples_of_file(task, references, split=split)
     read = TASK_TYPES[task.type].read_predictions(predictions, examples, task=task)
-    score = _score(task, examples, read, counts, split=split, where=gold)
+    score = _score(task, examples, read, counts, split=split, where=references)
     if no_answer is None:
         return score
     file, threshold = no_answer
@@ -151,42 +166,45 @@ def _score_predictions(
 
 def score_model(
     task: Task,
-    gold: str,
+    references: str,
     *,
     model: str,
     split: str,
     out: Path | None,
     store: str | None,
-    force: bool = False,
+    allow_task_mismatch: bool = False,
 ) -> Score:
     """Ask a model about a file of a task, and score what it says.
 
     Args:
-        force: ask it though it was fine-tuned on another task, or does not know every label.
+        allow_task_mismatch: Accept a model of another task, and labels that it does not know.
 
     Raises:
-        ConfigError: it was fine-tuned on another task; with `force`, it gives answers that the
-            task has not.
+        ConfigError: The model was fine-tuned for another task, or its labels differ.
         TaskDataError, PredictionsError: the file cannot be used, or has no answers.
     """
     predictors = open_predictors(model, store=store)
     own = predictors[0].task
     labels = predictors[0].labels
-    _check_task(task, own, labels=labels, model=model, force=force)
-    examples, counts = examples_of_file(task, gold, split=split, labels=labels)
-    if (strange := counts.get("rows-dropped-label-not-of-the-model", 0)) and not force:
+    _check_task(task, own, labels=labels, model=model, allow_task_mismatch=allow_task_mismatch)
+    examples, counts = examples_of_file(task, references, split=split, labels=labels)
+    if (
+        strange := counts.get("rows-dropped-label-not-of-the-model", 0)
+    ) and not allow_task_mismatch:
         raise ConfigError(
-            f"{gold}: {strange:,} of {counts['rows-in']:,} rows have a label that {model} does not "
-            f"know (it knows {', '.join(labels)}), and would count nothing: give a file of its own "
-            "task, or leave those rows out with --force"
+            f"{references}: expected labels of {model} ({', '.join(labels)}), got others in "
+            f"{strange:,} of {counts['rows-in']:,} rows. Pass a file of its task, or "
+            "--allow-task-mismatch to drop those rows"
         )
     said = answers(predictors, examples, progress=f"{split} of {task.name}")
     if out is not None:
         out.write_bytes(to_lines(said))
-    return _score(task, examples, said, counts, split=split, where=gold)
+    return _score(task, examples, said, counts, split=split, where=references)
 
 
-def _check_task(task: Task, own: Task, *, labels: Sequence[str], model: str, force: bool) -> None:
+def _check_task(
+    task: Task, own: Task, *, labels: Sequence[str], model: str, allow_task_mismatch: bool
+) -> None:
     """See that a model's answers are those of a task.
 
     A task without training data of its own, such as GLUE's diagnostic set, is for the models of
@@ -202,10 +220,10 @@ def _check_task(task: Task, own: Task, *, labels: Sequence[str], model: str, for
         raise ConfigError(
             f"{where}{answers}; {task.name} is {task.type}{expected}: choose a model of that task"
         )
-    if task.name != own.name and "train" in task.splits and not force:
+    if task.name != own.name and "train" in task.splits and not allow_task_mismatch:
         raise ConfigError(
             f"{where}, not for {task.name}, so that its score would say nothing of {task.name}: "
-            "choose a model of that task, or give --force to score it all the same"
+            "choose a model of that task, or pass --allow-task-mismatch"
         )
 
 

@@ -39,7 +39,7 @@ _MAX_LINEAGE_ROWS = 7
 _MAX_WARNINGS = 3
 
 
-def screen_lines(
+def summary_lines(
     results: Sequence[StepResult],
     *,
     store: ArtifactStore,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeGuard
 import typer
 
 from flows.cli.completion import stage_names
-from flows.cli.console import print_json, print_lines, say
+from flows.cli.console import echo, print_json, print_lines
 from flows.cli.options import JsonOption, StoreOption, open_store
 from flows.cli.terminal import print_table
 from flows.formatting import format_bytes, format_duration
@@ -37,7 +37,6 @@ def ls(
     trials: Annotated[
         bool, typer.Option("--trials", help="List each trial of a grid by itself.")
     ] = False,
-    cells: Annotated[bool, typer.Option("--cells", hidden=True)] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -63,7 +62,7 @@ def ls(
         artifacts = list_artifacts(opened, stage)
         found = [_artifact_json(item) for item in artifacts]
         titles = ("artifact", "stage", "committed", "holds", "size", "refs")
-        shown = () if as_json else _rows(artifacts, all_trials=trials or cells)
+        shown = () if as_json else _rows(artifacts, all_trials=trials)
         _print(found, titles, shown, as_json=as_json, right=(3, 4), folds=(3, 5), less=(1, 2))
         if not as_json:
             print_lines(_being_built(opened, stage))
@@ -138,21 +137,19 @@ def _artifact_row(name: str, group: Sequence[ListedArtifact]) -> tuple[str, ...]
 
 
 def runs(
-    settle: Annotated[
+    mark_crashed: Annotated[
         bool,
-        typer.Option(
-            "--settle", help="First mark those as crashed whose process or machine is gone."
-        ),
+        typer.Option("--mark-crashed", help="First mark runs whose process is gone as crashed."),
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the runs that the store has records of, the newest first."""
     opened = open_store(store)
-    if settle:
+    if mark_crashed:
         for item in reconcile_runs(opened, close=send_abort):
             state = "marked as crashed" if item.is_dead else "left as running"
-            say(f"{item.run_id}: {state}: {item.reason}", err=True)
+            echo(f"{item.run_id}: {state}: {item.reason}", err=True)
     records = list_runs(opened)
     found = [
         record.model_dump(mode="json")

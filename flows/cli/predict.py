@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import pyarrow as pa
 import typer
 
-from flows.cli.console import say, say_text
-from flows.cli.models import answers, open_predictors
+from flows.cli.console import echo, echo_raw
+from flows.cli.model_loading import answers, open_predictors
 from flows.cli.options import (
     ColumnsOption,
     JsonOption,
     LabelsOption,
     StoreOption,
     TableOption,
-    named_columns,
+    task_with_columns,
 )
 from model.tasks import Task
 from model.tasks.examples import examples_of_file
@@ -62,7 +62,7 @@ def predict(
         list[str] | None,
         typer.Argument(help="Texts; without any, lines of standard input: an answer each."),
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None,
+    text_pair: Annotated[str | None, typer.Option(help="Second text of a pair.")] = None,
     question: Annotated[str | None, typer.Option(help="A question about the text.")] = None,
     choices: Annotated[
         list[str] | None, typer.Option("--choice", help="A continuation of the text; give each.")
@@ -81,13 +81,13 @@ def predict(
     predictors = open_predictors(model, store=store)
     task = predictors[0].task
     if file is not None:
-        if texts or pair or question or choices:
+        if texts or text_pair or question or choices:
             raise UsageError("--file: expected it alone, without texts and parts of them")
-        task = named_columns(task, columns, table, labels)
+        task = task_with_columns(task, columns, table, labels)
         examples, lost = file_as_examples(task, file, split=split, labels=predictors[0].labels)
         asked = AskedTexts(examples, {})
         if lost:
-            say(lost, err=True)
+            echo(lost, err=True)
     elif columns or table or labels:
         raise UsageError("--column, --table and --labels require --file")
     else:
@@ -95,10 +95,10 @@ def predict(
         if not given:
             raise PredictionsError("no text: give one, or lines on standard input, or --file")
         asked = texts_as_examples(
-            task, given, pair=pair, question=question, choices=tuple(choices or ())
+            task, given, text_pair=text_pair, question=question, choices=tuple(choices or ())
         )
     for line in ask(predictors, asked, as_json=as_json):
-        say_text(line)
+        echo_raw(line)
 
 
 def lines_of(source: Iterable[bytes]) -> list[str | None]:
@@ -116,7 +116,7 @@ def texts_as_examples(
     task: Task,
     texts: Sequence[str | None],
     *,
-    pair: str | None = None,
+    text_pair: str | None = None,
     question: str | None = None,
     choices: Sequence[str] = (),
 ) -> AskedTexts:
@@ -124,16 +124,18 @@ def texts_as_examples(
 
     Args:
         task: that of the model.
-        texts: None for one that is not UTF-8. Pairs have a tab between the two, if `pair` is None.
-        pair, question, choices: the other parts, the same for each text.
+        texts: Texts; None for one that is not UTF-8. Without `text_pair`, a tab separates pairs.
+        text_pair, question, choices: the other parts, the same for each text.
 
     Raises:
         UsageError: a part that the task needs is missing, or one that it has no use for is given.
     """
-    _check_parts(task, texts, {"pair": pair, "question": question, "choice": choices or None})
+    _check_parts(
+        task, texts, {"text-pair": text_pair, "question": question, "choice": choices or None}
+    )
     rows, faults = [], {}
     for number, text in enumerate(texts):
-        found = _row(task, text, pair=pair, question=question, choices=choices)
+        found = _row(task, text, text_pair=text_pair, question=question, choices=choices)
         if isinstance(found, str):
             faults[number] = found
         else:
@@ -145,7 +147,7 @@ def texts_as_examples(
 
 def _check_parts(task: Task, texts: Sequence[str | None], parts: dict[str, Any]) -> None:
     needed = {
-        "pair": task.is_pair and task.type != "choice",
+        "text-pair": task.is_pair and task.type != "choice",
         "question": task.type == "span",
         "choice": task.type == "choice",
     }
@@ -153,8 +155,8 @@ def _check_parts(task: Task, texts: Sequence[str | None], parts: dict[str, Any])
     for name, value in parts.items():
         if value is not None and not needed[name]:
             raise UsageError(f"--{name}: {task.name} ({task.type}) has no use for it")
-        if value is None and needed[name] and not (name == "pair" and has_tabs):
-            more = " (or a tab between the two texts)" if name == "pair" else ""
+        if value is None and needed[name] and not (name == "text-pair" and has_tabs):
+            more = " (or a tab between the two texts)" if name == "text-pair" else ""
             raise UsageError(f"--{name} is missing: {task.name} ({task.type}) needs it{more}")
     if task.type == "choice" and (found := len(parts["choice"])) != task.choices:
         raise UsageError(
@@ -166,7 +168,7 @@ def _row(
     task: Task,
     text: str | None,
     *,
-    pair: str | None,
+    text_pair: str | None,
     question: str | None,
     choices: Sequence[str],
 ) -> dict[str, Any] | str:
@@ -183,13 +185,13 @@ def _row(
     if task.type == "tagging":
         words = _WORD.findall(text)
         return {"sentence_lengths": [len(words)], "words": words}
-    if task.is_pair and pair is None:
+    if task.is_pair and text_pair is None:
         if (tabs := text.count("\t")) != 1:
             return f"expected two texts with one tab between, found {tabs} tabs"
-        text, _, pair = text.partition("\t")
-        if not (text.strip() and pair.strip()):
+        text, _, text_pair = text.partition("\t")
+        if not (text.strip() and text_pair.strip()):
             return "expected two texts with one tab between, one is empty"
-    return {"text_a": text, "text_b": pair}
+    return {"text_a": text, "text_b": text_pair}
 
 
 def file_as_examples(

@@ -9,7 +9,7 @@ import typer
 
 from flows.cards.cards import has_card
 from flows.cli.completion import artifact_names
-from flows.cli.console import print_found, say
+from flows.cli.console import echo, print_result
 from flows.cli.options import ArtifactArgument, JsonOption, StoreOption, open_store
 from flows.formatting import align_columns, format_bytes
 from flows.lineage.names import resolve
@@ -37,7 +37,7 @@ def pin(
     opened = open_store(store)
     manifest = resolve(name, store=opened)
     opened.pin(manifest, reason=reason)
-    say(f"pinned {manifest.artifact_id} ({manifest.stage}): {reason}")
+    echo(f"pinned {manifest.artifact_id} ({manifest.stage}): {reason}")
 
 
 def unpin(name: ArtifactArgument, store: StoreOption = None) -> None:
@@ -45,7 +45,7 @@ def unpin(name: ArtifactArgument, store: StoreOption = None) -> None:
     opened = open_store(store)
     artifact_id = name if name in opened.pins() else resolve(name, store=opened).artifact_id
     opened.unpin(artifact_id)
-    say(f"unpinned {artifact_id}")
+    echo(f"unpinned {artifact_id}")
 
 
 def gc(
@@ -55,11 +55,11 @@ def gc(
     keep_runs: Annotated[
         int, typer.Option(min=0, help="Number of newest runs whose artifacts are retained.")
     ] = 10,
-    grace: Annotated[
+    grace_period: Annotated[
         float, typer.Option(min=0, metavar="HOURS", help="Retain everything newer than this.")
     ] = 24.0,
-    runs: Annotated[
-        bool, typer.Option("--runs", help="Delete the records of older runs as well.")
+    delete_run_records: Annotated[
+        bool, typer.Option("--delete-run-records", help="Delete the records of older runs as well.")
     ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -68,9 +68,9 @@ def gc(
     report = collect_garbage(
         open_store(store),
         keep_runs=keep_runs,
-        grace_hours=grace,
+        grace_hours=grace_period,
         dry_run=not delete,
-        delete_runs=runs,
+        delete_runs=delete_run_records,
     )
     data = {
         "deleted": delete,
@@ -80,7 +80,7 @@ def gc(
         "restored": list(report.restored),
         "notes": list(report.notes),
     }
-    print_found(data, _garbage_lines(report), as_json=as_json)
+    print_result(data, _garbage_lines(report), as_json=as_json)
 
 
 def _garbage_lines(report: GarbageReport) -> Iterator[str]:
@@ -141,12 +141,12 @@ def verify(
     if not artifacts and not sizes_only:
         records = check_records(opened, has_card=has_card)
     lines = (line for result in results for line in _result_lines(result))
-    print_found([result._asdict() for result in results], lines, as_json=as_json)
+    print_result([result._asdict() for result in results], lines, as_json=as_json)
     problems = [f"{opened.url(item.path)}: {item.text}" for item in records.problems]
     for text in (*corrupt_keys.values(), *problems):
-        say(f"CORRUPT  {text}", err=as_json)
+        echo(f"CORRUPT  {text}", err=as_json)
     for note in records.notes:
-        say(f"note: {note}", err=as_json)
+        echo(f"note: {note}", err=as_json)
     corrupt = [result for result in results if not result.is_ok]
     if not no_quarantine:
         quarantine(opened, corrupt)
@@ -154,10 +154,10 @@ def verify(
             opened.lookup(*key)  # quarantines what it cannot read
         delete_corrupt_items(opened, records)
         if corrupt or corrupt_keys:
-            say("corrupt artifacts are quarantined; the next run builds them again", err=True)
+            echo("corrupt artifacts are quarantined; the next run builds them again", err=True)
     for conflict in opened.conflicts():
         text = f"conflict: {conflict['stage']}: one key, two contents: {conflict['record']}"
-        say(text, err=True)
+        echo(text, err=True)
     if corrupt or corrupt_keys or problems:
         raise typer.Exit(1)
 
