@@ -122,8 +122,8 @@ def test_log_lines_are_guarded(capsys: pytest.CaptureFixture[str]) -> None:
     assert RedactingFormatter("%(message)s").format(record) == "GET http://***@h/\\u001b[2J"
 
 
-def test_the_console_guards_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    console.say("s3://a:SECRET@b/\x1b]0;title\x07")
+def test_the_console_redacts_and_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    console.echo("s3://a:SECRET@b/\x1b]0;title\x07")
     assert capsys.readouterr().out == "s3://***@b/\\u001b]0;title\\u0007\n"
     console.print_json({"uri": "http://x?sig=SECRET", "name": '\x1b\x9b\u202e"', "secret": "S"})
     out = capsys.readouterr().out

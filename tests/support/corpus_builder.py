@@ -75,9 +75,9 @@ def _folder(folder: Path | str, name: str) -> str:
 
 
 def digests(outputs: Mapping[str, StageOutput]) -> dict[str, dict[str, str]]:
-    """sha256 of every file by stage and logical name."""
+    """sha256 of every file by stage and logical name, record files for the report included."""
     return {
-        stage: {entry.path: entry.sha256 for entry in output.files}
+        stage: {entry.path: entry.sha256 for entry in (*output.files, *output.records)}
         for stage, output in outputs.items()
     }
 
