@@ -236,7 +236,7 @@ def _learnt_vocabulary(dump: str, folder: Path) -> str:
         execution=how,
     )
     (entry,) = (entry for entry in made.files if entry.path == "vocab.txt")
-    return str(folder / "v" / entry.object)
+    return str(folder / "v" / entry.stored_name)
 
 
 def _report_rates(megabytes: float, split_mb: float, repeat: int) -> None:

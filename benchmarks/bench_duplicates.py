@@ -68,7 +68,9 @@ class _MakeKeys:
         }
         shard = f"part-{piece.number:05d}-000.arrow"
         blobs = digest_blobs(pa.table(columns), shard=shard)
-        entry = FileEntry(path=shard, object=shard, size=0, sha256="0" * 64, rows=piece.rows)
+        entry = FileEntry(
+            path=shard, stored_name=shard, size_bytes=0, sha256="0" * 64, rows=piece.rows
+        )
         return WorkReport(piece.number, [entry], blobs=blobs)
 
 

@@ -199,7 +199,7 @@ def show_profile(batches: Iterator[int], count: int) -> None:
 def measure(folder: Path, data: StageInput, *, repeat: int, profile: str) -> None:
     start = time.process_time()
     instances = InstanceSet.open(data, vocab_size=VOCAB_SIZE, max_seq_length=LENGTH)
-    size = sum(entry.size for entry in data.files)
+    size = sum(entry.size_bytes for entry in data.files)
     print(
         f"{len(instances):,} instances, {instances.tokens / 1e6:.0f} M tokens, {size / 1e6:.0f} MB "
         f"in {len(data.files)} shards; verified and opened in {time.process_time() - start:.2f} s"

@@ -63,7 +63,7 @@ def _pages(dumps: Sequence[Path], folder: Path) -> Iterator[str]:
     made = build_documents(config, inputs={}, output=str(folder), execution=HERE)
     for entry in made.files:
         if entry.path.startswith("part-"):
-            with open_shard(f"{folder}/{entry.object}") as reader:
+            with open_shard(f"{folder}/{entry.stored_name}") as reader:
                 for row in reader.read_all().column("sentences").to_pylist():
                     yield " ".join(row)
 
@@ -136,7 +136,7 @@ def _ours(documents: StageInput, where: Path) -> list[tuple[str, str]]:
         CONFIG, inputs={"documents": documents}, output=output, execution=HERE
     )
     (table,) = (entry for entry in made.files if not entry.path.startswith("part-"))
-    with open_shard(f"{output}/{table.object}") as reader:
+    with open_shard(f"{output}/{table.stored_name}") as reader:
         return [(row["document_id"], row["because"]) for row in reader.read_all().to_pylist()]
 
 

@@ -169,11 +169,11 @@ def _entries(count: int, *, passes: int = 1) -> tuple[FileEntry, ...]:
     return tuple(
         FileEntry(
             path=f"part-{number:05d}-{turn:03d}.arrow",
-            object=f"part-{number:05d}-{turn:03d}-0123456789ab.arrow",
-            size=size,
+            stored_name=f"part-{number:05d}-{turn:03d}-0123456789ab.arrow",
+            size_bytes=size,
             sha256=hashlib.sha256(b"%d %d" % (number, turn)).hexdigest(),
             rows=rows,
-            logical=f"{number:032x}",
+            rows_digest=f"{number:032x}",
         )
         for number in range(count)
         for turn in range(passes)

@@ -65,8 +65,8 @@ def timed(recipe: Recipe) -> tuple[list[StepResult], float, float]:
 def share(results: Sequence[StepResult]) -> float:
     """The share of all steps' work that was restored, by the weights of their pieces."""
     reuses = [(result.was_cached, result.manifest.produced_by.reuse) for result in results]
-    work = sum(reuse.work for _, reuse in reuses if reuse)
-    return sum(r.work if cached else r.work_reused for cached, r in reuses if r) / work
+    work = sum(reuse.weight for _, reuse in reuses if reuse)
+    return sum(r.weight if cached else r.weight_reused for cached, r in reuses if r) / work
 
 
 def main() -> int:
@@ -88,7 +88,7 @@ def main() -> int:
             until="build-vocabulary",
         )[-1].manifest
         (entry,) = [entry for entry in learnt.files if entry.path == "vocab.txt"]
-        vocab = str(folder / "learnt" / learnt.data / entry.object)
+        vocab = str(folder / "learnt" / learnt.data_path / entry.stored_name)
         store = str(folder / "store")
         recipe = corpus_recipe(**given, store=store, vocab_file=vocab)
         _, process, clock = timed(recipe)
@@ -99,7 +99,9 @@ def main() -> int:
             again, *ours = timed(recipe)
             other = recipe.model_copy(update={"store": str(folder / f"anew-{number}")})
             anew, *theirs = timed(other)
-            if [r.manifest.content for r in again] != [r.manifest.content for r in anew]:
+            if [r.manifest.content_digest for r in again] != [
+                r.manifest.content_digest for r in anew
+            ]:
                 raise SystemExit("the rebuilt corpus is not that of a rebuild from nothing")
             rounds.append((share(again), *ours, *theirs))
     reused, process, clock, process_anew, clock_anew = map(

@@ -85,7 +85,7 @@ def _measured(work: ShardWork, pieces: Iterable[Any], size: Callable[[Any], int]
         each.append(took / held)
         files += report.files
         total, read = total + took, read + held
-    return Rate(each, total, read, sum(entry.size for entry in files)), tuple(files)
+    return Rate(each, total, read, sum(entry.size_bytes for entry in files)), tuple(files)
 
 
 def measure(source: WikipediaSource | BooksSource, *, folder: Path, passes: int) -> dict[str, Rate]:

@@ -40,7 +40,7 @@ def stage_markdown(results: Sequence[StepResult], *, store: ArtifactStore, run_i
         (
             result.label,
             summarize(result.manifest),
-            format_bytes(result.manifest.size),
+            format_bytes(result.manifest.size_bytes),
             "cached" if result.was_cached else format_duration(result.seconds),
             result.manifest.artifact_id,
         )
@@ -87,7 +87,7 @@ def run_markdown(run: Run, *, title: str) -> str:
     rows = []
     for entry, group in itertools.groupby(built, key=lambda result: entry_label(result.label)):
         manifests = [result.manifest for result in group]
-        size = format_bytes(sum(manifest.size for manifest in manifests))
+        size = format_bytes(sum(manifest.size_bytes for manifest in manifests))
         rows.append((entry, format_count(len(manifests), "artifact"), size))
     if rows:
         lines += _table(("built", "artifacts", "size"), rows)

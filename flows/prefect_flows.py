@@ -83,7 +83,7 @@ def execute_step(label: str) -> Any:
         run.fail(step, error)
         return failed_state(error)
     name = "Cached" if result.was_cached else "Completed"
-    return Completed(name=name, message=result.manifest.path)
+    return Completed(name=name, message=result.manifest.manifest_path)
 
 
 def step_task(run: Run, step: Step) -> MaterializingTask[..., Any]:

@@ -151,7 +151,7 @@ def _tags(event: StepStarted) -> dict[str, str]:
         "bertloom.recipe": event.run.recipe.name,
         "bertloom.key": event.cache_key,
         "bertloom.run": event.run.run_id,
-        **{f"bertloom.input.{name}": item.content for name, item in event.inputs.items()},
+        **{f"bertloom.input.{name}": item.content_digest for name, item in event.inputs.items()},
     }
 
 

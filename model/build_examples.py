@@ -100,7 +100,7 @@ def build_examples(
             **({"cut": cuts} if cuts else {}),
             **({"data": config.data_label} if config.data_label else {}),
         },
-        table=EXAMPLES[task.type].metadata[b"bertloom.table"].decode(),
+        table_name=EXAMPLES[task.type].metadata[b"bertloom.table"].decode(),
         notes=tuple(notes),
         raw_inputs=raw_inputs_of(found, task=task),
     )

@@ -99,7 +99,7 @@ def _publish(job: TrainingJob, *, output: str) -> StageOutput:
             files.append(write_file(f"{folder}/{name}", [data], output=output))
         files += _vocabulary_files(job.vocabulary, folder=folder, output=output)
     files += [
-        write_file(path, chunks_of(local), output=output, is_record=True)
+        write_file(path, chunks_of(local), output=output, excluded_from_digest=True)
         for path, local in sorted(finished.records.items())
     ]
     return StageOutput(

@@ -85,7 +85,7 @@ def build_documents(
         files=(*done.files, duplicates.file),
         records=(samples.write(output=output),),
         counters=dict(sorted(counters.items())),
-        table="documents",
+        table_name="documents",
         notes=tuple(document_notes(config, job)),
         raw_inputs=raw_inputs_of(planned, config),
         reuse=done.reuse,

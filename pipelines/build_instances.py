@@ -84,7 +84,7 @@ def build_instances(
         records=(lengths.write(output=output), samples.write(output=output)),
         counters=dict(sorted(counters.items())),
         statistics=corpus_statistics(config, counters, vocab_size),
-        table="instances",
+        table_name="instances",
         reuse=job.reuse,
     )
 

@@ -59,7 +59,7 @@ def build_tokens(
         records=(lengths.write(output=output),),
         counters=dict(sorted(counters.items())),
         statistics={"vocab_size": vocab_size, "lowercase": lowercase},
-        table="tokens",
+        table_name="tokens",
         reuse=job.reuse,
     )
 

@@ -79,7 +79,7 @@ def build_vocabulary(
         files=tuple(files),
         counters=dict(sorted(counters.items())),
         statistics={"lowercase": config.lowercase, "vocab_size": len(vocab)},
-        table="vocabulary",
+        table_name="vocabulary",
         raw_inputs=raw_inputs(config),
         reuse=reuse,
     )

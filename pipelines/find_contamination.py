@@ -54,7 +54,11 @@ def find_contamination(
     texts, runs = read_texts(splits, config)
     ngrams = write_ngrams(runs, output=output)
     file = InputFile(
-        f"{output}/{ngrams.object}", ngrams.path, "this search", ngrams.size, ngrams.sha256
+        f"{output}/{ngrams.stored_name}",
+        ngrams.path,
+        "this search",
+        ngrams.size_bytes,
+        ngrams.sha256,
     )
     planned = shard_pieces(inputs["documents"], remove_duplicates=config.remove_duplicates)
     job = run_shard_job(
@@ -94,7 +98,7 @@ def find_contamination(
         records=(samples,),
         counters=dict(sorted(counters.items())),
         statistics={"fields": rows, "splits": split_rows(texts, matcher.found)},
-        table="contamination",
+        table_name="contamination",
         reuse=job.reuse,
     )
 

@@ -73,7 +73,7 @@ def find_near_duplicates(
         records=(samples,),
         counters=dict(sorted(counters.items())),
         statistics={"bands": bands.bands, "rows": bands.rows},
-        table="sketches",
+        table_name="sketches",
         reuse=job.reuse,
     )
 

@@ -166,7 +166,7 @@ class LengthsRecord(BaseModel):
         if self.pairs is not None:
             record["guess_accuracy"] = self.pairs.guess_accuracy()
         text = json.dumps(record, sort_keys=True)
-        return write_text_file(LENGTHS_FILE, text, output=output, is_record=True)
+        return write_text_file(LENGTHS_FILE, text, output=output, excluded_from_digest=True)
 
 
 def _count(buckets: Int64s) -> list[int]:

@@ -718,9 +718,14 @@ class _Write(beam.DoFn):
         entry = shard.entry()
         count = _counting("WriteShards")
         count("rows", shard.rows)
-        count("bytes", entry.size)
+        count("bytes", entry.size_bytes)
         yield WrittenShard(
-            entry.path, entry.object, shard.rows, entry.size, entry.sha256, entry.logical
+            entry.path,
+            entry.stored_name,
+            shard.rows,
+            entry.size_bytes,
+            entry.sha256,
+            entry.rows_digest,
         )
 
     def _batch(self, rows: Sequence[tuple[str, Any]]) -> pa.RecordBatch:

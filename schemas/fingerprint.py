@@ -72,7 +72,11 @@ def content_digest(files: Iterable[FileEntry]) -> str:
     if repeated:
         raise FingerprintError(f"expected unique file names, got twice: {', '.join(repeated)}")
     return fingerprint(
-        sorted([entry.path, entry.size, entry.sha256] for entry in entries if not entry.is_record)
+        sorted(
+            [entry.path, entry.size_bytes, entry.sha256]
+            for entry in entries
+            if not entry.excluded_from_digest
+        )
     )
 
 
@@ -81,10 +85,10 @@ def logical_digest(files: Iterable[FileEntry]) -> str:
 
     The digest is the sum of the files' row digests modulo 2**128; "" without tables.
     """
-    tables = [entry for entry in files if entry.logical]
+    tables = [entry for entry in files if entry.rows_digest]
     if not tables:
         return ""
-    total = sum(int(entry.logical, 16) for entry in tables) % _ROW_DIGEST_MODULUS
+    total = sum(int(entry.rows_digest, 16) for entry in tables) % _ROW_DIGEST_MODULUS
     return f"{sum(entry.rows or 0 for entry in tables)}:{total:032x}"
 
 

@@ -40,10 +40,10 @@ class FileEntry(_Record):
     path: RelativePath
     """Logical name, such as `part-00003.arrow`; unique in the artifact."""
 
-    object: RelativePath
+    stored_name: RelativePath
     """Physical name in the folder `data/`, such as `part-00003-<uuid>.arrow`."""
 
-    size: Count
+    size_bytes: Count
     """Size in bytes."""
 
     sha256: Sha256
@@ -52,13 +52,13 @@ class FileEntry(_Record):
     rows: Count | None = None
     """Number of rows of an Arrow table. None: another file."""
 
-    logical: str = Field(default="", pattern=r"^([0-9a-f]{32})?$")
+    rows_digest: str = Field(default="", pattern=r"^([0-9a-f]{32})?$")
     """Digest of the rows in any order (`pipelines.io.row_digest`). "": another file."""
 
     statistics: dict[str, int | float | str] = {}
     """Facts that later stages need without opening the file."""
 
-    is_record: bool = False
+    excluded_from_digest: bool = False
     """True for files that differ between runs, such as timings. The content digest excludes them.
     """
 
@@ -72,7 +72,7 @@ class RawInput(_Record):
     uri: str
     """Address."""
 
-    size: Count
+    size_bytes: Count
     """Size in bytes, as stored."""
 
     sha256: Sha256
@@ -81,27 +81,27 @@ class RawInput(_Record):
     checksum: str = ""
     """Published checksum that was verified, `sha1:...` or `md5:...`. "": none."""
 
-    believed: str = ""
+    trusted_checksum_file: str = ""
     """Checksum list that `sha256` was taken from without reading the file. "": the file was read.
     """
 
-    identity: str = ""
+    key_digest: str = ""
     """Digest for the cache key. "": `sha256`."""
 
 
 class Reuse(_Record):
     """Work items of a stage that were restored from earlier artifacts."""
 
-    pieces: Count
+    items: Count
     """Number of work items (splits, shards, passes over shards)."""
 
-    pieces_reused: Count
+    items_reused: Count
     """Number of restored items."""
 
-    work: Count
+    weight: Count
     """Total weight of the items, about bytes of input."""
 
-    work_reused: Count
+    weight_reused: Count
     """Weight of the restored items."""
 
 
@@ -121,7 +121,7 @@ class StageOutput(_Record):
     """Plain JSON values, the same for the same inputs and configuration. They are part of the cache
     keys of later stages, which can depend on them."""
 
-    table: str = ""
+    table_name: str = ""
     """Name of the shards' Arrow table (`schemas.arrow`). "": no table."""
 
     notes: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class InputRef(_Record):
     stage: str
     artifact_id: str
     cache_key: str
-    content: str
+    content_digest: str
     manifest: RelativePath
     """Path of the manifest, relative to the root of the store."""
 
@@ -177,19 +177,19 @@ class ProducedBy(_Record):
 
     runner: str
 
-    worker_code: str = ""
+    worker_code_digest: str = ""
     """`sha256:...` of the sources that the workers ran. "": the stage has no jobs."""
 
-    host_kind: str
+    platform: str
     """Operating system and processor, such as `Linux x86_64`."""
 
-    started: str
+    started_at: str
     """Start time, ISO 8601 in UTC."""
 
-    ended: str
+    ended_at: str
     """End time, ISO 8601 in UTC."""
 
-    seconds: float = Field(ge=0)
+    duration_seconds: float = Field(ge=0)
     """Duration."""
 
     reuse: Reuse | None = None
@@ -219,24 +219,24 @@ class Manifest(_Record):
     """Version of the stage."""
 
     cache_key: Sha256
-    """sha256 of the canonical JSON of `key_spec`."""
+    """sha256 of the canonical JSON of `cache_key_inputs`."""
 
-    key_spec: dict[str, Any]
+    cache_key_inputs: dict[str, Any]
     """Inputs of the cache key, which explain why a key differs."""
 
-    content: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    content_digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     """Digest of the logical names, sizes and sha256 of all files."""
 
-    logical_content: str
+    rows_digest: str
     """`ROWS:DIGEST` of all rows in any order and shards. "": no file is a table."""
 
-    location: RelativePath
+    artifact_path: RelativePath
     """Folder of the artifact, relative to the root of the store."""
 
     files: tuple[FileEntry, ...]
     counters: dict[str, int]
     statistics: dict[str, Any]
-    table: str
+    table_name: str
     notes: tuple[str, ...]
     raw_inputs: tuple[RawInput, ...]
     inputs: tuple[InputRef, ...]
@@ -246,14 +246,14 @@ class Manifest(_Record):
     """Whole configuration of the stage, with redacted URLs."""
 
     @property
-    def data(self) -> str:
+    def data_path(self) -> str:
         """Folder of the files, relative to the root of the store."""
-        return f"{self.location}/data"
+        return f"{self.artifact_path}/data"
 
     @property
-    def path(self) -> str:
+    def manifest_path(self) -> str:
         """Path of the manifest, relative to the root of the store."""
-        return f"{self.location}/manifest.json"
+        return f"{self.artifact_path}/manifest.json"
 
     @property
     def shards(self) -> tuple[FileEntry, ...]:
@@ -261,9 +261,9 @@ class Manifest(_Record):
         return tuple(entry for entry in self.files if entry.path.startswith("part-"))
 
     @property
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         """Total size of the files in bytes."""
-        return sum(entry.size for entry in self.files)
+        return sum(entry.size_bytes for entry in self.files)
 
     def input(self, name: str) -> InputRef | None:
         """Return the input of this name, or None."""

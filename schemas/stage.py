@@ -98,10 +98,10 @@ class Stage:
 
 def count_summary(manifest: Manifest) -> str:
     """Return the number of rows of an artifact's table, or of its files."""
-    if (rows := manifest.counters.get(manifest.table)) is not None:
-        return f"{rows:,} {manifest.table}"
+    if (rows := manifest.counters.get(manifest.table_name)) is not None:
+        return f"{rows:,} {manifest.table_name}"
     if shard_rows := [entry.rows for entry in manifest.shards if entry.rows is not None]:
-        return f"{sum(shard_rows):,} {manifest.table or 'rows'}"
+        return f"{sum(shard_rows):,} {manifest.table_name or 'rows'}"
     return f"{len(manifest.files):,} file{'s' if len(manifest.files) != 1 else ''}"
 
 

@@ -43,4 +43,4 @@ def _add(manifest: Manifest, ancestors: Ancestors, store: ArtifactStore) -> None
                 _add(store.manifest(ref.manifest), ancestors, store)
             except ArtifactNotFoundError:
                 ancestors.missing[ref.manifest] = ref
-    ancestors.manifests[manifest.path] = manifest
+    ancestors.manifests[manifest.manifest_path] = manifest

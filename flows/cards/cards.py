@@ -76,7 +76,7 @@ def check_has_card(manifest: Manifest) -> None:
 
 def card_path(manifest: Manifest) -> str:
     """Return the path of an artifact's card, relative to the root of the store."""
-    return f"{manifest.location}/{CARD}"
+    return f"{manifest.artifact_path}/{CARD}"
 
 
 def write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> None:

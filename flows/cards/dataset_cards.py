@@ -49,7 +49,7 @@ def dataset_card(
         language=languages_of(sources),
         license=sorted({name for s in sources for name in s.licenses or (UNKNOWN,)}) or [UNKNOWN],
         size_categories=[next((s for i, s in enumerate(_SIZES) if rows < 10 ** (i + 3)), "n>1B")],
-        task_categories=_TASKS[manifest.table],
+        task_categories=_TASKS[manifest.table_name],
         tags=["bert", "bertloom"],
         configs=[{"config_name": name, "data_files": files} for name, files in configs.items()],
     )
@@ -86,7 +86,7 @@ def languages_of(sources: Sequence[SourceFacts]) -> list[str] | None:
 
 def settings_of(manifest: Manifest) -> dict[str, object]:
     """Return the settings that decided an artifact's content, by dotted path."""
-    settings = flatten(manifest.key_spec.get("config", {}))
+    settings = flatten(manifest.cache_key_inputs.get("config", {}))
     return {name: value for name, value in settings.items() if value not in (None, "", [])}
 
 
@@ -107,7 +107,7 @@ def _pattern_in_store(split: CardSplit) -> str:
 
 
 def _title(manifest: Manifest) -> str:
-    if manifest.table == "instances":
+    if manifest.table_name == "instances":
         length = manifest.statistics["max_seq_length"]
         return f"BERT pretraining instances of up to {length} tokens"
     if "task" in manifest.statistics:

@@ -45,7 +45,7 @@ def source_facts(documents: Manifest, cards: CardsConfig) -> Iterator[SourceFact
     sources = documents.config.get("sources", [])
     for source in sources:
         name, raw_inputs = source["name"], documents.raw_inputs
-        files = [f for f in raw_inputs if len(sources) == 1 or f.identity.startswith(f"{name}\t")]
+        files = [f for f in raw_inputs if len(sources) == 1 or f.key_digest.startswith(f"{name}\t")]
         facts = _known_facts(source, files)
         stated = cards.sources.get(name, SourceCard())
         if stated.license:

@@ -168,7 +168,7 @@ def diff(
     first, second = old.manifest, new.manifest
     found = difference(first, second)
     as_data, lines = found.to_json(), found.lines(show_all=show_all)
-    if first.table == second.table == "documents" and not found.is_same_content:
+    if first.table_name == second.table_name == "documents" and not found.is_same_content:
         changed = document_changes(old, new, examples=examples)
         as_data["documents"], lines = changed.to_json(), [*lines, *changed.lines()]
     print_result(as_data, lines, as_json=as_json)

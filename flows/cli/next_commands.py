@@ -100,5 +100,5 @@ def _find_masked_text(steps: Steps, store: ArtifactStore) -> str:
 def _rows(built: Built, store: ArtifactStore, prefix: str = "part-") -> list[dict[str, Any]]:
     """Return the first rows of the first file with this prefix; [] without such a file."""
     entries = [e for e in built.manifest.files if e.rows and e.path.startswith(prefix)]
-    urls = [store.url(f"{built.manifest.data}/{entry.object}") for entry in entries[:1]]
+    urls = [store.url(f"{built.manifest.data_path}/{entry.stored_name}") for entry in entries[:1]]
     return [row for url in urls for _, row in read_rows(url, start=0, count=_MAX_ROWS)]

@@ -102,7 +102,7 @@ def _result_json(result: StepResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "artifact_id": manifest.artifact_id,
         "cache_key": manifest.cache_key,
-        "content": manifest.content,
-        "folder": manifest.location,
+        "content": manifest.content_digest,
+        "folder": manifest.artifact_path,
         "warnings": list(result.warnings),
     }

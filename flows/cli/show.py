@@ -49,12 +49,15 @@ def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> Iterato
     facts = [
         ("artifact", manifest.artifact_id),
         ("stage", f"{manifest.stage} (version {manifest.stage_version})"),
-        ("holds", f"{summarize(manifest)}, {format_bytes(manifest.size)}"),
-        ("content", manifest.content),
-        ("rows", manifest.logical_content or "(no table)"),
+        ("holds", f"{summarize(manifest)}, {format_bytes(manifest.size_bytes)}"),
+        ("content", manifest.content_digest),
+        ("rows", manifest.rows_digest or "(no table)"),
         ("cache key", manifest.cache_key),
-        ("folder", f"{root}/{manifest.location}"),
-        ("built", f"{made.started}, {format_duration(made.seconds)}, runner {made.runner}"),
+        ("folder", f"{root}/{manifest.artifact_path}"),
+        (
+            "built",
+            f"{made.started_at}, {format_duration(made.duration_seconds)}, runner {made.runner}",
+        ),
         ("run", made.run_id),
         ("code", f"{made.git_commit}{dirty}" if made.git_commit else "commit unknown"),
     ]
@@ -87,9 +90,17 @@ def _count_lines(counters: Mapping[str, int]) -> list[str]:
 
 
 def _input_lines(manifest: Manifest) -> list[str]:
-    inputs = [(ref.name, ref.artifact_id, ref.stage, ref.content[:19]) for ref in manifest.inputs]
+    inputs = [
+        (ref.name, ref.artifact_id, ref.stage, ref.content_digest[:19]) for ref in manifest.inputs
+    ]
     raw = [
-        (item.name, format_bytes(item.size), f"sha256:{item.sha256[:12]}", _told(item), item.uri)
+        (
+            item.name,
+            format_bytes(item.size_bytes),
+            f"sha256:{item.sha256[:12]}",
+            _told(item),
+            item.uri,
+        )
         for item in manifest.raw_inputs[:_SHOWN_FILES]
     ]
     more = len(manifest.raw_inputs) - len(raw)
@@ -99,7 +110,7 @@ def _input_lines(manifest: Manifest) -> list[str]:
 
 def _told(item: RawInput) -> str:
     """What a raw file was compared with."""
-    return "believed" if item.believed else item.checksum
+    return "believed" if item.trusted_checksum_file else item.checksum
 
 
 def _file_lines(manifest: Manifest, *, all_files: bool) -> list[str]:
@@ -108,7 +119,7 @@ def _file_lines(manifest: Manifest, *, all_files: bool) -> list[str]:
         (
             entry.path,
             f"{entry.rows:,} rows" if entry.rows is not None else "",
-            format_bytes(entry.size),
+            format_bytes(entry.size_bytes),
             f"sha256:{entry.sha256[:12]}",
         )
         for entry in shown
@@ -119,7 +130,7 @@ def _file_lines(manifest: Manifest, *, all_files: bool) -> list[str]:
 
 def _environment_lines(manifest: Manifest) -> list[str]:
     used = manifest.environment
-    keyed = manifest.key_spec.get("environment", {})
+    keyed = manifest.cache_key_inputs.get("environment", {})
     rows = [("python", used.python), ("platform", used.platform)]
     rows += [(name, version) for name, version in keyed.items() if name != "python"]
     others = len(used.packages) - len(rows) + 2

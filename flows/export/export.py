@@ -75,7 +75,7 @@ def _write_rows(
     manifest: Manifest, target: str, *, store: ArtifactStore, suffix: Suffix, cards: CardsConfig
 ) -> str:
     splits = splits_of(manifest)
-    source = stage_input(manifest.table, manifest, store=store)
+    source = stage_input(manifest.table_name, manifest, store=store)
     with atomic_folder(target) as folder:
         exported = {
             split[:2]: write_split(split, source, folder=folder, suffix=suffix) for split in splits

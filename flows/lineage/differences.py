@@ -97,7 +97,7 @@ def difference(before: Manifest, after: Manifest) -> Difference:
         artifacts=(before.artifact_id, after.artifact_id),
         stages=(before.stage, after.stage),
         is_same_artifact=before.artifact_id == after.artifact_id,
-        is_same_content=before.content == after.content,
+        is_same_content=before.content_digest == after.content_digest,
         groups={name: found for name, found in groups.items() if found},
     )
 
@@ -114,26 +114,30 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
 def _compared(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
     """What is compared of an artifact, by the name of its group."""
     made = manifest.environment
-    keyed = {"python": made.python, **manifest.key_spec.get("environment", {})}
+    keyed = {"python": made.python, **manifest.cache_key_inputs.get("environment", {})}
     return {
         "stage": {"name": manifest.stage, "version": manifest.stage_version},
         "configuration": flatten(manifest.config),
         # By content: an input that was rebuilt to the same bytes is the same.
-        "inputs": {ref.name: f"{ref.stage} {_short(ref.content)}" for ref in manifest.inputs},
+        "inputs": {
+            ref.name: f"{ref.stage} {_short(ref.content_digest)}" for ref in manifest.inputs
+        },
         "raw files": {raw.name: _file(raw) for raw in manifest.raw_inputs},
         "counts": manifest.counters,
         "statistics": flatten(manifest.statistics),
         "libraries": keyed,
         "other packages": {n: version for n, version in made.packages.items() if n not in keyed},
         "system": {"platform": made.platform},
-        "files": {entry.path: _file(entry) for entry in manifest.files if not entry.is_record},
+        "files": {
+            entry.path: _file(entry) for entry in manifest.files if not entry.excluded_from_digest
+        },
     }
 
 
 def _file(file: RawInput | FileEntry) -> str:
     rows = getattr(file, "rows", None)
     counted = f"{rows:,} rows, " if rows is not None else ""
-    return f"{counted}{format_bytes(file.size)}, sha256 {file.sha256[:_DIGITS]}"
+    return f"{counted}{format_bytes(file.size_bytes)}, sha256 {file.sha256[:_DIGITS]}"
 
 
 def _short(digest: str) -> str:

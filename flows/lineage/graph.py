@@ -144,7 +144,7 @@ def downstream_graph(
                 users[key].append(artifact_id)
     # By its content an artifact stands for those that are equal to it.
     stands: dict[_Key, str] = {key: key for key in graph.nodes}
-    stands |= {(item.stage, item.content): item.artifact_id for item in manifests}
+    stands |= {(item.stage, item.content_digest): item.artifact_id for item in manifests}
     reached = list(stands)
     for key in reached:  # grows as it is walked
         for artifact_id in users[key]:
@@ -152,8 +152,8 @@ def downstream_graph(
                 pointer, manifest = published[artifact_id]
                 graph.nodes[artifact_id] = artifact_node(manifest)
                 stands[artifact_id] = artifact_id
-                stands.setdefault((pointer.stage, pointer.content), artifact_id)
-                reached += [artifact_id, (pointer.stage, pointer.content)]
+                stands.setdefault((pointer.stage, pointer.content_digest), artifact_id)
+                reached += [artifact_id, (pointer.stage, pointer.content_digest)]
     for artifact_id in [key for key in published if key in graph.nodes]:
         found: dict[str, str] = {}
         for name, *keys in _read_by(*published[artifact_id]):
@@ -185,9 +185,9 @@ _Key = str | tuple[str, str]
 def _read_by(pointer: Pointer, manifest: Manifest) -> Iterator[tuple[str, *tuple[_Key, ...]]]:
     """The name of each input of an artifact, and what it may be known by, the id first."""
     for ref in manifest.inputs:
-        content = ref.stage, ref.content
+        content = ref.stage, ref.content_digest
         # Equal checkpoints that were made from one another have no order but that.
-        is_own = content == (pointer.stage, pointer.content)
+        is_own = content == (pointer.stage, pointer.content_digest)
         yield ref.name, ref.artifact_id, *(() if is_own else (content,))
     for item in manifest.raw_inputs:
         yield item.name, file_id(item)
@@ -233,15 +233,15 @@ def file_id(item: RawInput) -> str:
 def file_node(item: RawInput) -> Node:
     """The node of a raw file."""
     verified = f", verified {item.checksum.partition(':')[0]}" if item.checksum else ""
-    if item.believed:
+    if item.trusted_checksum_file:
         verified = ", believed"
     return Node(
         id=file_id(item),
         kind="file",
         title=item.name,
-        detail=f"{format_bytes(item.size)}{verified}",
+        detail=f"{format_bytes(item.size_bytes)}{verified}",
         raw_input=item,
-        size=item.size,
+        size=item.size_bytes,
     )
 
 

@@ -195,8 +195,8 @@ def _by_digits(text: str, pointers: list[Pointer]) -> Pointer | None:
 
 def _by_content(digits: str, pointers: list[Pointer]) -> Pointer | None:
     """The newest of those that hold the same; tables refer to evaluations by what these hold."""
-    holding = [p for p in pointers if p.content.removeprefix("sha256:").startswith(digits)]
-    if len({pointer.content for pointer in holding}) > 1:
+    holding = [p for p in pointers if p.content_digest.removeprefix("sha256:").startswith(digits)]
+    if len({pointer.content_digest for pointer in holding}) > 1:
         raise ArtifactNotFoundError(
             f"{digits!r} names artifacts of different content: give more digits"
         )
@@ -256,7 +256,7 @@ def artifact_of_file(path: str) -> tuple[Artifact, FileEntry] | None:
     if artifact is None:
         return None
     for entry in artifact.manifest.files:
-        if path.endswith(f"/{artifact.manifest.data}/{entry.object}"):
+        if path.endswith(f"/{artifact.manifest.data_path}/{entry.stored_name}"):
             return artifact, entry
     if Path(path).is_file():
         raise ArtifactNotFoundError(
@@ -339,7 +339,7 @@ def _by_file(text: str, store: ArtifactStore) -> Target | None:
     if files:
         return Target(files=files)
     made = map(store.read_manifest, holders)
-    newest = max(made, key=lambda manifest: manifest.produced_by.ended, default=None)
+    newest = max(made, key=lambda manifest: manifest.produced_by.ended_at, default=None)
     return Target(manifest=newest) if newest is not None else None
 
 

@@ -122,7 +122,10 @@ def _facts(node: Node) -> list[str]:
         return []
     facts = [node.id]
     if (manifest := node.manifest) is not None:
-        facts += [f"content {manifest.content}", f"made by run {manifest.produced_by.run_id}"]
+        facts += [
+            f"content {manifest.content_digest}",
+            f"made by run {manifest.produced_by.run_id}",
+        ]
     if (item := node.raw_input) is not None:
         facts += filter(None, [_compared(item), item.uri])
     return facts
@@ -130,8 +133,8 @@ def _facts(node: Node) -> list[str]:
 
 def _compared(item: RawInput) -> str:
     """What a raw file was compared with, or is believed to be by."""
-    if item.believed:
-        return f"as {item.believed} says (believed)"
+    if item.trusted_checksum_file:
+        return f"as {item.trusted_checksum_file} says (believed)"
     return f"{item.checksum} (verified)" if item.checksum else ""
 
 

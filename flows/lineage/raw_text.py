@@ -139,10 +139,10 @@ def check_same(raw: RawInput) -> None:
         InputError: it is missing, or has another size.
     """
     size = file_size(raw.uri)
-    if size != raw.size:
+    if size != raw.size_bytes:
         raise InputError(
-            f"{raw.uri}: expected the {raw.size:,} bytes that were read, found {size:,}: it is "
-            "another file by now"
+            f"{raw.uri}: expected the {raw.size_bytes:,} bytes that were read, found {size:,}. "
+            "The file has changed since"
         )
 
 
@@ -169,7 +169,7 @@ def open_dump(raw: RawInput) -> Dump:
     Raises:
         InputError: it is gone, is another file by now, or is no dump.
     """
-    found = open_cached(raw.uri, raw.size, raw.sha256)
+    found = open_cached(raw.uri, raw.size_bytes, raw.sha256)
     if isinstance(found, str):
         raise InputError(found)
     return found
@@ -179,7 +179,7 @@ def open_dump(raw: RawInput) -> Dump:
 def open_cached(uri: str, size: int, sha256: str) -> Dump | str:
     """What `open_dump` gives, or the error: a server that is gone is asked once."""
     try:
-        check_same(RawInput(name="", uri=uri, size=size, sha256=sha256))
+        check_same(RawInput(name="", uri=uri, size_bytes=size, sha256=sha256))
         with open_file(uri, ahead=A_LITTLE) as source:
             compression = compression_of(source.read(_SIGNATURE), name=uri)
             stored = decompressed(source, compression, start=0, end=size)
@@ -207,10 +207,10 @@ def dump_pages(
     dump = open_dump(raw)
     if dump.encoding != "utf-8" or dump.compression not in ("plain", "bz2"):
         start, end = 0, None
-    end = raw.size if end is None else end
+    end = raw.size_bytes if end is None else end
     with open_file(raw.uri) as source:
         stored = decompressed(source, dump.compression, start=start, end=end)
-        stored = in_utf_8(_budgeted(stored, most_bytes), encoding=dump.encoding, end=raw.size)
+        stored = in_utf_8(_budgeted(stored, most_bytes), encoding=dump.encoding, end=raw.size_bytes)
         yield from iterate_pages(
             stored, end=end, at_start=False, at_end=False, tags=dump.header.tags
         )
@@ -257,7 +257,7 @@ def _books(
 ) -> Iterator[tuple[str, bytes]]:
     """Yield names and bytes of the archive's books that the document may be."""
     wanted, passed = document["document_id"], 0
-    file = SourceFile(raw.uri, raw.name, raw.size, raw.sha256)
+    file = SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)
     for member, stream in read_members(file, max_bytes=MAX_BOOK_BYTES):
         stem = _TXT.sub("", member.name)
         if stream is not None and stem and stem in wanted:
@@ -273,7 +273,7 @@ def _books(
 def _lines(raw: RawInput, document: Mapping[str, Any], most_bytes: int) -> RawText:
     """The bytes of a row; of a compressed file from the place on that the document's id says."""
     check_same(raw)
-    file = SourceFile(raw.uri, raw.name, raw.size, raw.sha256)
+    file = SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)
     start, end = document["byte_start"], document["byte_end"]
     if raw.name.lower().endswith((".parquet", ".pq")) or is_archive(raw.name):
         return RawText(
@@ -294,7 +294,7 @@ def _unpacked(raw: RawInput, at: int, most_bytes: int) -> str:
     with open_file(raw.uri) as source:
         compression = compression_of(source.read(_SIGNATURE), name=raw.uri)
         passed, found = 0, b""
-        chunks = decompressed(source, compression, start=0, end=raw.size)
+        chunks = decompressed(source, compression, start=0, end=raw.size_bytes)
         for chunk in _budgeted(chunks, most_bytes):
             if isinstance(chunk, Damage):
                 break

@@ -52,7 +52,7 @@ def node_line(node: Node) -> str:
         return f"{node.title} {node.id}: {node.detail}"
     kind, _, digest = node.raw_input.checksum.partition(":")
     verified = f", verified {kind} {digest}" if digest else ""
-    if node.raw_input.believed:
+    if node.raw_input.trusted_checksum_file:
         verified = ", as a list of checksums says"
     size = node.detail.partition(",")[0]
     return f"{one_line(node.title)} ({size}, sha256 {node.raw_input.sha256[:12]}{verified})"
@@ -81,9 +81,15 @@ def _node_json(node: Node) -> dict[str, Any]:
     if node.kind == "artifact":
         found["is_gone"] = node.manifest is None
     if (manifest := node.manifest) is not None:
-        found |= {name: getattr(manifest, name) for name in ("stage", "content", "cache_key")}
+        found |= {
+            name: getattr(manifest, name) for name in ("stage", "content_digest", "cache_key")
+        }
         made = manifest.produced_by
-        found |= {"manifest": manifest.path, "run_id": made.run_id, "ended": made.ended}
+        found |= {
+            "manifest": manifest.manifest_path,
+            "run_id": made.run_id,
+            "ended_at": made.ended_at,
+        }
     if (item := node.raw_input) is not None:
         found |= {name: getattr(item, name) for name in ("uri", "size", "sha256", "checksum")}
     return found

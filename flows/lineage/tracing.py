@@ -119,8 +119,8 @@ class DocumentTrace:
         rows.append(("sha256", self.file_sha256))
         if raw is not None and raw.checksum:
             rows.append(("verified", raw.checksum.replace(":", " ", 1)))
-        elif raw is not None and raw.believed:
-            rows.append(("believed", raw.believed))
+        elif raw is not None and raw.trusted_checksum_file:
+            rows.append(("believed", raw.trusted_checksum_file))
         if self.raw is not None and self.raw.member:
             rows.append(("member", self.raw.member))
         rows.append(("bytes", f"{self.byte_start:,} to {self.byte_end:,} of the file as stored"))

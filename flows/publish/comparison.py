@@ -288,7 +288,7 @@ def _step_rows(label: str, new: Manifest, old: Manifest, *, limits: ChangeLimits
         allowed = Limit(limits.max_unk_rate_change, limits.max_unk_rate_change)
         yield Row(label, "unknown tokens", "share", old_rate, new_rate, allowed)
     yield from _drop_rows(label, before, after, limit=limits.max_drop_rate_change)
-    yield Row(label, "size", "bytes", old.size, new.size)
+    yield Row(label, "size", "bytes", old.size_bytes, new.size_bytes)
 
 
 def _drop_rows(
@@ -336,7 +336,7 @@ def _differences(new: Corpus, old: Corpus) -> Iterator[str]:
             yield f"{label}: version of the stage {before.stage_version} -> {after.stage_version}"
         was, now = (
             # Sources by their names: their order does not matter.
-            flatten(manifest.key_spec.get("config", {}))
+            flatten(manifest.cache_key_inputs.get("config", {}))
             for manifest in (before, after)
         )
         for change in changes(was, now):

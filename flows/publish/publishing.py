@@ -140,7 +140,7 @@ def publish(
     """
     config = publish_config(recipe)
     corpus = _whole_corpus(recipe, made, store=store)
-    parts = {label: manifest.path for label, manifest in corpus.items()}
+    parts = {label: manifest.manifest_path for label, manifest in corpus.items()}
     pointer = pointer_to(corpus[TOKENS]).model_copy(update={"parts": parts})
     latest = f"{config.name}/{LATEST}"
     kept_as = ""
@@ -307,7 +307,7 @@ def _whole_corpus(recipe: Recipe, made: Corpus, *, store: ArtifactStore) -> dict
     for step in wanted:
         for name, label in step.inputs.items():
             used = made[step.label].input(name)
-            if used is None or used.content != made[label].content:
+            if used is None or used.content_digest != made[label].content_digest:
                 found = used.artifact_id if used is not None else "nothing"
                 raise PublishError(
                     f"{step.label} ({made[step.label].artifact_id}) was made from {found}, and "
@@ -333,7 +333,7 @@ def _check_files(corpus: Corpus, *, store: ArtifactStore) -> None:
 
 def _is_same(new: Corpus, old: Corpus, *, store: ArtifactStore) -> bool:
     """Whether the published corpus has the same content as the new one, and all its files."""
-    contents = [{label: made.content for label, made in one.items()} for one in (new, old)]
+    contents = [{label: made.content_digest for label, made in one.items()} for one in (new, old)]
     if contents[0] != contents[1]:
         return False
     try:
@@ -351,7 +351,7 @@ def _vocabulary_overlap(new: Corpus, old: Corpus, *, store: ArtifactStore) -> fl
         entry = manifest.file(VOCAB_FILE) if manifest is not None else None
         if manifest is None or entry is None:
             return None
-        stored = store.backend.read_if_exists(f"{manifest.data}/{entry.object}")
+        stored = store.backend.read_if_exists(f"{manifest.data_path}/{entry.stored_name}")
         if stored is None:
             return None  # the published one's file is gone; the figures are in its manifest
         found.append(set(stored.decode().splitlines()))

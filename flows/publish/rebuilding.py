@@ -301,7 +301,9 @@ def _reason_to_rest(
     wanted = {
         step.label: step.config.cache_key_fields() for step in recipe_steps(recipe, part="corpus")
     }
-    found = {label: manifest.key_spec.get("config") for label, manifest in published.items()}
+    found = {
+        label: manifest.cache_key_inputs.get("config") for label, manifest in published.items()
+    }
     if json.dumps(wanted, sort_keys=True) != json.dumps(found, sort_keys=True):
         return ""
     return (
@@ -321,6 +323,6 @@ def _kept_vocabulary(
         return (), ()
     if any(made.statistics.get(n) != getattr(config, n) for n in ("vocab_size", "lowercase")):
         return (), ("the vocabulary is learnt anew: the recipe has another size or casing",)
-    path = _value(store.url(f"{made.data}/{entry.object}"))
+    path = _value(store.url(f"{made.data_path}/{entry.stored_name}"))
     note = f"the vocabulary is that of the published corpus ({made.artifact_id})"
     return (f"build_vocabulary.vocab_file={path}",), (note,)

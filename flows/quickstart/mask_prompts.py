@@ -51,7 +51,9 @@ def held_out_prompts(checkpoint: Manifest, *, store: ArtifactStore, limit: int) 
     if instances is None:
         return []
     entry = checkpoint.file(TOKENIZER_FILE)
-    url = store.url(f"{checkpoint.data}/{entry.object if entry is not None else TOKENIZER_FILE}")
+    url = store.url(
+        f"{checkpoint.data_path}/{entry.stored_name if entry is not None else TOKENIZER_FILE}"
+    )
     tokenizer = Tokenizer.from_str(read_file(url).decode())
     manifest = store.read_manifest(instances.manifest)
     rows = list(islice(_held_out_rows(manifest, store=store), _MAX_ROWS))

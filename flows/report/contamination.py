@@ -69,8 +69,10 @@ def contamination_of(store: ArtifactStore, manifest: Manifest) -> Contamination:
 def _passages(store: ArtifactStore, manifest: Manifest) -> list[dict[str, Any]]:
     entry = manifest.file(PASSAGES_FILE)
     if entry is None:
-        raise StoreError(f"{manifest.path}: the artifact lists no {PASSAGES_FILE}")
-    found: list[dict[str, Any]] = json.loads(store.backend.read(f"{manifest.data}/{entry.object}"))
+        raise StoreError(f"{manifest.manifest_path}: the artifact lists no {PASSAGES_FILE}")
+    found: list[dict[str, Any]] = json.loads(
+        store.backend.read(f"{manifest.data_path}/{entry.stored_name}")
+    )
     return found
 
 

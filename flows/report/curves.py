@@ -116,7 +116,9 @@ def read_phases(store: ArtifactStore, pretrained: Sequence[Built]) -> list[Phase
     for built in pretrained:
         curves = list(_lines(store, built.manifest, CURVES_FILE))
         if not curves:
-            raise ArtifactCorruptError(f"{built.manifest.path}: {CURVES_FILE} has no lines")
+            raise ArtifactCorruptError(
+                f"{built.manifest.manifest_path}: {CURVES_FILE} has no lines"
+            )
         timing = list(_lines(store, built.manifest, TIMINGS_FILE))
         end = begin + max(int(line["step"]) for line in curves)
         end_tokens = begin_tokens + max(int(line.get("tokens", 0)) for line in curves)
@@ -132,13 +134,13 @@ def read_phases(store: ArtifactStore, pretrained: Sequence[Built]) -> list[Phase
 def _lines(store: ArtifactStore, manifest: Manifest, path: str) -> Iterator[dict[str, Any]]:
     entry = manifest.file(path)
     if entry is None:
-        raise ArtifactNotFoundError(f"{manifest.path}: the artifact lists no {path}")
-    stored = store.backend.read(f"{manifest.data}/{entry.object}")
+        raise ArtifactNotFoundError(f"{manifest.manifest_path}: the artifact lists no {path}")
+    stored = store.backend.read(f"{manifest.data_path}/{entry.stored_name}")
     for number, text in enumerate(stored.decode().splitlines(), 1):
         line = json.loads(text)
         if not isinstance(line, dict) or "step" not in line:
             raise ArtifactCorruptError(
-                f"{manifest.path}: {path}, line {number}: expected an object with a step"
+                f"{manifest.manifest_path}: {path}, line {number}: expected an object with a step"
             )
         yield line
 

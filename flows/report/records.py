@@ -64,7 +64,7 @@ def read_record(store: ArtifactStore, manifest: Manifest, name: str) -> dict[str
     entry = manifest.file(name)
     if entry is None:
         return {}
-    path = f"{manifest.data}/{entry.object}"
+    path = f"{manifest.data_path}/{entry.stored_name}"
     try:
         record: dict[str, Any] = json.loads(store.backend.read(path))
     except (FileNotFoundError, ValueError) as error:

@@ -110,8 +110,8 @@ def read_tables(store: ArtifactStore, manifest: Manifest) -> Tables:
     """
     entry = manifest.file(JSON_FILE)
     if entry is None:
-        raise ArtifactCorruptError(f"{manifest.path}: the artifact lists no {JSON_FILE}")
-    path = f"{manifest.data}/{entry.object}"
+        raise ArtifactCorruptError(f"{manifest.manifest_path}: the artifact lists no {JSON_FILE}")
+    path = f"{manifest.data_path}/{entry.stored_name}"
     try:
         return Tables.model_validate_json(store.backend.read(path))
     except FileNotFoundError:

@@ -178,7 +178,7 @@ def read_software(built: Sequence[Built]) -> Software | None:
     """None where there is no artifact."""
     if not built:
         return None
-    newest = max(built, key=lambda item: item.manifest.produced_by.ended).manifest.environment
+    newest = max(built, key=lambda item: item.manifest.produced_by.ended_at).manifest.environment
     mine = _versions(newest)
     labels: dict[tuple[str, str], list[str]] = {}
     for item in built:

@@ -110,7 +110,7 @@ def _describe_changes(store: ArtifactStore, record: RunRecord, steps: Steps) -> 
         text
         for built in steps.built
         if (other := others.get(built.label)) is not None
-        and other.manifest.content != built.manifest.content
+        and other.manifest.content_digest != built.manifest.content_digest
         for text in _list_changes(other, built)
     ]
     if changes:

@@ -63,10 +63,10 @@ class ExpectedStep(BaseModel):
     stage: str
     artifact_id: str
     cache_key: str
-    key_spec: dict[str, Any]
+    cache_key_inputs: dict[str, Any]
     """What the cache key is a digest of."""
 
-    content: str
+    content_digest: str
     """Content digest."""
 
     summary: str
@@ -162,7 +162,7 @@ def _find_run(artifact: Manifest, store: ArtifactStore) -> tuple[RunRecord, str]
             "store: the recipe is unknown. Build the artifact again with `bertloom run --rebuild`"
         ) from error
     for step in run.steps:
-        if step.manifest == artifact.path:
+        if step.manifest == artifact.manifest_path:
             return run, step.label
     raise ArtifactNotFoundError(f"{artifact.artifact_id}: run {run_id} has no step that built it")
 
@@ -183,8 +183,8 @@ def _expected_step(manifest: Manifest) -> ExpectedStep:
         stage=manifest.stage,
         artifact_id=manifest.artifact_id,
         cache_key=manifest.cache_key,
-        key_spec=manifest.key_spec,
-        content=manifest.content,
+        cache_key_inputs=manifest.cache_key_inputs,
+        content_digest=manifest.content_digest,
         summary=summarize(manifest),
     )
 
@@ -255,7 +255,12 @@ def _readme(expected: Expected) -> str:
 def _step_rows(expected: Expected) -> Iterator[tuple[str, ...]]:
     yield ("step", "artifact", "content", "summary")
     for label, step in expected.steps.items():
-        yield (label, step.artifact_id, step.content.removeprefix("sha256:")[:16], step.summary)
+        yield (
+            label,
+            step.artifact_id,
+            step.content_digest.removeprefix("sha256:")[:16],
+            step.summary,
+        )
 
 
 def _copy(file: PlacedFile, folder: AtomicFolder) -> None:

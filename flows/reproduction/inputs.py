@@ -83,7 +83,7 @@ def place_inputs(
 
 
 def _place_source(source: dict[str, Any], raw: Sequence[RawInput]) -> list[PlacedFile]:
-    own = [item for item in raw if item.identity.partition("\t")[0] == source["name"]]
+    own = [item for item in raw if item.key_digest.partition("\t")[0] == source["name"]]
     # Files of one name in several folders get a folder each.
     repeats = Counter[str]()
     folders: dict[str, list[RawInput]] = {}
@@ -113,7 +113,7 @@ def _place_examples(
     files: dict[str, PlacedFile] = {}
     for item in raw:
         split, _, name = item.name.partition("/")
-        parts = item.identity.split(" ")
+        parts = item.key_digest.split(" ")
         if "evidence" in parts[1:]:
             config["evidence_dir"] = f"{ROOT}/{folder}/evidence"
             path = f"{folder}/evidence/{name.rpartition('/evidence/')[2]}"
@@ -143,7 +143,7 @@ def _escaped(path: str) -> str:
 def _file(item: RawInput, path: str, *, is_parsed: bool = False) -> PlacedFile:
     file = InputFile(
         path=path,
-        size=item.size,
+        size=item.size_bytes,
         sha256=item.sha256,
         checksum=item.checksum,
         source=_origin(item),

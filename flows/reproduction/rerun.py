@@ -32,12 +32,12 @@ class StepComparison:
     @property
     def is_equal(self) -> bool:
         """Whether the contents are equal to the byte."""
-        return self.expected.content == self.manifest.content
+        return self.expected.content_digest == self.manifest.content_digest
 
     @property
     def changes(self) -> list[str]:
         """Fields of the cache key that differ, such as `pyarrow 25.0.0 -> 26.0.0`."""
-        return describe_changes(self.expected.key_spec, self.manifest.key_spec)
+        return describe_changes(self.expected.cache_key_inputs, self.manifest.cache_key_inputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +59,8 @@ class Comparison:
             {
                 "label": step.label,
                 "is_equal": step.is_equal,
-                "expected": step.expected.content,
-                "content": step.manifest.content,
+                "expected": step.expected.content_digest,
+                "content": step.manifest.content_digest,
                 "changes": step.changes,
             }
             for step in self.steps
@@ -76,7 +76,7 @@ class Comparison:
         """Yield the comparison as text."""
         rows = [("step", "expected", "content", "")]
         for step in self.steps:
-            digests = (step.expected.content, step.manifest.content)
+            digests = (step.expected.content_digest, step.manifest.content_digest)
             before, after = (digest.removeprefix("sha256:")[:16] for digest in digests)
             rows.append((step.label, before, after, "equal" if step.is_equal else "DIFFERS"))
         yield from align_columns(rows)

@@ -42,7 +42,7 @@ def step_key(step: Step, *, inputs: Mapping[str, Manifest]) -> StepKey:
         stage_version=stage.version,
         config=step.config.cache_key_fields(),
         inputs={name: _input_digests(inputs[name]) for name in step.inputs},
-        raw_inputs=[item.identity or item.sha256 for item in raw],
+        raw_inputs=[item.key_digest or item.sha256 for item in raw],
         environment=key_environment(stage.libraries, python_independent=stage.python_independent),
     )
     return StepKey(cache_key(spec), spec, raw)
@@ -51,7 +51,7 @@ def step_key(step: Step, *, inputs: Mapping[str, Manifest]) -> StepKey:
 def _input_digests(manifest: Manifest) -> dict[str, str]:
     # Only what a stage can read of its input. An input that is rebuilt to the same bytes changes
     # no key after it.
-    return {"content": manifest.content, "statistics": fingerprint(manifest.statistics)}
+    return {"content": manifest.content_digest, "statistics": fingerprint(manifest.statistics)}
 
 
 def item_key(spec: Mapping[str, Any]) -> str:

@@ -149,14 +149,14 @@ def _estimate_job(
     if step.stage.name not in _STAGE_RATES:  # a stage of a task: as long as earlier ones
         if not own:
             return StepEstimate()
-        seconds = median(manifest.produced_by.seconds for manifest in own)
-        return StepEstimate(seconds, int(median(manifest.size for manifest in own)))
+        seconds = median(manifest.produced_by.duration_seconds for manifest in own)
+        return StepEstimate(seconds, int(median(manifest.size_bytes for manifest in own)))
     start, rate, disk = _STAGE_RATES[step.stage.name]
     amount, rate = volume.tokens or volume.text_bytes, rate * max(1, workers)
     ratios = [
-        manifest.produced_by.seconds / (start + _amount(manifest.counters) / rate)
+        manifest.produced_by.duration_seconds / (start + _amount(manifest.counters) / rate)
         for manifest in own
-        if not (manifest.produced_by.reuse and manifest.produced_by.reuse.pieces_reused)
+        if not (manifest.produced_by.reuse and manifest.produced_by.reuse.items_reused)
     ]
     seconds = (start + amount / rate) * (median(ratios) if ratios else 1.0)
     return StepEstimate(seconds, int(amount * disk) + 60_000)
@@ -177,7 +177,7 @@ def _estimate_training(
     tokens = config.budget.max_tokens or (config.budget.max_steps or 0) * batch
     model = config.model and config.model.model_dump(mode="json")
     speeds = [
-        manifest.counters["tokens"] / manifest.produced_by.seconds
+        manifest.counters["tokens"] / manifest.produced_by.duration_seconds
         for manifest in own
         if manifest.config.get("model") == model
     ]

@@ -69,11 +69,11 @@ def warning_lines(result: StepResult) -> list[str]:
 def result_summary(result: StepResult) -> str:
     """Return what a step's artifact holds, and how much of the work was reused."""
     reuse, summary = result.manifest.produced_by.reuse, summarize(result.manifest)
-    if reuse is None or not reuse.pieces_reused or result.was_cached:
+    if reuse is None or not reuse.items_reused or result.was_cached:
         return summary
-    fraction = reuse.work_reused / reuse.work if reuse.work else 1.0
+    fraction = reuse.weight_reused / reuse.weight if reuse.weight else 1.0
     return (
-        f"{summary}, {reuse.pieces_reused:,} of {reuse.pieces:,} pieces reused "
+        f"{summary}, {reuse.items_reused:,} of {reuse.items:,} pieces reused "
         f"({fraction:.0%} of work)"
     )
 

@@ -101,7 +101,7 @@ class _Planner:
             return PlannedStep(step.label, "unknown", reason=f"after {_join_names(list(entries))}")
         inputs = {name: self._manifests[label] for name, label in step.inputs.items()}
         key = step_key(step, inputs=inputs)
-        self._raw_bytes[step.label] = sum(item.size for item in key.raw_inputs)
+        self._raw_bytes[step.label] = sum(item.size_bytes for item in key.raw_inputs)
         manifest, reason = self._look_up(step, key)
         if manifest is not None:
             self._manifests[step.label] = manifest
@@ -130,7 +130,7 @@ class _Planner:
         candidates = [*last, *self._newest_of(step.stage.name)]
         return min(
             candidates,
-            key=lambda manifest: len(changed_fields(manifest.key_spec, key.spec)),
+            key=lambda manifest: len(changed_fields(manifest.cache_key_inputs, key.spec)),
             default=None,
         )
 
@@ -169,7 +169,7 @@ def _compare(key: StepKey, earlier: Manifest) -> str:
     if earlier.cache_key == key.cache_key:
         return f"{earlier.artifact_id} was quarantined (see quarantine/)"
     changes = describe_changes(
-        earlier.key_spec, key.spec, old_files=earlier.raw_inputs, new_files=key.raw_inputs
+        earlier.cache_key_inputs, key.spec, old_files=earlier.raw_inputs, new_files=key.raw_inputs
     )
     shown = changes[:_MAX_CHANGES]
     if len(changes) > len(shown):

@@ -58,7 +58,7 @@ class StepResult(NamedTuple):
         """Result as plain values, for run records and for Prefect."""
         return StepRecord(
             label=self.label,
-            manifest=self.manifest.path,
+            manifest=self.manifest.manifest_path,
             was_cached=self.was_cached,
             seconds=round(self.seconds, 3),
             warning=self.warning,
@@ -109,17 +109,20 @@ def build_step(
         git_commit=checkout().commit,
         git_dirty=checkout().is_dirty,
         runner=execution.runner,
-        worker_code=worker_code(stage),
-        host_kind=platform_name(),
-        started=started_at,
-        ended=now(),
-        seconds=round(time.monotonic() - clock, 3),
+        worker_code_digest=worker_code(stage),
+        platform=platform_name(),
+        started_at=started_at,
+        ended_at=now(),
+        duration_seconds=round(time.monotonic() - clock, 3),
         reuse=output.reuse,
     )
     manifest = _manifest(step, key, output, attempt=attempt, inputs=inputs, produced_by=produced_by)
     commit = store.commit(manifest, replace=rebuild)
     warning = ""
-    if commit.replaced is not None and commit.replaced.content != commit.manifest.content:
+    if (
+        commit.replaced is not None
+        and commit.replaced.content_digest != commit.manifest.content_digest
+    ):
         warning = (
             "rebuild produced different output for the same cache key: the stage changed and its "
             "`version` did not, or it depends on an input that is not part of the key"
@@ -160,8 +163,8 @@ def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> Stage
     return StageInput(
         name=name,
         artifact_id=manifest.artifact_id,
-        data=store.url(manifest.data),
-        files=tuple(entry for entry in manifest.files if not entry.is_record),
+        data=store.url(manifest.data_path),
+        files=tuple(entry for entry in manifest.files if not entry.excluded_from_digest),
         counters=manifest.counters,
         statistics=manifest.statistics,
     )
@@ -174,8 +177,8 @@ def input_ref(name: str, manifest: Manifest) -> InputRef:
         stage=manifest.stage,
         artifact_id=manifest.artifact_id,
         cache_key=manifest.cache_key,
-        content=manifest.content,
-        manifest=manifest.path,
+        content_digest=manifest.content_digest,
+        manifest=manifest.manifest_path,
     )
 
 
@@ -215,14 +218,14 @@ def _manifest(
         stage=step.stage.name,
         stage_version=key.spec["stage_version"],
         cache_key=key.cache_key,
-        key_spec=key.spec,
-        content=content_digest(files),
-        logical_content=logical_digest(files),
-        location=attempt.location,
+        cache_key_inputs=key.spec,
+        content_digest=content_digest(files),
+        rows_digest=logical_digest(files),
+        artifact_path=attempt.location,
         files=(*files, *output.records),
         counters=dict(sorted(output.counters.items())),
         statistics=output.statistics,
-        table=output.table,
+        table_name=output.table_name,
         notes=redact_record(notes),
         raw_inputs=tuple(item.model_copy(update={"uri": public_address(item.uri)}) for item in raw),
         inputs=tuple(input_ref(name, inputs[name]) for name in step.inputs),

@@ -75,9 +75,9 @@ class Artifact:
             ArtifactCorruptError: A file is missing or not what was written.
         """
         for entry in self.manifest.files:
-            if entry.path not in exclude and not entry.is_record:
+            if entry.path not in exclude and not entry.excluded_from_digest:
                 self._check(entry)
-        return self.store.url(self.manifest.data)
+        return self.store.url(self.manifest.data_path)
 
     def table(self, paths: Iterable[str] | None = None) -> ds.Dataset:
         """Return the rows of shards as a PyArrow dataset, after a check.
@@ -118,7 +118,7 @@ class Artifact:
         return f"{self.manifest.stage} {self.manifest.artifact_id}"
 
     def _path(self, entry: FileEntry) -> str:
-        return f"{self.manifest.data}/{entry.object}"
+        return f"{self.manifest.data_path}/{entry.stored_name}"
 
     def _check(self, entry: FileEntry) -> None:
         path, backend = self._path(entry), self.store.backend

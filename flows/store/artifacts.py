@@ -191,7 +191,7 @@ class ArtifactStore(StorePointers):
 
     def _cache(self, manifest: Manifest) -> Manifest:
         if self.backend.is_remote:
-            self._manifests[manifest.path] = manifest
+            self._manifests[manifest.manifest_path] = manifest
         return manifest
 
     def check_files(self, manifest: Manifest) -> dict[str, int]:
@@ -203,14 +203,15 @@ class ArtifactStore(StorePointers):
         Raises:
             ArtifactCorruptError: A file is missing or has another size.
         """
-        sizes = self.backend.sizes(manifest.data)
+        sizes = self.backend.sizes(manifest.data_path)
         for entry in manifest.files:
-            size = sizes.get(entry.object)
-            if size != entry.size:
+            size = sizes.get(entry.stored_name)
+            if size != entry.size_bytes:
                 got = "no file" if size is None else f"{size:,} bytes"
+                url = self.url(f"{manifest.data_path}/{entry.stored_name}")
                 raise ArtifactCorruptError(
-                    f"{self.url(f'{manifest.data}/{entry.object}')}: expected {entry.path} with "
-                    f"{entry.size:,} bytes, got {got}. Run the recipe again"
+                    f"{url}: expected {entry.path} with {entry.size_bytes:,} bytes, got {got}. "
+                    "Run the recipe again"
                 )
         return sizes
 
@@ -253,11 +254,13 @@ class ArtifactStore(StorePointers):
         """
         sizes = self.check_files(manifest)
         # Retried workers leave files behind. Readers that open the whole folder must not see them.
-        for stray in sizes.keys() - {entry.object for entry in manifest.files}:
-            self.backend.delete(f"{manifest.data}/{stray}")
+        for stray in sizes.keys() - {entry.stored_name for entry in manifest.files}:
+            self.backend.delete(f"{manifest.data_path}/{stray}")
         stored = dump_json(manifest.model_dump(mode="json"))
-        if not self.backend.put_if_absent(manifest.path, stored):
-            raise StoreError(f"{self.url(manifest.path)}: expected a new attempt, got a manifest")
+        if not self.backend.put_if_absent(manifest.manifest_path, stored):
+            raise StoreError(
+                f"{self.url(manifest.manifest_path)}: expected a new attempt, got a manifest"
+            )
         replaced = self.pointer(manifest.stage, manifest.cache_key) if replace else None
         if replaced is not None:
             self.quarantine(replaced, reason=f"rebuilt as {manifest.artifact_id}")
@@ -267,26 +270,26 @@ class ArtifactStore(StorePointers):
             winner = self.lookup(manifest.stage, manifest.cache_key)
             if winner is not None:
                 self._check_same_content(winner, manifest)
-                self.backend.delete_folder(manifest.location)
+                self.backend.delete_folder(manifest.artifact_path)
                 return Commit(winner, created=False)
         return Commit(self._cache(manifest), created=True, replaced=replaced)
 
     def _check_same_content(self, winner: Manifest, loser: Manifest) -> None:
         """Record and raise a conflict if two artifacts of one key differ."""
-        if winner.content == loser.content:
+        if winner.content_digest == loser.content_digest:
             return
         other, own = ({entry.path: entry.sha256 for entry in m.files} for m in (winner, loser))
         differing = [path for path in sorted({*other, *own}) if other.get(path) != own.get(path)]
         record = f"{_CONFLICTS}/{loser.stage}/{loser.artifact_id}.json"
         conflict = {
             "cache_key": loser.cache_key,
-            "published": winner.path,
-            "other": loser.path,
-            "contents": [winner.content, loser.content],
+            "published": winner.manifest_path,
+            "other": loser.manifest_path,
+            "contents": [winner.content_digest, loser.content_digest],
             "differing_files": differing,
         }
         self.backend.put_if_absent(record, dump_json(conflict))
-        is_equal = winner.logical_content == loser.logical_content
+        is_equal = winner.rows_digest == loser.rows_digest
         raise DeterminismError(
             f"{loser.stage}: expected equal files for cache key {loser.cache_key[:12]}, got "
             f"{'the same rows in' if is_equal else 'other rows in'} other files "

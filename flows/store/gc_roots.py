@@ -238,7 +238,7 @@ def _mark(store: ArtifactStore, scan: StoreScan, roots: Mapping[str, str]) -> No
             except ArtifactNotFoundError:  # quarantined or deleted since the listing
                 continue
             scan.listed[location] = {path, f"{location}/{CARD}"} | {
-                f"{manifest.data}/{entry.object}" for entry in manifest.files
+                f"{manifest.data_path}/{entry.stored_name}" for entry in manifest.files
             }
             upstream = f"input of {location} ({reason})"
             queue += [(_location(ref.manifest), upstream) for ref in manifest.inputs]

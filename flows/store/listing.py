@@ -24,7 +24,7 @@ class ListedArtifact(NamedTuple):
     @property
     def size(self) -> int:
         """Number of bytes."""
-        return self.manifest.size if self.manifest else 0
+        return self.manifest.size_bytes if self.manifest else 0
 
 
 def list_artifacts(store: ArtifactStore, stage: str | None = None) -> list[ListedArtifact]:

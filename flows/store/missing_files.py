@@ -40,9 +40,9 @@ def find_missing_files(
         **_files_of_runs(store, existing),
         **_files_of_refs(store),
         **{
-            f"{manifest.location}/{CARD}": f"run `bertloom card {manifest.artifact_id} --write`"
-            for manifest in manifests
-            if has_card(manifest)
+            f"{item.artifact_path}/{CARD}": f"run `bertloom card {item.artifact_id} --write`"
+            for item in manifests
+            if has_card(item)
         },
     }
     for path, remedy in sorted(expected.items()):

@@ -45,7 +45,7 @@ class Pointer(BaseModel):
     manifest: RelativePath
     """Path of the manifest in the store."""
 
-    content: str
+    content_digest: str
     artifact_id: str
     stage: str
     cache_key: str
@@ -83,8 +83,8 @@ class Pin(BaseModel):
 def pointer_to(manifest: Manifest) -> Pointer:
     """Return a pointer to an artifact, as of now."""
     return Pointer(
-        manifest=manifest.path,
-        content=manifest.content,
+        manifest=manifest.manifest_path,
+        content_digest=manifest.content_digest,
         artifact_id=manifest.artifact_id,
         stage=manifest.stage,
         cache_key=manifest.cache_key,

@@ -32,8 +32,8 @@ class ShardRows(NamedTuple):
         errors = []
         if self.num_rows != entry.rows:
             errors.append(f"expected {entry.rows:,} rows, got {self.num_rows:,}")
-        if entry.logical and self.digest != entry.logical:
-            errors.append(f"expected rows with the digest {entry.logical}, got {self.digest}")
+        if entry.rows_digest and self.digest != entry.rows_digest:
+            errors.append(f"expected rows with the digest {entry.rows_digest}, got {self.digest}")
         return [*errors, *_check_table(self.schema, entry, manifest=manifest)]
 
 
@@ -53,13 +53,13 @@ def read_rows(source: IO[bytes]) -> ShardRows:
 
 def _check_table(schema: Any, entry: FileEntry, *, manifest: Manifest) -> list[str]:
     name = _table_name(schema)
-    if manifest.table and entry.path.startswith("part-") and name != manifest.table:
-        return [f"expected table {manifest.table!r}, got {name!r}"]
+    if manifest.table_name and entry.path.startswith("part-") and name != manifest.table_name:
+        return [f"expected table {manifest.table_name!r}, got {name!r}"]
     tables = [table for table in _tables() if _table_name(table) == name]
     if not tables or any(schema.equals(table, check_metadata=False) for table in tables):
         return []
     try:
-        arrow.check_schema(schema, tables[0], where=entry.object)
+        arrow.check_schema(schema, tables[0], where=entry.stored_name)
     except ArtifactCorruptError as error:
         return [str(error)]
     return []

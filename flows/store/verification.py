@@ -22,7 +22,7 @@ from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
 
-_POINTER_FIELDS = ("artifact_id", "cache_key", "content", "stage")
+_POINTER_FIELDS = ("artifact_id", "cache_key", "content_digest", "stage")
 
 
 class VerifyResult(NamedTuple):
@@ -94,7 +94,7 @@ def _verify(store: ArtifactStore, pointer: Pointer, *, reader: _Reader | None) -
         manifest.stage,
         tuple(errors),
         len(manifest.files),
-        manifest.size,
+        manifest.size_bytes,
         corrupt_files=tuple(corrupt),
         is_inconsistent=bool(inconsistent),
     )
@@ -103,9 +103,9 @@ def _verify(store: ArtifactStore, pointer: Pointer, *, reader: _Reader | None) -
 def check_manifest(manifest: Manifest) -> list[str]:
     """Return the fields of a manifest that contradict others, one text each."""
     computed = {
-        "cache_key": cache_key(manifest.key_spec),
-        "content": content_digest(manifest.files),
-        "logical_content": logical_digest(manifest.files),
+        "cache_key": cache_key(manifest.cache_key_inputs),
+        "content_digest": content_digest(manifest.files),
+        "rows_digest": logical_digest(manifest.files),
     }
     return _differences(manifest, computed)
 
@@ -122,38 +122,38 @@ def _check_files(
     store: ArtifactStore, manifest: Manifest, *, reader: _Reader | None
 ) -> tuple[dict[str, str], list[str]]:
     """Return the error of each corrupt file by its stored name, and errors in rows of ok files."""
-    sizes = store.backend.sizes(manifest.data)
+    sizes = store.backend.sizes(manifest.data_path)
     corrupt: dict[str, str] = {}
     wrong_rows: list[str] = []
     for entry in manifest.files:
-        size = sizes.get(entry.object)
+        size = sizes.get(entry.stored_name)
         if size is None:
-            corrupt[entry.object] = f"{entry.path}: {entry.object} is missing"
-        elif size != entry.size:
-            error = f"{entry.path}: expected {entry.size:,} bytes, got {size:,}"
-            corrupt[entry.object] = error
+            corrupt[entry.stored_name] = f"{entry.path}: {entry.stored_name} is missing"
+        elif size != entry.size_bytes:
+            error = f"{entry.path}: expected {entry.size_bytes:,} bytes, got {size:,}"
+            corrupt[entry.stored_name] = error
         elif reader is not None:
-            sha256, rows = reader.read(f"{manifest.data}/{entry.object}", entry)
+            sha256, rows = reader.read(f"{manifest.data_path}/{entry.stored_name}", entry)
             if sha256 != entry.sha256:
                 error = f"{entry.path}: expected sha256 {entry.sha256}, got {sha256}"
-                corrupt[entry.object] = error
+                corrupt[entry.stored_name] = error
             elif rows is not None:
                 wrong_rows += [f"{entry.path}: {text}" for text in rows.errors(entry, manifest)]
     return corrupt, wrong_rows
 
 
 def _check_inputs(store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
-    keyed = manifest.key_spec.get("inputs", {})
+    keyed = manifest.cache_key_inputs.get("inputs", {})
     for ref in manifest.inputs:
         try:
-            content = store.read_manifest(ref.manifest).content
+            content = store.read_manifest(ref.manifest).content_digest
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
             yield f"input {ref.name}: {error}"
             continue
-        if not content == ref.content == keyed.get(ref.name, {}).get("content"):
+        if not content == ref.content_digest == keyed.get(ref.name, {}).get("content"):
             yield (
                 f"input {ref.name}: expected the same content in {ref.manifest}, in the manifest "
-                f"and in the cache key, got {content} and {ref.content}"
+                f"and in the cache key, got {content} and {ref.content_digest}"
             )
 
 
@@ -211,7 +211,7 @@ def check_records(
         for item in store.manifests(pointer.manifest for pointer in store.pointers()).values()
         if isinstance(item, Manifest)
     ]
-    cards = {f"{item.location}/{CARD}": item.artifact_id for item in manifests}
+    cards = {f"{item.artifact_path}/{CARD}": item.artifact_id for item in manifests}
     problems = list(find_missing_files(store, manifests, has_card=has_card))
     checked = 0
     for path in sorted([*paths, *cards]):

@@ -65,7 +65,7 @@ class MappedShards:
             ArtifactCorruptError: a file is no Arrow file, or of another table, version or number
                 of rows, or its buffers do not hold what they should.
         """
-        self._space = AddressSpace(files, [entry.size for entry in entries])
+        self._space = AddressSpace(files, [entry.size_bytes for entry in entries])
         self._lock = threading.Lock()
         self._entries = tuple(entries)
         schema = instances_schema(vocab_size)
@@ -140,7 +140,7 @@ def _mapped(path: Path, entry: FileEntry) -> pa.Buffer:
             first = file.read_buffer(1)
     except OSError as error:
         raise InstanceDataError(f"shard {entry.path}: {path} cannot be mapped: {error}") from error
-    return pa.foreign_buffer(first.address, entry.size, base=first)
+    return pa.foreign_buffer(first.address, entry.size_bytes, base=first)
 
 
 class _Shard:

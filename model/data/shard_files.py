@@ -48,7 +48,7 @@ def local_files(
 
 
 def _local_file(entry: FileEntry, *, data: StageInput, verify: bool) -> Path:
-    url = f"{data.data}/{entry.object}"
+    url = f"{data.data}/{entry.stored_name}"
     try:
         fs, path = file_system(url)
     except (ValueError, ImportError) as error:
@@ -131,10 +131,10 @@ def _missing(entry: FileEntry, data: StageInput, *, where: str) -> InstanceDataE
 
 
 def _check_size(size: int, *, entry: FileEntry, data: StageInput, where: str) -> None:
-    if size != entry.size:
-        what = "is cut short" if size < entry.size else "is too long"
+    if size != entry.size_bytes:
+        what = "is cut short" if size < entry.size_bytes else "is too long"
         raise ArtifactCorruptError(
-            f"{_name(entry, data)} {what}: expected {entry.size:,} bytes, found {size:,} at "
+            f"{_name(entry, data)} {what}: expected {entry.size_bytes:,} bytes, found {size:,} at "
             f"{where}. Put the right file back, or rebuild the stage."
         )
 

@@ -168,7 +168,7 @@ def file_url(given: StageInput, path: str) -> str:
     """
     for entry in given.files:
         if entry.path == path:
-            return f"{given.data}/{entry.object}"
+            return f"{given.data}/{entry.stored_name}"
     names = ", ".join(entry.path for entry in given.files)
     raise CheckpointError(f"{given.data}: expected a file {path}, found {names}")
 

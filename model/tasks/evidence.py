@@ -76,9 +76,9 @@ def evidence_inputs(url: str, evidence: str, *, name: str, identity: str) -> Ite
             yield RawInput(
                 name=f"{name}/{folder}",
                 uri=uri,
-                size=size,
+                size_bytes=size,
                 sha256=sha256,
-                identity=f"{identity} {folder} sha256:{sha256}",
+                key_digest=f"{identity} {folder} sha256:{sha256}",
             )
 
 

@@ -141,9 +141,9 @@ def _raw_input(split: str, position: str, file: ExampleFile) -> RawInput:
     return RawInput(
         name=f"{split}/{file.name}",
         uri=file.uri,
-        size=read.size,
+        size_bytes=read.size,
         sha256=sha256,
-        identity=f"{split} {position} sha256:{sha256}",
+        key_digest=f"{split} {position} sha256:{sha256}",
     )
 
 

@@ -37,13 +37,13 @@ _COPY_BYTES = 1 << 24
 
 
 def write_file(
-    path: str, chunks: Iterable[bytes], *, output: str, is_record: bool = False
+    path: str, chunks: Iterable[bytes], *, output: str, excluded_from_digest: bool = False
 ) -> FileEntry:
     """Write a file of an artifact; its physical name is its logical one."""
     with FileWriter(path, output=output, is_only_writer=True) as writer:
         for chunk in chunks:
             writer.file.write(chunk)
-    return writer.entry().model_copy(update={"is_record": is_record})
+    return writer.entry().model_copy(update={"excluded_from_digest": excluded_from_digest})
 
 
 def write_folder(
@@ -51,7 +51,9 @@ def write_folder(
 ) -> tuple[FileEntry, ...]:
     """Write the files of a local folder as an artifact's; those named are records."""
     return tuple(
-        write_file(file.name, chunks_of(file), output=output, is_record=file.name in records)
+        write_file(
+            file.name, chunks_of(file), output=output, excluded_from_digest=file.name in records
+        )
         for file in sorted(folder.iterdir())
     )
 
@@ -70,7 +72,9 @@ def at_snapshot(phase: StageInput, step: int) -> StageInput:
     prefix = f"{snapshot_folder(step)}/"
     files = [
         entry.model_copy(
-            update={name: getattr(entry, name).removeprefix(prefix) for name in ("path", "object")}
+            update={
+                name: getattr(entry, name).removeprefix(prefix) for name in ("path", "stored_name")
+            }
         )
         for entry in phase.files
         if entry.path.startswith(prefix)
@@ -126,5 +130,7 @@ def checkpoint_raw_inputs(folder_url: str, *, beside: Iterable[str] = ()) -> tup
     for name in [*wanted, *(name for name in beside if name in names)]:
         uri = f"{folder_url.rstrip('/')}/{name}"
         read = digest_file(uri)
-        files.append(RawInput(name=name, uri=uri, size=read.size, sha256=read.digests["sha256"]))
+        files.append(
+            RawInput(name=name, uri=uri, size_bytes=read.size, sha256=read.digests["sha256"])
+        )
     return tuple(files)

@@ -54,7 +54,7 @@ class Parts(HandOver):
             file = self._taken(record, entry)
             if file is None:
                 break
-            if (self.records.files.place_of(file.object),) not in record.places:
+            if (self.records.files.place_of(file.stored_name),) not in record.places:
                 self.records.write(self._name(number), record, [file])
             report.files.append(file)
             report.counters, report.details = Counters(record.counters), record.details

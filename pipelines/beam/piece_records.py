@@ -103,7 +103,7 @@ class PieceRecords:
 
     def write(self, name: str, record: PieceRecord, files: list[FileEntry]) -> None:
         """Keep a record; its files are in this job's output folder, too."""
-        here = tuple(self.files.place_of(entry.object) for entry in files)
+        here = tuple(self.files.place_of(entry.stored_name) for entry in files)
         places = tuple(dict.fromkeys([here, *record.places]))[:MOST_PLACES]
         kept = record.model_copy(update={"places": places})
         self.files.write(f"{name[:2]}/{name}.json", dump_json(kept.model_dump(mode="json")))

@@ -220,8 +220,8 @@ def reuse_of(pieces: Iterable[Piece], restored: Iterable[int]) -> Reuse:
     weights = {piece.number: piece.weight for piece in pieces}
     reused = [weights[number] for number in restored]
     return Reuse(
-        pieces=len(weights),
-        pieces_reused=len(reused),
-        work=sum(weights.values()),
-        work_reused=sum(reused),
+        items=len(weights),
+        items_reused=len(reused),
+        weight=sum(weights.values()),
+        weight_reused=sum(reused),
     )

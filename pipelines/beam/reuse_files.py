@@ -139,13 +139,13 @@ class PieceFiles:
             _log.warning("%s/%s %s, so the piece is built again", root, source, problem)
             _delete(fs, target)
             return None
-        return entry.model_copy(update={"object": name})
+        return entry.model_copy(update={"stored_name": name})
 
     def discard(self, entries: Iterable[FileEntry]) -> None:
         """Take restored files away again."""
         fs, _, _, output = self._place()
         for entry in entries:
-            _delete(fs, f"{output}/{entry.object}")
+            _delete(fs, f"{output}/{entry.stored_name}")
 
 
 def _is_local(fs: Any) -> bool:
@@ -179,7 +179,7 @@ def _copy(source: str, target: Path) -> None:
 
 def _problem(fs: Any, path: str, entry: FileEntry) -> str:
     """What of a file is not as it is described; "" for nothing."""
-    if _digest(fs, path) != (entry.size, entry.sha256):
+    if _digest(fs, path) != (entry.size_bytes, entry.sha256):
         return "is damaged"
     if entry.rows is None or not _is_local(fs):
         return ""

@@ -73,7 +73,7 @@ def write_matches(
         ShardWriter(LEFT_OUT_FILE, schema=LEFT_OUT, output=output) as leave,
     ):
         for shard, entry in hits:
-            for found in matcher.matches(f"{output}/{entry.object}"):
+            for found in matcher.matches(f"{output}/{entry.stored_name}"):
                 batch = _match_rows(found, texts, ids, shard=shard)
                 rows.write(batch)
                 leave.write(out := _left_out_rows(found, batch, least=min_overlap))

@@ -69,7 +69,7 @@ def bucket_tables(
     for report in reports:
         yield from (from_bytes(base64.b64decode(text)) for text in report.details)
         for entry in report.files:
-            with open_shard(f"{output}/{entry.object}", expected=schema) as reader:
+            with open_shard(f"{output}/{entry.stored_name}", expected=schema) as reader:
                 yield reader.read_all()
 
 
@@ -78,4 +78,4 @@ def remove_bucket_files(reports: Iterable[WorkReport], *, output: str) -> None:
     fs, folder = file_system(output)
     for report in reports:
         for entry in report.files:
-            fs.rm_file(f"{folder}/{entry.object}")
+            fs.rm_file(f"{folder}/{entry.stored_name}")

@@ -114,9 +114,9 @@ def _raw_input(source: str, file: SourceFile, kind: str) -> RawInput:
     return RawInput(
         name=file.name,
         uri=file.uri,
-        size=file.size,
+        size_bytes=file.size,
         sha256=file.sha256,
         checksum=file.checksum,
-        believed=file.believed,
-        identity=_identity(source, file, kind),
+        trusted_checksum_file=file.believed,
+        key_digest=_identity(source, file, kind),
     )

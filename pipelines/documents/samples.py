@@ -81,7 +81,9 @@ class CorpusSamples(_Record):
 
     def write(self, *, output: str) -> FileEntry:
         """Write the record to a stage's output folder."""
-        return write_text_file(SAMPLES_FILE, self.model_dump_json(), output=output, is_record=True)
+        return write_text_file(
+            SAMPLES_FILE, self.model_dump_json(), output=output, excluded_from_digest=True
+        )
 
 
 class SampleSelector:
@@ -154,7 +156,7 @@ def excluded_documents(
     """
     examples: dict[str, list[Example]] = {reason: [] for reason in reasons}
     columns = ["document_id", "reason", column]
-    with open_shard(f"{output}/{table.object}", columns=columns) as reader:
+    with open_shard(f"{output}/{table.stored_name}", columns=columns) as reader:
         rows = reader.get_batch(0).to_pylist() if reader.num_record_batches else []
     for row in rows:
         listed = examples.get(row["reason"], [])

@@ -90,7 +90,7 @@ def shard_pieces(
             index,
             entry.path,
             InputFile.of(documents, entry),
-            entry.size,
+            entry.size_bytes,
             table,
             remove_duplicates,
             tuple(leave_out),

@@ -144,7 +144,7 @@ class SketchShard(PieceWork):
     def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del stored
         (entry,) = files
-        url = f"{self.output}/{entry.object}"
+        url = f"{self.output}/{entry.stored_name}"
         with open_shard(url, expected=SKETCHES, columns=("bands",)) as reader:
             keys = reader.read_all().column("bands").chunks
             return self._blobs(entry, keys)
@@ -216,7 +216,7 @@ def _packed(
     numbers = (keys >> np.uint64(BAND_BITS)) % np.uint64(buckets)
     order = np.argsort(numbers, kind="stable")
     present, starts = np.unique(numbers[order], return_index=True)
-    number, name = int(entry.path.removeprefix("part-").removesuffix(".arrow")), entry.object
+    number, name = int(entry.path.removeprefix("part-").removesuffix(".arrow")), entry.stored_name
     for bucket, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
         head = _HEAD.pack(number, len(name.encode()), len(members)) + name.encode()
         yield Blob(bucket, head + keys[members].tobytes() + rows[members].tobytes())

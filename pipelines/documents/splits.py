@@ -146,7 +146,7 @@ class BuildDocumentShard(PieceWork):
         del stored
         blobs: list[Blob] = []
         for entry in files:
-            url = f"{self.output}/{entry.object}"
+            url = f"{self.output}/{entry.stored_name}"
             with open_shard(url, expected=DOCUMENTS, columns=KEY_COLUMNS) as reader:
                 keys = reader.read_all()
             blobs.extend(digest_blobs(keys, shard=entry.path, buckets=self.buckets))

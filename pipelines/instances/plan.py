@@ -63,7 +63,7 @@ class Ranking(NamedTuple):
     def of(cls, files: Sequence[FileEntry], *, seed: int) -> Ranking:
         """The ranking of an artifact's shards; the seed is the configuration's."""
         names = [int(entry.sha256[:16], 16) for entry in files]
-        sizes = [entry.size for entry in files]
+        sizes = [entry.size_bytes for entry in files]
         return cls(np.array(names, np.uint64), np.array(sizes, np.int64), seed)
 
     def others(
@@ -99,13 +99,13 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
         choose_pool(files, shard, ranking=ranking, config=config) for shard in range(len(files))
     ]
     passes = [
-        (TRAINING, shard, pass_number, pools[shard], files[shard].size)
+        (TRAINING, shard, pass_number, pools[shard], files[shard].size_bytes)
         for shard in range(len(files))
         for pass_number in range(config.dupe_factor)
     ]
     share = config.held_out_fraction
     held_out = [
-        (HELD_OUT, shard, 0, (), max(1, round(entry.size * share)))
+        (HELD_OUT, shard, 0, (), max(1, round(entry.size_bytes * share)))
         for shard, entry in enumerate(files)
         if share > 0.0
     ]

@@ -62,7 +62,9 @@ class InstanceSamples(_Record):
     def write(self, *, output: str) -> FileEntry:
         """Write the record to the stage's output folder."""
         text = self.model_dump_json()
-        return write_text_file(INSTANCE_SAMPLES_FILE, text, output=output, is_record=True)
+        return write_text_file(
+            INSTANCE_SAMPLES_FILE, text, output=output, excluded_from_digest=True
+        )
 
 
 def sample_instances(
@@ -77,7 +79,7 @@ def sample_instances(
         vocabulary: Tokens by id.
     """
     pool = [InputFile.of(tokens, tokens.files[number]) for number in pool_numbers(entry)]
-    with open_shard(f"{output}/{entry.object}") as reader:
+    with open_shard(f"{output}/{entry.stored_name}") as reader:
         batch = reader.get_batch(0)
     labels = batch.column("next_sentence_label").to_pylist()[:_MAX_ROWS]
     order = sorted(range(len(labels)), key=lambda row: _row_digest(entry, row))

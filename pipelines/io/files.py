@@ -94,9 +94,9 @@ class FileWriter:
                 the logical one, as other programs expect it.
         """
         self.path = path
-        self.object = path if is_only_writer else physical_name(path)
+        self.stored_name = path if is_only_writer else physical_name(path)
         self._fs, folder = file_system(output)
-        self._target = f"{folder}/{self.object}"
+        self._target = f"{folder}/{self.stored_name}"
         self._is_local = "file" in protocols_of(self._fs)
         # A folder shows a file while it is being written; an object store does not.
         self._written = f"{self._target}.partial" if self._is_local else self._target
@@ -177,20 +177,22 @@ class FileWriter:
     ) -> FileEntry:
         return FileEntry(
             path=self.path,
-            object=self.object,
-            size=self.file.size,
+            stored_name=self.stored_name,
+            size_bytes=self.file.size,
             sha256=self.file.sha256.hexdigest(),
             rows=rows,
-            logical=logical,
+            rows_digest=logical,
             statistics=statistics or {},
         )
 
 
-def write_text_file(path: str, text: str, *, output: str, is_record: bool = False) -> FileEntry:
+def write_text_file(
+    path: str, text: str, *, output: str, excluded_from_digest: bool = False
+) -> FileEntry:
     """Write a small text file of an artifact (UTF-8).
 
-    A record (`is_record`) is not part of the content digest.
+    A record (`excluded_from_digest`) is not part of the content digest.
     """
     with FileWriter(path, output=output) as writer:
         writer.file.write(text.encode())
-    return writer.entry().model_copy(update={"is_record": is_record})
+    return writer.entry().model_copy(update={"excluded_from_digest": excluded_from_digest})

@@ -42,8 +42,8 @@ class InputFile(NamedTuple):
     def of(cls, given: StageInput, entry: FileEntry) -> InputFile:
         """One of an input's files."""
         name = f"{given.name} {given.artifact_id}"
-        url = f"{given.data}/{entry.object}"
-        return cls(url, entry.path, name, entry.size, entry.sha256)
+        url = f"{given.data}/{entry.stored_name}"
+        return cls(url, entry.path, name, entry.size_bytes, entry.sha256)
 
     def read(self) -> bytes:
         """All its bytes; for small files.
@@ -121,7 +121,7 @@ def check_files(given: StageInput, *, without: Collection[str] = ()) -> None:
         ArtifactCorruptError: a file is missing or holds other bytes than the manifest says.
     """
     for entry in given.files:
-        if entry.is_record or entry.path in without:
+        if entry.excluded_from_digest or entry.path in without:
             continue
         file = InputFile.of(given, entry)
         try:

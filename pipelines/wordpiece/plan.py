@@ -39,9 +39,9 @@ def raw_inputs(config: VocabularyConfig) -> tuple[RawInput, ...]:
         RawInput(
             name=TOKENIZER_FILE if is_json else VOCAB_FILE,
             uri=fs.unstrip_protocol(path),
-            size=len(text),
+            size_bytes=len(text),
             sha256=digest,
             checksum="",
-            identity=digest,
+            key_digest=digest,
         ),
     )

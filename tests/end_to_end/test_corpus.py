@@ -69,9 +69,9 @@ def test_each_instance_belongs_to_its_document(
     folder, outputs = one_worker
     tokens = outputs["build-tokens"].files
     entry = outputs["build-instances.length-64"].files[0]
-    with open_shard(str(folder / "build-tokens" / tokens[0].object)) as reader:
+    with open_shard(str(folder / "build-tokens" / tokens[0].stored_name)) as reader:
         own = reader.read_all().column("token_ids").to_pylist()
-    with open_shard(str(folder / "build-instances.length-64" / entry.object)) as reader:
+    with open_shard(str(folder / "build-instances.length-64" / entry.stored_name)) as reader:
         table = reader.read_all()
     for row in table.slice(0, 200).to_pylist():
         ids = list(row["input_ids"])
@@ -191,7 +191,7 @@ def test_the_portable_job_service_gives_the_same_bytes_in_a_bucket(
     outputs = run_corpus(recipe, f"{bucket}/run", execution=how)
     assert digests(outputs) == digests(one_worker[1])
     fs, path = file_system(f"{bucket}/run")
-    made = {f"{path}/{stage}/{entry.object}" for stage, output in outputs.items()
+    made = {f"{path}/{stage}/{entry.stored_name}" for stage, output in outputs.items()
             for entry in (*output.files, *output.records)}  # fmt: skip
     assert set(fs.find(path)) == made  # no plan, report or part is left
 

@@ -30,7 +30,7 @@ def run(recipe: Recipe, *, rebuild: tuple[str, ...] = ()) -> tuple[list[StepResu
 def reused(result: StepResult) -> float:
     reuse = result.manifest.produced_by.reuse
     assert reuse is not None
-    return reuse.work_reused / reuse.work
+    return reuse.weight_reused / reuse.weight
 
 
 def test_a_changed_part_redoes_its_own_splits(tmp_path: Path) -> None:
@@ -60,9 +60,9 @@ def test_a_changed_part_redoes_its_own_splits(tmp_path: Path) -> None:
     # A rebuild that is asked for takes nothing over, now or later, and comes to the same.
     whole, _ = run(recipe, rebuild=("all",))
     assert [reused(result) for result in whole] == [0.0] * 4
-    contents = [result.manifest.content for result in second]
-    assert [result.manifest.content for result in whole] == contents
+    contents = [result.manifest.content_digest for result in second]
+    assert [result.manifest.content_digest for result in whole] == contents
     elsewhere, _ = run(recipe.model_copy(update={"store": str(tmp_path / "other")}))
-    assert [result.manifest.content for result in elsewhere] == contents
+    assert [result.manifest.content_digest for result in elsewhere] == contents
     store = ArtifactStore(recipe.store)
     assert store.ref("parts/build-documents").artifact_id == whole[0].manifest.artifact_id

@@ -77,7 +77,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Recipe, Arti
 
 def _file(manifest: Manifest, path: str, *, store: ArtifactStore) -> bytes:
     (entry,) = [entry for entry in manifest.files if entry.path == path]
-    with fsspec.open(store.url(f"{manifest.data}/{entry.object}"), "rb") as source:
+    with fsspec.open(store.url(f"{manifest.data_path}/{entry.stored_name}"), "rb") as source:
         content: bytes = source.read()
     return content
 
@@ -120,7 +120,7 @@ def test_the_model_answers_a_file_again_as_it_did(
     asked = asked_of(name, path, split=split, predictors=predictors)
     said = [json.loads(line) for line in ask(predictors, asked, as_json=True)]
     found = resolve(f"all/evaluate.{name}", store=store)
-    url = store.url(f"{found.data}/predictions-{split}.jsonl")
+    url = store.url(f"{found.data_path}/predictions-{split}.jsonl")
     assert said == [task.in_words(row) for row in read_lines(url)]
     assert len(list(ask(predictors, asked, as_json=False))) == len(said)
 

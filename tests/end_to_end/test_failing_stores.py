@@ -123,7 +123,7 @@ def _run(
 def _contents(store: str) -> dict[str, str]:
     """Content digest by stage and key, of what is published."""
     pointers = ArtifactStore(store, create=False).pointers()
-    return {f"{pointer.stage} {pointer.cache_key}": pointer.content for pointer in pointers}
+    return {f"{pointer.stage} {pointer.cache_key}": pointer.content_digest for pointer in pointers}
 
 
 @pytest.mark.failures
@@ -150,6 +150,9 @@ def _left_over(name: str) -> list[str]:
     known = set()
     for pointer in store.pointers():
         manifest = store.manifest(pointer.manifest)
-        known |= {manifest.path, *(f"{manifest.data}/{entry.object}" for entry in manifest.files)}
+        known |= {
+            manifest.manifest_path,
+            *(f"{manifest.data_path}/{entry.stored_name}" for entry in manifest.files),
+        }
     passing = ("artifacts", "leases", "probe", "quarantine", "tombstones", "work")
     return sorted({path for top in passing for path in store.backend.stat(top)} - known)

@@ -66,7 +66,7 @@ def test_events_of_whole_flow_are_valid_and_name_each_artifact(
     manifests = [store.read_manifest(step.manifest) for step in read_run(store, run_id).steps]
     outputs = [dataset for event in events for dataset in event["outputs"]]
     assert [dataset["facets"]["version"]["datasetVersion"] for dataset in outputs] == [
-        manifest.content for manifest in manifests
+        manifest.content_digest for manifest in manifests
     ]
     labels = [step.label for step in recipe_steps(load_recipe(str(recipe)))]
     assert [dataset["name"].partition("/")[2] for dataset in outputs] == labels

@@ -62,7 +62,7 @@ def test_a_store_on_s3(bucket: str) -> None:
     assert (twin.created, twin.manifest) == (False, manifest)
     with pytest.raises(DeterminismError):
         store.commit(prepared(store, "two"))
-    assert resolve(store.url(manifest.location), store=store) == manifest
+    assert resolve(store.url(manifest.artifact_path), store=store) == manifest
     assert verify(store, list(store.pointers()))[0].is_ok
     damage(store, manifest, b"onf")
     assert not verify(store, list(store.pointers()))[0].is_ok
@@ -79,10 +79,10 @@ def test_leases_and_garbage_on_s3(bucket: str) -> None:
     with try_acquire(store, STAGE, kept.cache_key, holder="r"):
         assert list(live_holders(store)) == [(STAGE, kept.cache_key)]
         report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
-        assert [item.path for item in report.garbage] == [unused.location]
+        assert [item.path for item in report.garbage] == [unused.artifact_path]
     assert live_holders(store) == {}
     report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
-    assert [item.path for item in report.garbage] == [orphan.location]
+    assert [item.path for item in report.garbage] == [orphan.artifact_path]
     assert {name.split("/")[2] for name in store.backend.stat("artifacts")} == {kept.artifact_id}
     assert store.lookup(STAGE, kept.cache_key) == kept
     assert store.backend.stat("tombstones") == store.backend.stat("leases") == {}
@@ -380,8 +380,8 @@ def test_a_large_upload_whose_last_answer_is_lost_is_there(
         writer.file.write(bytes(1))
         assert proxy.counts()["POST"] == 1
         proxy.next = ["", "lost"]  # the last part, and that it was the last
-    fs, path = file_system(f"{output}/{writer.object}")
-    assert fs.info(path)["size"] == writer.entry().size == (51 << 20) + 1
+    fs, path = file_system(f"{output}/{writer.stored_name}")
+    assert fs.info(path)["size"] == writer.entry().size_bytes == (51 << 20) + 1
     assert proxy.harmed["lost"] == 1
 
 
@@ -410,7 +410,7 @@ def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 def _contents(store: str) -> dict[str, str]:
     """Content digest by stage, of what is published."""
     pointers = ArtifactStore(store, create=False).pointers()
-    return {pointer.stage: pointer.content for pointer in pointers}
+    return {pointer.stage: pointer.content_digest for pointer in pointers}
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def english(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def _tables(run: Run, stage: str) -> Iterator[tuple[int, pa.Table]]:
     folder, outputs = run
     for number, entry in enumerate(outputs[stage].files):
-        with open_shard(str(folder / stage / entry.object)) as reader:
+        with open_shard(str(folder / stage / entry.stored_name)) as reader:
             yield number, reader.read_all()
 
 
@@ -96,7 +96,7 @@ def _documents(run: Run) -> Iterator[pa.RecordBatch]:
     output = outputs["build-documents"]
     made = StageInput(name="documents", artifact_id="x", data="", files=output.files)
     for entry in document_shards(made):
-        with open_shard(str(folder / "build-documents" / entry.object)) as reader:
+        with open_shard(str(folder / "build-documents" / entry.stored_name)) as reader:
             yield from reader.read_all().to_batches()
 
 

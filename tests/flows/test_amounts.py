@@ -10,7 +10,7 @@ from schemas.manifest import Manifest
 
 def made(stage: str, statistics: Any) -> Manifest:
     return Manifest.model_construct(
-        stage=stage, statistics=statistics, counters={}, table="", files=()
+        stage=stage, statistics=statistics, counters={}, table_name="", files=()
     )
 
 

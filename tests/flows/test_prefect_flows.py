@@ -109,7 +109,7 @@ def test_both_engines_make_the_same(
     without = run_recipe(elsewhere, log=lambda line: None, engine="local")
     for one, other in zip(with_prefect, without, strict=True):
         assert one.manifest.cache_key == other.manifest.cache_key
-        assert one.manifest.content == other.manifest.content
+        assert one.manifest.content_digest == other.manifest.content_digest
 
 
 def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> None:

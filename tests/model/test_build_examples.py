@@ -96,7 +96,7 @@ def test_files_are_found_under_their_official_names(folder: Path, tmp_path: Path
     }  # fmt: skip
     assert [file.name for file in made.raw_inputs] == ["train/train.tsv", "dev/dev.tsv",
                                                        "test/test.tsv"]  # fmt: skip
-    assert made.table == "text-examples"
+    assert made.table_name == "text-examples"
     assert made.notes == ()
 
 
@@ -127,7 +127,7 @@ def test_the_hubs_parquet_in_parts_through_memory() -> None:
     train = read_examples(given, "train")
     assert train["id"].to_pylist() == ["0", "1", "2", "3", "4", "5"]
     assert train["text_a"][4].as_py() == "train 1 1"
-    assert [item.identity.split(" sha256")[0] for item in made.raw_inputs] == [
+    assert [item.key_digest.split(" sha256")[0] for item in made.raw_inputs] == [
         "train 0", "train 1", "dev 0",
     ]  # fmt: skip
 
@@ -309,7 +309,7 @@ def test_the_cache_key_knows_split_and_bytes_not_names(folder: Path, tmp_path: P
     def identities(**files: str) -> list[str]:
         given = {split: (path,) for split, path in files.items()}
         return [
-            item.identity for item in raw_inputs(ExamplesConfig(task="sst-2", data_files=given))
+            item.key_digest for item in raw_inputs(ExamplesConfig(task="sst-2", data_files=given))
         ]
 
     train, dev = str(folder / "train.tsv"), str(folder / "dev.tsv")
@@ -327,13 +327,13 @@ def test_the_list_of_mrpcs_dev_pairs_is_in_the_cache_key(tmp_path: Path) -> None
     assert made.statistics["splits"] == {"train": 9, "dev": 1}
     assert made.counters["rows-dropped-other-split"] == 10
     assert read_examples(given, "dev")["text_a"].to_pylist() == ["one 3"]
-    before = [item.identity for item in made.raw_inputs]
+    before = [item.key_digest for item in made.raw_inputs]
     assert [item.split(" sha256")[0] for item in before] == [
         "train 0", "train beside", "dev 0", "dev beside",
     ]  # fmt: skip
     write(tmp_path / "in/dev_ids.tsv", "4\t104\n")
     config = ExamplesConfig(task="mrpc", data_dir=str(tmp_path / "in"))
-    assert before != [item.identity for item in raw_inputs(config)]
+    assert before != [item.key_digest for item in raw_inputs(config)]
 
 
 # --- reading the artifact
@@ -349,7 +349,7 @@ def test_a_split_that_is_not_there_is_answered_with_those_that_are(
 
 def test_a_damaged_table_is_not_read(folder: Path, tmp_path: Path) -> None:
     made, given = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
-    path = tmp_path / "out" / made.files[0].object
+    path = tmp_path / "out" / made.files[0].stored_name
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)

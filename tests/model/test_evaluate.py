@@ -42,7 +42,9 @@ def trained(folder: Path, examples: StageInput, checkpoint: str, **changes: Any)
     for file in sorted(job.results().iterdir()):
         digest = digest_file(str(file)).digests["sha256"]
         files.append(
-            FileEntry(path=file.name, object=file.name, size=file.stat().st_size, sha256=digest)
+            FileEntry(
+                path=file.name, stored_name=file.name, size_bytes=file.stat().st_size, sha256=digest
+            )
         )
     return StageInput(
         name=trial_name(config),

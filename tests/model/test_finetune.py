@@ -51,7 +51,7 @@ def run(folder: Path, config: TrialConfig, **inputs: StageInput) -> StageOutput:
 
 
 def content(output: StageOutput) -> dict[str, str]:
-    return {entry.path: entry.sha256 for entry in output.files if not entry.is_record}
+    return {entry.path: entry.sha256 for entry in output.files if not entry.excluded_from_digest}
 
 
 def test_artifact_is_a_model_with_its_tokenizer_and_scores(
@@ -66,8 +66,8 @@ def test_artifact_is_a_model_with_its_tokenizer_and_scores(
     model_files |= {"tokenizer.json", "tokenizer_config.json"}
     results = {"curve.jsonl", "metrics.json", "predictions-dev.jsonl", "timing.json"}
     assert {entry.path for entry in output.files} == model_files | results
-    assert {entry.path for entry in output.files if entry.is_record} == RECORDS
-    assert all(entry.object == entry.path for entry in output.files)
+    assert {entry.path for entry in output.files if entry.excluded_from_digest} == RECORDS
+    assert all(entry.stored_name == entry.path for entry in output.files)
     folder = tmp_path / "output"
     assert json.loads((folder / "metrics.json").read_text()) == output.statistics["metrics"]
     dev = read_examples(examples, "dev")

@@ -70,7 +70,7 @@ def store(recipe: Recipe) -> ArtifactStore:
 
 
 def data(manifest: Manifest, store: ArtifactStore) -> Path:
-    return Path(store.url(manifest.data))
+    return Path(store.url(manifest.data_path))
 
 
 def lines(manifest: Manifest, store: ArtifactStore) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def test_phases_are_artifacts_with_a_lineage(
     assert not list(Path(store.root, "work").glob("pretrain/*"))
     assert "3 steps, held-out perplexity" in result_summary(results[LABELS[1]])
     assert {"events/events.out.tfevents.0", "curves.jsonl", "timing.jsonl"} <= {
-        entry.path for entry in first.files if entry.is_record
+        entry.path for entry in first.files if entry.excluded_from_digest
     }
 
 

@@ -72,12 +72,12 @@ class Job:
 
     def path(self, stage: str, name: str) -> str:
         entry = next(entry for entry in self.made[stage].files if entry.path == name)
-        return str(self.folder / stage / entry.object)
+        return str(self.folder / stage / entry.stored_name)
 
     def logical(self, stage: str) -> tuple[int, int]:
         """Rows of a stage's tables and the sum of their digests."""
         files = [entry for entry in self.made[stage].files if entry.path != DUPLICATES_FILE]
-        digest = sum(int(entry.logical, 16) for entry in files) % MODULUS
+        digest = sum(int(entry.rows_digest, 16) for entry in files) % MODULUS
         return sum(entry.rows or 0 for entry in files), digest
 
     def texts(self, pipeline: beam.Pipeline) -> Any:
@@ -216,11 +216,13 @@ def _job_instances(job: Job) -> Iterator[tuple[Any, ...]]:
     """Rows of `build-instances` as `PairAndMask` gives them: ids in place of rows."""
     folder = job.folder
     (tokens,) = (entry for entry in job.made["build-tokens"].files)
-    ids = [row["document_id"] for row in written_rows(folder / "build-tokens", [tokens.object])]
+    ids = [
+        row["document_id"] for row in written_rows(folder / "build-tokens", [tokens.stored_name])
+    ]
     made: StageOutput = job.made["build-instances.x"]
     for entry in made.files:
         assert entry.statistics["pool"] == "0"
-        for row in written_rows(folder / "build-instances.x", [entry.object]):
+        for row in written_rows(folder / "build-instances.x", [entry.stored_name]):
             label = row["next_sentence_label"]
             yield (
                 ids[row["document_row"]],
@@ -238,7 +240,7 @@ def _job_instances(job: Job) -> Iterator[tuple[Any, ...]]:
 def test_pools_hold_documents_by_their_ids(one_shard: Job, tmp_path: Path) -> None:
     """Whatever the order of arrival, and no random B from A's own document."""
     tokens = written_rows(
-        one_shard.folder / "build-tokens", [one_shard.made["build-tokens"].files[0].object]
+        one_shard.folder / "build-tokens", [one_shard.made["build-tokens"].files[0].stored_name]
     )
     made = []
     for number, rows in enumerate((tokens, tokens[::-1])):

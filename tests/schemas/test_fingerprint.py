@@ -19,7 +19,7 @@ from schemas.manifest import FileEntry
 
 def entry(path: str, **changes: Any) -> FileEntry:
     return FileEntry(
-        **{"path": path, "object": f"{path}-x", "size": 3, "sha256": "1" * 64, **changes}
+        **{"path": path, "stored_name": f"{path}-x", "size_bytes": 3, "sha256": "1" * 64, **changes}
     )
 
 
@@ -45,7 +45,7 @@ def test_the_content_digest_is_that_of_names_and_bytes() -> None:
     files = [entry("a"), entry("b")]
     known = content_digest(files)
     assert content_digest(reversed(files)) == known
-    assert content_digest([entry("a", object="elsewhere"), entry("b", rows=3)]) == known
+    assert content_digest([entry("a", stored_name="elsewhere"), entry("b", rows=3)]) == known
     for other in (
         [entry("a")],
         [entry("a"), entry("c")],
@@ -61,10 +61,10 @@ def test_two_files_of_one_name_have_no_content_digest() -> None:
 
 
 def test_the_logical_digest_does_not_depend_on_shards() -> None:
-    one = [entry("a", rows=5, logical=f"{7:032x}")]
+    one = [entry("a", rows=5, rows_digest=f"{7:032x}")]
     two = [
-        entry("a", rows=2, logical=f"{(1 << 128) - 3:032x}"),
-        entry("b", rows=3, logical=f"{10:032x}"),
+        entry("a", rows=2, rows_digest=f"{(1 << 128) - 3:032x}"),
+        entry("b", rows=3, rows_digest=f"{10:032x}"),
         entry("vocab.txt"),
     ]
     assert logical_digest(one) == logical_digest(two) == f"5:{7:032x}"

@@ -18,7 +18,7 @@ DIGEST = "0" * 64
 
 def entry(path: str = "part-00000.arrow", **changes: Any) -> FileEntry:
     return FileEntry(
-        **{"path": path, "object": f"{path}-x", "size": 3, "sha256": DIGEST, **changes}
+        **{"path": path, "stored_name": f"{path}-x", "size_bytes": 3, "sha256": DIGEST, **changes}
     )
 
 
@@ -28,25 +28,30 @@ def manifest(**changes: Any) -> Manifest:
         stage="build-documents",
         artifact_id="b" * 16,
         cache_key=DIGEST,
-        content=f"sha256:{DIGEST}",
+        content_digest=f"sha256:{DIGEST}",
         manifest="artifacts/build-documents/bbbbbbbbbbbbbbbb/manifest.json",
     )
     made = ProducedBy(
-        run_id="r", runner="local", host_kind="Linux", started="s", ended="e", seconds=1.0
+        run_id="r",
+        runner="local",
+        platform="Linux",
+        started_at="s",
+        ended_at="e",
+        duration_seconds=1.0,
     )
     given: dict[str, Any] = {
         "artifact_id": "a" * 16,
         "stage": "build-tokens",
         "stage_version": 1,
         "cache_key": DIGEST,
-        "key_spec": {"v": 1},
-        "content": f"sha256:{DIGEST}",
-        "logical_content": "",
-        "location": "artifacts/build-tokens/aaaaaaaaaaaaaaaa",
+        "cache_key_inputs": {"v": 1},
+        "content_digest": f"sha256:{DIGEST}",
+        "rows_digest": "",
+        "artifact_path": "artifacts/build-tokens/aaaaaaaaaaaaaaaa",
         "files": (entry(), entry("part-00001.arrow", size=4)),
         "counters": {"documents-in": 1},
         "statistics": {},
-        "table": "tokens",
+        "table_name": "tokens",
         "notes": (),
         "raw_inputs": (),
         "inputs": (reference,),
@@ -65,15 +70,15 @@ def test_its_json_schema_accepts_it_and_refuses_another() -> None:
     schema = Manifest.model_json_schema()
     good = manifest().model_dump(mode="json")
     jsonschema.validate(good, schema)
-    with pytest.raises(jsonschema.ValidationError, match="content"):
-        jsonschema.validate({**good, "content": "md5:1"}, schema)
+    with pytest.raises(jsonschema.ValidationError, match="content_digest"):
+        jsonschema.validate({**good, "content_digest": "md5:1"}, schema)
 
 
 def test_it_answers_by_name() -> None:
     found = manifest()
-    assert found.path == "artifacts/build-tokens/aaaaaaaaaaaaaaaa/manifest.json"
-    assert found.data == "artifacts/build-tokens/aaaaaaaaaaaaaaaa/data"
-    assert found.size == 7
+    assert found.manifest_path == "artifacts/build-tokens/aaaaaaaaaaaaaaaa/manifest.json"
+    assert found.data_path == "artifacts/build-tokens/aaaaaaaaaaaaaaaa/data"
+    assert found.size_bytes == 7
     assert found.file("part-00001.arrow") == entry("part-00001.arrow", size=4)
     assert found.file("part-00002.arrow") is None
     reference = found.input("documents")
@@ -90,10 +95,10 @@ def test_it_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"size": -1},
+        {"size_bytes": -1},
         {"sha256": "abc"},
         {"sha256": DIGEST.upper().replace("0", "G")},
-        {"logical": "12"},
+        {"rows_digest": "12"},
         {"rows": -1},
         {"colour": "blue"},
     ],
@@ -105,9 +110,9 @@ def test_a_file_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
 
 PATHS = [
     (FileEntry, "path"),
-    (FileEntry, "object"),
+    (FileEntry, "stored_name"),
     (InputRef, "manifest"),
-    (Manifest, "location"),
+    (Manifest, "artifact_path"),
     (Pointer, "manifest"),
     (StepRecord, "manifest"),
     (InputFile, "path"),

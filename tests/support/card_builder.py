@@ -62,7 +62,7 @@ def put_model(
     examples = put(
         store,
         "build-examples",
-        table="tag-examples",
+        table_name="tag-examples",
         statistics={"task": "conll-2003", "data": data, "splits": {"train": 320, "dev": 400}},
         raw=[raw_file(file)],
         notes=(note,),
@@ -76,7 +76,7 @@ def put_model(
             {"examples": examples, "checkpoint": steps["phase-2"]},
             key=str(number),
             statistics={**about, "metrics": {"dev": {"entity-f1": score}}},
-            key_spec={"config": {"num_epochs": 3, "model": None}},
+            cache_key_inputs={"config": {"num_epochs": 3, "model": None}},
         )
         for number, score in enumerate(RESTARTS)
     }

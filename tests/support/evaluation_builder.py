@@ -197,8 +197,8 @@ def artifact(
         files.append(
             FileEntry(
                 path=f"predictions-{split}.jsonl",
-                object=f"predictions-{split}.jsonl",
-                size=len(content),
+                stored_name=f"predictions-{split}.jsonl",
+                size_bytes=len(content),
                 sha256=hashlib.sha256(content).hexdigest(),
             )
         )

@@ -55,11 +55,11 @@ def _make(name, text, output, **more):
     entry = write_text_file("part-00000.txt", text, output=output)
     if FAULTS.get(name):
         raise FAULTS[name].pop(0)
-    return StageOutput(files=(entry,), table=name, **more)
+    return StageOutput(files=(entry,), table_name=name, **more)
 
 
 def _text(given):
-    return Path(f"{given.data}/{given.files[0].object}").read_text()
+    return Path(f"{given.data}/{given.files[0].stored_name}").read_text()
 
 
 def documents(config, *, inputs, output, execution):

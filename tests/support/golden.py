@@ -25,7 +25,7 @@ def golden_digests(outputs: Mapping[str, StageOutput]) -> dict[str, str]:
     """For each stage the sum of its shards' row digests, and the vocabulary's digest."""
     digests = {}
     for stage, output in sorted(outputs.items()):
-        rows = sum(int(entry.logical or "0", 16) for entry in output.files) % MODULUS
+        rows = sum(int(entry.rows_digest or "0", 16) for entry in output.files) % MODULUS
         digests[stage] = f"{rows:032x}"
         for entry in output.files:
             if entry.path == "vocab.txt":

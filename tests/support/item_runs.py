@@ -71,7 +71,7 @@ def told(outputs: Mapping[str, StageOutput]) -> dict[str, Any]:
     return {
         stage: (
             content_digest(output.files),
-            [entry.model_copy(update={"object": ""}) for entry in output.files],
+            [entry.model_copy(update={"stored_name": ""}) for entry in output.files],
             output.counters,
             output.statistics,
             output.notes,

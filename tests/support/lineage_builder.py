@@ -25,7 +25,7 @@ DUMP_SHA1 = hashlib.sha1(b"dump").hexdigest()
 def raw_file(name: str, **told: str) -> RawInput:
     """A raw file that is said to be in /raw."""
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return RawInput(name=name, uri=f"/raw/{name}", size=2000, sha256=digest, **told)
+    return RawInput(name=name, uri=f"/raw/{name}", size_bytes=2000, sha256=digest, **told)
 
 
 DUMP = raw_file("wiki.xml.bz2", checksum=f"sha1:{DUMP_SHA1}")
@@ -53,17 +53,22 @@ def put(
         more: fields of the manifest.
     """
     given = dict(inputs or {})
-    content = text or " ".join((stage, key, *(one.content for one in given.values())))
+    content = text or " ".join((stage, key, *(one.content_digest for one in given.values())))
     attempt = store.begin(stage)
     entry = write_text_file("made.txt", content, output=attempt.output)
     fields: dict[str, Any] = {
         "stage": stage,
         "cache_key": hashlib.sha256(f"{stage} {key or content}".encode()).hexdigest(),
-        "key_spec": {"environment": {"numpy": "2.0.0"}},
+        "cache_key_inputs": {"environment": {"numpy": "2.0.0"}},
         "raw_inputs": tuple(raw),
         "inputs": tuple(input_ref(name, one) for name, one in given.items()),
         "produced_by": ProducedBy(
-            run_id=RUN_ID, runner="local", host_kind="", started="", ended="", seconds=1.0
+            run_id=RUN_ID,
+            runner="local",
+            platform="",
+            started_at="",
+            ended_at="",
+            duration_seconds=1.0,
         ),
         "environment": Environment(python="3.11", platform="here", packages={"numpy": "2.0.0"}),
     }
@@ -80,7 +85,11 @@ def put_recipe(store: ArtifactStore, *, runs: int = 5) -> dict[str, Manifest]:
     )
     vocabulary = {"vocabulary": made["build-vocabulary"]}
     made["build-tokens"] = put(
-        store, "build-tokens", documents | vocabulary, counters={"tokens": 9000}, table="tokens"
+        store,
+        "build-tokens",
+        documents | vocabulary,
+        counters={"tokens": 9000},
+        table_name="tokens",
     )
     tokens = {"tokens": made["build-tokens"]}
     made["build-instances.short"] = put(store, "build-instances", tokens | vocabulary)
@@ -116,7 +125,7 @@ def put_recipe(store: ArtifactStore, *, runs: int = 5) -> dict[str, Manifest]:
 def put_run(store: ArtifactStore, run_id: str, made: Mapping[str, Manifest]) -> None:
     """The record of a run that came to these artifacts."""
     steps = tuple(
-        StepRecord(label=label, manifest=one.path, was_cached=False, seconds=1.0)
+        StepRecord(label=label, manifest=one.manifest_path, was_cached=False, seconds=1.0)
         for label, one in made.items()
     )
     record = RunRecord(
@@ -133,6 +142,6 @@ def put_run(store: ArtifactStore, run_id: str, made: Mapping[str, Manifest]) -> 
 
 def lose(store: ArtifactStore, manifest: Manifest) -> None:
     """Delete an artifact's manifest, as the collection of garbage does."""
-    path = Path(store.root) / manifest.path
+    path = Path(store.root) / manifest.manifest_path
     assert json.loads(path.read_text())["artifact_id"] == manifest.artifact_id
     path.unlink()

@@ -95,19 +95,24 @@ def build(
         inputs = {name: made[needed] for name, needed in INPUTS[label].items()}
         own = (configs or {}).get(label, config or {})
         spec = {"stage": label, "config": dict(own), "text": text}
-        spec["inputs"] = {name: manifest.content for name, manifest in inputs.items()}
+        spec["inputs"] = {name: manifest.content_digest for name, manifest in inputs.items()}
         manifest = describe(
             attempt,
             files,
             stage=stage,
             cache_key=cache_key(spec),
-            key_spec=spec,
+            cache_key_inputs=spec,
             counters=dict(counters[label]),
             statistics=dict(vocabulary_statistics or {}) if stage == "build-vocabulary" else {},
             raw_inputs=_raw(date) if stage == "build-documents" else (),
             inputs=tuple(input_ref(name, manifest) for name, manifest in inputs.items()),
             produced_by=ProducedBy(
-                run_id=run_id, runner="local", host_kind="Linux", started="", ended="", seconds=1
+                run_id=run_id,
+                runner="local",
+                platform="Linux",
+                started_at="",
+                ended_at="",
+                duration_seconds=1,
             ),
         )
         made[label] = store.commit(manifest).manifest
@@ -118,4 +123,4 @@ def build(
 
 def _raw(date: str) -> tuple[RawInput, ...]:
     name = f"tinywiki-{date}-pages-articles-multistream.xml.bz2"
-    return (RawInput(name=name, uri=f"/dumps/{name}", size=1, sha256="0" * 64),)
+    return (RawInput(name=name, uri=f"/dumps/{name}", size_bytes=1, sha256="0" * 64),)

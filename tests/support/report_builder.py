@@ -109,24 +109,28 @@ class Written:
         for path, content in (files or {}).items():
             self.store.backend.put_if_absent(f"{place}/data/{path}", content)
             digest = hashlib.sha256(content).hexdigest()
-            found.append(FileEntry(path=path, object=path, size=len(content), sha256=digest))
+            found.append(
+                FileEntry(path=path, stored_name=path, size_bytes=len(content), sha256=digest)
+            )
         update = {
             "artifact_id": artifact_id,
             "stage": stage,
             "cache_key": hashlib.sha256(label.encode()).hexdigest(),
-            "location": place,
+            "artifact_path": place,
             "files": tuple(found),
-            "content": content_digest(tuple(found)),
+            "content_digest": content_digest(tuple(found)),
             "inputs": tuple(input_ref(name, given) for name, given in (inputs or {}).items()),
             "counters": {},
             "statistics": {},
-            "table": "",
+            "table_name": "",
             "notes": (),
             "raw_inputs": (),
             **more,
         }
         manifest = self.store.commit(self._pattern.model_copy(update=update)).manifest
-        step = StepRecord(label=label, manifest=manifest.path, was_cached=False, seconds=1.5)
+        step = StepRecord(
+            label=label, manifest=manifest.manifest_path, was_cached=False, seconds=1.5
+        )
         steps, planned = (*self.record.steps, step), (*self.record.planned, label)
         self.record = self.record.model_copy(update={"steps": steps, "planned": planned})
         return manifest

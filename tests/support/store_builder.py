@@ -27,21 +27,26 @@ def describe(attempt: Attempt, files: Any, /, **changes: Any) -> Manifest:
     """The manifest of an attempt; `changes` are fields of it."""
     spec = {"stage": STAGE, "seed": 0, **changes.pop("spec", {})}
     made = ProducedBy(
-        run_id="r", runner="local", host_kind="Linux", started="s", ended="e", seconds=1.0
+        run_id="r",
+        runner="local",
+        platform="Linux",
+        started_at="s",
+        ended_at="e",
+        duration_seconds=1.0,
     )
     given: dict[str, Any] = {
         "artifact_id": attempt.artifact_id,
         "stage": STAGE,
         "stage_version": 1,
         "cache_key": cache_key(spec),
-        "key_spec": spec,
-        "content": content_digest(files),
-        "logical_content": logical_digest(files),
-        "location": attempt.location,
+        "cache_key_inputs": spec,
+        "content_digest": content_digest(files),
+        "rows_digest": logical_digest(files),
+        "artifact_path": attempt.location,
         "files": tuple(files),
         "counters": {},
         "statistics": {},
-        "table": "",
+        "table_name": "",
         "notes": (),
         "raw_inputs": (),
         "inputs": (),
@@ -86,7 +91,7 @@ def add_cards(store: ArtifactStore) -> None:
 
 
 def file_of(store: ArtifactStore, manifest: Manifest) -> str:
-    return f"{manifest.data}/{manifest.files[0].object}"
+    return f"{manifest.data_path}/{manifest.files[0].stored_name}"
 
 
 def damage(store: ArtifactStore, manifest: Manifest, data: bytes) -> None:
@@ -95,7 +100,7 @@ def damage(store: ArtifactStore, manifest: Manifest, data: bytes) -> None:
 
 def input_from(manifest: Manifest, name: str = "documents") -> dict[str, Any]:
     """Arguments of `published` for an artifact that is made from another."""
-    spec = {"of": manifest.artifact_id, "inputs": {name: {"content": manifest.content}}}
+    spec = {"of": manifest.artifact_id, "inputs": {name: {"content": manifest.content_digest}}}
     return {"spec": spec, "inputs": (input_ref(name, manifest),)}
 
 
@@ -132,8 +137,8 @@ def as_given(name: str, folder: str) -> StageInput:
     files = [
         FileEntry(
             path=path.name,
-            object=path.name,
-            size=path.stat().st_size,
+            stored_name=path.name,
+            size_bytes=path.stat().st_size,
             sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         )
         for path in sorted(Path(folder).iterdir())

@@ -90,7 +90,7 @@ def input_datasets(run: Run, step: Step, inputs: Mapping[str, Manifest]) -> list
 def output_dataset(run: Run, step: Step, manifest: Manifest) -> OutputDataset:
     """Return the artifact of a step."""
     facets = _facets(manifest)
-    input_name, columns = _COLUMN_SOURCES.get(manifest.table, ("", {}))
+    input_name, columns = _COLUMN_SOURCES.get(manifest.table_name, ("", {}))
     if input_name in step.inputs:
         facet, source = ol.column_lineage_dataset, _name(run, step.inputs[input_name])
         facets["columnLineage"] = facet.ColumnLineageDatasetFacet(
@@ -98,7 +98,7 @@ def output_dataset(run: Run, step: Step, manifest: Manifest) -> OutputDataset:
         )
     rows = [entry.rows for entry in manifest.shards or manifest.files if entry.rows is not None]
     statistics = ol.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-        sum(rows) if rows else None, manifest.size, len(manifest.files)
+        sum(rows) if rows else None, manifest.size_bytes, len(manifest.files)
     )
     return OutputDataset(*_name(run, step.label), {"outputStatistics": statistics}, facets=facets)
 
@@ -109,7 +109,7 @@ def raw_datasets(manifest: Manifest) -> list[InputDataset]:
     for raw in manifest.raw_inputs:
         scheme, host, path = _split_url(raw.uri)
         name = ("file", path) if scheme == "file" else (f"{scheme}://{host}", path.lstrip("/"))
-        size = facet.InputStatisticsInputDatasetFacet(size=raw.size, fileCount=1)
+        size = facet.InputStatisticsInputDatasetFacet(size=raw.size_bytes, fileCount=1)
         digest = version.DatasetVersionDatasetFacet(f"sha256:{raw.sha256}")
         datasets[name] = InputDataset(*name, {"inputStatistics": size}, facets={"version": digest})
     return list(datasets.values())
@@ -131,11 +131,13 @@ def _split_url(url: str) -> tuple[str, str, str]:
 
 def _facets(manifest: Manifest) -> dict[str, ol.DatasetFacet]:
     """Return the version of an artifact, and the schema of its table if it has one."""
-    schema = _SCHEMAS.get(manifest.table)
-    if manifest.table in ("tokens", "instances") and "vocab_size" in manifest.statistics:
-        with_ids = arrow.tokens_schema if manifest.table == "tokens" else arrow.instances_schema
+    schema = _SCHEMAS.get(manifest.table_name)
+    if manifest.table_name in ("tokens", "instances") and "vocab_size" in manifest.statistics:
+        with_ids = (
+            arrow.tokens_schema if manifest.table_name == "tokens" else arrow.instances_schema
+        )
         schema = with_ids(manifest.statistics["vocab_size"])
     version, facet = ol.dataset_version_dataset, ol.schema_dataset
     columns = [facet.SchemaDatasetFacetFields(c.name, str(c.type)) for c in schema or ()]
-    facets = {"version": version.DatasetVersionDatasetFacet(manifest.content)}
+    facets = {"version": version.DatasetVersionDatasetFacet(manifest.content_digest)}
     return {**facets, "schema": facet.SchemaDatasetFacet(columns)} if columns else {**facets}

@@ -49,7 +49,7 @@ def manifest_of(store: ArtifactStore, stage: str) -> Manifest:
 
 
 def card_file(store: ArtifactStore, stage: str) -> Path:
-    return Path(store.url(manifest_of(store, stage).location)) / "README.md"
+    return Path(store.url(manifest_of(store, stage).artifact_path)) / "README.md"
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -150,7 +150,9 @@ WIKI = ("cc-by-sa-4.0", "gfdl")
 def test_license_is_known_by_file_name(
     kind: str, file: str, languages: list[str], licenses: Any, url: str
 ) -> None:
-    raw = RawInput(name=file, uri=f"/secret/{file}", size=1, sha256="0" * 64, identity="one\t")
+    raw = RawInput(
+        name=file, uri=f"/secret/{file}", size_bytes=1, sha256="0" * 64, key_digest="one\t"
+    )
     language = "en" if kind == "books" else ""
     manifest = prepared(
         ArtifactStore("memory://cards"),

@@ -146,7 +146,7 @@ def test_quoted_text_cannot_act_as_markup(store: ArtifactStore) -> None:
     spec = {"config": {"name": HOSTILE}, "environment": {"torch": HOSTILE}}
     for manifest in (
         steps["evaluate"],
-        trial.model_copy(update={"key_spec": spec}),
+        trial.model_copy(update={"cache_key_inputs": spec}),
         steps["build-examples"],
     ):
         text = card_of(manifest, store=store, cards=CardsConfig(sources={"own": source}))

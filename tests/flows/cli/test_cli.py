@@ -123,7 +123,7 @@ def test_show_tells_of_an_artifact(cli: Cli, corpus: Path, here: Path) -> None:
     for text in (
         manifest.artifact_id,
         manifest.cache_key,
-        manifest.content,
+        manifest.content_digest,
         manifest.produced_by.run_id,
         "documents",
         manifest.files[0].path,
@@ -133,7 +133,7 @@ def test_show_tells_of_an_artifact(cli: Cli, corpus: Path, here: Path) -> None:
         assert text in said.out
     for name in (manifest.artifact_id[:6], "mine/build-tokens", manifest.cache_key):
         assert cli("show", name, *store).out == said.out
-    assert cli("show", str(corpus / "store" / manifest.location)).out == said.out
+    assert cli("show", str(corpus / "store" / manifest.artifact_path)).out == said.out
     as_json = json.loads(cli("show", "build-tokens", "--json", *store).out)
     assert Manifest.model_validate(as_json) == manifest
 
@@ -157,7 +157,7 @@ def test_head_shows_instances_with_their_masks(cli: Cli, corpus: Path) -> None:
     assert said.out.count(" row ") >= 4
     manifest = manifest_of(corpus, "build-instances")
     entry = manifest.shards[0]
-    path = corpus / "store" / manifest.data / entry.object
+    path = corpus / "store" / manifest.data_path / entry.stored_name
     assert cli("head", str(path), "-n", "4").out == said.out
     assert cli("head", f"build-instances:{entry.path}", "-n", "4", *store).out == said.out
     assert cli("head", "build-instances:0", "-n", "4", *store).out == said.out

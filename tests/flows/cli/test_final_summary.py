@@ -198,7 +198,7 @@ def put_files(
         content, digest = path.read_bytes(), hashlib.sha256(path.read_bytes()).hexdigest()
         store.backend.put_if_absent(f"{attempt.location}/data/{path.name}", content)
         entry = FileEntry(
-            path=path.name, object=path.name, size=len(content), sha256=digest, rows=rows
+            path=path.name, stored_name=path.name, size_bytes=len(content), sha256=digest, rows=rows
         )
         files.append(entry)
     fields = {
@@ -227,7 +227,7 @@ ROWS: dict[str, dict[str, Any]] = {
 def test_printed_commands_work(store: ArtifactStore, tmp_path: Path, cli: Cli, task: str) -> None:
     rows, folder = [{"id": "0", **ROWS[task]}], tmp_path / "examples"
     examples = write_examples(folder, task, splits={"dev": rows}, labels=())
-    Path(folder, examples.files[0].object).rename(folder / "dev.arrow")
+    Path(folder, examples.files[0].stored_name).rename(folder / "dev.arrow")
     outputs = {"squad-1.1": 2, "swag": 1}.get(task, 0)
     labels = () if outputs else ("O", "B-PER") if task == "conll-2003" else ("0", "1")
     trial = write_tuned(tmp_path / "trial", task=task, labels=labels, outputs=outputs)

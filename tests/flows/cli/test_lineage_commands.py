@@ -166,9 +166,9 @@ def test_ways_and_forms(cli: Cli, made: Made, tmp_path: Path) -> None:
 def test_a_path_brings_its_own_store(cli: Cli, made: Made, monkeypatch: Any) -> None:
     monkeypatch.setenv("BERTLOOM_STORE", "/nowhere")
     tokens = made.steps["build-tokens"]
-    path = f"{made.store.root}/{tokens.data}/{tokens.files[0].object}"
+    path = f"{made.store.root}/{tokens.data_path}/{tokens.files[0].stored_name}"
     assert tokens.artifact_id in _lines(cli, "lineage", path)[0]
-    vocabulary = f"{made.store.root}/{made.steps['build-vocabulary'].location}"
+    vocabulary = f"{made.store.root}/{made.steps['build-vocabulary'].artifact_path}"
     assert _lines(cli, "diff", path, vocabulary)[0].startswith("build-tokens -> build-vocabulary")
 
 
@@ -266,7 +266,7 @@ def _put_shard(
         key=attempt.artifact_id,
         raw=[] if inputs else [DUMP],
         artifact_id=attempt.artifact_id,
-        location=attempt.location,
+        artifact_path=attempt.location,
         files=(writer.entry(),),
     )
 
@@ -298,9 +298,9 @@ def test_what_a_list_says_is_called_believed_and_never_verified(
 ) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
     monkeypatch.setenv("BERTLOOM_STORE", store.root)
-    dump = raw_file("wiki.xml.bz2", believed="/raw/sha256sums.txt")
+    dump = raw_file("wiki.xml.bz2", trusted_checksum_file="/raw/sha256sums.txt")
     spec = {"environment": {"numpy": "2.0.0"}}
-    made = put(store, "build-documents", raw=[dump], key_spec=spec).artifact_id
+    made = put(store, "build-documents", raw=[dump], cache_key_inputs=spec).artifact_id
     page = tmp_path / "page.html"
     assert _lines(cli, "lineage", made, "--html", str(page))
     told = {

@@ -83,7 +83,7 @@ def test_ls_says_who_builds_what_and_by_which_job(cli: Cli, store: ArtifactStore
 
 def test_ls_says_what_is_damaged(cli: Cli, store: ArtifactStore) -> None:
     manifest = published(store)
-    store.backend.replace(manifest.path, b"{")
+    store.backend.replace(manifest.manifest_path, b"{")
     assert "CORRUPT" in cli("ls").out
 
 
@@ -124,18 +124,18 @@ def test_runs_are_listed_with_those_that_died(cli: Cli, store: ArtifactStore) ->
 def test_gc_says_first_and_deletes_when_asked(cli: Cli, store: ArtifactStore) -> None:
     kept, unused = published(store), published(store, "two", spec={"seed": 1})
     store.set_ref("fake/x", kept)
-    assert unused.location not in cli("gc").out.partition("would be deleted")[2]  # it is young
+    assert unused.artifact_path not in cli("gc").out.partition("would be deleted")[2]  # it is young
     said = cli("gc", "--grace-period", "0")
     assert said.code == 0
     before, _, after = said.out.partition("would be deleted")
-    assert kept.location in before
+    assert kept.artifact_path in before
     assert "ref fake/x" in before
-    assert unused.location in after
+    assert unused.artifact_path in after
     assert store.lookup(STAGE, unused.cache_key) is not None
     found = json.loads(cli("gc", "--grace-period", "0", "--delete", "--json").out)
     assert found["deleted"]
-    assert [item["path"] for item in found["removable"]] == [unused.location]
-    assert found["freed_bytes"] > unused.size
+    assert [item["path"] for item in found["removable"]] == [unused.artifact_path]
+    assert found["freed_bytes"] > unused.size_bytes
     assert store.lookup(STAGE, unused.cache_key) is None
     assert cli("gc", "--grace-period", "0", "--delete", "--delete-run-records").code == 0
 

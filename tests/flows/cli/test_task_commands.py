@@ -65,7 +65,7 @@ def test_a_fine_tuning_leaves_models_scores_and_tables(tuned: Path) -> None:
     assert "Table 1: GLUE" in report
     assert "84.6" in report
     cell = resolve("mine/finetune.sst-2.bs8-lr0.003-ep10-r0", store=store)
-    data = store.url(cell.data)
+    data = store.url(cell.data_path)
     assert AutoModelForSequenceClassification.from_pretrained(data).config.id2label == {
         0: "0",
         1: "1",

@@ -51,7 +51,7 @@ def artifact(corpus: ArtifactStore, step: str) -> tuple[Manifest, Path]:
     pointer = corpus.ref(f"test/{step}")
     assert pointer is not None
     manifest = corpus.read_manifest(pointer.manifest)
-    return manifest, Path(corpus.url(manifest.data))
+    return manifest, Path(corpus.url(manifest.data_path))
 
 
 def training_rows(manifest: Manifest) -> int:
@@ -90,9 +90,9 @@ def test_stored_folder_opens_without_held_out_instances(corpus: ArtifactStore) -
     keys = ("input_ids", "masked_lm_positions")
     training = {str([row[key] for key in keys]) for row in read_shard(folder).to_pylist()}
     for entry in held_out:
-        rows = read_shard(folder / entry.object).to_pylist()
+        rows = read_shard(folder / entry.stored_name).to_pylist()
         assert not training & {str([row[key] for key in keys]) for row in rows}
-        located = artifact_of_file(str(folder / entry.object))
+        located = artifact_of_file(str(folder / entry.stored_name))
         assert located is not None
         assert located[1] == entry
 
@@ -105,14 +105,19 @@ def test_files_of_repeated_worker_are_deleted_on_commit(
     attempt = store.begin(manifest.stage)
     output = Path(attempt.output)
     orphan = "part-00000-pass-00-0123456789ab.arrow"
-    first = manifest.files[0].object
-    for target, source in [(orphan, first), *((e.object, e.object) for e in manifest.files)]:
+    first = manifest.files[0].stored_name
+    for target, source in [
+        (orphan, first),
+        *((e.stored_name, e.stored_name) for e in manifest.files),
+    ]:
         (output / target).parent.mkdir(exist_ok=True)
         (output / target).write_bytes((folder / source).read_bytes())
-    update = {"artifact_id": attempt.artifact_id, "location": attempt.location}
+    update = {"artifact_id": attempt.artifact_id, "artifact_path": attempt.location}
     store.commit(manifest.model_copy(update=update))
     names = {path.relative_to(output).as_posix() for path in output.rglob("*.arrow")}
-    assert names == {entry.object for entry in manifest.files if entry.object.endswith(".arrow")}
+    assert names == {
+        entry.stored_name for entry in manifest.files if entry.stored_name.endswith(".arrow")
+    }
 
 
 @pytest.mark.parametrize(
@@ -123,7 +128,7 @@ def test_verify_reports_damage_in_side_tables(
 ) -> None:
     manifest, folder = artifact(corpus, step)
     entry = next(entry for entry in manifest.files if entry.path.startswith(prefix))
-    path = folder / entry.object
+    path = folder / entry.stored_name
     before = path.read_bytes()
     path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
     try:
@@ -139,8 +144,8 @@ def test_stored_shard_opens_with_one_line(corpus: ArtifactStore) -> None:
     manifest, folder = artifact(corpus, TOKENS)
     shard = manifest.shards[0]
     with pytest.raises(pyarrow.ArrowInvalid):
-        datasets.Dataset.from_file(str(folder / shard.object))
-    memory = pyarrow.memory_map(str(folder / shard.object))
+        datasets.Dataset.from_file(str(folder / shard.stored_name))
+    memory = pyarrow.memory_map(str(folder / shard.stored_name))
     rows = datasets.Dataset(pyarrow.ipc.open_file(memory).read_all())
     assert rows.features["token_ids"] == datasets.List(datasets.Value("uint16"))
     assert rows.num_rows == shard.rows
@@ -173,7 +178,7 @@ def test_datasets_opens_export_typed_and_with_its_splits(
         "train": training_rows(manifest),
         "held_out": manifest.statistics["held_out_instances"],
     }
-    shards = [read_shard(folder / entry.object) for entry in manifest.shards]
+    shards = [read_shard(folder / entry.stored_name) for entry in manifest.shards]
     assert opened["train"].to_list() == [row for shard in shards for row in shard.to_pylist()]
     assert opened["train"].features == datasets.Features.from_arrow_schema(shards[0].schema)
     assert opened["train"].features["input_ids"] == datasets.List(datasets.Value("uint16"))
@@ -260,7 +265,7 @@ def put_files(store: ArtifactStore, folder: Path, **facts: Any) -> Manifest:
     attempt = store.begin(facts["stage"])
     entries: list[FileEntry] = list(as_given("model", str(folder)).files)
     for entry in entries:
-        Path(attempt.output, entry.object).write_bytes((folder / entry.path).read_bytes())
+        Path(attempt.output, entry.stored_name).write_bytes((folder / entry.path).read_bytes())
     spec = {"facts": repr(facts)}
     return store.commit(describe(attempt, entries, spec=spec, **facts)).manifest
 

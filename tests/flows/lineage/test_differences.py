@@ -31,7 +31,7 @@ def _two(store: ArtifactStore) -> tuple[Manifest, Manifest]:
         config={"seed": 0, "sources": [{"name": "wiki", "paths": ["a"]}], "same": 1},
         counters={"documents-in": 10, "documents-kept": 8},
         statistics={"metrics": {"dev": {"f1": 0.5}}},
-        key_spec={"environment": {"numpy": "2.0.0"}},
+        cache_key_inputs={"environment": {"numpy": "2.0.0"}},
         environment=Environment(
             python="3.11", platform="here", packages={"numpy": "2.0.0", "rich": "1"}
         ),
@@ -44,7 +44,7 @@ def _two(store: ArtifactStore) -> tuple[Manifest, Manifest]:
         config={"seed": 7, "sources": [{"name": "wiki", "paths": ["b"]}], "same": 1},
         counters={"documents-in": 10, "documents-kept": 6},
         statistics={"metrics": {"dev": {"f1": 0.75}}},
-        key_spec={"environment": {"numpy": "2.1.0"}},
+        cache_key_inputs={"environment": {"numpy": "2.1.0"}},
         environment=Environment(
             python="3.12", platform="there", packages={"numpy": "2.1.0", "rich": "2"}
         ),
@@ -149,7 +149,9 @@ def test_runs_step_by_step(store: ArtifactStore) -> None:
         "finetune",
         {"examples": first["build-examples.cola"]},
         key="again",
-        text=(Path(store.root) / first[trial].data / first[trial].files[0].object).read_text(),
+        text=(
+            Path(store.root) / first[trial].data_path / first[trial].files[0].stored_name
+        ).read_text(),
     )
     second["extra"] = put(store, "extra")
     other_id = "20260102t000000-00000002"

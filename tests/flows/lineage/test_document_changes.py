@@ -29,7 +29,7 @@ def corpus(store: ArtifactStore, texts: dict[int, tuple[int, str]]) -> str:
         writer.write(pa.RecordBatch.from_pylist(rows, schema=DOCUMENTS))
     made = put(
         store, "build-documents", key=attempt.artifact_id, artifact_id=attempt.artifact_id,
-        location=attempt.location, files=(writer.entry(),), table="documents",
+        artifact_path=attempt.location, files=(writer.entry(),), table_name="documents",
     )  # fmt: skip
     return made.artifact_id
 

@@ -13,7 +13,7 @@ from schemas.manifest import Manifest
 
 
 def _publish(store: ArtifactStore, made: dict[str, Manifest]) -> None:
-    parts = {label: one.path for label, one in made.items()}
+    parts = {label: one.manifest_path for label, one in made.items()}
     pointer = pointer_to(made["build-tokens"]).model_copy(update={"parts": parts})
     store.swap_ref("corpus/tiny/latest", pointer, expected=None)
 
@@ -21,19 +21,19 @@ def _publish(store: ArtifactStore, made: dict[str, Manifest]) -> None:
 def test_every_way_to_name_one(store: ArtifactStore) -> None:
     made = put_recipe(store)
     wanted = made["build-tokens"]
-    folder = f"{store.root}/{wanted.location}"
+    folder = f"{store.root}/{wanted.artifact_path}"
     for text in (
         "mine/build-tokens",
         wanted.artifact_id,
         wanted.artifact_id[:6],
         wanted.cache_key,
         f"sha256:{wanted.cache_key[:12]}",
-        wanted.content,
-        wanted.content.removeprefix("sha256:")[:16],
+        wanted.content_digest,
+        wanted.content_digest.removeprefix("sha256:")[:16],
         "build-tokens",
         folder,
         f"{folder}/manifest.json",
-        f"{folder}/data/{wanted.files[0].object}",
+        f"{folder}/data/{wanted.files[0].stored_name}",
         f"file://{folder}",
     ):
         assert resolve(text, store=store) == wanted, text
@@ -51,7 +51,7 @@ def test_a_reference_of_tables_names_a_number_by_what_its_artifact_holds(
     }
     put(store, "evaluate", key="old", text="same", statistics=scores)
     newest = put(store, "evaluate", key="new", text="same", statistics=scores)
-    digits = newest.content.removeprefix("sha256:")[:16]
+    digits = newest.content_digest.removeprefix("sha256:")[:16]
     for name, value in (("dev.entity-f1", 0.5), ("dev.entity-f1:LOC", 0.25)):
         found = find_target(f"{digits}:{name}", store=store)
         assert found.manifest == newest

@@ -147,17 +147,21 @@ def manifest_of(event: StepStarted) -> Manifest:
     table = step.stage.name.removeprefix("build-") if is_corpus else ""
     digest = uuid.uuid5(uuid.NAMESPACE_URL, step.label).hex * 2
     entry = FileEntry(
-        path="part-00000.arrow", object="x", size=100, sha256=digest, rows=7 if table else None
+        path="part-00000.arrow",
+        stored_name="x",
+        size_bytes=100,
+        sha256=digest,
+        rows=7 if table else None,
     )
     uri = "s3://AKIDKEY:S3SECRET@bucket/raw.txt?token=t0k3n"
-    raw = RawInput(name="raw.txt", uri=uri, size=12, sha256=digest)
+    raw = RawInput(name="raw.txt", uri=uri, size_bytes=12, sha256=digest)
     return describe(
         Attempt(digest[:16], f"artifacts/{step.stage.name}/{digest[:16]}", ""),
         [entry],
         stage=step.stage.name,
-        content=f"sha256:{digest}",
+        content_digest=f"sha256:{digest}",
         statistics={"vocab_size": 2000},
-        table=table,
+        table_name=table,
         raw_inputs=(raw,) if step.stage.raw_inputs else (),
     )
 
@@ -226,10 +230,12 @@ def test_artifacts_are_outputs_once_and_inputs_of_the_steps_that_read_them(
 
     outputs = [dataset for event in events for dataset in event["outputs"]]
     assert len(outputs) == len(manifests)
-    assert versions(outputs) == {f"sample/{k}": m.content for k, m in manifests.items()}
+    assert versions(outputs) == {f"sample/{k}": m.content_digest for k, m in manifests.items()}
     for step in recipe_steps(load_recipe("sample")):
         event = find(events, "COMPLETE", f"bertloom.sample.{step.label}")
-        expected = {f"sample/{label}": manifests[label].content for label in step.inputs.values()}
+        expected = {
+            f"sample/{label}": manifests[label].content_digest for label in step.inputs.values()
+        }
         expected |= {r.name: f"sha256:{r.sha256}" for r in manifests[step.label].raw_inputs}
         assert versions(event["inputs"]) == expected
 

@@ -50,7 +50,7 @@ class Corpus:
     def url(self, manifest: Manifest, path: str) -> str:
         entry = manifest.file(path)
         assert entry is not None
-        return self.store.url(f"{manifest.data}/{entry.object}")
+        return self.store.url(f"{manifest.data_path}/{entry.stored_name}")
 
     def shard(self, label: str, path: str) -> Shard:
         name = f"test/{label}:{path}"
@@ -203,7 +203,9 @@ def test_a_raw_file_that_is_gone_or_another_is_said_to_be_so(
         assert same.problem == ""
         with copy.open("ab") as file:
             file.write(b"more")
-        changed = f"expected the {raw.size:,} bytes that were read, found {raw.size + 4:,}"
+        changed = (
+            f"expected the {raw.size_bytes:,} bytes that were read, found {raw.size_bytes + 4:,}"
+        )
         open_cached.cache_clear()
         assert changed in read_raw(documents, raw, row).problem
         copy.unlink()
@@ -222,7 +224,7 @@ def test_a_raw_file_that_is_gone_or_another_is_said_to_be_so(
     ],
 )
 def test_where_the_dump_is_gone_its_name_tells_the_wiki(name: str, root: str) -> None:
-    raw = RawInput(name=name, uri=f"/nowhere/{name}", size=1, sha256="0" * 64)
+    raw = RawInput(name=name, uri=f"/nowhere/{name}", size_bytes=1, sha256="0" * 64)
     assert web_root(raw) == root
 
 
@@ -231,7 +233,7 @@ def test_a_base_that_is_no_address_gives_no_link(tmp_path: Path, base: str) -> N
     file = tmp_path / "pages.xml"
     file.write_text(f"<mediawiki><siteinfo><base>{base}</base></siteinfo>\n<page></page>")
     raw = RawInput(
-        name=file.name, uri=str(file), size=file.stat().st_size, sha256=f"{len(base):064d}"
+        name=file.name, uri=str(file), size_bytes=file.stat().st_size, sha256=f"{len(base):064d}"
     )
     assert web_root(raw) == ""
 
@@ -272,7 +274,9 @@ def test_rows_that_are_not_there(corpus: Corpus) -> None:
 
 
 def _entry(**statistics: Any) -> FileEntry:
-    return FileEntry(path="x", object="x", size=1, sha256="0" * 64, statistics=statistics)
+    return FileEntry(
+        path="x", stored_name="x", size_bytes=1, sha256="0" * 64, statistics=statistics
+    )
 
 
 def test_the_place_in_a_pool_is_a_token_shard() -> None:
@@ -303,7 +307,7 @@ def test_only_the_record_batch_of_a_row_is_read(tmp_path: Path) -> None:
     ) as writer:
         for start in range(0, 30, 10):
             writer.write(pa.RecordBatch.from_pylist(rows[start : start + 10], schema=DOCUMENTS))
-    url = f"{tmp_path}/{writer.entry().object}"
+    url = f"{tmp_path}/{writer.entry().stored_name}"
     assert [read_row(url, number)["title"] for number in (0, 9, 10, 29)] == [
         "title 0",
         "title 9",

@@ -62,7 +62,7 @@ def test_the_first_publication_leads_to_every_part(store: ArtifactStore, recipe:
     assert (found.outcome, found.replaced, found.comparison) == ("moved", "", None)
     assert found.kept_as == "corpus/tiny/20261001"
     assert latest(store).artifact_id == tokens_of(results)
-    assert latest(store).parts == {label: made.path for label, made in results.items()}
+    assert latest(store).parts == {label: made.manifest_path for label, made in results.items()}
     assert store.ref("corpus/tiny/20261001") == latest(store)
 
 
@@ -128,7 +128,7 @@ def test_the_same_content_takes_the_place_of_a_damaged_one(
     first = build(store, figures())
     put(store, recipe, first)
     made = first["build-tokens"]
-    store.backend.delete(f"{made.data}/{made.files[0].object}")
+    store.backend.delete(f"{made.data_path}/{made.files[0].stored_name}")
     assert store.lookup("build-tokens", made.cache_key) is None  # so it is built anew
     again = build(store, figures())
     assert put(store, recipe, again).outcome == "moved"
@@ -148,7 +148,7 @@ def test_another_corpus_of_the_same_dump_is_named_by_its_run(
 def test_a_damaged_part_is_not_published(store: ArtifactStore, recipe: Recipe) -> None:
     results = build(store, figures())
     made = results["build-instances.one"]
-    store.backend.delete(f"{made.data}/{made.files[0].object}")
+    store.backend.delete(f"{made.data_path}/{made.files[0].stored_name}")
     with pytest.raises(PublishError, match=r"build-instances\.one is not whole"):
         put(store, recipe, results)
     assert store.refs() == [name for name in store.refs() if name.startswith("tiny/")]
@@ -205,7 +205,7 @@ def test_rollback(store: ArtifactStore, recipe: Recipe) -> None:
     assert latest(store).artifact_id == tokens_of(second)
     found = roll_back(store, "corpus/tiny/20261001")
     assert (found.outcome, found.replaced) == ("moved", tokens_of(second))
-    assert latest(store).parts == {label: made.path for label, made in first.items()}
+    assert latest(store).parts == {label: made.manifest_path for label, made in first.items()}
     assert roll_back(store, "corpus/tiny/20261001").outcome == "same"
     assert len(list(publications(store, "corpus/tiny"))) == 2
 
@@ -250,7 +250,7 @@ def test_publishers_of_several_processes_take_turns(tmp_path: Path) -> None:
     racers = [
         context.Process(
             target=race,
-            args=(store.root, [made.path for made in results.values()], start, queue),
+            args=(store.root, [made.manifest_path for made in results.values()], start, queue),
         )
         for results in corpora
     ]

@@ -94,7 +94,7 @@ def test_month_after_month(
         made = published(name)["build-vocabulary"]
         entry = made.file("vocab.txt")
         assert entry is not None
-        return store.backend.read(f"{made.data}/{entry.object}")
+        return store.backend.read(f"{made.data_path}/{entry.stored_name}")
 
     # The first month: published, with nothing to compare it with.
     add_month(site, "20261001", tmp_path, articles=40)
@@ -296,7 +296,7 @@ def test_the_published_vocabulary_is_kept(
     asked = order(tiny, tmp_path, changes=changes)
     work, _ = look(asked)
     taken = recipe_of(asked, work, ["a.bz2"]).build_vocabulary.vocab_file
-    kept = str(tmp_path / "store" / made.data / made.files[0].object)
+    kept = str(tmp_path / "store" / made.data_path / made.files[0].stored_name)
     assert (taken == kept) is is_kept
 
 

@@ -157,7 +157,7 @@ def test_what_was_reused_is_said_where_something_was(run: Run) -> None:
     assert "pieces reused" not in report_page(store, record)  # a first run
     made = Written(store, record)
     by = made.manifest("build-tokens").produced_by
-    reuse = Reuse(pieces=4, pieces_reused=3, work=100, work_reused=80)
+    reuse = Reuse(items=4, items_reused=3, weight=100, weight_reused=80)
     made.publish("build-tokens.again", produced_by=by.model_copy(update={"reuse": reuse}))
     page = report_page(store, made.record)
     assert page.count("pieces reused") == 1
@@ -428,13 +428,13 @@ def _damage_manifest(store: ArtifactStore, step: StepRecord) -> None:
 
 
 def _delete_files(store: ArtifactStore, step: StepRecord) -> None:
-    store.backend.delete_folder(store.read_manifest(step.manifest).data)
+    store.backend.delete_folder(store.read_manifest(step.manifest).data_path)
 
 
 def _damage_files(store: ArtifactStore, step: StepRecord) -> None:
     manifest = store.read_manifest(step.manifest)
     for entry in manifest.files:
-        store.backend.replace(f"{manifest.data}/{entry.object}", b"\0" * 100)
+        store.backend.replace(f"{manifest.data_path}/{entry.stored_name}", b"\0" * 100)
 
 
 @pytest.mark.parametrize("harm", [_delete_manifest, _damage_manifest, _delete_files, _damage_files])
@@ -531,7 +531,7 @@ def test_tables_of_another_make_are_said_to_be_so(run: Run) -> None:
     manifest = Written(store, record).manifest("tabulate")
     entry = next(entry for entry in manifest.files if entry.path == "tables.json")
     data = {"results": [{"is_main": True, "split": "dev"}], "comparisons": [], "tables": []}
-    store.backend.replace(f"{manifest.data}/{entry.object}", json.dumps(data).encode())
+    store.backend.replace(f"{manifest.data_path}/{entry.stored_name}", json.dumps(data).encode())
     said = Page(report_page(store, record)).sections["tasks"]
     assert "tables.json is not as expected: results.0.runs: Field required" in said
 

@@ -130,11 +130,11 @@ def test_bundle_builds_equal_artifacts(cli: Cli, again: Path) -> None:
 def test_difference_names_step_and_changed_versions(cli: Cli, again: Path) -> None:
     expected = read_expected(again)
     tokens = expected.steps["build-tokens"]
-    environment = {**tokens.key_spec["environment"], "pyarrow": "1.0"}
+    environment = {**tokens.cache_key_inputs["environment"], "pyarrow": "1.0"}
     changed = tokens.model_copy(
         update={
-            "content": "sha256:" + "0" * 64,
-            "key_spec": {**tokens.key_spec, "environment": environment},
+            "content_digest": "sha256:" + "0" * 64,
+            "cache_key_inputs": {**tokens.cache_key_inputs, "environment": environment},
         }
     )
     steps = {**expected.steps, "build-tokens": changed}

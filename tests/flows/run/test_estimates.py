@@ -53,7 +53,7 @@ def test_earlier_artifacts_of_store_decide(cli: Cli, recipe: str) -> None:
     assert cli("run", recipe, "--engine", "local", "--until", "build-documents").code == 0
     planned = bertloom.plan(recipe, rebuild=["build-documents"], until="build-documents")
     store = bertloom.open_store(str(Path(recipe).parent / "store"))
-    took = store.artifact("build-documents").manifest.produced_by.seconds
+    took = store.artifact("build-documents").manifest.produced_by.duration_seconds
     assert planned[0].estimate is not None
     assert planned[0].estimate.seconds != before.seconds
     assert planned[0].estimate.seconds == pytest.approx(took, rel=0.1)

@@ -76,7 +76,7 @@ def test_side_by_side_makes_the_same_as_one_by_one(
     both = run_recipe(
         fakes.recipe(str(tmp_path / "other"), execution=TWO), log=lambda line: None, engine="local"
     )
-    assert [r.manifest.content for r in alone] == [r.manifest.content for r in both]
+    assert [r.manifest.content_digest for r in alone] == [r.manifest.content_digest for r in both]
 
 
 def test_side_by_side_what_needs_a_failed_step_is_not_run(fakes: FakeStages, root: str) -> None:
@@ -179,13 +179,13 @@ def test_a_damaged_artifact_is_built_again_if_every_byte_is_looked_at(
 ) -> None:
     first = run_recipe(fakes.recipe(root), engine="local")
     manifest = first[0].manifest
-    file = Path(root, manifest.data, manifest.files[0].object)
+    file = Path(root, manifest.data_path, manifest.files[0].stored_name)
     file.write_bytes(bytes(byte ^ 1 for byte in file.read_bytes()))
     assert run_recipe(fakes.recipe(root), engine="local")[0].was_cached
     full = fakes.recipe(root, execution=ExecutionConfig(verify_cached="full"))
     again = run_recipe(full, engine="local")
     assert not again[0].was_cached
-    assert again[0].manifest.content == manifest.content
+    assert again[0].manifest.content_digest == manifest.content_digest
     assert all(result.was_cached for result in again[1:])
 
 

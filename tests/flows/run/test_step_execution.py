@@ -120,15 +120,17 @@ def test_the_manifest_tells_everything(fakes: FakeStages, root: str) -> None:
     assert documents.raw_inputs[0].uri == str(fakes.raw)
     assert documents.counters["documents-dropped-too-short"] == 1
     assert documents.config["sources"][0]["paths"] == [str(fakes.raw)]
-    assert "paths" not in json.dumps(documents.key_spec)
-    assert documents.stage_version == documents.key_spec["stage_version"] == 1
+    assert "paths" not in json.dumps(documents.cache_key_inputs)
+    assert documents.stage_version == documents.cache_key_inputs["stage_version"] == 1
     assert [(ref.name, ref.artifact_id) for ref in tokens.inputs] == [
         ("documents", documents.artifact_id),
         ("vocabulary", found["build-vocabulary"].artifact_id),
     ]
-    assert tokens.environment.packages["pyarrow"] == tokens.key_spec["environment"]["pyarrow"]
+    assert (
+        tokens.environment.packages["pyarrow"] == tokens.cache_key_inputs["environment"]["pyarrow"]
+    )
     assert tokens.produced_by.runner == "local"
-    assert tokens.produced_by.worker_code == ""  # of stages that workers have no part in
+    assert tokens.produced_by.worker_code_digest == ""  # of stages that workers have no part in
 
 
 def test_jobs_are_called_as_their_step(
@@ -185,11 +187,11 @@ def test_refs_and_the_run_are_recorded(fakes: FakeStages, root: str) -> None:
 def test_a_deleted_artifact_is_built_again(fakes: FakeStages, root: str) -> None:
     first = manifests(run(fakes.recipe(root)))
     store = ArtifactStore(root)
-    store.backend.delete_folder(first["build-tokens"].location)
+    store.backend.delete_folder(first["build-tokens"].artifact_path)
     _ = fakes.calls
     second = manifests(run(fakes.recipe(root)))
     assert fakes.calls == ["tokens"]
-    assert second["build-tokens"].content == first["build-tokens"].content
+    assert second["build-tokens"].content_digest == first["build-tokens"].content_digest
 
 
 def test_a_stage_that_fails_leaves_nothing(fakes: FakeStages, root: str) -> None:
@@ -362,7 +364,9 @@ def test_keys_change_on_the_statistics_of_an_input(
     plain = fakes.recipe(root)
     # The vocabulary's file is the same, for the corpus has fewer words than either size.
     other = fakes.recipe(root, build_vocabulary=VocabularyConfig(vocab_size=20_000))
-    contents = [manifests(run(recipe))["build-vocabulary"].content for recipe in (plain, other)]
+    contents = [
+        manifests(run(recipe))["build-vocabulary"].content_digest for recipe in (plain, other)
+    ]
     assert contents[0] == contents[1]
     assert "build-tokens" in changed(plain, other)
 
@@ -463,7 +467,7 @@ def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:
     assert states(planned) == ["cached", "cached", "build", "cached", "cached"]
     assert planned[2].reason == "--rebuild"
     tokens = found["build-tokens"]
-    store.backend.delete(f"{tokens.data}/{tokens.files[0].object}")
+    store.backend.delete(f"{tokens.data_path}/{tokens.files[0].stored_name}")
     planned = plan_recipe(recipe, store=store)
     assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
     assert "part-00000.txt" in planned[2].reason

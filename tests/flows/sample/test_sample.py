@@ -260,7 +260,7 @@ class Search:
     def _rows(self, manifest: Manifest, path: str) -> list[dict[str, Any]]:
         entry = manifest.file(path)
         assert entry is not None
-        with open_shard(self._store.url(f"{manifest.data}/{entry.object}")) as reader:
+        with open_shard(self._store.url(f"{manifest.data_path}/{entry.stored_name}")) as reader:
             rows: list[dict[str, Any]] = reader.read_all().to_pylist()
         return rows
 

@@ -58,9 +58,9 @@ def test_damage_is_noticed(any_store: ArtifactStore, is_missing: bool, is_known:
     else:
         damage(any_store, manifest, b"onf")
     for use in (artifact.open, artifact.url, lambda _: artifact.folder()):
-        with pytest.raises(ArtifactCorruptError, match=manifest.files[0].object):
+        with pytest.raises(ArtifactCorruptError, match=manifest.files[0].stored_name):
             use("vocab.txt")
-    assert artifact.folder(exclude=("vocab.txt",)) == any_store.url(manifest.data)
+    assert artifact.folder(exclude=("vocab.txt",)) == any_store.url(manifest.data_path)
 
 
 def test_file_is_digested_once(store: ArtifactStore) -> None:
@@ -96,21 +96,23 @@ def test_rows_of_damaged_artifact_are_not_shown(
     stage = "build-vocabulary" if name == "vocab.txt" else "build-tokens"
     manifest = copied.read_manifest(next(copied.pointers(stage)).manifest)
     entry = manifest.file(name) or manifest.shards[0]
-    path = Path(copied.url(f"{manifest.data}/{entry.object}"))
+    path = Path(copied.url(f"{manifest.data_path}/{entry.stored_name}"))
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     if command == "trace" and name == "vocab.txt":
         return  # reads no vocabulary
     row = "build-tokens:0:0" if command == "trace" else "build-tokens"
     result = cli(command, row, "--store", copied.root)
-    assert (result.code, entry.object in result.err) == (1, True), result
+    assert (result.code, entry.stored_name in result.err) == (1, True), result
 
 
 def test_library_reads_no_damaged_rows(copied: ArtifactStore) -> None:
     artifact = bertloom.open_store(copied.root).artifact("build-tokens")
     entry = artifact.manifest.shards[0]
-    Path(copied.url(f"{artifact.manifest.data}/{entry.object}")).write_bytes(b"x" * entry.size)
+    Path(copied.url(f"{artifact.manifest.data_path}/{entry.stored_name}")).write_bytes(
+        b"x" * entry.size_bytes
+    )
     for read in (artifact.dataset, artifact.path, lambda: artifact.file(entry.path)):
-        with pytest.raises(ArtifactCorruptError, match=entry.object):
+        with pytest.raises(ArtifactCorruptError, match=entry.stored_name):
             read()
 
 

@@ -64,9 +64,9 @@ def test_an_attempt_without_a_pointer_does_not_exist(
 
 def test_files_that_no_manifest_lists_are_not_seen(store: ArtifactStore) -> None:
     manifest = prepared(store)
-    write_text_file("vocab.txt", "of a repeated worker", output=store.url(manifest.data))
+    write_text_file("vocab.txt", "of a repeated worker", output=store.url(manifest.data_path))
     found = store.commit(manifest).manifest
-    assert [entry.object for entry in found.files] == [manifest.files[0].object]
+    assert [entry.stored_name for entry in found.files] == [manifest.files[0].stored_name]
     [verdict] = verify(store, list(store.pointers()))
     assert verdict.is_ok
 
@@ -81,7 +81,7 @@ def test_a_damaged_artifact_is_a_miss_and_can_be_built_again(
     elif what == "shorter":
         damage(store, manifest, b"o")
     else:
-        store.backend.replace(manifest.path, b"{")
+        store.backend.replace(manifest.manifest_path, b"{")
     assert store.lookup(STAGE, manifest.cache_key) is None
     [record] = store.backend.names("quarantine")
     assert json.loads(store.backend.read(record))["pointer"]["artifact_id"] == manifest.artifact_id
@@ -132,7 +132,7 @@ def test_a_loser_with_the_same_content_takes_the_winners(store: ArtifactStore) -
     commit = store.commit(second)
     assert not commit.created
     assert commit.manifest == first
-    assert store.backend.sizes(second.location) == {}
+    assert store.backend.sizes(second.artifact_path) == {}
 
 
 def test_a_loser_with_other_content_is_a_conflict(store: ArtifactStore) -> None:
@@ -144,16 +144,16 @@ def test_a_loser_with_other_content_is_a_conflict(store: ArtifactStore) -> None:
     assert second.artifact_id in str(caught.value)
     [record] = store.backend.names("quarantine/conflicts")
     conflict = json.loads(store.backend.read(record))
-    assert conflict["contents"] == [first.content, second.content]
+    assert conflict["contents"] == [first.content_digest, second.content_digest]
     assert conflict["differing_files"] == ["vocab.txt"]
     assert store.lookup(STAGE, first.cache_key) == first
-    assert store.read_manifest(second.path) == second
+    assert store.read_manifest(second.manifest_path) == second
 
 
 def test_a_commit_whose_files_are_not_there_is_refused(store: ArtifactStore) -> None:
     manifest = prepared(store)
     store.backend.delete(file_of(store, manifest))
-    with pytest.raises(ArtifactCorruptError, match=manifest.files[0].object):
+    with pytest.raises(ArtifactCorruptError, match=manifest.files[0].stored_name):
         store.commit(manifest)
     assert list(store.pointers()) == []
 
@@ -201,7 +201,7 @@ def test_a_ref_that_is_right_is_not_written_again(
 def test_a_ref_is_moved_only_from_where_it_is(store: ArtifactStore) -> None:
     first, second = published(store), published(store, "two", spec={"seed": 1})
     one, two = pointer_to(first), pointer_to(second)
-    parts = one.model_copy(update={"parts": {"build-tokens": second.path}})
+    parts = one.model_copy(update={"parts": {"build-tokens": second.manifest_path}})
     store.swap_ref("corpus/latest", parts, expected=None)
     assert store.ref("corpus/latest") == parts
     with pytest.raises(RefConflictError):
@@ -262,7 +262,7 @@ def test_pins_are_kept_and_taken_away(store: ArtifactStore) -> None:
     found = store.pins()
     assert list(found) == [manifest.artifact_id]
     pin = found[manifest.artifact_id]
-    assert (pin.reason, pin.pointer.manifest) == ("the paper's numbers", manifest.path)
+    assert (pin.reason, pin.pointer.manifest) == ("the paper's numbers", manifest.manifest_path)
     store.unpin(manifest.artifact_id)
     assert store.pins() == {}
     with pytest.raises(ArtifactNotFoundError):
@@ -278,8 +278,8 @@ def test_an_artifact_goes_by_many_names(store: ArtifactStore) -> None:
         first.cache_key,
         first.cache_key[:9],
         "fake/build-tokens",
-        store.url(first.location),
-        store.url(first.path),
+        store.url(first.artifact_path),
+        store.url(first.manifest_path),
         store.url(file_of(store, first)),
     ):
         assert resolve(name, store=store) == first, name

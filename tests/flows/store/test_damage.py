@@ -83,13 +83,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     for stage, names in _FILES.items():
         attempt = store.begin(stage)
         files = [
-            write_file(name, [bytes(range(256))], output=attempt.output, is_record="timing" in name)
+            write_file(
+                name,
+                [bytes(range(256))],
+                output=attempt.output,
+                excluded_from_digest="timing" in name,
+            )
             for name in names
         ]
         spec = {"stage": stage}
         store.commit(describe(attempt, files, stage=stage, spec=spec))
     store.pin(tokens, reason="a test")
-    parts = {"build-tokens": tokens.path}
+    parts = {"build-tokens": tokens.manifest_path}
     pointer = pointer_to(tokens).model_copy(update={"parts": parts})
     for name in ("corpus/test/1", "corpus/test/latest"):
         store.swap_ref(name, pointer, expected=None)
@@ -252,7 +257,12 @@ def _run(corpus: _Corpus) -> dict[str, Manifest]:
 
 def _held(manifests: Mapping[str, Manifest]) -> dict[str, Any]:
     return {
-        label: (manifest.content, manifest.logical_content, manifest.counters, manifest.statistics)
+        label: (
+            manifest.content_digest,
+            manifest.rows_digest,
+            manifest.counters,
+            manifest.statistics,
+        )
         for label, manifest in manifests.items()
     }
 
@@ -269,7 +279,7 @@ def test_a_damaged_record_of_a_piece_publishes_no_false_count(corpus: _Corpus) -
     again = _run(corpus)
     assert _held(again) == _held(first)
     reused = [manifest.produced_by.reuse for manifest in again.values()]
-    assert [reuse.pieces_reused for reuse in reused if reuse] == [0] * len(again)
+    assert [reuse.items_reused for reuse in reused if reuse] == [0] * len(again)
 
 
 def test_withdrawing_an_artifact_takes_the_records_that_it_came_from(
@@ -279,11 +289,11 @@ def test_withdrawing_an_artifact_takes_the_records_that_it_came_from(
     first = _run(corpus)
     for path in (corpus.root / "pieces" / "build-tokens").rglob("*.json"):
         value = load_json(path.read_bytes())
-        value["files"][0]["logical"] = "0" * 32
+        value["files"][0]["rows_digest"] = "0" * 32
         path.write_bytes(dump_json(value))
     shutil.rmtree(corpus.root / "keys" / "build-tokens")
     wrong = _run(corpus)
-    assert wrong["build-tokens"].logical_content != first["build-tokens"].logical_content
+    assert wrong["build-tokens"].rows_digest != first["build-tokens"].rows_digest
     cli = Cli(capsys)
     assert cli("verify", "--store", str(corpus.root)).code == 0  # the bytes are what they say
     said = cli("verify", "--store", str(corpus.root), "--rows")
@@ -300,7 +310,7 @@ def test_damaged_bytes_take_the_records_of_their_piece_alone(
 ) -> None:
     first = _run(corpus)
     tokens = first["build-tokens"]
-    flip(corpus.root / tokens.data / tokens.files[0].object, 300, 3)
+    flip(corpus.root / tokens.data_path / tokens.files[0].stored_name, 300, 3)
     before = len(list((corpus.root / "pieces" / "build-tokens").rglob("*.json")))
     assert Cli(capsys)("verify", "--store", str(corpus.root)).code == 1
     left = len(list((corpus.root / "pieces" / "build-tokens").rglob("*.json")))
@@ -309,7 +319,7 @@ def test_damaged_bytes_take_the_records_of_their_piece_alone(
     assert _held(again) == _held(first)
     reuse = again["build-tokens"].produced_by.reuse
     assert reuse is not None
-    assert reuse.pieces_reused == reuse.pieces - 1
+    assert reuse.items_reused == reuse.items - 1
 
 
 # Damaged inputs
@@ -321,7 +331,7 @@ def test_nothing_is_made_from_a_damaged_shard(
     """Token ids are changed on disk."""
     first = _run(corpus)
     tokens = first["build-tokens"]
-    path = corpus.root / tokens.data / tokens.files[0].object
+    path = corpus.root / tokens.data_path / tokens.files[0].stored_name
     data = bytearray(path.read_bytes())
     data[512:552] = bytes(byte ^ 1 for byte in data[512:552])
     path.write_bytes(data)
@@ -378,7 +388,7 @@ def test_a_stage_reads_no_damaged_input(
     """Whatever part of the file the stage has a use for."""
     given = _given(stages)
     entry = next(entry for entry in given[name].files if entry.path == path)
-    file = Path(given[name].data, entry.object)
+    file = Path(given[name].data, entry.stored_name)
     config: Any = (
         next(iter(stages.recipe.build_instances.values()))
         if stage == "instances"
@@ -405,7 +415,9 @@ def _checkpoint(folder: Path) -> StageInput:
     attempt = store.begin("pretrain")
     names = ("config.json", "model.safetensors", "optimizer.safetensors", "vocab.txt")
     files = [write_file(name, [name.encode() * 20], output=attempt.output) for name in names]
-    files.append(write_file("timing.jsonl", [b"{}"], output=attempt.output, is_record=True))
+    files.append(
+        write_file("timing.jsonl", [b"{}"], output=attempt.output, excluded_from_digest=True)
+    )
     return StageInput(
         name="checkpoint", artifact_id="c" * 16, data=attempt.output, files=tuple(files)
     )
@@ -451,5 +463,5 @@ def test_a_damaged_pointer_is_no_hit(corpus: _Corpus) -> None:
     first = _run(corpus)
     manifest = first["build-tokens"]
     path = corpus.root / key_path(manifest.stage, manifest.cache_key)
-    flip(path, path.read_bytes().index(manifest.content.encode()) + 10, 0)
+    flip(path, path.read_bytes().index(manifest.content_digest.encode()) + 10, 0)
     assert _held(_run(corpus)) == _held(first)

@@ -55,7 +55,7 @@ def paths(report: GarbageReport, *kinds: str) -> set[str]:
 
 def is_there(store: ArtifactStore, manifest: Manifest) -> bool:
     found = store.lookup(STAGE, manifest.cache_key)
-    assert (found is None) == (store.backend.sizes(manifest.location) == {})
+    assert (found is None) == (store.backend.sizes(manifest.artifact_path) == {})
     return found is not None
 
 
@@ -65,7 +65,7 @@ def several(store: ArtifactStore, count: int) -> list[Manifest]:
 
 def write_run_of(store: ArtifactStore, run_id: str, *made: Manifest, **changes: Any) -> None:
     steps = [
-        {"label": "x", "manifest": manifest.path, "was_cached": False, "seconds": 1.0}
+        {"label": "x", "manifest": manifest.manifest_path, "was_cached": False, "seconds": 1.0}
         for manifest in made
     ]
     write_run(store, run_id, **{"steps": steps, **changes})
@@ -76,19 +76,19 @@ def test_what_nothing_needs_is_deleted(store: ArtifactStore) -> None:
     store.set_ref("fake/build-tokens", named)
     store.pin(pinned, reason="for later")
     write_run_of(store, "20260101t000000-aa", of_run)
-    parts = pointer_to(named).model_copy(update={"parts": {"x": of_part.path}})
+    parts = pointer_to(named).model_copy(update={"parts": {"x": of_part.manifest_path}})
     store.swap_ref("corpus/latest", parts, expected=None)
     report = collect(store)
-    assert paths(report, "artifact") == {unused.location}
-    assert report.freed >= unused.size
+    assert paths(report, "artifact") == {unused.artifact_path}
+    assert report.freed >= unused.size_bytes
     assert not is_there(store, unused)
     assert all(is_there(store, manifest) for manifest in (named, pinned, of_run, of_part))
     why = {item.path: item.reason for item in report.retained}
     assert why == {
-        named.location: "ref corpus/latest",
-        pinned.location: f"pin {pinned.artifact_id}: for later",
-        of_run.location: "run 20260101t000000-aa",
-        of_part.location: "ref corpus/latest",
+        named.artifact_path: "ref corpus/latest",
+        pinned.artifact_path: f"pin {pinned.artifact_id}: for later",
+        of_run.artifact_path: "run 20260101t000000-aa",
+        of_part.artifact_path: "ref corpus/latest",
     }
     assert store.backend.names("tombstones") == []
 
@@ -108,7 +108,7 @@ def test_a_dry_run_changes_nothing(store: ArtifactStore) -> None:
     before = store.backend.stat("")
     report = collect(store, dry_run=True)
     assert report.is_dry_run
-    assert paths(report) == {unused.location}
+    assert paths(report) == {unused.artifact_path}
     assert store.backend.stat("") == before
 
 
@@ -119,7 +119,10 @@ def test_what_is_young_is_kept_with_its_inputs(store: ArtifactStore) -> None:
     store.backend.make_folder(f"work/{STAGE}/{young.cache_key}")
     assert paths(collect(store, grace_hours=24)) == set()
     make_old(store, young)
-    assert paths(collect(store, grace_hours=24), "artifact") == {old.location, young.location}
+    assert paths(collect(store, grace_hours=24), "artifact") == {
+        old.artifact_path,
+        young.artifact_path,
+    }
 
 
 def make_old(store: ArtifactStore, manifest: Manifest) -> None:
@@ -149,19 +152,19 @@ def test_what_was_found_lately_is_kept(store: ArtifactStore) -> None:
     make_old(store, first)
     make_old(store, second)
     assert store.lookup(STAGE, first.cache_key) is not None
-    assert paths(collect(store, grace_hours=24), "artifact") == {second.location}
+    assert paths(collect(store, grace_hours=24), "artifact") == {second.artifact_path}
 
 
 def test_only_so_many_runs_keep_what_they_made(store: ArtifactStore) -> None:
     made = several(store, 3)
     for number, manifest in enumerate(made):
         write_run_of(store, f"2026010{number}t000000-aa", manifest)
-    assert paths(collect(store, keep_runs=2)) == {made[0].location}
+    assert paths(collect(store, keep_runs=2)) == {made[0].artifact_path}
     assert len(store.backend.names("runs")) == 3
     # More than there are keeps all of them.
     assert paths(collect(store, keep_runs=4, delete_runs=True)) == set()
     report = collect(store, keep_runs=1, delete_runs=True)
-    assert paths(report, "artifact") == {made[1].location}
+    assert paths(report, "artifact") == {made[1].artifact_path}
     assert paths(report, "run") == {"runs/20260100t000000-aa", "runs/20260101t000000-aa"}
     assert store.backend.names("runs") == ["runs/20260102t000000-aa/run.json"]
 
@@ -173,12 +176,12 @@ def test_a_run_that_is_going_on_keeps_what_it_found(store: ArtifactStore) -> Non
     write_run_of(store, "20260101t000000-aa", state="running")
     assert store.lookup(STAGE, first.cache_key) is not None
     report = collect(store, keep_runs=0)
-    assert paths(report, "artifact") == {second.location}
+    assert paths(report, "artifact") == {second.artifact_path}
     [kept] = report.retained
     assert "run 20260101t000000-aa" in kept.reason
     # The process of the record is gone: the run died, and keeps nothing.
     write_run_of(store, "20260101t000000-aa", state="running", pid=2**22 + 1)
-    assert paths(collect(store, keep_runs=0), "artifact") == {first.location}
+    assert paths(collect(store, keep_runs=0), "artifact") == {first.artifact_path}
 
 
 def test_attempts_that_were_never_published_are_deleted(store: ArtifactStore) -> None:
@@ -186,11 +189,11 @@ def test_attempts_that_were_never_published_are_deleted(store: ArtifactStore) ->
     write_text_file("vocab.txt", "x", output=attempt.output)
     half = prepared(store)
     # Killed before the pointer.
-    store.backend.put_if_absent(half.path, dump_json(half.model_dump(mode="json")))
+    store.backend.put_if_absent(half.manifest_path, dump_json(half.model_dump(mode="json")))
     assert paths(collect(store, grace_hours=24)) == set()
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
-    assert paths(report, "attempt") == {attempt.location, half.location}
+    assert paths(report, "attempt") == {attempt.location, half.artifact_path}
     assert store.backend.sizes("artifacts") == {}
 
 
@@ -204,7 +207,7 @@ def test_an_attempt_of_a_stage_that_is_being_built_is_kept(store: ArtifactStore)
     make_old(store, unused)
     with try_acquire(store, STAGE, "ab" * 32, holder="r"):
         report = collect(store)
-        assert paths(report) == {f"work/{STAGE}/{'cd' * 32}", unused.location}
+        assert paths(report) == {f"work/{STAGE}/{'cd' * 32}", unused.artifact_path}
         assert not is_there(store, unused)
     assert paths(collect(store)) == {attempt.location, f"work/{STAGE}/{'ab' * 32}"}
     assert store.backend.sizes("work") == {}
@@ -214,9 +217,9 @@ def test_shared_files_do_not_come_free(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
     kept, unused = several(store, 2)
     store.set_ref("fake/x", kept)
-    shared = Path(store.url(f"{unused.data}/shared"))
+    shared = Path(store.url(f"{unused.data_path}/shared"))
     shared.write_bytes(b"x" * 5000)
-    Path(store.url(f"{kept.data}/shared")).hardlink_to(shared)
+    Path(store.url(f"{kept.data_path}/shared")).hardlink_to(shared)
     report = collect(store, dry_run=True)
     [item] = [item for item in report.garbage if item.kind == "artifact"]
     assert item.size - item.freed == 5000
@@ -254,7 +257,7 @@ def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
     store.backend.replace("quarantine/build-tokens/1.json", b"{}")
     store.backend.replace("leases/build-tokens/1.json", b"{}")
     store.backend.replace(f"keys/{STAGE}/aa/.1.json.{'0' * 32}", b"half")
-    store.backend.replace(f"{manifest.data}/of-a-repeated-worker", b"twice")
+    store.backend.replace(f"{manifest.data_path}/of-a-repeated-worker", b"twice")
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
     deleted = ("part", "none", "empty", "both.part-00000")
@@ -266,7 +269,7 @@ def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
         "quarantine/build-tokens/1.json",
         "leases/build-tokens/1.json",
         f"keys/{STAGE}/aa/.1.json.{'0' * 32}",
-        f"{manifest.data}/of-a-repeated-worker",
+        f"{manifest.data_path}/of-a-repeated-worker",
     }
     assert not paths(report) & set(store.backend.stat(""))
     assert is_there(store, manifest)
@@ -282,7 +285,7 @@ def test_a_conflict_goes_with_the_artifact_that_lost(store: ArtifactStore) -> No
     set_times(store, 0.0)
     report = collect(store, grace_hours=24)
     assert paths(report) == {
-        loser.location,
+        loser.artifact_path,
         f"quarantine/conflicts/{STAGE}/{loser.artifact_id}.json",
     }
     assert store.conflicts() == []
@@ -291,9 +294,9 @@ def test_a_conflict_goes_with_the_artifact_that_lost(store: ArtifactStore) -> No
 def test_a_damaged_manifest_stops_everything(store: ArtifactStore) -> None:
     kept, _ = several(store, 2)
     store.set_ref("fake/x", kept)
-    store.backend.replace(kept.path, b"{")
+    store.backend.replace(kept.manifest_path, b"{")
     before = set(store.backend.stat(""))
-    with pytest.raises(ArtifactCorruptError, match=kept.path):
+    with pytest.raises(ArtifactCorruptError, match=kept.manifest_path):
         collect(store)
     assert set(store.backend.stat("")) == before
 
@@ -301,10 +304,10 @@ def test_a_damaged_manifest_stops_everything(store: ArtifactStore) -> None:
 def test_a_ref_to_what_is_gone_is_noted(store: ArtifactStore) -> None:
     [manifest] = several(store, 1)
     store.set_ref("fake/x", manifest)
-    store.backend.delete_folder(manifest.location)
+    store.backend.delete_folder(manifest.artifact_path)
     [note] = collect(store).notes
     assert "ref fake/x" in note
-    assert manifest.location in note
+    assert manifest.artifact_path in note
 
 
 @pytest.mark.parametrize("how", ["found", "named", "withdrawn"])
@@ -333,8 +336,8 @@ def test_what_comes_into_use_meanwhile_is_left(
     stored = store.backend.read(key_path(STAGE, second.cache_key))
     monkeypatch.setattr(store.backend, "compare_and_delete", meanwhile)
     report = collect(store)
-    assert set(report.restored) == {first.location, second.location}
-    assert paths(report, "artifact") == {unused.location}
+    assert set(report.restored) == {first.artifact_path, second.artifact_path}
+    assert paths(report, "artifact") == {unused.artifact_path}
     assert store.backend.names("tombstones") == []
     assert is_there(store, first)
     if how != "withdrawn":
@@ -468,7 +471,7 @@ def test_where_nothing_can_be_touched_a_run_keeps_all(
 
     monkeypatch.setattr(garbage_collection, "_tombstone", begin_a_run)
     report = collect(store, keep_runs=0)
-    assert report.restored == (manifest.location,)
+    assert report.restored == (manifest.artifact_path,)
     assert store.lookup(STAGE, manifest.cache_key) == manifest
 
 
@@ -489,7 +492,7 @@ def test_a_shard_that_others_link_to_stays_readable(tmp_path: Path) -> None:
     attempt = store.begin(STAGE)
     target = Path(attempt.output, "linked")
     target.hardlink_to(store.url(file_of(store, old)))
-    entry = old.files[0].model_copy(update={"object": "linked"})
+    entry = old.files[0].model_copy(update={"stored_name": "linked"})
     new = store.commit(describe(attempt, [entry], spec={"seed": 9})).manifest
     store.set_ref("fake/x", new)
     collect(store)
@@ -529,7 +532,7 @@ def test_a_run_of_another_machine_that_fell_silent_keeps_nothing(tmp_path: Path)
     assert "bertloom runs --mark-crashed" in note
     _age(store, run_id, runs.HEARTBEAT_TIMEOUT + 60)
     report = collect(store, keep_runs=0)
-    assert paths(report, "artifact") == {manifest.location}
+    assert paths(report, "artifact") == {manifest.artifact_path}
     assert report.notes == ()
 
 
@@ -616,7 +619,7 @@ def test_tombstone_with_key_outside_of_keys_is_refused(tmp_path: Path, key: str)
     [manifest] = several(store, 1)
     store.pin(manifest, reason="a test")
     tombstone = {
-        "location": manifest.location,
+        "artifact_path": manifest.artifact_path,
         "started": AGO,
         "scanned": 0.0,
         "key": key,

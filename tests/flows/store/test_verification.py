@@ -39,18 +39,18 @@ def with_shard(store: ArtifactStore, schema: pa.Schema = SCHEMA, **changes: Any)
         writer.write(pa.record_batch(ROWS, schema=SCHEMA))
     entry = writer.entry()
     if schema is not SCHEMA:
-        path = Path(attempt.output, entry.object)
+        path = Path(attempt.output, entry.stored_name)
         with pa.ipc.new_file(path, schema) as sink:
             sink.write(pa.record_batch(ROWS, schema=schema))
         entry = of_bytes(entry, path)
     entry = entry.model_copy(update=changes)
-    return store.commit(describe(attempt, [entry], table="tokens")).manifest
+    return store.commit(describe(attempt, [entry], table_name="tokens")).manifest
 
 
 def of_bytes(entry: FileEntry, path: Path) -> FileEntry:
     data = path.read_bytes()
     sha256 = hashlib.sha256(data).hexdigest()
-    return entry.model_copy(update={"size": len(data), "sha256": sha256})
+    return entry.model_copy(update={"size_bytes": len(data), "sha256": sha256})
 
 
 def check(store: ArtifactStore, manifest: Manifest, *, rows: bool = True) -> VerifyResult:
@@ -67,7 +67,7 @@ def test_rows_that_are_as_they_should_be(store: ArtifactStore) -> None:
     ("changes", "problem"),
     [
         ({"rows": 3}, "3 rows"),
-        ({"logical": "0" * 32}, "expected rows with the digest"),
+        ({"rows_digest": "0" * 32}, "expected rows with the digest"),
     ],
 )
 def test_rows_that_are_others_are_found(
@@ -97,7 +97,7 @@ def test_what_is_no_table_is_found(store: ArtifactStore) -> None:
     manifest = published(store)
     entry = manifest.files[0].model_copy(update={"rows": 1})
     attempt = store.begin(STAGE)
-    Path(attempt.output, entry.object).write_bytes(b"one")
+    Path(attempt.output, entry.stored_name).write_bytes(b"one")
     changed = store.commit(describe(attempt, [entry], spec={"seed": 8})).manifest
     assert "expected an Arrow IPC file" in check(store, changed).errors[0]
 
@@ -108,9 +108,9 @@ def test_a_file_that_artifacts_share_is_read_once(
     first = with_shard(store)
     attempt = store.begin(STAGE)
     [entry] = first.files
-    Path(attempt.output, "linked").hardlink_to(store.url(f"{first.data}/{entry.object}"))
-    linked = entry.model_copy(update={"object": "linked"})
-    made = describe(attempt, [linked], table="tokens", spec={"seed": 7})
+    Path(attempt.output, "linked").hardlink_to(store.url(f"{first.data_path}/{entry.stored_name}"))
+    linked = entry.model_copy(update={"stored_name": "linked"})
+    made = describe(attempt, [linked], table_name="tokens", spec={"seed": 7})
     second = store.commit(made).manifest
     read = []
     reading = verification._Reader._read
@@ -138,9 +138,9 @@ def test_verifying_reads_every_byte(any_store: ArtifactStore) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"key_spec": {"stage": STAGE, "seed": 9}}, "cache_key"),
-        ({"content": f"sha256:{'0' * 64}"}, "content"),
-        ({"logical_content": "3:0"}, "logical_content"),
+        ({"cache_key_inputs": {"stage": STAGE, "seed": 9}}, "cache_key"),
+        ({"content_digest": f"sha256:{'0' * 64}"}, "content_digest"),
+        ({"rows_digest": "3:0"}, "rows_digest"),
         ({"artifact_id": "0" * 16}, "artifact_id"),
     ],
 )
@@ -149,7 +149,7 @@ def test_verifying_finds_a_manifest_that_was_edited(
 ) -> None:
     manifest = published(any_store)
     edited = manifest.model_copy(update=change).model_dump(mode="json")
-    any_store.backend.replace(manifest.path, dump_json(edited))
+    any_store.backend.replace(manifest.manifest_path, dump_json(edited))
     [verdict] = verify(any_store, list(any_store.pointers()))
     assert any(problem in text for text in verdict.errors)
 
@@ -159,5 +159,5 @@ def test_verifying_follows_inputs(any_store: ArtifactStore) -> None:
     product = published(any_store, "two", **input_from(source))
     pointer = pointer_to(product)
     assert verify(any_store, [pointer])[0].is_ok
-    any_store.backend.delete(source.path)
+    any_store.backend.delete(source.manifest_path)
     assert "input documents" in verify(any_store, [pointer])[0].errors[0]

@@ -37,7 +37,7 @@ def opened(artifact, **changes):
 
 
 def file_of(artifact, number=1) -> Path:
-    return Path(artifact.data) / artifact.files[number].object
+    return Path(artifact.data) / artifact.files[number].stored_name
 
 
 def check_rows(found, rows, numbers):
@@ -264,7 +264,7 @@ def test_remote_shards_are_copied_once(remote, shards, tmp_path):
     assert {path.stem for path in files} == used
     memory = fsspec.filesystem("memory")
     for entry in remote.files:  # nothing is fetched a second time
-        memory.rm_file(f"/instances-of-a-test/data/{entry.object}")
+        memory.rm_file(f"/instances-of-a-test/data/{entry.stored_name}")
     check_rows(opened(remote).gather(np.arange(90)), training_rows(shards), range(90))
     memory.pipe_file("/instances-of-a-test/data/keep", b"")
 
@@ -284,7 +284,7 @@ def test_a_damaged_or_missing_remote_shard_leaves_no_copy(remote, tmp_path):
     memory = fsspec.filesystem("memory")
     for entry in remote.files:
         if entry.path == "part-00002-pass-00.arrow":
-            path = f"/instances-of-a-test/data/{entry.object}"
+            path = f"/instances-of-a-test/data/{entry.stored_name}"
             memory.pipe_file(path, memory.cat_file(path)[:-1] + b"?")
     with pytest.raises(ArtifactCorruptError, match=r"part-00002.*is damaged"):
         opened(remote)
@@ -306,7 +306,7 @@ def test_instances_of_the_stage_itself_are_read(tmp_path):
     )
     used = [entry for entry in artifact.files if entry.path.startswith("part-")]
     assert len(instances) == sum(entry.rows for entry in used)
-    paths = {entry.path: folder / entry.object for entry in used}
+    paths = {entry.path: folder / entry.stored_name for entry in used}
     for row in range(0, len(instances), 97):
         shard, place = instances.place(row)
         with pa.memory_map(str(paths[shard])) as file:

@@ -213,7 +213,7 @@ def test_recipe_takes_vocabulary_from_tokenizer_json(tmp_path: Path) -> None:
         vocabulary_inputs(VocabularyConfig(vocab_file=str(tmp_path / name)))
         for name in (VOCAB_FILE, TOKENIZER_FILE)
     )
-    assert [item.identity for item in text] == [item.identity for item in described]
+    assert [item.key_digest for item in text] == [item.key_digest for item in described]
     cased = VocabularyConfig(vocab_file=str(tmp_path / TOKENIZER_FILE), lowercase=False)
     with pytest.raises(VocabularyError):
         vocabulary_inputs(cased)

@@ -66,7 +66,7 @@ def held_out_loss(job: TrainingJob, *, instances: int, ranks: Ranks) -> float:
     job = job.model_copy(update={"config": config})
     setup = open_setup(job, ranks=ranks, checkpoints=Checkpoints(job.work, keep_last=1))
     pieces = [entry for entry in job.vocabulary.files if entry.path == "vocab.txt"]
-    vocab = Path(job.vocabulary.data, pieces[0].object).read_text(encoding="utf-8").split("\n")
+    vocab = Path(job.vocabulary.data, pieces[0].stored_name).read_text(encoding="utf-8").split("\n")
     is_english = [piece.removeprefix("##").isascii() for piece in vocab[:-1]]
     with torch.no_grad():
         setup.model.mlm_head.output_bias += torch.tensor(is_english) * 10.0

@@ -428,7 +428,7 @@ def test_own_questions_go_from_files_to_tables(cli: Cli, tmp_path: Path) -> None
     assert {"em", "f1"} <= found.statistics["metrics"]["dev"].keys()
     tables = resolve("own/tabulate", store=store)
     (entry,) = [entry for entry in tables.files if entry.path == "tables.txt"]
-    text = Path(store.url(f"{tables.data}/{entry.object}")).read_text(encoding="utf-8")
+    text = Path(store.url(f"{tables.data_path}/{entry.stored_name}")).read_text(encoding="utf-8")
     assert "my-questions" in text
     assert "question answering" in text
 

@@ -158,7 +158,7 @@ def test_what_decides_the_key_is_what_is_read(tmp_path: Path) -> None:
     config = squad(tmp_path, file)
 
     def keys() -> dict[str, str]:
-        return {item.name: item.identity for item in raw_inputs(config)}
+        return {item.name: item.key_digest for item in raw_inputs(config)}
 
     before = keys()
     name = "augmentation/wikipedia-train.json/evidence/wikipedia"

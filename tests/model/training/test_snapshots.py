@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("same_threads")
 
 
 def contents(output: StageOutput) -> dict[str, str]:
-    return {entry.path: entry.sha256 for entry in output.files if not entry.is_record}
+    return {entry.path: entry.sha256 for entry in output.files if not entry.excluded_from_digest}
 
 
 def test_snapshot_equals_model_of_training_that_ends_there(

@@ -398,7 +398,7 @@ def test_damaged_shard_is_refused_before_first_step(
     shutil.copytree(original.data, tmp_path / "instances")
     instances = original.model_copy(update={"data": str(tmp_path / "instances")})
     job = small_corpus.job(tmp_path / "work").model_copy(update={"instances": instances})
-    shard = Path(instances.data) / instances.files[0].object
+    shard = Path(instances.data) / instances.files[0].stored_name
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
@@ -615,11 +615,11 @@ def test_config_of_artifact_names_the_padding_token(
     job = small_corpus.job(tmp_path / "work", budget={"max_steps": 1})
     finish(job)
     (entry,) = (entry for entry in job.vocabulary.files if entry.path == VOCAB_FILE)
-    tokens = (Path(job.vocabulary.data) / entry.object).read_text().splitlines()
+    tokens = (Path(job.vocabulary.data) / entry.stored_name).read_text().splitlines()
     tokens.remove(PAD)
     tokens.insert(7, PAD)
     text = "\n".join(tokens) + "\n"
-    (tmp_path / entry.object).write_text(text)
+    (tmp_path / entry.stored_name).write_text(text)
     entry = entry.model_copy(update={"sha256": hashlib.sha256(text.encode()).hexdigest()})
     moved = job.vocabulary.model_copy(update={"data": str(tmp_path), "files": (entry,)})
     files = read_finished(job.model_copy(update={"vocabulary": moved})).files

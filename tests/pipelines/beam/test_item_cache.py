@@ -116,7 +116,7 @@ class _Store:
             assert report.blobs == [Blob(2, piece.text.encode())]
             assert report.details == [1]
             for entry in report.files:
-                assert fs.cat_file(f"{path}/{entry.object}") == piece.text.encode()
+                assert fs.cat_file(f"{path}/{entry.stored_name}") == piece.text.encode()
         return reports, inner.done
 
     def records(self) -> list[str]:
@@ -160,12 +160,12 @@ def test_a_finished_piece_is_taken_over_under_its_new_name(store: _Store) -> Non
     assert not any(report.reused for report in reports)
     again, done = store.run(2, _Piece(0, "new"), _Piece(1, "a"), _Piece(2, "b"))
     assert done == ["new"]
-    assert {entry.object for report in again for entry in report.files}.isdisjoint(
-        entry.object for report in reports for entry in report.files
+    assert {entry.stored_name for report in again for entry in report.files}.isdisjoint(
+        entry.stored_name for report in reports for entry in report.files
     )
     planned = [_Piece(number, "", weight) for number, weight in enumerate((5, 3, 2))]
     restored = [report.index for report in again if report.reused]
-    assert reuse_of(planned, restored) == Reuse(pieces=3, pieces_reused=2, work=10, work_reused=5)
+    assert reuse_of(planned, restored) == Reuse(items=3, items_reused=2, weight=10, weight_reused=5)
     # A worker that runs again goes on with what it had finished, which is no reuse.
     repeated, done = store.run(2, _Piece(0, "new"))
     assert done == []
@@ -247,7 +247,9 @@ def test_what_is_damaged_is_built_again(store: _Store, damage: Callable[[_Store]
     assert done == ["a"]
     path = fsspec.core.url_to_fs(store.output(2))[1]
     left = sorted(name.rpartition("/")[2] for name in store.fs.find(path))
-    assert left == sorted(entry.object for entry in reports[0].files)  # nothing half taken over
+    assert left == sorted(
+        entry.stored_name for entry in reports[0].files
+    )  # nothing half taken over
     assert store.run(3, _Piece(0, "a"))[1] == []
 
 
@@ -267,7 +269,7 @@ def test_where_no_link_can_be_made_files_are_copied(
     store = _Store(str(tmp_path))
     store.run(1, _Piece(0, "a"))
     linked = store.run(2, _Piece(0, "a"))[0][0].files[0]
-    assert Path(store.output(2), linked.object).stat().st_nlink == 2
+    assert Path(store.output(2), linked.stored_name).stat().st_nlink == 2
 
     def refuse(source: str, target: str) -> None:
         raise OSError(errno.EXDEV, "other device", source, target)
@@ -275,7 +277,7 @@ def test_where_no_link_can_be_made_files_are_copied(
     monkeypatch.setattr(os, "link", refuse)
     copied, done = store.run(3, _Piece(0, "a"))
     assert done == []
-    assert Path(store.output(3), copied[0].files[0].object).stat().st_nlink == 1
+    assert Path(store.output(3), copied[0].files[0].stored_name).stat().st_nlink == 1
     assert len(list(Path(store.output(3)).iterdir())) == 2
 
 
@@ -306,7 +308,9 @@ def test_a_split_is_known_by_what_it_reads_not_where_or_in_which_order(tmp_path:
 
 
 def _shard(content: str, *, rows: int = 500, size: int = 1000) -> FileEntry:
-    return FileEntry(path=content, object=content, size=size, sha256=piece_key(content), rows=rows)
+    return FileEntry(
+        path=content, stored_name=content, size_bytes=size, sha256=piece_key(content), rows=rows
+    )
 
 
 def _pools(files: Sequence[FileEntry], **settings: Any) -> dict[str, list[str]]:
@@ -379,7 +383,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> _World:
 
 def _share(outputs: Mapping[str, StageOutput]) -> float:
     found = [output.reuse for output in outputs.values() if output.reuse is not None]
-    return sum(reuse.work_reused for reuse in found) / sum(reuse.work for reuse in found)
+    return sum(reuse.weight_reused for reuse in found) / sum(reuse.weight for reuse in found)
 
 
 @pytest.mark.slow
@@ -400,7 +404,7 @@ def test_one_part_of_ten_changed_is_mostly_reused_and_equal_to_a_rebuild(
     for stage in changed:
         reuse = after[stage].reuse
         assert reuse is not None
-        assert 0.75 * reuse.work < reuse.work_reused < reuse.work
+        assert 0.75 * reuse.weight < reuse.weight_reused < reuse.weight
     # What another process, or two, take over is the same.
     monkeypatch.setattr(shard_jobs, "WORTH_PROCESSES", 0)
     again = run_stages(world.recipe, store, "again", workers=2, until="build-documents")
@@ -449,7 +453,7 @@ def test_what_a_killed_job_had_finished_is_taken_over(world: _World, tmp_path: P
     after = run_stages(world.recipe, str(store), "after", until="build-documents")
     reuse = after["build-documents"].reuse
     assert reuse is not None
-    assert 3 <= finished == reuse.pieces_reused < reuse.pieces
+    assert 3 <= finished == reuse.items_reused < reuse.items
     anew = run_stages(world.recipe, str(tmp_path / "2"), "a", until="build-documents", reuse=False)
     assert told(after) == told(anew)
 

@@ -125,8 +125,8 @@ def test_pieces_of_a_pipeline_of_others_arrive_once(
 def _token_shards(count: int, folder: Path) -> StageInput:
     files = tuple(
         FileEntry(
-            path=f"part-{number:05d}.arrow", object=f"part-{number:05d}-0123456789ab.arrow",
-            size=10 << 20, sha256=f"{number * 7919:064x}", rows=2000,
+            path=f"part-{number:05d}.arrow", stored_name=f"part-{number:05d}-0123456789ab.arrow",
+            size_bytes=10 << 20, sha256=f"{number * 7919:064x}", rows=2000,
         )
         for number in range(count)
     )  # fmt: skip

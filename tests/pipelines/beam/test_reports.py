@@ -29,7 +29,10 @@ class _Piece(NamedTuple):
 def _report(number: int, *, names: int = 0) -> WorkReport:
     """As of a split of a dump: some forty counters, and names of templates."""
     entry = FileEntry(
-        path=f"part-{number:05d}.arrow", object=f"part-{number}-x.arrow", size=1, sha256="ab" * 32
+        path=f"part-{number:05d}.arrow",
+        stored_name=f"part-{number}-x.arrow",
+        size_bytes=1,
+        sha256="ab" * 32,
     )
     counted = {f"things-dropped-for-reason-{n}@source": number + n for n in range(40)}
     details = [{f"template-unknown:name of template {n}": n for n in range(names)}]
@@ -101,7 +104,7 @@ def test_a_job_gives_the_same_reports_whichever_way_they_go(
         "job", planned, work=_Work(), output=str(tmp_path), execution=ExecutionConfig()
     )
     assert _texts(done.reports) == [_report(number, names=20).to_json() for number in range(40)]
-    assert done.reuse.pieces_reused == 14
+    assert done.reuse.items_reused == 14
     assert list(tmp_path.iterdir()) == []
 
 

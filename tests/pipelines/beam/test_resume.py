@@ -93,7 +93,7 @@ class _Job(NamedTuple):
         work.setup()
         report = work.process(self.piece)
         for entry in report.files:
-            assert (output / entry.object).stat().st_size == entry.size
+            assert (output / entry.stored_name).stat().st_size == entry.size_bytes
         return report
 
     def records(self, store: str = "store") -> Path:
@@ -110,7 +110,7 @@ def _said(report: WorkReport) -> Any:
     stored = json.loads(report.to_json())
     del stored["reused"]
     for entry in stored["files"]:
-        del entry["object"]
+        del entry["stored_name"]
     return stored, report.blobs
 
 
@@ -209,7 +209,7 @@ def test_files_of_the_same_job_are_taken_where_they_are(
     report = job.run("first")
     assert _said(report) == _said(whole)
     data = tmp_path / "store/artifacts/build-documents/first/data"
-    assert {path.name for path in data.iterdir()} == {entry.object for entry in report.files}
+    assert {path.name for path in data.iterdir()} == {entry.stored_name for entry in report.files}
 
 
 def test_each_of_many_workers_may_die(
@@ -523,7 +523,7 @@ def test_a_run_that_is_killed_within_a_stream_goes_on_in_it(tmp_path: Path) -> N
     assert len(finished) >= 3
     assert all(".part-" in path.name for path in finished)
     after = run_stages(recipe, str(store), "after", until="build-documents")
-    objects = {entry.object for entry in after["build-documents"].files}
+    objects = {entry.stored_name for entry in after["build-documents"].files}
     data = store / "artifacts/build-documents"
     linked = {path.stat().st_ino for path in (data / "killed/data").iterdir()}
     shared = [name for name in objects if (data / "after/data" / name).stat().st_ino in linked]

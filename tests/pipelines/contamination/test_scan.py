@@ -259,7 +259,7 @@ def test_one_word_a_million_times_over(tmp_path: Path) -> None:
     assert found.counters["words"] == words
     assert [row["longest_run"] for row in found.rows()] == [13, 5000]
     hits = [entry for entry in found.made.files if entry.path.startswith("__hits__")]
-    assert sum(entry.size for entry in hits) < 4096
+    assert sum(entry.size_bytes for entry in hits) < 4096
 
 
 def test_tasks_without_texts_and_a_corpus_without_any_match(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def _shard_name(number: int) -> str:
 
 def _entries(shards: Sequence[Shard], *, first: int = 0) -> list[FileEntry]:
     return [
-        FileEntry(path=name, object=name, size=0, sha256="0" * 64, rows=len(rows))
+        FileEntry(path=name, stored_name=name, size_bytes=0, sha256="0" * 64, rows=len(rows))
         for name, rows in ((_shard_name(number), rows) for number, rows in enumerate(shards, first))
     ]
 
@@ -96,7 +96,7 @@ def _write(shards: Sequence[Shard], output: Path | str, *, buckets: int = BUCKET
 
 
 def _rows(found: Duplicates, output: Path | str) -> list[dict[str, Any]]:
-    with open_shard(f"{output}/{found.file.object}", expected=DUPLICATES) as reader:
+    with open_shard(f"{output}/{found.file.stored_name}", expected=DUPLICATES) as reader:
         rows: list[dict[str, Any]] = reader.read_all().to_pylist()
         return rows
 
@@ -239,7 +239,7 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
         repeated = {shard: rows.rows for shard, rows in found.repeated_ids.items()}
         for number, shard in enumerate(map(_shard_name, range(len(shards)))):
             for reason in ("same-id", "same-text"):
-                url = f"{folder}/{found.file.object}"
+                url = f"{folder}/{found.file.stored_name}"
                 wanted = {
                     row["row"]
                     for row in expected
@@ -248,7 +248,7 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
                 assert duplicate_rows(url, shard=shard, reason=reason) == wanted, number
                 assert reason == "same-text" or repeated.get(shard, 0) == len(wanted)
         assert [path.name for path in Path(folder).rglob("*.arrow")] == [
-            Path(found.file.object).name
+            Path(found.file.stored_name).name
         ]
 
 
@@ -271,7 +271,7 @@ def test_a_large_table_has_batches_of_whole_shards(
     monkeypatch.setattr(duplicates_table, "BATCH_ROWS", 10)
     shards = [[(f"{s} {n}", f"{n} same") for n in range(4)] for s in range(8)]
     found = _write(shards, tmp_path)
-    with open_shard(f"{tmp_path}/{found.file.object}") as reader:
+    with open_shard(f"{tmp_path}/{found.file.stored_name}") as reader:
         batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         assert [batch.num_rows for batch in batches] == [8, 8, 8, 4]
         assert pa.Table.from_batches(batches).to_pylist() == _expected(shards)
@@ -305,7 +305,9 @@ def test_in_an_object_store_the_buckets_files_go_as_well(
     found = write_duplicates(reports, output=memory_folder, shards=_entries(shards))
     assert _rows(found, memory_folder) == _expected(shards)
     fs, folder = file_system(memory_folder)
-    assert [str(name).removeprefix(f"{folder}/") for name in fs.find(folder)] == [found.file.object]
+    assert [str(name).removeprefix(f"{folder}/") for name in fs.find(folder)] == [
+        found.file.stored_name
+    ]
 
 
 def test_restored_pieces_may_be_dealt_to_other_buckets(
@@ -316,7 +318,7 @@ def test_restored_pieces_may_be_dealt_to_other_buckets(
     first = run_stages(recipe, str(tmp_path / "store"), "first", until="build-documents")
     monkeypatch.setattr(duplicates, "BUCKETS", 3)
     second = run_stages(recipe, str(tmp_path / "store"), "second", until="build-documents")
-    assert second["build-documents"].reuse.pieces_reused == second["build-documents"].reuse.pieces
+    assert second["build-documents"].reuse.items_reused == second["build-documents"].reuse.items
     assert second["build-documents"].counters["duplicates-same-text"] > 0
     assert told(second) == told(first)
 
@@ -336,7 +338,9 @@ class _SendKeys:
 
     def process(self, piece: _Piece) -> WorkReport:
         name = _shard_name(piece.number)
-        entry = FileEntry(path=name, object=name, size=0, sha256="0" * 64, rows=len(piece.rows))
+        entry = FileEntry(
+            path=name, stored_name=name, size_bytes=0, sha256="0" * 64, rows=len(piece.rows)
+        )
         return WorkReport(piece.number, [entry], blobs=digest_blobs(_keys(piece.rows), shard=name))
 
 

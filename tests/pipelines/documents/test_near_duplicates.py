@@ -210,7 +210,7 @@ def test_files_are_equal_whatever_the_workers_and_of_pieces_that_were_kept(tmp_p
     again = find(given, folder("b"), pieces=str(pieces))
     two = find(given, folder("c"), workers=2)
     assert again.reuse is not None
-    assert again.reuse.pieces_reused == 4
+    assert again.reuse.items_reused == 4
     assert {content_digest(made.files) for made in (first, again, two)} == {
         content_digest(first.files)
     }
@@ -300,7 +300,7 @@ def random_bs_of_copies(folder: Path, inputs: dict[str, StageInput]) -> int:
     for entry in instances.files:
         number = int(entry.path.split("-")[1])
         pool = [int(shard) for shard in str(entry.statistics["pool"]).split(",")]
-        with open_shard(f"{folder}/i/{entry.object}") as reader:
+        with open_shard(f"{folder}/i/{entry.stored_name}") as reader:
             rows = reader.read_all().to_pylist()
         for row in rows:
             if row["next_sentence_label"] == 1:

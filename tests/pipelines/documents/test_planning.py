@@ -159,10 +159,12 @@ def test_a_believed_checksum_spares_the_reading_and_changes_nothing_else(
     trusting = _config(folder, trust_checksums=True, verify_checksums=False)
     believed = raw_inputs(trusting)
     planned = plan(trusting)
-    assert all(item.believed.endswith("xwiki-sha256sums.txt") for item in believed)
+    assert all(item.trusted_checksum_file.endswith("xwiki-sha256sums.txt") for item in believed)
     assert not any(item.checksum for item in believed)
-    assert [item.model_copy(update={"believed": ""}) for item in believed] == list(read[0])
-    assert [item.identity for item in believed] == [item.identity for item in read[0]]
+    assert [item.model_copy(update={"trusted_checksum_file": ""}) for item in believed] == list(
+        read[0]
+    )
+    assert [item.key_digest for item in believed] == [item.identity for item in read[0]]
     for piece, other in zip(planned, read[1], strict=True):
         file = piece.split.file._replace(believed="")
         assert piece._replace(split=piece.split._replace(file=file)) == other

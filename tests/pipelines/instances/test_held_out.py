@@ -157,7 +157,7 @@ def rows_of(entries: Sequence[FileEntry], output: Path, *, part: str) -> Iterato
     """Rows of the training or the held-out instances, with the number of their token shard."""
     for entry in entries:
         if entry.statistics["part"] == part:
-            with open_shard(str(output / entry.object)) as reader:
+            with open_shard(str(output / entry.stored_name)) as reader:
                 for row in reader.read_all().to_pylist():
                     pool = pool_numbers(entry)
                     assert pool[0] == entry.statistics["token_shard"]
@@ -202,7 +202,7 @@ def test_the_share_is_that_of_the_documents_and_the_choice_is_for_good() -> None
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
 def test_the_parts_of_a_shard_are_the_shard(tmp_path: Path, share: float, batches: int) -> None:
     corpus = Corpus(tmp_path, names(40, 0, 25), batches=batches)
-    urls = [f"{corpus.folder}/{entry.object}" for entry in corpus.tokens.files]
+    urls = [f"{corpus.folder}/{entry.stored_name}" for entry in corpus.tokens.files]
     shards = TokenShards(urls, vocab_size=corpus.vocab_size, share=share)
     for number, url in enumerate(urls):
         with open_shard(url) as reader:
@@ -242,7 +242,7 @@ def _held_out_pages(folder: Path, *, edit: int) -> set[str]:
     )
     made = run_corpus(recipe, folder)
     tokens = folder / "build-tokens"
-    urls = [f"{tokens}/{entry.object}" for entry in made["build-tokens"].files]
+    urls = [f"{tokens}/{entry.stored_name}" for entry in made["build-tokens"].files]
     shards = TokenShards(urls, vocab_size=260, share=0.3)
     counters = made["build-instances.one"].counters
     found = [name for number in range(len(urls)) for name in shards.held_out(number).document_ids]
@@ -426,7 +426,7 @@ def test_pools_of_held_out_documents_are_large_enough_but_bounded(
 ) -> None:
     ids = [names_of("held-out", 1), *names(0, *[8] * 28), names_of("training", 8)]
     corpus = Corpus(tmp_path, ids, sentences=2, batches=1)
-    urls = [f"{corpus.folder}/{entry.object}" for entry in corpus.tokens.files]
+    urls = [f"{corpus.folder}/{entry.stored_name}" for entry in corpus.tokens.files]
     opened: list[str] = []
 
     def open_and_note(url: str, **options: Any) -> Any:
@@ -475,7 +475,7 @@ def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> N
     shown = text(f"{name}:{held_out[0].path}")
     assert shown.count(".arrow row ") == held_out[0].rows
     assert text(f"{name}:{held_out[0].path.removeprefix('__held-out__/')}") == shown
-    path = f"{store.root}/{manifest.data}/{held_out[0].object}"
+    path = f"{store.root}/{manifest.data_path}/{held_out[0].stored_name}"
     assert text(path) == shown
     for line in shown.splitlines():
         for mark in ("; document ", "B from document "):
@@ -493,7 +493,7 @@ def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(
     monkeypatch.setattr(token_shards, "FETCHED_BYTES", 1)
     shards, others, passes = 12, 2, 5
     corpus = Corpus(tmp_path / "tokens", names(*[40] * shards), batches=1)
-    size = max(entry.size for entry in corpus.tokens.files)
+    size = max(entry.size_bytes for entry in corpus.tokens.files)
     config = InstancesConfig(
         max_seq_length=64,
         held_out_fraction=0.2,

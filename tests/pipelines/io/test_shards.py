@@ -25,11 +25,11 @@ def test_entry_tells_what_was_written(tmp_path: Path) -> None:
         shard.write(_batch("a", "bb"))
         shard.write(_batch("ccc"))
     entry = shard.entry(statistics={"letters": 6})
-    data = (tmp_path / entry.object).read_bytes()
-    assert (entry.path, entry.rows, entry.size) == ("part-00000.arrow", 3, len(data))
+    data = (tmp_path / entry.stored_name).read_bytes()
+    assert (entry.path, entry.rows, entry.size_bytes) == ("part-00000.arrow", 3, len(data))
     assert entry.sha256 == hashlib.sha256(data).hexdigest()
     assert entry.statistics == {"letters": 6}
-    with open_shard(str(tmp_path / entry.object), expected=WORD_COUNTS) as reader:
+    with open_shard(str(tmp_path / entry.stored_name), expected=WORD_COUNTS) as reader:
         assert reader.read_all().column("word").to_pylist() == ["a", "bb", "ccc"]
 
 
@@ -39,7 +39,7 @@ def test_same_rows_give_same_bytes_under_another_name(tmp_path: Path) -> None:
         with ShardWriter("p.arrow", schema=WORD_COUNTS, output=str(tmp_path)) as shard:
             shard.write(_batch("a", "b"))
         entries.append(shard.entry())
-    assert entries[0].object != entries[1].object
+    assert entries[0].stored_name != entries[1].stored_name
     assert entries[0].sha256 == entries[1].sha256
 
 
@@ -57,24 +57,24 @@ def test_a_shard_that_fails_leaves_nothing(tmp_path: Path) -> None:
 def test_a_file_is_not_visible_before_it_is_whole(tmp_path: Path) -> None:
     with FileWriter("v.txt", output=str(tmp_path)) as writer:
         writer.file.write(b"abc")
-        assert not (tmp_path / writer.object).exists()
-    assert (tmp_path / writer.object).read_bytes() == b"abc"
+        assert not (tmp_path / writer.stored_name).exists()
+    assert (tmp_path / writer.stored_name).read_bytes() == b"abc"
 
 
 def test_memory_store_works_too() -> None:
     output = "memory://test-shards"
     with ShardWriter("p.arrow", schema=WORD_COUNTS, output=output) as shard:
         shard.write(_batch("a"))
-    with open_shard(f"{output}/{shard.entry().object}") as reader:
+    with open_shard(f"{output}/{shard.entry().stored_name}") as reader:
         assert reader.read_all().num_rows == 1
     entry = write_text_file("v.txt", "é\n", output=output)
-    assert fsspec.filesystem("memory").cat(f"{output}/{entry.object}") == "é\n".encode()
+    assert fsspec.filesystem("memory").cat(f"{output}/{entry.stored_name}") == "é\n".encode()
 
 
 def test_another_table_or_file_is_refused(tmp_path: Path) -> None:
     with ShardWriter("p.arrow", schema=WORD_COUNTS, output=str(tmp_path)) as shard:
         shard.write(_batch("a"))
-    url = str(tmp_path / shard.entry().object)
+    url = str(tmp_path / shard.entry().stored_name)
     with (
         pytest.raises(ArtifactCorruptError, match="expected table 'tokens' version 2"),
         open_shard(url, expected=tokens_schema(100)),

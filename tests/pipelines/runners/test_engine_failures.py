@@ -116,11 +116,13 @@ def _check(world: _World, store: str, *, stages: int = 1) -> RunRecord:
     }
     assert made == {label: world.local[label] for label in [*world.local][:stages]}
     for manifest in manifests:
-        hidden = [path for path in opened.backend.stat(manifest.data) if "/." in path]
+        hidden = [path for path in opened.backend.stat(manifest.data_path) if "/." in path]
         assert hidden == [], "plans and reports"
     collect_garbage(opened, keep_runs=1, grace_hours=0, dry_run=False)
-    wanted = {manifest.path for manifest in manifests} | {
-        f"{manifest.data}/{entry.object}" for manifest in manifests for entry in manifest.files
+    wanted = {manifest.manifest_path for manifest in manifests} | {
+        f"{manifest.data_path}/{entry.stored_name}"
+        for manifest in manifests
+        for entry in manifest.files
     }
     assert {*opened.backend.stat("artifacts")} == wanted
     return record
