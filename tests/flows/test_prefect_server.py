@@ -111,7 +111,7 @@ def servers_of(pid: int) -> list[str]:
             words = path.read_bytes().decode().split("\0")
         except OSError:  # it has just ended
             continue
-        if "flows.prefect_server" in words and str(pid) in words:
+        if any("prefect_server_process" in word for word in words) and str(pid) in words:
             found.append(" ".join(words))
     return found
 
