@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from flows.prefect_settings import HOME, default_prefect_home
 from flows.store.runs import RunRecord
-from schemas.errors import ConfigError, RunnerError
+from schemas.errors import RunnerError
 
 _FLOW_SETTINGS = {
     # Prefect recognizes a killed run by its missing heartbeat.
@@ -36,19 +36,6 @@ _SERVER_SETTINGS = {
 _POLL_SECONDS = 0.05
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
-
-
-@contextlib.contextmanager
-def require_prefect() -> Iterator[None]:
-    """Raise a ConfigError that names the remedy if an import in the block does not find Prefect."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "prefect":
-            raise
-        raise ConfigError(
-            "Prefect is not installed: pip install 'bertloom[flows]', or use --engine local"
-        ) from error
 
 
 def configure_prefect() -> None:
@@ -141,14 +128,13 @@ def start_server() -> EphemeralServer | None:
         None if a server is configured, or if a flow of this process already uses one.
 
     Raises:
-        ConfigError: Prefect is not installed.
+        ModuleNotFoundError: Prefect is not installed.
     """
     configure_prefect()
     if os.environ.get("PREFECT_API_URL"):
         return None
-    with require_prefect():
-        from prefect.context import FlowRunContext  # loads Prefect
-        from prefect.settings import get_current_settings
+    from prefect.context import FlowRunContext  # loads Prefect
+    from prefect.settings import get_current_settings
 
     if get_current_settings().api.url or FlowRunContext.get() is not None:
         return None
