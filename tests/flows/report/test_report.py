@@ -32,7 +32,7 @@ from flows.report.page import report_page, section, write_report
 from flows.report.plots import Axis
 from flows.report.records import Texts, read_lengths, read_texts
 from flows.report.results import read_tables
-from flows.report.steps import Built, read_steps
+from flows.report.run_steps import Built, read_steps
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
 from model.tables.result_rows import result_rows
@@ -521,7 +521,7 @@ def test_recorded_lengths_are_those_of_the_shards(run: Run) -> None:
 
 def test_report_shows_how_well_labels_can_be_guessed_from_lengths(run: Run) -> None:
     store, record = run
-    built = read_steps(store, record).holding("instances")
+    built = read_steps(store, record).of_type("instances")
     figure = lengths.instance_figure(store, built, name="x")
     assert f"{read_lengths(store, built[0])['guess_accuracy']:.3f}" in figure.panels[0].note
 
