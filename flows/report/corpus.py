@@ -22,9 +22,9 @@ class UnknownTemplates(NamedTuple):
     """Templates in the sentences of a source that no rule expands."""
 
     source: str
-    count: int
+    number: int
     per_word: float | None
-    """Count over the words of the source; None if words are not counted."""
+    """Number over the words of the source; None if words are not counted."""
 
     most_frequent: str
     """Names with their counts."""
@@ -105,19 +105,18 @@ def unknown_templates(counters: Mapping[str, int]) -> list[UnknownTemplates]:
     """Return the unknown templates of each source that counts them."""
     rows = []
     for source in list_sources(counters):
-        if (count := counters.get(f"templates-unknown@{source}")) is None:
+        if (number := counters.get(f"templates-unknown@{source}")) is None:
             continue
         by_name = {
-            name.removeprefix(UNKNOWN_TEMPLATE).removesuffix(f"@{source}"): number
-            for name, number in counters.items()
+            name.removeprefix(UNKNOWN_TEMPLATE).removesuffix(f"@{source}"): count
+            for name, count in counters.items()
             if name.startswith(UNKNOWN_TEMPLATE) and name.endswith(f"@{source}")
         }
         ranked = sorted(by_name.items(), key=lambda item: (-item[1], item[0]))
         most_frequent = ", ".join(f"{name} {n:,}" for name, n in ranked[:_MAX_TEMPLATES])
         words = _count_words(counters, source)
-        rows.append(
-            UnknownTemplates(source, count, count / words if words else None, most_frequent)
-        )
+        per_word = number / words if words else None
+        rows.append(UnknownTemplates(source, number, per_word, most_frequent))
     return rows
 
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from flows.formatting import format_bytes, format_duration
 from flows.report.contamination import read_contamination
 from flows.report.corpus import Corpus, read_corpus
-from flows.report.figure_cache import Figure, cached_figure
+from flows.report.figure_cache import Figure, Panel, cached_figure
 from flows.report.lineage import read_lineage
 from flows.report.records import Texts, read_texts
 from flows.report.results import Results, read_results
@@ -58,8 +58,8 @@ def write_report(
     for value in (record.run_id, record.recipe_name):
         if not _NAME.fullmatch(value):
             raise StoreError(
-                f"run {record.run_id!r} of recipe {record.recipe_name!r}: expected letters, digits, "
-                "dots and dashes in both, because they name the report's file"
+                f"run {record.run_id!r} of recipe {record.recipe_name!r}: expected letters, "
+                "digits, dots and dashes in both, because they name the report's file"
             )
     page = report_page(store, record, text=text)
     path = f"runs/{record.run_id}/report.html"
@@ -128,9 +128,11 @@ def _first_chart(
     ]
     for figure in figures:
         if figure is not None and figure.panels:
-            panel = figure.panels[0]
+            panel: Panel = figure.panels[0]
             svg = panel.svg.replace(panel.name, f"top-{panel.name}")  # ids are unique in a page
-            return figure.model_copy(update={"panels": (panel._replace(svg=svg),)})
+            return Figure(
+                panels=(panel._replace(svg=svg),), legend=figure.legend, note=figure.note
+            )
     return None
 
 

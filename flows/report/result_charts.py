@@ -69,9 +69,9 @@ def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
                 low = min(low, mean - sd)
     axes.set_xlim(low, 100)
     legend = {
-        "pretrained": (Key("dot series-1", "pretrained"), [r.pretrained for r in results]),
-        "scratch": (Key("dot series-2", "from scratch"), [r.scratch for r in results]),
-        "majority": (Key("dashed", "majority class"), [r.majority for r in results]),
+        Key("dot series-1", "pretrained"): any(result.pretrained for result in results),
+        Key("dot series-2", "from scratch"): any(result.scratch for result in results),
+        Key("dashed", "majority class"): any(result.majority is not None for result in results),
     }
     means = [
         f"{result.title} {' and '.join(f'{row.entry} {score_text(row)}' for row in result.rows)}"
@@ -81,7 +81,7 @@ def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
     svg = figure_svg(figure, name=name, title=title, description=f"{'; '.join(means)}.")
     return Figure(
         panels=(Panel(name, title, svg),),
-        legend=tuple(key for key, values in legend.values() if any(v is not None for v in values)),
+        legend=tuple(key for key, is_drawn in legend.items() if is_drawn),
         note=" ".join(cut_notes((row.entry, row.cut) for r in results for row in r.rows)),
     )
 
@@ -95,9 +95,7 @@ def restarts_figure(rows: Sequence[ResultRow], *, name: str) -> Figure:
         Key("tick", "their mean"): any(len(row.runs) > 1 for row in rows),
         Key("triangle series-2", "ensemble"): any(row.ensemble is not None for row in rows),
         Key("dashed", "majority class"): any(row.majority is not None for row in rows),
-        Key("diamond", f"the paper's {_PAPER_MODEL}"): any(
-            _PAPER_MODEL in row.paper for row in rows
-        ),
+        Key("diamond", "the paper's BERT_BASE"): any(_PAPER_MODEL in row.paper for row in rows),
     }
     notes = ["Metrics on dev, times 100.", *cut_notes((row.entry, row.cut) for row in rows)]
     return Figure(

@@ -45,16 +45,11 @@ def task_results(tables: Tables) -> list[TaskResult]:
     verdicts = {item.task: item for item in tables.verdicts[::-1] if item.kind == "pretraining"}
     results = []
     for task in dict.fromkeys(row.task for row in rows):
+        ranked = sorted((r for r in rows if r.task == task), key=lambda row: -(row.shown or 0))
+        pretrained = next((row for row in ranked if row.start != _SCRATCH), None)
+        scratch = next((row for row in ranked if row.start == _SCRATCH), None)
         if verdict := verdicts.get(task):
             pretrained, scratch = by_entry[verdict.first], by_entry[verdict.second]
-        else:
-            ranked = sorted(
-                (row for row in rows if row.task == task), key=lambda row: -(row.shown or 0)
-            )
-            pretrained, scratch = (
-                next((row for row in ranked if (row.start == _SCRATCH) == is_scratch), None)
-                for is_scratch in (False, True)
-            )
         title = TASKS[task].title if task in TASKS else task
         results.append(TaskResult(title, pretrained, scratch, verdict))
     return results
