@@ -130,9 +130,7 @@ def _first_chart(
         if figure is not None and figure.panels:
             panel: Panel = figure.panels[0]
             svg = panel.svg.replace(panel.name, f"top-{panel.name}")  # ids are unique in a page
-            return Figure(
-                panels=(panel._replace(svg=svg),), legend=figure.legend, note=figure.note
-            )
+            return Figure(panels=(panel._replace(svg=svg),), legend=figure.legend, note=figure.note)
     return None
 
 

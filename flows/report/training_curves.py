@@ -127,7 +127,7 @@ def _panel(quantity: _Quantity, phases: Sequence[Phase], *, name: str, axis: str
             for field in (quantity.train, quantity.held_out)
         )
         marker = "o" if len(training) == 1 else ""
-        axes.plot(*_columns(average_points(training)), marker, linestyle="-", color=SERIES[0])
+        axes.plot(*_columns(average_points(training)), marker=marker, color=SERIES[0])
         axes.plot(*_columns(held_out), "o-", color=SERIES[1], clip_on=False)
         notes = [
             f"{word} {_value_text(points[-1][1])}{' %' if quantity.unit == '%' else ''}"
