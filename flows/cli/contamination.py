@@ -14,7 +14,7 @@ from flows.cli.console import echo, print_json, print_result
 from flows.cli.options import RunnerOption, StoreOption, WorkersOption, open_store
 from flows.cli.progress import StepPrinter
 from flows.formatting import align_columns
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.preparation import prepare_run
 from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from
 from flows.report.contamination import Columns, contamination_of
