@@ -8,8 +8,8 @@ from typing import NamedTuple
 from flows.formatting import format_bytes
 from flows.lineage.graph import FILES, TRIALS, LineageGraph, Node, merged, upstream_graph
 from flows.lineage.svg import graph_svg
-from flows.report.figures import Figure, Panel, kept_figure
-from flows.report.steps import Group, Steps, group_anchor
+from flows.report.figure_cache import Figure, Panel, cached_figure
+from flows.report.run_steps import Group, Steps, group_anchor
 from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore
 from schemas.trial_names import entry_label
@@ -41,9 +41,8 @@ def read_lineage(store: ArtifactStore, steps: Steps) -> Lineage | None:
     """Return the lineage of all artifacts of a run, or None without any."""
     if not steps.built:
         return None
-    made_of = [(built.label, built.manifest.artifact_id) for built in steps.built]
-    figure = kept_figure(
-        store, "lineage", made_of=made_of, draw=lambda name: _draw(name, store, steps)
+    figure = cached_figure(
+        store, "lineage", steps.built, draw=lambda name: _draw(name, store, steps)
     )
     if figure.problem:
         return Lineage("", "", figure.problem)
@@ -58,12 +57,13 @@ def _draw(name: str, store: ArtifactStore, steps: Steps) -> Figure:
     outputs = [manifest for key, manifest in manifests.items() if key not in used]
     graph = upstream_graph(outputs, store=store)
     links = _links(graph, steps)
-    panels = [Panel(title="whole", svg=graph_svg(graph, name=name, links=links))]
+    panels = [Panel(name, "whole", graph_svg(graph, name=name, links=links))]
     small = overview(graph)
     if len(small.nodes) < len(graph.nodes):
         links |= _stage_links(steps.groups)
-        svg = graph_svg(small, name=f"{name}-overview", links=links, is_compact=True)
-        panels.insert(0, Panel(title="overview", svg=svg))
+        overview_name = f"{name}-overview"
+        svg = graph_svg(small, name=overview_name, links=links, is_compact=True)
+        panels.insert(0, Panel(overview_name, "overview", svg))
     return Figure(panels=tuple(panels))
 
 
@@ -72,8 +72,8 @@ def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
     found = (step for group in steps.groups for step in group.steps)
     links = {s.manifest.artifact_id: f"#{s.anchor}" for s in found if s.manifest and s.anchor}
     known = {group.anchor for group in steps.groups if len(group.steps) > 1}
-    grids = {entry_label(item.name): group_anchor(item.label) for item in steps.holding("trial")}
-    for item in steps.holding("evaluation"):
+    grids = {entry_label(item.name): group_anchor(item.label) for item in steps.of_type("trial")}
+    for item in steps.of_type("evaluation"):
         if (anchor := grids.get(item.name)) in known:
             inputs = graph.upstream(item.manifest.artifact_id)
             links |= {key: f"#{anchor}" for key in inputs if key.startswith(TRIALS)}
