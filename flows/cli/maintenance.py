@@ -12,7 +12,7 @@ from flows.cli.completion import artifact_names
 from flows.cli.console import echo, print_result
 from flows.cli.options import ArtifactArgument, JsonOption, StoreOption, open_store
 from flows.formatting import align_columns, format_bytes
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.store.garbage_collection import GarbageReport, collect_garbage
 from flows.store.pointers import pointer_to
 from flows.store.verification import (
