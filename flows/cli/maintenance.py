@@ -15,6 +15,7 @@ from flows.formatting import align_columns, format_bytes
 from flows.lineage.names import resolve
 from flows.store.garbage_collection import GarbageReport, collect_garbage
 from flows.store.pointers import pointer_to
+from flows.store.shard_checks import read_rows
 from flows.store.verification import (
     RecordReport,
     VerifyResult,
@@ -137,7 +138,9 @@ def verify(
     else:
         corrupt_keys = opened.corrupt_pointers()
         pointers = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
-    results = verify_artifacts(opened, pointers, deep=not sizes_only, rows=rows)
+    results = verify_artifacts(
+        opened, pointers, deep=not sizes_only, read_rows=read_rows if rows else None
+    )
     if not artifacts and not sizes_only:
         records = check_records(opened, has_card=has_card)
     lines = (line for result in results for line in _result_lines(result))
@@ -155,9 +158,8 @@ def verify(
         delete_corrupt_items(opened, records)
         if corrupt or corrupt_keys:
             echo("corrupt artifacts are quarantined; the next run builds them again", err=True)
-    for conflict in opened.conflicts():
-        text = f"conflict: {conflict['stage']}: one key, two contents: {conflict['record']}"
-        echo(text, err=True)
+    for path, conflict in opened.conflicts().items():
+        echo(f"conflict: {conflict.stage}: one key, two contents: {path}", err=True)
     if corrupt or corrupt_keys or problems:
         raise typer.Exit(1)
 

@@ -6,8 +6,7 @@ Retained is everything upstream of
 * the last runs and the active runs,
 * artifacts built or found, and attempts written, within the grace period or since the oldest active
   run started. S3 and GCS do not record when an artifact was found: there, an active run retains
-  every published artifact,
-* cache keys with a live lease, and attempts of their stages.
+  every published artifact.
 """
 
 from __future__ import annotations
@@ -23,14 +22,15 @@ from flows.formatting import format_duration
 from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.backend import FileInfo, StoreBackend
 from flows.store.leases import live_holders
-from flows.store.pointers import Pointer, parse_pointer
+from flows.store.pointers import Pointer
+from flows.store.records import Record, load_records
 from flows.store.runs import RunRecord, check_liveness, last_heartbeats, read_runs, run_ids
 from schemas.errors import ArtifactNotFoundError
 
 _MAX_CLOCK_DIFFERENCE = 60.0
 
-Roots = Iterator[tuple[str, str]]
-"""Retained locations with the reason."""
+Root = tuple[str, str]
+"""Retained location with the reason."""
 
 
 class Folder(NamedTuple):
@@ -43,14 +43,22 @@ class Folder(NamedTuple):
     """Last write in seconds since the epoch."""
 
 
-class PublishedKey(NamedTuple):
-    """Pointer of a cache key."""
+class PublishedArtifact(NamedTuple):
+    """Artifact with a pointer."""
 
-    path: str
-    stored: bytes
     pointer: Pointer
     used: float
-    """When it was written or its artifact was last found, in seconds since the epoch."""
+    """When it was published or last found, in seconds since the epoch."""
+
+
+class Tombstone(Record):
+    """Record of an artifact that is being deleted."""
+
+    scanned: float
+    """Time of the scan that found the artifact unused, in seconds since the epoch."""
+
+    pointer: Pointer
+    """Its deleted pointer."""
 
 
 @dataclass
@@ -63,11 +71,18 @@ class StoreScan:
     leased: set[tuple[str, str]]
     """Stage and cache key of each live lease."""
 
+    tombstones: dict[str, Tombstone]
+    """Tombstones by location."""
+
+    cutoff: float
+    """Seconds since the epoch, before the start of the oldest active run. Files written or used
+    later are retained."""
+
     attempts: dict[str, Folder] = field(default_factory=dict)
     """Every artifact and attempt, by location."""
 
-    published: dict[str, PublishedKey] = field(default_factory=dict)
-    """Pointers by location."""
+    published: dict[str, PublishedArtifact] = field(default_factory=dict)
+    """Artifacts with a pointer, by location."""
 
     reachable: dict[str, str] = field(default_factory=dict)
     """Reason why a location is retained. Other locations are garbage."""
@@ -75,18 +90,10 @@ class StoreScan:
     listed: dict[str, set[str]] = field(default_factory=dict)
     """Paths of the files of each reachable artifact."""
 
-    active_runs: dict[str, float] = field(default_factory=dict)
-    """Start of each active run, by id."""
-
+    active_runs: set[str] = field(default_factory=set)
     retained_runs: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     """Information for the user."""
-
-    @property
-    def oldest_active(self) -> tuple[str, float]:
-        """Id and start of the oldest active run; "" and infinity for none."""
-        runs = self.active_runs.items()
-        return min(runs, key=lambda item: item[1], default=("", float("inf")))
 
 
 def scan_store(
@@ -107,23 +114,22 @@ def scan_store(
         being_deleted: Locations whose pointers were just removed.
 
     Raises:
-        ArtifactCorruptError: A reachable manifest, a ref or a pin is corrupt.
+        ArtifactCorruptError: A reachable manifest, a ref, a pin or a tombstone is corrupt.
     """
-    scan = StoreScan(time.time(), set(live_holders(store)))
-    roots = dict.fromkeys(used, "found by a run just now")
-    cutoff = scan.time - grace_seconds
-
-    def add(more: Roots) -> None:
-        for location, reason in more:
-            roots.setdefault(location, reason)
-
-    add(_named(store))
-    add(_used_by_runs(store, scan, keep_runs=keep_runs))
+    tombstones = load_records(store.backend, Tombstone, "tombstones").values()
+    now = time.time()
+    scan = StoreScan(
+        time=now,
+        leased=set(live_holders(store)),
+        tombstones={tombstone.pointer.location: tombstone for tombstone in tombstones},
+        cutoff=now - grace_seconds,
+    )
+    roots = [(location, "found by a run just now") for location in used]
+    roots += [*_named(store), *_used_by_runs(store, scan, keep_runs=keep_runs)]
     scan.attempts = folders_below(store.backend, "artifacts")
     scan.published = _published(store)
-    add(_recently_used(scan, cutoff, is_remote=store.backend.is_remote))
-    add(_recently_written(scan, cutoff, being_deleted))
-    _mark(store, scan, roots)
+    roots += _recently_used(scan, is_remote=store.backend.is_remote, being_deleted=being_deleted)
+    _mark_reachable(store, scan, roots)
     return scan
 
 
@@ -155,16 +161,16 @@ def _location(manifest: str) -> str:
     return manifest.rpartition("/")[0]
 
 
-def _named(store: ArtifactStore) -> Roots:
+def _named(store: ArtifactStore) -> Iterator[Root]:
     for name in store.refs():
         if (pointer := store.ref(name)) is not None:
             for path in pointer.manifests:
                 yield _location(path), f"ref {name}"
     for artifact_id, pin in store.pins().items():
-        yield _location(pin.pointer.manifest), f"pin {artifact_id}: {pin.reason}"
+        yield pin.pointer.location, f"pin {artifact_id}: {pin.reason}"
 
 
-def _used_by_runs(store: ArtifactStore, scan: StoreScan, *, keep_runs: int) -> Roots:
+def _used_by_runs(store: ArtifactStore, scan: StoreScan, *, keep_runs: int) -> Iterator[Root]:
     heartbeats, ids = last_heartbeats(store), run_ids(store)
     scan.retained_runs = set(ids[max(len(ids) - keep_runs, 0) :])
     for run_id, record in read_runs(store, ids).items():
@@ -172,58 +178,54 @@ def _used_by_runs(store: ArtifactStore, scan: StoreScan, *, keep_runs: int) -> R
             scan.notes.append(str(record))
             continue
         # A run that has just started is not listed yet.
-        silence = max(scan.time - heartbeats.get(run_id, scan.time), 0.0)
-        if record.state == "running" and not check_liveness(record, silence=silence).is_over:
-            scan.active_runs[run_id] = datetime.fromisoformat(record.started).timestamp()
+        heartbeat = heartbeats.get(run_id, scan.time)
+        if record.state == "running" and not check_liveness(record, heartbeat=heartbeat).is_over:
+            started = datetime.fromisoformat(record.started).timestamp()
+            scan.cutoff = min(scan.cutoff, started - _MAX_CLOCK_DIFFERENCE)
+            scan.active_runs.add(run_id)
             scan.retained_runs.add(run_id)
+            silence = format_duration(max(scan.time - heartbeat, 0.0))
             scan.notes.append(
-                f"run {run_id} on {record.host} is active (last heartbeat "
-                f"{format_duration(silence)} ago) and retains its artifacts, on S3 and GCS every "
-                "published one. If it has ended, run `bertloom runs --mark-crashed`"
+                f"run {run_id} on {record.host} is active (last heartbeat {silence} ago) and "
+                "retains its artifacts, on S3 and GCS every published one. If it has ended, run "
+                "`bertloom runs --mark-crashed`"
             )
         for step in record.steps if run_id in scan.retained_runs else ():
             yield _location(step.manifest), f"run {run_id}"
 
 
-def _published(store: ArtifactStore) -> dict[str, PublishedKey]:
+def _published(store: ArtifactStore) -> dict[str, PublishedArtifact]:
     published, files = {}, store.backend.stat("keys")
-    for path, stored in store.backend.read_many(files).items():
-        if (pointer := parse_pointer(stored)) is not None:
-            committed = datetime.fromisoformat(pointer.committed).timestamp()
-            used = max(committed, files[path].modified)
-            published[_location(pointer.manifest)] = PublishedKey(path, stored, pointer, used)
+    for pointer in store.pointers():
+        used = datetime.fromisoformat(pointer.committed).timestamp()
+        if (info := files.get(pointer.path)) is not None:
+            used = max(used, info.modified)
+        published[pointer.location] = PublishedArtifact(pointer, used)
     return published
 
 
-def _recently_used(scan: StoreScan, cutoff: float, *, is_remote: bool) -> Roots:
-    run_id, started = scan.oldest_active
-    for location, key in scan.published.items():
-        if key.used > cutoff:
-            yield location, "built or found within the grace period"
-        elif run_id and is_remote:
-            yield location, f"run {run_id} is active"
-        elif key.used > started - _MAX_CLOCK_DIFFERENCE:
-            yield location, f"built or found since run {run_id} started"
-        elif (key.pointer.stage, key.pointer.cache_key) in scan.leased:
-            yield location, "its cache key is leased"
-
-
-def _recently_written(scan: StoreScan, cutoff: float, being_deleted: Collection[str]) -> Roots:
-    run_id, started = scan.oldest_active
-    leased_stages = {stage for stage, _ in scan.leased}
+def _recently_used(
+    scan: StoreScan, *, is_remote: bool, being_deleted: Collection[str]
+) -> Iterator[Root]:
+    run_id = min(scan.active_runs, default="")  # the oldest: ids start with the time
+    since = "within the grace period" + (f" or since run {run_id} started" if run_id else "")
     for location, (_, written) in scan.attempts.items():
-        if location in scan.published or location in being_deleted:
-            continue
-        if written > cutoff:
-            yield location, "written within the grace period"
-        elif location.split("/")[1] in leased_stages:
-            yield location, "its stage is being built"
-        elif written > started - _MAX_CLOCK_DIFFERENCE:
-            yield location, f"written since run {run_id} started"
+        if location in scan.published:
+            if scan.published[location].used > scan.cutoff:
+                yield location, f"built or found {since}"
+            elif run_id and is_remote:
+                yield location, f"run {run_id} is active"
+        elif location not in being_deleted:
+            tombstone = scan.tombstones.get(location)
+            if written > scan.cutoff:
+                yield location, f"written {since}"
+            elif run_id and tombstone and tombstone.scanned > scan.cutoff:
+                # An active run can have found it before an interrupted collection.
+                yield location, f"run {run_id} can have found it"
 
 
-def _mark(store: ArtifactStore, scan: StoreScan, roots: Mapping[str, str]) -> None:
-    queue = deque(roots.items())
+def _mark_reachable(store: ArtifactStore, scan: StoreScan, roots: Iterable[Root]) -> None:
+    queue = deque(roots)
     while queue:
         location, reason = queue.popleft()
         if location in scan.reachable or not location.startswith("artifacts/"):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.pointers import Pointer, key_path, ref_path
 from flows.store.records import REMEDIES
-from flows.store.runs import RunRecord, read_runs, record_path, run_ids
+from flows.store.runs import RunRecord, read_runs, record_path
 from schemas.checksummed import load_json
 from schemas.errors import ArtifactCorruptError
 from schemas.manifest import Manifest
 
 _LATEST = "latest"
+
+Expected = dict[str, str]
+"""Remedy by path of each file that must exist."""
 
 
 class Problem(NamedTuple):
@@ -36,50 +39,30 @@ def find_missing_files(
         has_card: Whether the artifact of a manifest has a card.
     """
     existing = set(store.backend.stat(""))
-    expected = {
-        **_files_of_runs(store, existing),
-        **_files_of_refs(store),
-        **{
-            f"{manifest.location}/{CARD}": f"run `bertloom card {manifest.artifact_id} --write`"
-            for manifest in manifests
-            if has_card(manifest)
-        },
+    cards = {
+        f"{manifest.location}/{CARD}": f"run `bertloom card {manifest.artifact_id} --write`"
+        for manifest in manifests
+        if has_card(manifest)
     }
+    expected = {**_files_of_runs(store, existing), **_files_of_refs(store), **cards}
     for path, remedy in sorted(expected.items()):
         if path not in existing:
             yield Problem(path, f"missing; {remedy}")
 
 
-def _files_of_runs(store: ArtifactStore, existing: set[str]) -> dict[str, str]:
-    """Return the remedy by path of each file that a run leaves."""
-    folders = {path.split("/")[1] for path in existing if path.startswith("runs/")}
-    expected = {record_path(run_id): REMEDIES["runs"] for run_id in folders}
+def _files_of_runs(store: ArtifactStore, existing: Collection[str]) -> Expected:
+    """Return the files that runs leave, and the pointers of their artifacts that still exist."""
+    ids = {path.split("/")[1] for path in existing if path.startswith("runs/")}
+    expected = {record_path(run_id): REMEDIES["runs"] for run_id in ids}
+    steps = set()
+    for record in read_runs(store, ids).values():
+        if isinstance(record, RunRecord):
+            expected |= _files_of_run(record)
+            steps |= {step.manifest for step in record.steps}
     quarantined = {
         path.split("/")[2].rpartition("-")[0] for path in existing if path.startswith("quarantine/")
     }
-    for run_id, record in read_runs(store, run_ids(store)).items():
-        if not isinstance(record, RunRecord):
-            continue
-        if record.state in ("completed", "failed"):
-            report = f"run `bertloom report {run_id}`"
-            for path in (f"runs/{run_id}/report.html", f"reports/{record.recipe_name}.html"):
-                expected[path] = report
-            expected["reports/index.html"] = "run `bertloom report --index`"
-        for step in record.steps:
-            ref = ref_path(f"{record.recipe_name}/{step.label}")
-            expected[ref] = f"run recipe {record.recipe_name} again"
-    expected |= _keys_of_runs(store, existing, quarantined)
-    return expected
-
-
-def _keys_of_runs(
-    store: ArtifactStore, existing: set[str], quarantined: set[str]
-) -> dict[str, str]:
-    """Return the remedy by path of the pointer of each finished step whose artifact exists."""
-    records = read_runs(store, run_ids(store)).values()
-    steps = {s.manifest for r in records if isinstance(r, RunRecord) for s in r.steps}
-    expected = {}
-    for manifest in store.manifests(steps & existing).values():
+    for manifest in store.manifests(path for path in steps if path in existing).values():
         if isinstance(manifest, ArtifactCorruptError) or manifest.cache_key in quarantined:
             continue
         if f"tombstones/{manifest.artifact_id}.json" not in existing:
@@ -87,9 +70,22 @@ def _keys_of_runs(
     return expected
 
 
-def _files_of_refs(store: ArtifactStore) -> dict[str, str]:
-    """Return the remedy by path of each manifest that a ref or pin points to, and of refs."""
-    expected: dict[str, str] = {}
+def _files_of_run(record: RunRecord) -> Expected:
+    """Return the refs and reports of a run."""
+    recipe = record.recipe_name
+    expected = {
+        ref_path(f"{recipe}/{step.label}"): f"run recipe {recipe} again" for step in record.steps
+    }
+    if record.state in ("completed", "failed"):
+        for path in (f"runs/{record.run_id}/report.html", f"reports/{recipe}.html"):
+            expected[path] = f"run `bertloom report {record.run_id}`"
+        expected["reports/index.html"] = "run `bertloom report --index`"
+    return expected
+
+
+def _files_of_refs(store: ArtifactStore) -> Expected:
+    """Return the manifests that refs point to, and the refs of publications."""
+    expected: Expected = {}
     publications: dict[str, dict[str, Pointer]] = defaultdict(dict)
     for name in store.refs():
         try:

