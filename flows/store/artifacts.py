@@ -156,7 +156,7 @@ class ArtifactStore(StorePointers):
             # Tells garbage collection that the artifact is in use. Fails if it took the pointer.
             self.backend.touch(path)
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
-            self._quarantine(stage, cache_key, stored=stored, reason=str(error))
+            self.quarantine(path, expected=stored, reason=str(error))
             return None
         except FileNotFoundError:
             return None
@@ -254,10 +254,11 @@ class ArtifactStore(StorePointers):
         stored = dump_json(manifest.model_dump(mode="json"))
         if not self.backend.put_if_absent(manifest.path, stored):
             raise StoreError(f"{self.url(manifest.path)}: expected a new attempt, got a manifest")
-        replaced = self.pointer(manifest.stage, manifest.cache_key) if replace else None
-        if replaced is not None:
-            self.quarantine(replaced, reason=f"rebuilt as {manifest.artifact_id}")
         path = key_path(manifest.stage, manifest.cache_key)
+        replaced = self._read(path) if replace else None
+        if replaced is not None:
+            reason = f"rebuilt as {manifest.artifact_id}"
+            self.quarantine(path, expected=replaced.to_json(), reason=reason)
         while not self.backend.put_if_absent(path, pointer_to(manifest).to_json()):
             # Another run was first. If its artifact is corrupt, the lookup frees the key.
             winner = self.lookup(manifest.stage, manifest.cache_key)
@@ -300,23 +301,23 @@ class ArtifactStore(StorePointers):
         """
         return load_records(self.backend, Conflict, _CONFLICTS)
 
-    # Quarantine
+    def quarantine(self, path: str, *, expected: bytes, reason: str) -> None:
+        """Move the pointer of a cache key to quarantine, unless another run has replaced it.
 
-    def quarantine(self, pointer: Pointer, *, reason: str) -> None:
-        """Move the pointer of a key to quarantine, unless another run has replaced it."""
-        stored = self.backend.read_if_exists(pointer.path)
-        if stored is not None and parse_pointer(stored) == pointer:
-            self._quarantine(pointer.stage, pointer.cache_key, stored=stored, reason=reason)
-
-    def _quarantine(self, stage: str, cache_key: str, *, stored: bytes, reason: str) -> None:
-        if self.backend.read_if_exists(key_path(stage, cache_key)) != stored:
+        Args:
+            path: Path of the pointer.
+            expected: Its content, which can be corrupt.
+            reason: Text for the quarantine record.
+        """
+        if self.backend.read_if_exists(path) != expected:
             return
-        pointer = parse_pointer(stored)
+        pointer = parse_pointer(expected)
         record = {
             "quarantined_at": now(),
             "reason": reason,
             "pointer": pointer.model_dump() if pointer else None,
         }
-        name = f"{cache_key}-{uuid.uuid4().hex[:8]}"
-        self.backend.put_if_absent(f"quarantine/{stage}/{name}.json", dump_json(record))
-        self.backend.compare_and_delete(key_path(stage, cache_key), expected=stored)
+        _, stage, _, name = path.removesuffix(".json").split("/")
+        copy = f"quarantine/{stage}/{name}-{uuid.uuid4().hex[:8]}.json"
+        self.backend.put_if_absent(copy, dump_json(record))
+        self.backend.compare_and_delete(path, expected=expected)

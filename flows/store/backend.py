@@ -63,8 +63,7 @@ def open_backend(root: str) -> StoreBackend:
     """
     try:
         fs, path = file_system(root)
-        protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
-        return _BACKENDS[protocol](fs, path)
+        backend = _BACKENDS[fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]]
     except ImportError as error:
         package = _PACKAGES.get(root.partition("://")[0])
         extra = f"'bertloom[{package.removesuffix('fs')}]'" if package else f"({error})"
@@ -73,10 +72,10 @@ def open_backend(root: str) -> StoreBackend:
             f"Run: pip install {extra}"
         ) from error
     except (ValueError, KeyError) as error:
-        reason = f"no put-if-absent on {error}" if isinstance(error, KeyError) else str(error)
         raise StoreError(
-            f"store {root}: {reason}. Expected a folder or a memory://, s3:// or gs:// URL"
+            f"store {root}: expected a folder or a memory://, s3:// or gs:// URL ({error})"
         ) from error
+    return backend(fs, path)
 
 
 class StoreBackend(abc.ABC):
@@ -184,11 +183,6 @@ class StoreBackend(abc.ABC):
         return sorted(
             path for path in self.stat(folder) if not path.rpartition("/")[2].startswith(".")
         )
-
-    def folders(self, folder: str) -> dict[str, float]:
-        """Return the modification time of each direct subfolder of a folder on disk, by path."""
-        del folder
-        return {}
 
     def version(self, path: str) -> tuple[object, ...]:
         """Return values that change when a file is written.
@@ -373,14 +367,6 @@ class _Disk(_LockingBackend):
             if error.errno not in _READ_ONLY:
                 raise
 
-    def folders(self, folder: str) -> dict[str, float]:
-        start = len(self._full(""))
-        try:
-            with os.scandir(self._full(folder)) as items:
-                return {item.path[start:]: item.stat().st_mtime for item in items if item.is_dir()}
-        except FileNotFoundError:
-            return {}
-
     def version(self, path: str) -> tuple[object, ...]:
         stat = Path(self._full(path)).stat()
         return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
@@ -441,15 +427,12 @@ class _Bucket(StoreBackend):
         """Fetch concurrently."""
         requested = {self._full(path): path for path in paths}
         results = self.fs.cat(list(requested), on_error="return") if requested else {}
-        contents = {}
-        for full, path in requested.items():  # keeps the caller's order, which fsspec does not
-            data = results.get(full)
-            if isinstance(data, FileNotFoundError) or data is None:
-                continue
-            if isinstance(data, BaseException):
-                raise data
-            contents[path] = bytes(data)
-        return contents
+        for error in results.values():
+            if isinstance(error, Exception) and not isinstance(error, FileNotFoundError):
+                raise error
+        # In the caller's order, which fsspec does not keep.
+        contents = {path: results.get(full) for full, path in requested.items()}
+        return {path: data for path, data in contents.items() if isinstance(data, bytes)}
 
     def _find(self, folder: str) -> dict[str, Any]:
         # By prefix: a missing folder costs one request instead of three.
@@ -593,7 +576,5 @@ _BACKENDS: dict[str, type[StoreBackend]] = {
     "file": _Disk,
     "memory": _Memory,
     "s3": _S3,
-    "s3a": _S3,
     "gs": _Gcs,
-    "gcs": _Gcs,
 }

@@ -33,8 +33,8 @@ from typing import NamedTuple
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileInfo, StoreBackend
-from flows.store.gc_roots import StoreScan, Tombstone, folders_below, group_by_folder, scan_store
-from flows.store.leases import read_lease
+from flows.store.gc_roots import StoreScan, group_by_folder, last_write, scan_store
+from flows.store.leases import live_holders, read_lease
 from flows.store.records import REMEDIES
 from flows.store.work_items import blobs_path, finished_item, item_files
 
@@ -49,7 +49,7 @@ class Garbage(NamedTuple):
 
     kind: str
     """`artifact`, `attempt` (never published), `work`, `pieces`, `quarantine`, `lease`, `probe`,
-    `leftover` (temporary file, or file of a retried worker) or `run`."""
+    `leftover` (temporary file) or `run`."""
 
     path: str
     files: int
@@ -130,19 +130,19 @@ def collect_garbage(
     scan = rescan()
     unused = {
         location: Garbage.of(
-            "artifact" if location in scan.published else "attempt", location, folder.files
+            "artifact" if location in scan.published else "attempt", location, files
         )
-        for location, folder in scan.attempts.items()
+        for location, files in scan.attempts.items()
         if location not in scan.reachable
     }
-    others = list(_other_garbage(store.backend, scan, unused, delete_runs=delete_runs))
+    others = list(_other_garbage(store, scan, unused, delete_runs=delete_runs))
     restored: set[str] = set()
     if not dry_run:
         restored = _delete_artifacts(store.backend, scan, unused.keys(), rescan)
         for item in others:
             _delete(store.backend, item)
     retained = (
-        Retained(path, Garbage.of("artifact", path, scan.attempts[path].files).size, reason)
+        Retained(path, Garbage.of("artifact", path, scan.attempts[path]).size, reason)
         for path, reason in sorted(scan.reachable.items())
         if path in scan.attempts
     )
@@ -163,9 +163,8 @@ def _delete_artifacts(
 ) -> set[str]:
     """Delete in the order of the module's docstring. Return those that came into use."""
     published = {location: scan.published[location] for location in unused & scan.published.keys()}
-    for location, artifact in published.items():
-        tombstone = Tombstone(scanned=scan.time, pointer=artifact.pointer)
-        backend.replace(_tombstone_path(location), tombstone.to_json())
+    for location, (pointer, _) in published.items():
+        backend.replace(_tombstone_path(location), pointer.to_json())
     used = set()
     for location, (pointer, used_before) in published.items():
         last_used = backend.compare_and_delete(pointer.path, expected=pointer.to_json())
@@ -187,13 +186,12 @@ def _delete_artifacts(
 
 def _restore_pointers(backend: StoreBackend, scan: StoreScan, retained: Collection[str]) -> None:
     """Restore the pointers of retained artifacts, also those of an interrupted collection."""
-    for location, tombstone in scan.tombstones.items():
-        if location in scan.attempts:
-            if location not in retained:
+    for path, pointer in scan.tombstones.items():
+        if pointer.location in scan.attempts:
+            if pointer.location not in retained:
                 continue
-            pointer = tombstone.pointer
             backend.put_if_absent(pointer.path, pointer.to_json())
-        backend.delete(_tombstone_path(location))
+        backend.delete(path)
 
 
 def _tombstone_path(location: str) -> str:
@@ -215,20 +213,25 @@ def _delete(backend: StoreBackend, item: Garbage) -> None:
 
 
 def _other_garbage(
-    backend: StoreBackend, scan: StoreScan, unused: Collection[str], *, delete_runs: bool
+    store: ArtifactStore, scan: StoreScan, unused: Collection[str], *, delete_runs: bool
 ) -> Iterator[Garbage]:
-    for folder, (files, written) in folders_below(backend, "work").items():
+    backend, leased = store.backend, live_holders(store)
+    for folder, files in group_by_folder(backend.stat("work"), 2).items():
         _, stage, cache_key = folder.split("/")
-        if written <= scan.cutoff and (stage, cache_key) not in scan.leased:
+        if last_write(files) <= scan.cutoff and (stage, cache_key) not in leased:
             yield Garbage.of("work", folder, files)
     yield from _work_items(backend, scan, unused)
     for path in backend.names("leases"):
         stored, holder = read_lease(backend, path)
         if stored is not None and holder is None:
             yield Garbage("lease", path, 1, len(stored), len(stored))
-    yield from _leftovers(backend, scan)
+    for folder in ("probe", *REMEDIES):
+        for path, info in backend.stat(folder).items() if folder != "artifacts" else ():
+            is_temporary = _TEMPORARY.search(path) is not None
+            if info.modified <= scan.cutoff and (is_temporary or folder in ("quarantine", "probe")):
+                yield Garbage.of("leftover" if is_temporary else folder, path, {path: info})
     if delete_runs:
-        for folder, files in sorted(group_by_folder(backend.stat("runs"), 1).items()):
+        for folder, files in group_by_folder(backend.stat("runs"), 1).items():
             if folder.split("/")[1] not in scan.retained_runs:
                 yield Garbage.of("run", folder, files)
 
@@ -237,8 +240,8 @@ def _work_items(
     backend: StoreBackend, scan: StoreScan, unused: Collection[str]
 ) -> Iterator[Garbage]:
     """Yield records whose files are gone, and records of parts of finished items."""
-    retained = (folder for location, folder in scan.attempts.items() if location not in unused)
-    existing = {path for folder in retained for path in folder.files}
+    retained = (files for location, files in scan.attempts.items() if location not in unused)
+    existing = {path for files in retained for path in files}
     records = backend.stat("pieces")
     for path, info in records.items():
         if info.modified > scan.cutoff or not path.endswith(".json"):
@@ -252,17 +255,3 @@ def _work_items(
             for name in (path, blobs_path(path)):
                 if name in records:
                     yield Garbage.of("pieces", name, {name: records[name]})
-
-
-def _leftovers(backend: StoreBackend, scan: StoreScan) -> Iterator[Garbage]:
-    """Yield old temporary files, quarantine records, probes, and files of retried workers."""
-    for folder in ("probe", *REMEDIES):
-        for path, info in backend.stat(folder).items() if folder != "artifacts" else ():
-            is_temporary = _TEMPORARY.search(path) is not None
-            if info.modified <= scan.cutoff and (is_temporary or folder in ("quarantine", "probe")):
-                yield Garbage.of("leftover" if is_temporary else folder, path, {path: info})
-    for location, listed in sorted(scan.listed.items()):
-        if location in scan.published:  # others can be in the middle of publication
-            for path, info in scan.attempts[location].files.items():
-                if path not in listed and info.modified <= scan.cutoff:
-                    yield Garbage.of("leftover", path, {path: info})

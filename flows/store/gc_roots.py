@@ -4,9 +4,11 @@ Retained is everything upstream of
 
 * refs and pins,
 * the last runs and the active runs,
-* artifacts built or found, and attempts written, within the grace period or since the oldest active
-  run started. S3 and GCS do not record when an artifact was found: there, an active run retains
-  every published artifact.
+* artifacts built or found within the grace period or since the oldest active run started,
+* attempts written within the grace period.
+
+While a run is active, all attempts are retained. S3 and GCS do not record when an artifact was
+found: there, an active run retains every published artifact.
 """
 
 from __future__ import annotations
@@ -19,11 +21,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from flows.formatting import format_duration
-from flows.store.artifacts import CARD, ArtifactStore
-from flows.store.backend import FileInfo, StoreBackend
-from flows.store.leases import live_holders
+from flows.store.artifacts import ArtifactStore
+from flows.store.backend import FileInfo
 from flows.store.pointers import Pointer
-from flows.store.records import Record, load_records
+from flows.store.records import load_records
 from flows.store.runs import RunRecord, check_liveness, last_heartbeats, read_runs, run_ids
 from schemas.errors import ArtifactNotFoundError
 
@@ -32,15 +33,8 @@ _MAX_CLOCK_DIFFERENCE = 60.0
 Root = tuple[str, str]
 """Retained location with the reason."""
 
-
-class Folder(NamedTuple):
-    """Folder that one step writes and that is deleted as a whole."""
-
-    files: dict[str, FileInfo]
-    """Files by path in the store."""
-
-    written: float
-    """Last write in seconds since the epoch."""
+Files = dict[str, FileInfo]
+"""Files by path in the store."""
 
 
 class PublishedArtifact(NamedTuple):
@@ -51,44 +45,24 @@ class PublishedArtifact(NamedTuple):
     """When it was published or last found, in seconds since the epoch."""
 
 
-class Tombstone(Record):
-    """Record of an artifact that is being deleted."""
-
-    scanned: float
-    """Time of the scan that found the artifact unused, in seconds since the epoch."""
-
-    pointer: Pointer
-    """Its deleted pointer."""
-
-
 @dataclass
 class StoreScan:
     """State of a store. Locations are `artifacts/STAGE/ID`."""
 
-    time: float
-    """Seconds since the epoch."""
-
-    leased: set[tuple[str, str]]
-    """Stage and cache key of each live lease."""
-
-    tombstones: dict[str, Tombstone]
-    """Tombstones by location."""
-
     cutoff: float
-    """Seconds since the epoch, before the start of the oldest active run. Files written or used
-    later are retained."""
+    """Seconds since the epoch. What was written or used later is retained."""
 
-    attempts: dict[str, Folder] = field(default_factory=dict)
-    """Every artifact and attempt, by location."""
+    tombstones: dict[str, Pointer]
+    """Deleted pointers of artifacts that are being deleted, by path of the tombstone."""
+
+    attempts: dict[str, Files] = field(default_factory=dict)
+    """Files of every artifact and attempt, by location."""
 
     published: dict[str, PublishedArtifact] = field(default_factory=dict)
     """Artifacts with a pointer, by location."""
 
     reachable: dict[str, str] = field(default_factory=dict)
     """Reason why a location is retained. Other locations are garbage."""
-
-    listed: dict[str, set[str]] = field(default_factory=dict)
-    """Paths of the files of each reachable artifact."""
 
     active_runs: set[str] = field(default_factory=set)
     retained_runs: set[str] = field(default_factory=set)
@@ -116,45 +90,28 @@ def scan_store(
     Raises:
         ArtifactCorruptError: A reachable manifest, a ref, a pin or a tombstone is corrupt.
     """
-    tombstones = load_records(store.backend, Tombstone, "tombstones").values()
-    now = time.time()
-    scan = StoreScan(
-        time=now,
-        leased=set(live_holders(store)),
-        tombstones={tombstone.pointer.location: tombstone for tombstone in tombstones},
-        cutoff=now - grace_seconds,
-    )
+    tombstones = load_records(store.backend, Pointer, "tombstones")
+    scan = StoreScan(time.time() - grace_seconds, tombstones)
     roots = [(location, "found by a run just now") for location in used]
     roots += [*_named(store), *_used_by_runs(store, scan, keep_runs=keep_runs)]
-    scan.attempts = folders_below(store.backend, "artifacts")
+    scan.attempts = group_by_folder(store.backend.stat("artifacts"), 2)
     scan.published = _published(store)
     roots += _recently_used(scan, is_remote=store.backend.is_remote, being_deleted=being_deleted)
     _mark_reachable(store, scan, roots)
     return scan
 
 
-def group_by_folder(files: Mapping[str, FileInfo], depth: int) -> dict[str, dict[str, FileInfo]]:
-    """Group files by their folder at a depth below the root."""
-    grouped: dict[str, dict[str, FileInfo]] = defaultdict(dict)
-    for path, info in files.items():
+def group_by_folder(files: Mapping[str, FileInfo], depth: int) -> dict[str, Files]:
+    """Group files by their folder at a depth below the root, sorted."""
+    grouped: dict[str, Files] = defaultdict(dict)
+    for path, info in sorted(files.items()):
         grouped["/".join(path.split("/")[: depth + 1])][path] = info
     return grouped
 
 
-def folders_below(backend: StoreBackend, top: str) -> dict[str, Folder]:
-    """Return each folder `TOP/STAGE/NAME`, on disk also empty ones."""
-    grouped = group_by_folder(backend.stat(top), 2)
-    times = {
-        folder: modified
-        for stage in backend.folders(top)
-        for folder, modified in backend.folders(stage).items()
-    }
-    folders = {}
-    for name in sorted({*grouped, *times}):
-        files = grouped.get(name, {})
-        written = max(times.get(name, 0.0), *(info.modified for info in files.values()), 0.0)
-        folders[name] = Folder(files, written)
-    return folders
+def last_write(files: Files) -> float:
+    """Return when the last of some files was written, in seconds since the epoch."""
+    return max(info.modified for info in files.values())
 
 
 def _location(manifest: str) -> str:
@@ -178,13 +135,13 @@ def _used_by_runs(store: ArtifactStore, scan: StoreScan, *, keep_runs: int) -> I
             scan.notes.append(str(record))
             continue
         # A run that has just started is not listed yet.
-        heartbeat = heartbeats.get(run_id, scan.time)
+        heartbeat = heartbeats.get(run_id, time.time())
         if record.state == "running" and not check_liveness(record, heartbeat=heartbeat).is_over:
             started = datetime.fromisoformat(record.started).timestamp()
             scan.cutoff = min(scan.cutoff, started - _MAX_CLOCK_DIFFERENCE)
             scan.active_runs.add(run_id)
             scan.retained_runs.add(run_id)
-            silence = format_duration(max(scan.time - heartbeat, 0.0))
+            silence = format_duration(max(time.time() - heartbeat, 0.0))
             scan.notes.append(
                 f"run {run_id} on {record.host} is active (last heartbeat {silence} ago) and "
                 "retains its artifacts, on S3 and GCS every published one. If it has ended, run "
@@ -209,19 +166,17 @@ def _recently_used(
 ) -> Iterator[Root]:
     run_id = min(scan.active_runs, default="")  # the oldest: ids start with the time
     since = "within the grace period" + (f" or since run {run_id} started" if run_id else "")
-    for location, (_, written) in scan.attempts.items():
-        if location in scan.published:
-            if scan.published[location].used > scan.cutoff:
-                yield location, f"built or found {since}"
-            elif run_id and is_remote:
-                yield location, f"run {run_id} is active"
-        elif location not in being_deleted:
-            tombstone = scan.tombstones.get(location)
-            if written > scan.cutoff:
-                yield location, f"written {since}"
-            elif run_id and tombstone and tombstone.scanned > scan.cutoff:
-                # An active run can have found it before an interrupted collection.
-                yield location, f"run {run_id} can have found it"
+    for location, files in scan.attempts.items():
+        artifact = scan.published.get(location)
+        if artifact is not None and artifact.used > scan.cutoff:
+            yield location, f"built or found {since}"
+        elif artifact is None and location in being_deleted:
+            continue
+        elif artifact is None and last_write(files) > scan.cutoff:
+            yield location, f"written {since}"
+        elif run_id and (artifact is None or is_remote):
+            # It may write the attempt, or have found an artifact before an interrupted collection.
+            yield location, f"run {run_id} is active"
 
 
 def _mark_reachable(store: ArtifactStore, scan: StoreScan, roots: Iterable[Root]) -> None:
@@ -234,13 +189,10 @@ def _mark_reachable(store: ArtifactStore, scan: StoreScan, roots: Iterable[Root]
         path = f"{location}/manifest.json"
         if location not in scan.attempts:
             scan.notes.append(f"{reason}: points to {store.url(location)}, which does not exist")
-        elif path in scan.attempts[location].files:  # otherwise it is being written
+        elif path in scan.attempts[location]:  # otherwise it is being written
             try:
                 manifest = store.read_manifest(path)
             except ArtifactNotFoundError:  # quarantined or deleted since the listing
                 continue
-            scan.listed[location] = {path, f"{location}/{CARD}"} | {
-                f"{manifest.data}/{entry.object}" for entry in manifest.files
-            }
             upstream = f"input of {location} ({reason})"
             queue += [(_location(ref.manifest), upstream) for ref in manifest.inputs]

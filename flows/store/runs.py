@@ -278,31 +278,21 @@ def check_liveness(record: RunRecord, *, heartbeat: float) -> Liveness:
 # Records of runs that ended without saying so
 
 
-class ReconciledRun(NamedTuple):
-    """Result for a run that said `running`."""
-
-    run_id: str
-    is_dead: bool
-    """True if it is marked as crashed now."""
-
-    reason: str
-
-
-def reconcile_runs(store: ArtifactStore, *, close: Close) -> list[ReconciledRun]:
+def reconcile_runs(store: ArtifactStore, *, close: Close) -> dict[str, Liveness]:
     """Mark every run that says `running`, has ended and holds no lease as crashed.
 
     Returns:
-        Every run that said `running`.
+        Every run that said `running`, by id. It is marked if it is over.
     """
     heartbeats = last_heartbeats(store)
     holders = {holder.holder for holder in live_holders(store).values()}
-    runs = []
+    runs = {}
     for record in _running(store, sorted(heartbeats)):
-        is_over, reason = check_liveness(record, heartbeat=heartbeats[record.run_id])
+        liveness = check_liveness(record, heartbeat=heartbeats[record.run_id])
         if record.run_id in holders and not record.is_dead:
-            is_over, reason = False, "it holds a lease"
-        is_dead = is_over and _mark(store, record, close)
-        runs.append(ReconciledRun(record.run_id, is_dead, reason))
+            liveness = Liveness(False, "it holds a lease")
+        is_marked = liveness.is_over and _mark(store, record, close)
+        runs[record.run_id] = liveness._replace(is_over=is_marked)
     return runs
 
 

@@ -82,7 +82,8 @@ def quarantine(store: ArtifactStore, results: Sequence[VerifyResult]) -> None:
         if (result := corrupt.get(pointer.artifact_id)) is not None:
             if result.is_inconsistent:  # first: a run that finds no pointer reads these records
                 delete_items(store.backend, pointer.stage, pointer.location)
-            store.quarantine(pointer, reason="; ".join(result.errors))
+            reason = "; ".join(result.errors)
+            store.quarantine(pointer.path, expected=pointer.to_json(), reason=reason)
 
 
 def _verify(store: ArtifactStore, pointer: Pointer, reader: _Reader | None) -> VerifyResult:

@@ -469,7 +469,7 @@ def test_a_plan_shows_rebuilds_and_damage(fakes: FakeStages, root: str) -> None:
     assert "part-00000.txt" in planned[2].reason
     pointer = store.pointer("build-tokens", tokens.cache_key)
     assert pointer is not None
-    store.quarantine(pointer, reason="damaged")
+    store.quarantine(pointer.path, expected=pointer.to_json(), reason="damaged")
     assert "was quarantined" in plan_recipe(recipe, store=store)[2].reason
 
 

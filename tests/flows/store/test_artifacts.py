@@ -308,10 +308,11 @@ def test_a_prefix_of_several_artifacts_is_refused(
 
 def test_quarantined_artifact_is_not_found(store: ArtifactStore) -> None:
     first, second = published(store), published(store, "two", spec={"seed": 1})
-    store.quarantine(pointer_to(second), reason="it was replaced since")  # another pointer
-    pointer = store.pointer(STAGE, first.cache_key)
-    assert pointer is not None
-    store.quarantine(pointer, reason="a flipped bit")
+    path = key_path(STAGE, first.cache_key)
+    stored = store.backend.read(path)
+    store.quarantine(path, expected=b"replaced since", reason="a test")
+    assert store.lookup(STAGE, first.cache_key) == first
+    store.quarantine(path, expected=stored, reason="a flipped bit")
     assert store.lookup(STAGE, first.cache_key) is None
     assert store.lookup(STAGE, second.cache_key) == second
 

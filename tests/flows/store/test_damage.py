@@ -19,7 +19,6 @@ from support.store_builder import add_cards, describe, prepared, published
 from flows.cards.cards import has_card
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.store.gc_roots import Tombstone
 from flows.store.leases import LeaseHolder, lease_path
 from flows.store.pointers import key_path, pointer_to
 from flows.store.verification import check_records, verify
@@ -100,9 +99,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
         store.commit(loser)
     gone = published(store, "gone", spec={"seed": 9})
     [pointer] = [item for item in store.pointers() if item.artifact_id == gone.artifact_id]
-    store.quarantine(pointer, reason="a test")
-    tombstone = Tombstone(scanned=0.0, pointer=pointer)
-    store.backend.replace("tombstones/y.json", tombstone.to_json())
+    store.quarantine(pointer.path, expected=pointer.to_json(), reason="a test")
+    store.backend.replace("tombstones/y.json", pointer.to_json())
     holder = LeaseHolder(
         holder="r", host="h", system="s", pid=1, process_start=0.0, expires_at=0.0, token="t"
     )
