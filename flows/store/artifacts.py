@@ -315,7 +315,7 @@ class ArtifactStore(StorePointers):
         record = {
             "quarantined_at": now(),
             "reason": reason,
-            "pointer": pointer.model_dump() if pointer else None,
+            "pointer": pointer.model_dump(exclude_defaults=True) if pointer else None,
         }
         _, stage, _, name = path.removesuffix(".json").split("/")
         copy = f"quarantine/{stage}/{name}-{uuid.uuid4().hex[:8]}.json"

@@ -32,8 +32,8 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     def to_json(self) -> bytes:
-        """Return the bytes of its file."""
-        return dump_json(self.model_dump(mode="json"))
+        """Return the bytes of its file. Fields with their default are not written."""
+        return dump_json(self.model_dump(mode="json", exclude_defaults=True))
 
 
 Model = TypeVar("Model", bound=BaseModel)

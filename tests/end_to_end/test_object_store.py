@@ -78,11 +78,9 @@ def test_leases_and_garbage_on_s3(bucket: str) -> None:
     orphan = prepared(store, "three")
     with acquire_or_holder(store, STAGE, kept.cache_key, holder="r"):
         assert list(live_holders(store)) == [(STAGE, kept.cache_key)]
-        report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
-        assert [item.path for item in report.garbage] == [unused.location]
     assert live_holders(store) == {}
     report = collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
-    assert [item.path for item in report.garbage] == [orphan.location]
+    assert {item.path for item in report.garbage} == {unused.location, orphan.location}
     assert {name.split("/")[2] for name in store.backend.stat("artifacts")} == {kept.artifact_id}
     assert store.lookup(STAGE, kept.cache_key) == kept
     assert store.backend.stat("tombstones") == store.backend.stat("leases") == {}
