@@ -12,9 +12,9 @@ from rich.text import Text
 
 from flows.cli.console import echo_raw
 from flows.cli.options import StoreOption, open_store
-from flows.lineage.head import Mark
-from flows.lineage.head import head as head_lines
-from flows.lineage.rows import find_shard
+from flows.lineage.preview import Mark
+from flows.lineage.preview import head as head_lines
+from flows.lineage.shards import find_shard
 from schemas.redaction import escape_control_characters
 
 _STYLES = {

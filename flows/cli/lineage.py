@@ -14,15 +14,15 @@ from flows.cli.console import echo, print_json, print_lines, print_result
 from flows.cli.options import AllOption, JsonOption, StoreOption, open_store
 from flows.cli.show import find_artifact
 from flows.formatting import align_columns
-from flows.lineage.differences import difference, run_differences, run_lines
-from flows.lineage.document_changes import document_changes
-from flows.lineage.names import Metric, artifact_of_path
-from flows.lineage.picture import lineage_page
+from flows.lineage.diff import difference, run_differences, run_lines
+from flows.lineage.document_diff import document_changes
 from flows.lineage.queries import Direction
 from flows.lineage.queries import lineage as find_lineage
-from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
-from flows.lineage.rows import find_shard
-from flows.lineage.tracing import trace_row
+from flows.lineage.resolve import Metric, artifact_of_path
+from flows.lineage.row_trace import trace_row
+from flows.lineage.shards import find_shard
+from flows.lineage.svg import lineage_page
+from flows.lineage.text_formats import dot_text, graph_json, mermaid_text, tree_lines
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run
 from model.telling.amounts import score_cut

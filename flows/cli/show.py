@@ -11,7 +11,7 @@ import typer
 from flows.cli.console import print_result
 from flows.cli.options import ArtifactArgument, StoreOption, open_store
 from flows.formatting import align_columns, format_bytes, format_duration, format_metric, is_metric
-from flows.lineage.names import artifact_of_path, resolve
+from flows.lineage.resolve import artifact_of_path, resolve
 from flows.nested_values import flatten
 from flows.record_counts import list_sources, record_counts
 from flows.run.stages import summarize

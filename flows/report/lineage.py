@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from flows.formatting import format_bytes
 from flows.lineage.graph import FILES, TRIALS, LineageGraph, Node, merged, upstream_graph
-from flows.lineage.picture import graph_svg
-from flows.report.steps import Group, Steps, group_anchor
+from flows.lineage.svg import graph_svg
+from flows.report.run_steps import Group, Steps, group_anchor
 from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import BertloomError
@@ -62,8 +62,8 @@ def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
     found = (step for group in steps.groups for step in group.steps)
     links = {s.manifest.artifact_id: f"#{s.anchor}" for s in found if s.manifest and s.anchor}
     known = {group.anchor for group in steps.groups if len(group.steps) > 1}
-    grids = {entry_label(item.name): group_anchor(item.label) for item in steps.holding("trial")}
-    for item in steps.holding("evaluation"):
+    grids = {entry_label(item.name): group_anchor(item.label) for item in steps.of_type("trial")}
+    for item in steps.of_type("evaluation"):
         if (anchor := grids.get(item.name)) in known:
             inputs = graph.made_from.get(item.manifest.artifact_id, ())
             links |= {key: f"#{anchor}" for _, key in inputs if key.startswith(TRIALS)}

@@ -118,11 +118,6 @@ class RunRecord(ProcessIdentity):
         """Name of the recipe."""
         return str(self.recipe.get("name", ""))
 
-    @property
-    def is_dead(self) -> bool:
-        """True if it says that it runs on this machine, but its process is gone."""
-        return self.state == "running" and self.is_gone
-
 
 def record_path(run_id: str) -> str:
     """Return the path of a run's record."""
@@ -289,7 +284,7 @@ def reconcile_runs(store: ArtifactStore, *, close: Close) -> dict[str, Liveness]
     runs = {}
     for record in _running(store, sorted(heartbeats)):
         liveness = check_liveness(record, heartbeat=heartbeats[record.run_id])
-        if record.run_id in holders and not record.is_dead:
+        if record.run_id in holders and not record.is_gone:
             liveness = Liveness(False, "it holds a lease")
         is_marked = liveness.is_over and _mark(store, record, close)
         runs[record.run_id] = liveness._replace(is_over=is_marked)
@@ -298,7 +293,7 @@ def reconcile_runs(store: ArtifactStore, *, close: Close) -> dict[str, Liveness]
 
 def mark_crashed_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list[str]:
     """Mark the newest runs of a recipe whose process on this machine is gone; return their ids."""
-    runs = (run for run in _newest_running(store) if run.recipe_name == recipe and run.is_dead)
+    runs = (run for run in _newest_running(store) if run.recipe_name == recipe and run.is_gone)
     return [run.run_id for run in runs if _mark(store, run, close)]
 
 

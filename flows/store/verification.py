@@ -1,8 +1,7 @@
-"""Verification: compare the content of a store with what was written.
+"""Verification: compare artifacts with what was written.
 
-`verify` checks artifacts with their pointers and manifests, `check_records` all other files.
-Corrupt artifacts are quarantined, so that the next run builds them again. Among other files, only
-work item records can be deleted without loss.
+Corrupt artifacts are quarantined, so that the next run builds them again.
+`flows.store.record_checks` checks all other files.
 """
 
 from __future__ import annotations
@@ -11,13 +10,10 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
-from flows.store.artifacts import CARD, ArtifactStore
+from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
-from flows.store.missing_files import Problem, find_missing_files, find_missing_items
 from flows.store.pointers import Pointer
-from flows.store.records import REMEDIES
-from flows.store.work_items import check_blobs, delete_item, delete_items
-from schemas.checksummed import load_json, load_page
+from flows.store.work_items import delete_items
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
@@ -182,67 +178,3 @@ class _Reader:
                     rows = self._read_rows(source)
             self._results[version] = sha256, rows
         return self._results[version]
-
-
-# Other files
-
-
-class RecordReport(NamedTuple):
-    """Result for the files of a store that do not belong to artifacts."""
-
-    checked: int
-    problems: tuple[Problem, ...]
-    notes: tuple[str, ...]
-
-
-def check_records(
-    store: ArtifactStore, *, has_card: Callable[[Manifest], bool] = lambda _: False
-) -> RecordReport:
-    """Read every record, page and card, and find missing ones.
-
-    Args:
-        store: Artifact store.
-        has_card: Whether the artifact of a manifest has a card.
-    """
-    backend = store.backend
-    remedies = {
-        path: remedy
-        for folder, remedy in REMEDIES.items()
-        if folder not in ("keys", "artifacts")
-        for path in backend.names(folder)
-        if not path.endswith(".blobs")  # checked with their record
-    }
-    manifests = [
-        manifest
-        for manifest in store.manifests(pointer.manifest for pointer in store.pointers()).values()
-        if isinstance(manifest, Manifest)
-    ]
-    for manifest in manifests:
-        card = f"run `bertloom card {manifest.artifact_id} --write`"
-        remedies[f"{manifest.location}/{CARD}"] = card
-    problems = list(find_missing_files(store, manifests, has_card=has_card))
-    checked = 0
-    for path, remedy in sorted(remedies.items()):
-        if (stored := backend.read_if_exists(path)) is not None:
-            checked += 1
-            if error := _record_error(backend, path, stored):
-                problems.append(Problem(path, f"{error}; {remedy}"))
-    return RecordReport(checked, tuple(problems), tuple(find_missing_items(store, manifests)))
-
-
-def _record_error(backend: StoreBackend, path: str, stored: bytes) -> str:
-    try:
-        if path.endswith((".html", ".md")):
-            load_page(stored)
-            return ""
-        record = load_json(stored)
-    except ValueError as error:
-        return str(error)
-    return check_blobs(backend, path, record) if path.startswith("pieces/") else ""
-
-
-def delete_corrupt_items(store: ArtifactStore, report: RecordReport) -> None:
-    """Delete the corrupt work item records."""
-    for problem in report.problems:
-        if problem.path.startswith("pieces/"):
-            delete_item(store.backend, problem.path)

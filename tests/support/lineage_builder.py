@@ -60,6 +60,7 @@ def put(
         "stage": stage,
         "cache_key": hashlib.sha256(f"{stage} {key or content}".encode()).hexdigest(),
         "key_spec": {"environment": {"numpy": "2.0.0"}},
+        "counters": {"steps": 1000} if stage == "pretrain" else {},
         "raw_inputs": tuple(raw),
         "inputs": tuple(input_ref(name, one) for name, one in given.items()),
         "produced_by": ProducedBy(

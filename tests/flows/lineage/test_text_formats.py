@@ -8,7 +8,7 @@ from support.lineage_builder import DUMP, DUMP_SHA1, lose, put, put_recipe, raw_
 
 from flows.lineage.graph import downstream_graph, file_id, joined, upstream_graph
 from flows.lineage.queries import lineage
-from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
+from flows.lineage.text_formats import dot_text, graph_json, mermaid_text, tree_lines
 from flows.store.artifacts import ArtifactStore
 
 
@@ -74,7 +74,7 @@ def test_very_many_files_are_counted(store: ArtifactStore) -> None:
 def test_what_was_made_from_an_artifact(store: ArtifactStore) -> None:
     made = put_recipe(store)
     lines = tree_lines(downstream_graph([made["pretrain.phase-2"]], store=store))
-    assert lines[0] == f"pretrain {made['pretrain.phase-2'].artifact_id}: 1 file"
+    assert lines[0].startswith(f"pretrain {made['pretrain.phase-2'].artifact_id}: 1,000 steps")
     assert lines[1].startswith("├─ finetune ")
     assert lines[2].startswith("│  └─ evaluate.cola ")
     assert lines[3].startswith("│     └─ tabulate ")
