@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -133,11 +134,14 @@ def figure_svg(
     import matplotlib as mpl
 
     file = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": name}):
+    with mpl.rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
+        # The browser draws the text: it does not matter which glyphs matplotlib's font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(file, format="svg", metadata={"Date": None})
     content = _UNWANTED.sub("", file.getvalue())
     content = content[content.index(">", content.index("<svg")) + 1 :].strip()
     content = _COLOR.sub(lambda match: _VARIABLES[match[0]], _ID.sub(f"{name}-", content))
+    content = content.replace("<a xlink:href=", "<a href=")
     width, height = figure.get_size_inches() * 72
     texts = {"title": title, "desc": description} if description else {"title": title}
     elements = (
