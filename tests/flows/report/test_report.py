@@ -399,11 +399,13 @@ def test_figures_are_drawn_once(run: Run) -> None:
     store.backend.delete_folder("reports/figures")
     first = report_page(store, record)
     names = store.backend.names("reports/figures")
-    assert len(names) == 5  # lengths of documents and instances, curves, overview and restarts
-    figure = load_json(store.backend.read(names[0]))
-    store.backend.replace(names[0], dump_json({**figure, "note": "from the cache"}))
+    assert len(names) == 6  # lengths of documents and instances, curves, results, restarts, lineage
+    for name in names:
+        figure = load_json(store.backend.read(name))
+        store.backend.replace(name, dump_json({**figure, "note": "from the cache"}))
     assert "from the cache" in report_page(store, record)
-    store.backend.replace(names[0], b"{}x")
+    for name in names:
+        store.backend.replace(name, b"{}x")
     assert report_page(store, record) == first  # damaged, and drawn again
 
 
