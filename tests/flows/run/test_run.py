@@ -169,11 +169,11 @@ def test_killed_run_is_marked_as_crashed_by_next_run(fakes: FakeStages, root: st
     died = running.model_copy(update={"pid": process.pid, "process_start": start_of(process.pid)})
     write_run(store, died)
     written = read_run(store, died.run_id).updated_at
-    assert not died.is_dead
+    assert not died.is_gone
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    assert died.is_dead
-    assert not died.model_copy(update={"host": "elsewhere"}).is_dead
+    assert died.is_gone
+    assert not died.model_copy(update={"host": "elsewhere"}).is_gone
     run_recipe(recipe, engine="local")
     told = read_run(store, run.run_id)
     assert (told.state, told.updated_at) == ("crashed", written)

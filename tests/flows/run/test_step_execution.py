@@ -460,7 +460,9 @@ def test_plan_has_rebuilds_and_corrupt_artifacts(fakes: FakeStages, root: str) -
     planned = plan_recipe(recipe, store=store)
     assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
     assert "part-00000.txt" in planned[2].reason
-    store.quarantine_artifacts({tokens.artifact_id: "damaged"})
+    pointer = store.pointer("build-tokens", tokens.cache_key)
+    assert pointer is not None
+    store.quarantine(pointer.path, expected=pointer.to_json(), reason="damaged")
     assert "was quarantined" in plan_recipe(recipe, store=store)[2].reason
 
 
