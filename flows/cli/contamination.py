@@ -17,12 +17,13 @@ from flows.formatting import align_columns
 from flows.lineage.resolve import resolve
 from flows.preparation import prepare_run
 from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from
-from flows.report.contamination import Columns, contamination_of
+from flows.report.contamination import contamination_of
 from flows.run.graph import StepGraph
 from flows.run.preflight import check_examples
 from flows.running import execute_run
 from flows.store.artifacts import ArtifactStore
 from model.build_examples import STAGE as BUILD_EXAMPLES
+from model.tables.grids import Grid
 from pipelines.build_documents import STAGE as BUILD_DOCUMENTS
 from pipelines.find_contamination import STAGE
 from schemas.contamination_configs import ContaminationRules
@@ -169,21 +170,16 @@ def _run(
     return run.step_results[STAGE.name].manifest, run.store
 
 
-def _lines(*tables: Columns) -> Iterator[str]:
+def _lines(*tables: Grid) -> Iterator[str]:
     for number, table in enumerate(tables):
-        titles, cells = zip(*table, strict=True)
-        texts = sum(title in ("task", "split", "field") for title in titles)
         yield from [""] if number else []
-        yield from align_columns(
-            [titles, *zip(*cells, strict=True)], right=range(texts, len(titles))
-        )
+        right = range(table.texts, len(table.header))
+        yield from align_columns([table.header, *table.rows], right=right)
 
 
-def _passage_text(passages: Columns) -> str:
+def _passage_text(passages: Grid) -> str:
     lines = []
-    for example, field, words, document, at, text in zip(
-        *(cells for _, cells in passages), strict=True
-    ):
+    for example, field, words, document, at, text in passages.rows:
         lines.append(
             f"\n{example} {field}: {words} words, in {document} from word {at} on\n  {text}"
         )

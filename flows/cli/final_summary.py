@@ -18,9 +18,8 @@ from flows.formatting import align_columns, format_bytes, format_count, format_d
 from flows.lineage.graph import Node, collapsed, upstream_graph
 from flows.recipes.loader import default_store
 from flows.report.results import read_tables
-from flows.report.steps import Built, Steps
-from flows.report.story import find_headline
-from flows.report.warnings import collect_warnings
+from flows.report.run_steps import Built, Steps, collect_warnings
+from flows.report.run_summary import find_headline
 from flows.run.stages import get_stage
 from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
@@ -58,7 +57,7 @@ def summary_lines(
     """
     width = min(width, WIDTH)
     steps = Steps((), tuple(Built(result.label, result.manifest) for result in results))
-    tables = steps.last_holding("tables")
+    tables = steps.last_of_type("tables")
     values = read_tables(store, tables.manifest) if tables else None
     evaluation = _find_evaluation(steps, values)
     source = evaluation or steps.built[-1]
@@ -119,7 +118,7 @@ def _activation() -> str:
 
 def _find_evaluation(steps: Steps, tables: Tables | None) -> Built | None:
     """Return the evaluation of the first verdict, better ones first; by default the last one."""
-    evaluations = {built.name: built for built in steps.holding("evaluation")}
+    evaluations = {built.name: built for built in steps.of_type("evaluation")}
     verdicts = sorted(tables.verdicts if tables else (), key=lambda item: item.outcome != "better")
     named = (evaluations[item.first] for item in verdicts if item.first in evaluations)
     return next(named, None) or next(reversed(evaluations.values()), None)

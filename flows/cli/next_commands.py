@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flows.lineage.shards import read_rows
-from flows.report.steps import Built, Steps
+from flows.report.run_steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
 from model.tasks import find_task
 from schemas.redaction import escape_control_characters, redact
@@ -43,11 +43,11 @@ def _arguments(
     """Yield the arguments of all commands that fit, most interesting first."""
     if evaluation and (question := _find_question(evaluation, steps, store)):
         yield ["predict", f"{recipe}/{evaluation.label}", *question]
-    elif (phase := steps.last_holding("checkpoint")) and (text := _find_masked_text(steps, store)):
+    elif (phase := steps.last_of_type("checkpoint")) and (text := _find_masked_text(steps, store)):
         yield ["fill", text, "--model", f"{recipe}/{phase.label}"]
     last = evaluation or steps.built[-1]
     yield ["lineage", f"{recipe}/{last.label}"]
-    rows = (steps.last_holding(things) for things in ("instances", "tokens", "documents"))
+    rows = (steps.last_of_type(things) for things in ("instances", "tokens", "documents"))
     for built in list(filter(None, rows))[:1]:
         yield ["trace", f"{recipe}/{built.label}:0"]
         yield ["head", f"{recipe}/{built.label}", "-n", "1"]
@@ -88,7 +88,7 @@ def _question(task_type: str, row: Mapping[str, Any]) -> list[str]:
 
 def _find_masked_text(steps: Steps, store: ArtifactStore) -> str:
     """Return a sentence of the corpus whose longest word is masked, "" if none fits."""
-    documents = steps.last_holding("documents")
+    documents = steps.last_of_type("documents")
     for row in _rows(documents, store) if documents else ():
         for sentence in map(str, row["sentences"]):
             words = sentence.split()

@@ -17,7 +17,7 @@ from flows.cli.options import (
     WorkersOption,
     open_store,
 )
-from flows.prefect_server import configure_prefect, require_prefect
+from flows.prefect_server import configure_prefect
 from flows.publish.monthly_rebuild import RebuildRequest, execute_rebuild, plan_rebuild
 from flows.publish.publish import CorpusChangeLimitError, built_corpus, roll_back
 from flows.publish.publish import publish as publish_corpus
@@ -66,8 +66,8 @@ def rebuild(
     )  # fmt: skip
     if engine == "prefect" and not dry_run:
         configure_prefect()  # before the next line loads Prefect
-        with require_prefect():
-            from flows.rebuild import rebuild_with_prefect
+        from flows.rebuild import rebuild_with_prefect
+
         rebuild_with_prefect(request, log=echo)
         return
     plan = plan_rebuild(request, log=echo)

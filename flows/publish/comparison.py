@@ -148,8 +148,8 @@ def _count_rows(
     for name, limit in _COUNTERS[label.partition(".")[0]].items():
         allowed = None
         if limit:
-            ways = ("decrease", "increase")
-            allowed = tuple(getattr(limits, f"max_{limit}_{way}") for way in ways)
+            down, up = f"max_{limit}_decrease", f"max_{limit}_increase"
+            allowed = (getattr(limits, down), getattr(limits, up))
         by_source = sorted(each for each in {*new, *old} if each.startswith(f"{name}@"))
         for counter in (name, *(by_source if limit and len(by_source) > 1 else ())):
             if counter in new or counter in old:
@@ -160,19 +160,23 @@ def _rate_rows(
     label: str, new: Mapping[str, int], old: Mapping[str, int], *, limits: ChangeLimits
 ) -> Iterator[Row]:
     """Yield the rate of unknown tokens, and those of dropped records by type and reason."""
+    limit = limits.max_unk_rate_change
     if label == TOKENS:
-        rates = (
-            each.get("unknown-tokens", 0) / max(each.get("tokens", 0), 1) for each in (old, new)
+        before, after = (
+            counters.get("unknown-tokens", 0) / max(counters.get("tokens", 0), 1)
+            for counters in (old, new)
         )
-        yield Row(label, "unknown-tokens", *rates, (limits.max_unk_rate_change,) * 2, is_rate=True)
-    before, after = _drop_rates(old), _drop_rates(new)
+        yield Row(label, "unknown-tokens", before, after, (limit, limit), is_rate=True)
+    limit = limits.max_drop_rate_change
+    old_rates, new_rates = _drop_rates(old), _drop_rates(new)
     # A record type that only one of them counts comes from another configuration, for example a
     # vocabulary from a file.
-    for record_type in sorted(before.keys() & after.keys()):
-        for reason in sorted(before[record_type].keys() | after[record_type]):
+    for record_type in sorted(old_rates.keys() & new_rates.keys()):
+        of_old, of_new = old_rates[record_type], new_rates[record_type]
+        for reason in sorted({*of_old, *of_new}):
             name = f"{record_type}-dropped-{reason}".removesuffix("-")
-            rates = (each[record_type].get(reason, 0.0) for each in (before, after))
-            yield Row(label, name, *rates, (limits.max_drop_rate_change,) * 2, is_rate=True)
+            before, after = of_old.get(reason, 0.0), of_new.get(reason, 0.0)
+            yield Row(label, name, before, after, (limit, limit), is_rate=True)
 
 
 def _drop_rates(counters: Mapping[str, int]) -> dict[str, dict[str, float]]:

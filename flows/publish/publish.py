@@ -64,7 +64,7 @@ class Publication(NamedTuple):
     """Artifact id of the tokens that were published before. "": none."""
 
     comparison: CorpusComparison | None = None
-    """Comparison with the corpus published before. None: there was none, or it is this one."""
+    """Comparison with the corpus published before. None: no such corpus, or the same one."""
 
     @property
     def summary(self) -> str:
@@ -218,7 +218,7 @@ def published_corpus(
     Args:
         store: Store of the corpus.
         pointer: Version of the corpus.
-        force: Leave out manifests that cannot be read.
+        force: Skip manifests that cannot be read.
 
     Raises:
         StoreError: A manifest cannot be read.

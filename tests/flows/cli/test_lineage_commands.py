@@ -117,7 +117,7 @@ def test_a_raw_file_leads_down(cli: Cli, made: Made, text: str) -> None:
     lines = _lines(cli, "lineage", text)
     assert lines[0].startswith("wiki.xml.bz2 (2.0 kB, sha256 ")
     assert lines[0].endswith(f", verified sha1 {DUMP_SHA1})")
-    assert f"└─ build-documents {made.id('build-documents')}: 1 file" in lines
+    assert f"└── build-documents {made.id('build-documents')}: 1 file" in lines
     assert any(made.id("evaluate.cola") in line for line in lines)
     assert len(_lines(cli, "lineage", text, "--upstream")) == 1
 
@@ -139,14 +139,14 @@ def test_two_files_of_one_name_are_told_apart_by_path(cli: Cli, made: Made) -> N
         put(made.store, "build-documents", key=twin.uri, raw=[twin])
     said = cli("lineage", "twin.txt")
     assert said.code == 1
-    assert "names 2 raw files" in said.err
+    assert all(twin.uri in said.err for twin in twins)
     assert "sha256 222222222222" in _lines(cli, "lineage", "/two/twin.txt")[0]
 
 
 def test_ways_and_forms(cli: Cli, made: Made, tmp_path: Path) -> None:
     name = "mine/build-tokens"
-    assert "made from it:" not in _lines(cli, "lineage", name)
-    assert "made from it:" in _lines(cli, "lineage", name, "--both")
+    assert "downstream:" not in _lines(cli, "lineage", name)
+    assert "downstream:" in _lines(cli, "lineage", name, "--both")
     down = _lines(cli, "lineage", name, "--downstream")
     assert not any("wiki" in line for line in down)
     assert any(made.id("tabulate") in line for line in down)
@@ -176,8 +176,8 @@ def test_a_path_brings_its_own_store(cli: Cli, made: Made, monkeypatch: Any) -> 
     ("arguments", "message"),
     [
         (("lineage", "nothing-so"), "no artifact 'nothing-so'"),
-        (("lineage", "nothing-so"), "nor is it a raw file that was read, or a metric"),
-        (("lineage", "evaluate.cola:nothing"), "no metric 'nothing'. Its metrics are metrics.dev"),
+        (("lineage", "nothing-so"), "no raw file of an artifact and no metric"),
+        (("lineage", "evaluate.cola:nothing"), "no file or metric 'nothing'"),
         (
             ("lineage", "--upstream", "--downstream"),
             "at most one of --upstream, --downstream and --both",
@@ -203,7 +203,7 @@ def test_a_store_without_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path
     store = ArtifactStore(str(tmp_path / "store"))
     said = Cli(capsys)("lineage", "--store", store.root)
     assert said.code == 1
-    assert "no run has finished a step yet" in said.err
+    assert "expected a run with finished steps" in said.err
 
 
 def test_a_lost_ancestor_is_no_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_lost_ancestor_is_no_error(capsys: pytest.CaptureFixture[str], tmp_pat
     made = put_recipe(store)
     lose(store, made["build-documents"])
     lines = _lines(Cli(capsys), "lineage", "--store", store.root)
-    assert any(line.endswith(": gone from the store") for line in lines)
+    assert any(line.endswith(": missing from the store") for line in lines)
 
 
 def test_diff_of_artifacts_and_of_runs(cli: Cli, made: Made) -> None:
@@ -313,13 +313,13 @@ def test_what_a_list_says_is_called_believed_and_never_verified(
         assert "verified" not in text, name
         assert "wiki.xml.bz2" in text, name
     assert "believed" in told["show"]
-    assert ", as a list of checksums says)" in told["tree"]
+    assert ", from a list of checksums)" in told["tree"]
     assert "2.0 kB, believed" in told["json"]
-    assert "as /raw/sha256sums.txt says (believed)" in told["page"]
+    assert "from /raw/sha256sums.txt (believed)" in told["page"]
 
 
 def test_nothing_heavy_is_loaded_to_tell_a_lineage(made: Made) -> None:
-    heavy = ("apache_beam", "prefect", "torch", "matplotlib", "httpx", "openlineage")
+    heavy = ("apache_beam", "prefect", "torch", "matplotlib", "httpx", "openlineage", "jinja2")
     code = (
         "import sys\nfrom flows.cli.app import main\n"
         "try:\n"
