@@ -120,7 +120,7 @@ def set_names(axis: Axis, names: Sequence[str]) -> None:
 
 @plot_style()
 def figure_svg(
-    figure: Figure, *, name: str, title: str, description: str, css_class: str = "plot"
+    figure: Figure, *, name: str, title: str, description: str = "", css_class: str = "plot"
 ) -> str:
     """Return a figure as an `<svg>` element.
 
@@ -128,7 +128,7 @@ def figure_svg(
         figure: Chart, see `new_figure`.
         name: Letters, digits and dashes, unique in a page: the ids in the SVG start with it.
         title: What the figure shows, for readers who do not see it.
-        description: What can be seen in it.
+        description: What can be seen in it, if no text next to the figure says so.
         css_class: Class of the element.
     """
     import matplotlib as mpl
@@ -143,13 +143,16 @@ def figure_svg(
     content = _COLOR.sub(lambda match: _VARIABLES[match[0]], _ID.sub(f"{name}-", content))
     content = content.replace("<a xlink:href=", "<a href=")
     width, height = figure.get_size_inches() * 72
+    texts = {"title": title, "desc": description} if description else {"title": title}
+    elements = (
+        f'<{element} id="{name}-{element}">{escape(escape_control_characters(text))}</{element}>\n'
+        for element, text in texts.items()
+    )
+    ids = " ".join(f"{name}-{element}" for element in texts)
     return (
         f'<svg class="{css_class}" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-labelledby="{name}-title {name}-desc">\n'
-        f'<title id="{name}-title">{escape(escape_control_characters(title))}</title>\n'
-        f'<desc id="{name}-desc">{escape(escape_control_characters(description))}</desc>\n'
-        f"{content}"
+        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-labelledby="{ids}">\n'
+        f"{''.join(elements)}{content}"
     )
 
 

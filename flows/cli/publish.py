@@ -17,7 +17,7 @@ from flows.cli.options import (
     WorkersOption,
     open_store,
 )
-from flows.prefect_server import configure_prefect, require_prefect
+from flows.prefect_server import configure_prefect
 from flows.publish.publishing import CorpusRefusedError, built_corpus, roll_back
 from flows.publish.publishing import publish as publish_corpus
 from flows.publish.rebuilding import RebuildOrder, find_work, rebuild_corpus
@@ -70,8 +70,8 @@ def rebuild(
             echo(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
     elif engine == "prefect":
         configure_prefect()  # before the next line loads Prefect
-        with require_prefect():
-            from flows.rebuild import rebuild_with_prefect  # loads Prefect
+        from flows.rebuild import rebuild_with_prefect  # loads Prefect
+
         rebuild_with_prefect(order, say=echo)
     else:
         rebuild_corpus(order, say=echo)

@@ -7,26 +7,24 @@ runs are cached in `reports/index.json`, so that only records of later runs are 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 
 from pydantic import BaseModel, ConfigDict
 
 from flows.report.page import INDEX_PAGE, render
-from flows.report.run_steps import run_seconds
-from flows.run.stages import get_stage, summarize
+from flows.report.results import read_tables
+from flows.report.run_steps import Steps, read_steps, run_seconds
+from flows.report.run_summary import find_headline
 from flows.store.artifacts import ArtifactStore
-from flows.store.runs import RunRecord, StepRecord, list_runs, run_ids
+from flows.store.runs import RunRecord, list_runs, run_ids
 from schemas.checksummed import dump_json, dump_page, load_json
-from schemas.errors import ArtifactCorruptError, StoreError
-from schemas.manifest import Manifest
+from schemas.errors import StoreError
 from schemas.redaction import redact
 
 _CACHE = "reports/index.json"
 _MAX_TRIES = 20
-_MAX_RESULTS = 6
-_MAX_FAILURE = 400  # characters
-_RESULT_TYPES = ("trial", "instances", "tokens", "vocabulary", "documents", "examples")
-"""Artifact types that describe a run without evaluations and pretraining, best first."""
+_MAX_CHARACTERS = 400
+"""Maximum length of an error."""
 
 
 class RunRow(BaseModel):
@@ -44,8 +42,8 @@ class RunRow(BaseModel):
 
     built: int = 0
     cached: int = 0
-    results: tuple[str, ...] = ()
-    """Summary of each result, after the label of its step."""
+    result: str = ""
+    """Headline of the run's report."""
 
     failures: tuple[str, ...] = ()
     """Error of each failed step."""
@@ -86,13 +84,19 @@ def write_index(store: ArtifactStore, *, refresh: Collection[str] = ()) -> str:
 def read_rows(store: ArtifactStore, *, refresh: Collection[str] = ()) -> list[RunRow]:
     """Return a row for every run with a record, newest first."""
     ids = run_ids(store)
-    names = set(store.backend.names("runs"))
-    cached = _read_cache(store)
-    known = {run_id: cached[run_id] for run_id in ids if run_id in cached.keys() - set(refresh)}
-    read = _read_runs(store, [run_id for run_id in ids if run_id not in known])
+    cached = {run_id: row for run_id, row in _read_cache(store).items() if run_id not in refresh}
+    others = [run_id for run_id in ids if run_id not in cached]
+    read = {
+        run_id: _read_row(store, record)
+        if isinstance(record, RunRecord)
+        else RunRow(run_id=run_id, state="corrupt", failures=(str(record),))
+        for run_id, record in (list_runs(store, others) if others else {}).items()
+    }
+    pages = set(store.backend.names("runs"))
     rows = [
-        row.model_copy(update={"has_page": f"runs/{run_id}/report.html" in names})
-        for run_id, row in sorted({**known, **read}.items(), reverse=True)
+        row.model_copy(update={"has_page": f"runs/{run_id}/report.html" in pages})
+        for run_id in reversed(ids)
+        for row in [(cached | read)[run_id]]
     ]
     if any(row.is_final for row in read.values()):
         final = {row.run_id: row.model_dump(mode="json") for row in rows if row.is_final}
@@ -110,36 +114,8 @@ def _read_cache(store: ArtifactStore) -> dict[str, RunRow]:
         return {}
 
 
-def _read_runs(store: ArtifactStore, ids: Sequence[str]) -> dict[str, RunRow]:
-    runs = list_runs(store, ids) if ids else {}
-    records = [record for record in runs.values() if isinstance(record, RunRecord)]
-    manifests = store.manifests(step.manifest for run in records for step in _result_steps(run))
-    return {
-        run_id: _row(record, manifests)
-        if isinstance(record, RunRecord)
-        else RunRow(run_id=run_id, state="corrupt", failures=(str(record),))
-        for run_id, record in runs.items()
-    }
-
-
-def _result_steps(record: RunRecord) -> Sequence[StepRecord]:
-    """Return the steps whose artifacts are the result of a run."""
-    by_type: dict[str, list[StepRecord]] = {}
-    for step in record.steps:
-        by_type.setdefault(get_stage(step.manifest.split("/")[1]).output_type, []).append(step)
-    results = [*by_type.get("checkpoint", [])[-1:], *by_type.get("evaluation", [])]
-    return results or next((by_type[t][-2:] for t in _RESULT_TYPES if t in by_type), [])
-
-
-def _row(record: RunRecord, manifests: Mapping[str, Manifest | ArtifactCorruptError]) -> RunRow:
-    cached = sum(step.was_cached for step in record.steps)
-    results = []
-    for step in _result_steps(record):
-        manifest = manifests.get(step.manifest)
-        text = summarize(manifest) if isinstance(manifest, Manifest) else "its manifest is missing"
-        results.append(f"{step.label}: {text}")
-    if len(results) > _MAX_RESULTS:
-        results[_MAX_RESULTS:] = [f"and {len(results) - _MAX_RESULTS} more"]
+def _read_row(store: ArtifactStore, record: RunRecord) -> RunRow:
+    steps = read_steps(store, record)
     failures = (f"{label}: {text}" if label else text for label, text in record.failures.items())
     return RunRow(
         run_id=record.run_id,
@@ -148,12 +124,20 @@ def _row(record: RunRecord, manifests: Mapping[str, Manifest | ArtifactCorruptEr
         started=record.started,
         seconds=run_seconds(record),
         planned=len(record.planned),
-        built=len(record.steps) - cached,
-        cached=cached,
-        results=tuple(results),
+        built=steps.states["built"],
+        cached=steps.states["cached"],
+        result=_find_result(store, steps),
         failures=tuple(_shorten(redact(text)) for text in failures),
     )
 
 
+def _find_result(store: ArtifactStore, steps: Steps) -> str:
+    tables = steps.last_of_type("tables")
+    try:
+        return find_headline(steps, read_tables(store, tables.manifest) if tables else None)
+    except StoreError as error:
+        return _shorten(str(error))
+
+
 def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_FAILURE else f"{text[:_MAX_FAILURE]} ..."
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]} ..."

@@ -101,9 +101,8 @@ def _histogram(
         axes.set_ylabel("% of all (log)")
     axes.set_xlim(edges[0], edges[-1])
     axes.axvline(lengths["median"], color=COLORS["ink"], linestyle=(0, (4, 3)))
-    summary += note
-    svg = figure_svg(figure, name=name, title=title, description=f"Histogram. {summary}")
-    return Panel(name, title, svg, summary)
+    svg = figure_svg(figure, name=name, title=title)
+    return Panel(name, title, svg, summary + note)
 
 
 def _edges(

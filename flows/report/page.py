@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -20,13 +19,12 @@ from flows.report.figure_cache import Figure, Panel, cached_figure
 from flows.report.lineage import read_lineage
 from flows.report.records import Texts, read_texts
 from flows.report.results import Results, read_results
-from flows.report.run_steps import collect_warnings, read_software, read_steps, run_seconds
+from flows.report.run_steps import collect_warnings, read_steps, run_seconds
 from flows.report.run_summary import summarize_run
 from flows.report.training_curves import curve_figure
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 from schemas.checksummed import dump_page
-from schemas.errors import StoreError
 from schemas.redaction import escape_control_characters, redact
 
 INDEX_PAGE = "reports/index.html"
@@ -34,7 +32,6 @@ INDEX_PAGE = "reports/index.html"
 
 _BRAND = '<p class="brand">bertloom</p>'
 _TEMPLATES = Path(__file__).parent / "templates"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def write_report(
@@ -53,14 +50,8 @@ def write_report(
         URL of the page, `runs/RUN_ID/report.html` in the store.
 
     Raises:
-        StoreError: The run id or the recipe's name cannot be part of a path.
+        StoreError: The run id or the recipe's name leads out of the store.
     """
-    for value in (record.run_id, record.recipe_name):
-        if not _NAME.fullmatch(value):
-            raise StoreError(
-                f"run {record.run_id!r} of recipe {record.recipe_name!r}: expected letters, "
-                "digits, dots and dashes in both, because they name the report's file"
-            )
     page = report_page(store, record, text=text)
     path = f"runs/{record.run_id}/report.html"
     store.backend.replace(path, _with_link(page, f"../../{INDEX_PAGE}"))
@@ -110,7 +101,6 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
         warnings=collect_warnings(steps.built),
         chart=_first_chart(results, curves, corpus),
         lineage=read_lineage(store, steps),
-        software=read_software(steps.built),
         recipe_text=_recipe_text(record.recipe),
     )
 

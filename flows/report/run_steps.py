@@ -1,4 +1,4 @@
-"""Steps of a run with their artifacts, the warnings of trainings, and the software used."""
+"""Steps of a run with their artifacts, the warnings of trainings, and versions of libraries."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from model.training.health import read_warnings
 from schemas.errors import StoreError
 from schemas.manifest import Environment, Manifest
 from schemas.trial_names import entry_label
-
-_NOT_INSTALLED = "not installed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +110,31 @@ class Steps:
         """Return the last artifact of an output type."""
         return next(reversed(self.of_type(output_type)), None)
 
+    @property
+    def environment(self) -> Environment | None:
+        """Environment of the artifact that was built last."""
+        manifests = [built.manifest for built in self.built]
+        newest = max(manifests, key=lambda manifest: manifest.produced_by.ended, default=None)
+        return newest.environment if newest else None
+
+    def other_versions(self) -> list[tuple[str, str, list[str]]]:
+        """Return libraries with versions other than in `environment`: name, version, labels."""
+        own = _versions(self.environment)
+        labels: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for built in self.built:
+            versions = _versions(built.manifest.environment)
+            for name in sorted({*own, *versions}):
+                if versions.get(name) != own.get(name):
+                    labels[name, versions.get(name, "not installed")].append(built.label)
+        return [(*key, steps) for key, steps in labels.items()]
+
     @cached_property
     def _output_types(self) -> list[tuple[Built, str]]:
         return [(built, get_stage(built.manifest.stage).output_type) for built in self.built]
+
+
+def _versions(environment: Environment | None) -> dict[str, str]:
+    return {"python": environment.python, **environment.packages} if environment else {}
 
 
 def read_steps(store: ArtifactStore, record: RunRecord) -> Steps:
@@ -187,35 +207,3 @@ def collect_warnings(built: Iterable[Built]) -> list[StepWarning]:
         if step.manifest.artifact_id not in evaluated
         for warning in read_warnings(step.statistics)
     ]
-
-
-class Software(NamedTuple):
-    """Environment of the newest artifact, and other versions that built some of the artifacts."""
-
-    newest: Environment
-    others: list[tuple[str, str, str, list[str]]]
-    """Library, its version in the newest artifact, other version, labels of the steps."""
-
-
-def read_software(built: Iterable[Built]) -> Software | None:
-    """Return the software of a run; None if it has no artifact."""
-    steps = list(built)
-    if not steps:
-        return None
-    newest = max(steps, key=lambda step: step.manifest.produced_by.ended).manifest.environment
-    own = _versions(newest)
-    others: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for step in steps:
-        versions = _versions(step.manifest.environment)
-        for name in sorted({*own, *versions}):
-            if (version := versions.get(name, _NOT_INSTALLED)) != own.get(name, _NOT_INSTALLED):
-                others[name, version].append(step.label)
-    rows = [
-        (name, own.get(name, _NOT_INSTALLED), version, labels)
-        for (name, version), labels in others.items()
-    ]
-    return Software(newest, rows)
-
-
-def _versions(environment: Environment) -> dict[str, str]:
-    return {"python": environment.python, **environment.packages}

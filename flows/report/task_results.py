@@ -65,8 +65,8 @@ def overview_grid(results: Sequence[TaskResult]) -> Grid:
         (
             result.title,
             result.rows[0].metric,
-            score_text(result.pretrained),
-            score_text(result.scratch),
+            _score(result.pretrained),
+            _score(result.scratch),
             format_percent(result.majority),
             " / ".join(dict.fromkeys(str(row.restarts) for row in result.rows if row.restarts)),
             _difference(result.verdict),
@@ -76,7 +76,7 @@ def overview_grid(results: Sequence[TaskResult]) -> Grid:
     return Grid("Mean ± standard deviation on dev, times 100", header, (rows,), (), texts=2)
 
 
-def score_text(row: ResultRow | None) -> str:
+def _score(row: ResultRow | None) -> str:
     """Return the mean and standard deviation of an entry, or the score that it has."""
     if row is None:
         return ""

@@ -144,12 +144,10 @@ def _panel(quantity: _Quantity, phases: Sequence[Phase], *, name: str, axis: str
     axes.set_ylabel(quantity.unit)
     if quantity.from_zero:
         axes.set_ylim(bottom=0)
-    title, over = quantity.title, "updates of the weights"
+    title = quantity.title
     if axis == "tokens":
-        title, over = f"{title} over tokens", "tokens seen"
-        note = f"{phases[-1].end[axis]:,.0f} tokens seen. {note}"
-    svg = figure_svg(figure, name=name, title=title, description=f"Curve over {over}. {note}")
-    return Panel(name, title, svg, note.strip())
+        title, note = f"{title} over tokens", f"{phases[-1].end[axis]:,.0f} tokens seen. {note}"
+    return Panel(name, title, figure_svg(figure, name=name, title=title), note.strip())
 
 
 def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
