@@ -119,7 +119,7 @@ def _word(words: Sequence[str], token: int) -> str:
 
 
 def _join_pieces(pieces: Iterable[tuple[str, str]]) -> Text:
-    """Join word pieces with their styles. Masked and special tokens are words of their own."""
+    """Join word pieces with their styles. Masked and special tokens are separate words."""
     line = Text()
     for piece, style in pieces:
         if line and piece.startswith("##") and style not in (_MASKED, _SPECIAL):

@@ -1,7 +1,7 @@
 """Raw text of a document, read again from its raw file, and its page on the web.
 
 Files are compared by size only. If a file is missing, has changed, or has the text deep in one
-compressed stream, a sentence says so.
+compressed stream, the result has the reason as a sentence.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Shard(NamedTuple):
     """Path or URL of a file outside of a store."""
 
     is_any: bool = False
-    """Whether the user named the artifact without one of its shards."""
+    """True if the user named the artifact without one of its shards."""
 
     @property
     def url(self) -> str:
