@@ -258,10 +258,10 @@ def _contents(store: ArtifactStore) -> Iterator[Finding]:
         conflicts = store.conflicts()
     except StoreError as error:
         yield Finding("conflicts", "FAIL", str(error), "delete the file")
-        conflicts = []
-    for conflict in conflicts:
-        files = ", ".join(conflict.get("differing_files", [])[:3])
-        text = f"{conflict['stage']}: one key, two contents ({files}): {conflict['record']}"
+        conflicts = {}
+    for path, conflict in conflicts.items():
+        files = ", ".join(conflict.differing_files[:3])
+        text = f"{conflict.stage}: one key, two contents ({files}): {path}"
         remedy = (
             "find what the stage depends on that is not in its key; `bertloom gc` deletes the "
             "record with the artifact that lost"

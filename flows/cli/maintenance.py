@@ -15,11 +15,15 @@ from flows.formatting import align_columns, format_bytes
 from flows.lineage.resolve import resolve
 from flows.store.garbage_collection import GarbageReport, collect_garbage
 from flows.store.pointers import pointer_to
-from flows.store.verification import (
-    RecordReport,
-    VerifyResult,
+from flows.store.record_checks import (
+    Problem,
     check_records,
     delete_corrupt_items,
+    find_missing_items,
+)
+from flows.store.shard_checks import read_rows
+from flows.store.verification import (
+    VerifyResult,
     quarantine,
 )
 from flows.store.verification import verify as verify_artifacts
@@ -131,33 +135,35 @@ def verify(
     if sizes_only and rows:
         raise UsageError("--sizes-only and --rows exclude each other. Pass one of them.")
     opened = open_store(store)
-    corrupt_keys, records = dict[tuple[str, str], str](), RecordReport(0, (), ())
+    corrupt_keys, problems, notes = dict[tuple[str, str], str](), list[Problem](), list[str]()
     if artifacts:
         pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
         corrupt_keys = opened.corrupt_pointers()
         pointers = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
-    results = verify_artifacts(opened, pointers, deep=not sizes_only, rows=rows)
+    results = verify_artifacts(
+        opened, pointers, deep=not sizes_only, read_rows=read_rows if rows else None
+    )
     if not artifacts and not sizes_only:
-        records = check_records(opened, has_card=has_card)
+        problems = check_records(opened, has_card=has_card)
+        notes = list(find_missing_items(opened))
     lines = (line for result in results for line in _result_lines(result))
     print_result([result._asdict() for result in results], lines, as_json=as_json)
-    problems = [f"{opened.url(item.path)}: {item.text}" for item in records.problems]
-    for text in (*corrupt_keys.values(), *problems):
+    texts = [f"{opened.url(problem.path)}: {problem.text}" for problem in problems]
+    for text in (*corrupt_keys.values(), *texts):
         echo(f"CORRUPT  {text}", err=as_json)
-    for note in records.notes:
+    for note in notes:
         echo(f"note: {note}", err=as_json)
     corrupt = [result for result in results if not result.is_ok]
     if not no_quarantine:
         quarantine(opened, corrupt)
         for key in corrupt_keys:
             opened.lookup(*key)  # quarantines what it cannot read
-        delete_corrupt_items(opened, records)
+        delete_corrupt_items(opened, problems)
         if corrupt or corrupt_keys:
             echo("corrupt artifacts are quarantined; the next run builds them again", err=True)
-    for conflict in opened.conflicts():
-        text = f"conflict: {conflict['stage']}: one key, two contents: {conflict['record']}"
-        echo(text, err=True)
+    for path, conflict in opened.conflicts().items():
+        echo(f"conflict: {conflict.stage}: one key, two contents: {path}", err=True)
     if corrupt or corrupt_keys or problems:
         raise typer.Exit(1)
 

@@ -125,7 +125,7 @@ def put_run(store: ArtifactStore, run_id: str, made: Mapping[str, Manifest]) -> 
         state="completed",
         started="2026-01-01T00:00:00+00:00",
         updated_at="2026-01-01T00:01:00+00:00",
-        **this_process()._asdict(),
+        **this_process().model_dump(),
         recipe={"name": "mine"},
         steps=steps,
     )

@@ -106,7 +106,7 @@ def test_quarantined_artifact_is_not_downstream(store: ArtifactStore) -> None:
     made = put_recipe(store)
     pointer = store.pointer("tabulate", made["tabulate"].cache_key)
     assert pointer is not None
-    store.quarantine(pointer, reason="a test")
+    store.quarantine(pointer.path, expected=pointer.to_json(), reason="a test")
     graph = downstream_graph([made["evaluate.cola"]], store=store)
     assert _titles(graph) == ["evaluate.cola"]
 

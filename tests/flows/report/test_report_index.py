@@ -25,8 +25,8 @@ def put_run(store: ArtifactStore, number: int, **changes: Any) -> RunRecord:
         "run_id": f"20260101t0000{number:02d}000-{number:08x}",
         "state": "completed",
         "started": f"2026-01-01T00:00:{number:02d}+00:00",
-        "updated_at": "",
-        **this_process()._asdict(),
+        "updated_at": f"2026-01-01T00:01:{number:02d}+00:00",
+        **this_process().model_dump(),
         "recipe": {"name": f"recipe-{number}"},
         "planned": ("build-tokens",),
     }
