@@ -3,7 +3,7 @@
 ========  =======================  ====================================================
 backend   `put_if_absent`          `compare_and_swap`, `compare_and_delete`
 ========  =======================  ====================================================
-disk      hard link                `flock` on a file in `.locks/`
+disk      hard link                `flock` on `.lock`
 memory    lock of this process     the same lock
 S3        `If-None-Match: *`       `If-Match` with the tag of the compared bytes
 GCS       `ifGenerationMatch=0`    `ifGenerationMatch` with the generation of those bytes
@@ -20,7 +20,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import errno
-import hashlib
 import os
 import threading
 import uuid
@@ -36,7 +35,6 @@ from pipelines.io.local_files import file_lock, sync_folder, write_whole, writte
 from schemas.errors import StoreError
 from schemas.paths import check_relative_path
 
-_NUM_LOCKS = 64
 _MEMORY_LOCK = threading.Lock()
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
@@ -301,7 +299,8 @@ class _LockingBackend(StoreBackend):
     """Backend that compares and writes under a lock."""
 
     @abc.abstractmethod
-    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]: ...
+    def _lock(self) -> contextlib.AbstractContextManager[object]:
+        """Lock the store."""
 
     @abc.abstractmethod
     def _remove(self, path: str) -> float:
@@ -310,14 +309,14 @@ class _LockingBackend(StoreBackend):
     def compare_and_swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
         if expected is None:
             return self.put_if_absent(path, data)
-        with self._lock(path):
+        with self._lock():
             current = self.read_if_exists(path)
             if current == expected:
                 self.replace(path, data)
         return current in (expected, data)
 
     def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
-        with self._lock(path):
+        with self._lock():
             return self._remove(path) if self.read_if_exists(path) == expected else None
 
 
@@ -348,10 +347,8 @@ class _Disk(_LockingBackend):
     def replace(self, path: str, data: bytes) -> None:
         write_whole(Path(self._full(path)), data)
 
-    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
-        """Lock one of 64 files, which the paths of the store share."""
-        number = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big") % _NUM_LOCKS
-        return file_lock(Path(self._root) / ".locks" / f"{number:02d}")
+    def _lock(self) -> contextlib.AbstractContextManager[object]:
+        return file_lock(Path(self._root) / ".lock")
 
     def _remove(self, path: str) -> float:
         target = Path(self._full(path))
@@ -375,8 +372,7 @@ class _Disk(_LockingBackend):
 class _Memory(_LockingBackend):
     """fsspec's memory file system of this process."""
 
-    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
-        del path
+    def _lock(self) -> contextlib.AbstractContextManager[object]:
         return _MEMORY_LOCK
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
