@@ -251,9 +251,7 @@ class ArtifactStore(StorePointers):
         # Retried workers leave files behind. Readers that open the whole folder must not see them.
         for stray in sizes.keys() - {entry.object for entry in manifest.files}:
             self.backend.delete(f"{manifest.data}/{stray}")
-        stored = dump_json(manifest.model_dump(mode="json"))
-        if not self.backend.put_if_absent(manifest.path, stored):
-            raise StoreError(f"{self.url(manifest.path)}: expected a new attempt, got a manifest")
+        self.backend.replace(manifest.path, dump_json(manifest.model_dump(mode="json")))
         path = key_path(manifest.stage, manifest.cache_key)
         replaced = self._read(path) if replace else None
         if replaced is not None:

@@ -84,7 +84,7 @@ class StoreBackend(abc.ABC):
     """True if each call is a request to a server (S3 and GCS)."""
 
     _hint = "Check the path and its permissions"
-    """What to do if the client cannot open the store."""
+    """Remedy if the client cannot open the store."""
 
     def __init__(self, fs: Any, folder: str) -> None:
         self.fs = fs
@@ -401,11 +401,7 @@ class _Bucket(StoreBackend):
     is_remote = True
 
     def check_reachable(self) -> None:
-        self._list_bucket(self.fs.split_path(self._root)[0])
-
-    @abc.abstractmethod
-    def _list_bucket(self, bucket: str) -> None:
-        """List one object of a bucket."""
+        self.fs.ls(self.fs.split_path(self._root)[0])
 
     @abc.abstractmethod
     def _read_version(self, path: str) -> tuple[bytes, str]:
@@ -506,9 +502,6 @@ class _S3(_Bucket):
     _needs_bare_tags = False
     """True if the server expects tags without quotes in `If-Match`, as Ceph's gateway does."""
 
-    def _list_bucket(self, bucket: str) -> None:
-        self.fs.call_s3("list_objects_v2", Bucket=bucket, MaxKeys=1)
-
     def _read_version(self, path: str) -> tuple[bytes, str]:
         async def get() -> tuple[bytes, str]:
             bucket, key, _ = self.fs.split_path(self._full(path))
@@ -540,9 +533,6 @@ class _Gcs(_Bucket):
         "Check that the bucket exists, the network and the credentials "
         "(`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS)"
     )
-
-    def _list_bucket(self, bucket: str) -> None:
-        self.fs.call("GET", "b/{}/o", bucket, maxResults=1)
 
     def _read_version(self, path: str) -> tuple[bytes, str]:
         headers, content = self.fs.call("GET", self.fs.url(self._full(path)))
