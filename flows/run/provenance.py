@@ -36,7 +36,7 @@ def checkout() -> Checkout:
     command = ["git", "-C", str(folder), "status", "--porcelain=v2", "--branch"]
     try:
         process = subprocess.run(  # noqa: S603 - fixed arguments, no shell
-            command, capture_output=True, text=True, check=True, timeout=_GIT_SECONDS
+            command, capture_output=True, encoding="utf-8", check=True, timeout=_GIT_SECONDS
         )
     except (OSError, subprocess.SubprocessError):  # no git on this machine
         return Checkout("", None)

@@ -186,7 +186,7 @@ def test_a_path_brings_its_own_store(cli: Cli, made: Made, monkeypatch: Any) -> 
         (("lineage", "--html", "/nowhere/x.html"), "/nowhere/x.html"),
         (("trace", "mine/build-tokens"), "expected SHARD:ROW"),
         (("trace", "mine/build-tokens:x"), "expected SHARD:ROW"),
-        (("trace", "mine/tabulate:0"), "expected a shard of instances, tokens, documents"),
+        (("trace", "mine/tabulate:0"), "expected a shard of instances, tokens or documents"),
         (("diff", RUN_ID, "mine/tabulate"), "expected two runs, or two artifacts"),
         (("diff", RUN_ID, "20250101t000000-00000000"), "'20250101t000000-00000000'"),
         (("diff", RUN_ID, f"{RUN_ID[:-1]}9"), f"'{RUN_ID[:-1]}9'"),
@@ -290,7 +290,7 @@ def test_trace_tells_the_page_and_the_bytes(cli: Cli, traced: Manifest) -> None:
     document = told["segments"]["document"]
     assert document["raw_file"]["checksum"] == DUMP.checksum
     assert (document["byte_start"], document["page_id"]) == (1000, 7)
-    assert document["tokens"] == told["place"]
+    assert document["tokens"] == told["location"]
 
 
 def test_what_a_list_says_is_called_believed_and_never_verified(
