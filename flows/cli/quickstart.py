@@ -120,7 +120,7 @@ def _show_results(recipe: Recipe, results: Sequence[StepResult], *, language: st
         echo_raw(f"  original: {prompt.word}")
     example = '"The capital of [MASK] is"'
     if language != "en":
-        example = shlex.quote(prompts[0].context if prompts else "... [MASK] ...")
+        example = shlex.quote(prompts[0].text if prompts else "... [MASK] ...")
     echo_raw(f"\ntry it:\n  bertloom fill {example}{_store_option(recipe)}")
     echo(f"report: {store.url(f'reports/{recipe.name}.html')}")
 
