@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from flows.formatting import format_bytes, format_count, format_duration, format_statistic
 from flows.lineage.graph import upstream_graph
-from flows.lineage.rendering import mermaid_text
+from flows.lineage.text_formats import mermaid_text
 from flows.nested_values import numeric_leaves
 from flows.record_counts import record_counts
 from flows.run.run import Run

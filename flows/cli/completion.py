@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from flows.bert import recipe_steps, stages
-from flows.lineage.names import newest_run
+from flows.lineage.resolve import newest_run
 from flows.recipes.loader import ENDINGS, default_store, load_recipe, packaged_recipes
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import run_ids

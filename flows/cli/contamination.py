@@ -14,7 +14,7 @@ from flows.cli import options
 from flows.cli.finetune import NOT_IN_NAMES
 from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_result, table
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.preparation import prepare_run
 from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from
 from flows.report.contamination import Contamination, contamination_of

@@ -11,8 +11,8 @@ import typer
 from flows.cli import options
 from flows.cli.completion import artifact_names
 from flows.cli.tables import print_result, table
-from flows.lineage.differences import difference, run_differences, run_lines
-from flows.lineage.document_changes import document_changes
+from flows.lineage.diff import difference, run_differences, run_lines
+from flows.lineage.document_diff import document_changes
 from flows.store.runs import read_run
 from schemas.errors import ConfigError
 

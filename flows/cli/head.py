@@ -11,8 +11,8 @@ from rich.text import Text
 from flows.cli import options
 from flows.cli.console import echo_raw
 from flows.cli.tables import console_for
-from flows.lineage.head import head as head_lines
-from flows.lineage.rows import find_shard
+from flows.lineage.preview import head as head_lines
+from flows.lineage.shards import find_shard
 from schemas.redaction import escape_control_characters
 
 _STYLES = {

@@ -11,11 +11,11 @@ from flows.cli import options
 from flows.cli.completion import artifact_names
 from flows.cli.console import echo, print_json
 from flows.cli.tables import print_parts
-from flows.lineage.names import Metric, artifact_of_path
-from flows.lineage.picture import lineage_page
 from flows.lineage.queries import Direction
 from flows.lineage.queries import lineage as find_lineage
-from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
+from flows.lineage.resolve import Metric, artifact_of_path
+from flows.lineage.svg import lineage_page
+from flows.lineage.text_formats import dot_text, graph_json, mermaid_text, tree_lines
 from model.telling.amounts import score_cut
 from schemas.errors import UsageError
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from flows.cli.options import open_artifact, open_store
-from flows.lineage.names import artifact_of_path
+from flows.lineage.resolve import artifact_of_path
 from flows.run.preflight import check_checkpoint
 from flows.store.artifact import Artifact
 from flows.store.runs import read_run, run_ids

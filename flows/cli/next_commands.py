@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flows.lineage.rows import read_rows
+from flows.lineage.shards import read_rows
 from flows.report.steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
 from model.tasks import find_task

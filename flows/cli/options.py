@@ -9,7 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from flows.cli import completion
-from flows.lineage.names import artifact_of_path, resolve
+from flows.lineage.resolve import artifact_of_path, resolve
 from flows.recipes.errors import format_validation_error
 from flows.recipes.loader import default_store
 from flows.store.artifact import Artifact as StoredArtifact

@@ -8,7 +8,7 @@ import typer
 
 from flows.cli import options
 from flows.cli.console import echo
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from schemas.errors import UsageError
 
 

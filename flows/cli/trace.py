@@ -8,8 +8,8 @@ import typer
 
 from flows.cli import options
 from flows.cli.tables import print_result
-from flows.lineage.rows import find_shard
-from flows.lineage.tracing import trace_row
+from flows.lineage.row_trace import trace_row
+from flows.lineage.shards import find_shard
 from schemas.errors import UsageError
 
 

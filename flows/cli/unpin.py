@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flows.cli import options
 from flows.cli.console import echo
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 
 
 def unpin(name: options.Artifact, store: options.Store = None) -> None:

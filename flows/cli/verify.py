@@ -11,7 +11,7 @@ from flows.cli import options
 from flows.cli.completion import artifact_names
 from flows.cli.console import echo
 from flows.cli.tables import print_result, table
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.store.pointers import pointer_to
 from flows.store.verification import (
     RecordReport,

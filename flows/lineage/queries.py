@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flows.lineage.graph import LineageGraph, downstream_graph, joined, upstream_graph
-from flows.lineage.names import Metric, find_target, last_number
-from flows.lineage.rendering import tree_lines
+from flows.lineage.resolve import Metric, latest_metric, resolve_name
+from flows.lineage.text_formats import tree_lines
 from flows.store.artifacts import ArtifactStore
 
 Direction = Literal["upstream", "downstream", "both"]
@@ -40,23 +40,23 @@ def lineage(
 
     Args:
         store: Store to search.
-        name: Name as for `flows.lineage.names.find_target`. "": last metric of the newest run.
+        name: Name as for `flows.lineage.resolve.resolve_name`. "": last metric of the newest run.
         direction: None: downstream for a raw file, else upstream.
         collapse: Merge similar nodes, see `flows.lineage.graph.collapsed`.
 
     Raises:
         ArtifactNotFoundError: Nothing, or more than one result, has the name.
     """
-    target = find_target(name, store=store) if name else last_number(store)
-    manifests = [target.manifest] if target.manifest is not None else []
-    if not manifests and not target.files:
-        return Lineage(graph=None, metrics=target.metrics)
+    resolved = resolve_name(name, store=store) if name else latest_metric(store)
+    manifests = [resolved.manifest] if resolved.manifest is not None else []
+    if not manifests and not resolved.files:
+        return Lineage(graph=None, metrics=resolved.metrics)
     builders = {
         "upstream": [upstream_graph],
         "downstream": [downstream_graph],
         "both": [upstream_graph, downstream_graph],
-    }[direction or ("downstream" if target.files else "upstream")]
+    }[direction or ("downstream" if resolved.files else "upstream")]
     graphs = [
-        build(manifests, store=store, collapse=collapse, files=target.files) for build in builders
+        build(manifests, store=store, collapse=collapse, files=resolved.files) for build in builders
     ]
-    return Lineage(graph=joined(graphs[0], graphs[-1]), metrics=target.metrics)
+    return Lineage(graph=joined(graphs[0], graphs[-1]), metrics=resolved.metrics)

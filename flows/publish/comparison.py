@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from flows.formatting import align_columns, format_bytes
-from flows.lineage.differences import changes
+from flows.lineage.diff import changes
 from flows.nested_values import flatten
 from flows.record_counts import record_counts
 from pipelines import build_documents, build_instances, build_tokens, build_vocabulary

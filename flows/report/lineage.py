@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from flows.formatting import format_bytes
 from flows.lineage.graph import FILES, TRIALS, LineageGraph, Node, merged, upstream_graph
-from flows.lineage.picture import graph_svg
+from flows.lineage.svg import graph_svg
 from flows.report.steps import Group, Steps, group_anchor
 from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore

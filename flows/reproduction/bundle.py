@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from flows.bert import recipe_steps
 from flows.export.atomic_folder import AtomicFolder, atomic_folder
 from flows.formatting import align_columns, format_bytes
-from flows.lineage.names import find_target
+from flows.lineage.resolve import resolve_name
 from flows.reproduction.inputs import VARIABLE, InputFile, PlacedFile, place_inputs
 from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
@@ -98,7 +98,7 @@ def write_bundle(
     """Write a bundle, all of it or nothing.
 
     Args:
-        name: Artifact or metric, as `flows.lineage.names.find_target` takes it.
+        name: Artifact or metric, as `flows.lineage.resolve.resolve_name` takes it.
         folder: Path or fsspec URL of a new or empty folder.
         store: Store of the artifact.
         copy_inputs: Copy the raw files into the bundle.
@@ -109,7 +109,7 @@ def write_bundle(
         UsageError: The folder is not empty.
         InputError: A file to copy is missing or was changed.
     """
-    target = find_target(name, store=store)
+    target = resolve_name(name, store=store)
     if target.manifest is None:
         raise ArtifactNotFoundError(
             f"{name!r}: expected one artifact, got raw files or a metric of several artifacts. "

@@ -15,7 +15,7 @@ from support.task_file_builder import ROWS, write_task_file
 
 from flows.cli.model_loading import open_predictors
 from flows.cli.predict import AskedTexts, ask, file_as_examples
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.finetuning.prediction import Predictor

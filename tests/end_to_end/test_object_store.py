@@ -29,7 +29,7 @@ from support.store_races import check_swaps
 from benchmarks.local_server import LocalServer
 from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
 from flows.cli.doctor import store_findings
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage_collection import collect_garbage

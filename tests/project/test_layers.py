@@ -42,7 +42,7 @@ ROOMS = {
         "pretrain build_examples finetune evaluate tabulate",
     ],
     "flows": [
-        "formatting log_filters nested_values prefect_settings record_counts",
+        "formatting log_filters nested_values plots prefect_settings record_counts",
         "recipes",
         "fetch sample store",
         "run",

@@ -10,7 +10,7 @@ import yaml
 from support.cli_runner import Cli
 
 from flows.bert import recipe_steps
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ConfigError

@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from flows.cli.app import main
 from flows.cli.predict import texts_as_examples
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.store.artifacts import ArtifactStore
 from model.tasks import TASKS
 from schemas.errors import ConfigError

@@ -9,7 +9,7 @@ import fsspec
 import pytest
 from support.store_builder import STAGE, damage, file_of, prepared, published
 
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import key_path, pointer_to
 from flows.store.verification import verify

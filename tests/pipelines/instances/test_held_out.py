@@ -15,8 +15,8 @@ from support.corpus_builder import run_corpus, small_recipe, small_sample
 from support.counting_fs import CountedFiles
 from support.dump_builder import dump, page
 
-from flows.lineage.head import head
-from flows.lineage.rows import find_shard
+from flows.lineage.preview import head
+from flows.lineage.shards import find_shard
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.beam.plan_file import SharedInput

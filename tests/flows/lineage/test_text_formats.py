@@ -8,7 +8,7 @@ from support.lineage_builder import DUMP, DUMP_SHA1, lose, put, put_recipe, raw_
 
 from flows.lineage.graph import downstream_graph, file_id, joined, upstream_graph
 from flows.lineage.queries import lineage
-from flows.lineage.rendering import dot_text, graph_json, mermaid_text, tree_lines
+from flows.lineage.text_formats import dot_text, graph_json, mermaid_text, tree_lines
 from flows.store.artifacts import ArtifactStore
 
 

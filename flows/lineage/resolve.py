@@ -55,7 +55,7 @@ class Metric:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class ResolvedName:
     """What a text names: an artifact, raw files, or metrics of several artifacts."""
 
     manifest: Manifest | None = None
@@ -64,7 +64,7 @@ class Target:
     """The artifact's; those of several, where a metric alone was asked for."""
 
 
-def find_target(text: str, *, store: ArtifactStore) -> Target:
+def resolve_name(text: str, *, store: ArtifactStore) -> ResolvedName:
     """What a text names.
 
     Args:
@@ -78,23 +78,23 @@ def find_target(text: str, *, store: ArtifactStore) -> Target:
         ArtifactNotFoundError: nothing is named so, or more than one thing.
     """
     if "/" in text and (at := artifact_of_path(text)) is not None:  # whose folders may have a colon
-        return Target(manifest=at.manifest)
+        return ResolvedName(manifest=at.manifest)
     if (of_artifact := _in_artifact(text, store)) is not None:
         return of_artifact
     try:
-        return Target(manifest=resolve(text, store=store))
+        return ResolvedName(manifest=resolve(text, store=store))
     except ArtifactNotFoundError as error:
         if (of_file := _by_file(text, store)) is not None:
             return of_file
         if metrics := tuple(_of_newest_run(text, store)):
             only = metrics[0].manifest
             is_one = all(metric.manifest is only for metric in metrics)
-            return Target(manifest=only if is_one else None, metrics=metrics)
+            return ResolvedName(manifest=only if is_one else None, metrics=metrics)
         error.add_note("nor is it a raw file that was read, or a metric of the newest run")
         raise
 
 
-def last_number(store: ArtifactStore) -> Target:
+def latest_metric(store: ArtifactStore) -> ResolvedName:
     """The last artifact of the newest run but for tables, which only repeat it.
 
     Raises:
@@ -106,7 +106,7 @@ def last_number(store: ArtifactStore) -> Target:
         raise ArtifactNotFoundError(
             f"{store.root}: no run has finished a step yet; name an artifact, a file or a metric"
         )
-    return Target(manifest=store.read_manifest(steps[-1].manifest))
+    return ResolvedName(manifest=store.read_manifest(steps[-1].manifest))
 
 
 def newest_run(store: ArtifactStore) -> RunRecord | None:
@@ -269,7 +269,7 @@ def artifact_of_file(path: str) -> tuple[Artifact, FileEntry] | None:
 # Metrics
 
 
-def _in_artifact(text: str, store: ArtifactStore) -> Target | None:
+def _in_artifact(text: str, store: ArtifactStore) -> ResolvedName | None:
     """`ARTIFACT:FILE` or `ARTIFACT:METRIC`, else None."""
     name, colon, part = text.rpartition(":")
     if found := _METRIC_OF_TYPE.fullmatch(text):
@@ -279,9 +279,9 @@ def _in_artifact(text: str, store: ArtifactStore) -> Target | None:
         return None
     manifest = resolve(name, store=store)
     if manifest.file(part) is not None:
-        return Target(manifest=manifest)
+        return ResolvedName(manifest=manifest)
     if metrics := tuple(_matching(part, name, manifest)):
-        return Target(manifest=manifest, metrics=metrics)
+        return ResolvedName(manifest=manifest, metrics=metrics)
     known = list(numeric_leaves(manifest.statistics))
     shown = ", ".join(known[:_SHOWN_NAMES]) + (" ..." if len(known) > _SHOWN_NAMES else "")
     raise ArtifactNotFoundError(
@@ -317,7 +317,7 @@ def _of_newest_run(metric: str, store: ArtifactStore) -> Iterator[Metric]:
 # Files
 
 
-def _by_file(text: str, store: ArtifactStore) -> Target | None:
+def _by_file(text: str, store: ArtifactStore) -> ResolvedName | None:
     """A raw file; or the newest artifact that has a file with this sha256."""
     raw_files: dict[str, RawInput] = {}
     at_path: dict[str, RawInput] = {}
@@ -337,10 +337,10 @@ def _by_file(text: str, store: ArtifactStore) -> Target | None:
         listed = ", ".join(f"sha256:{raw.sha256} ({raw.uri})" for raw in files)
         raise ArtifactNotFoundError(f"{text!r} names {len(files)} raw files: {listed}")
     if files:
-        return Target(files=files)
+        return ResolvedName(files=files)
     made = map(store.read_manifest, holders)
     newest = max(made, key=lambda manifest: manifest.produced_by.ended, default=None)
-    return Target(manifest=newest) if newest is not None else None
+    return ResolvedName(manifest=newest) if newest is not None else None
 
 
 def _paths(text: str) -> set[str]:

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 
 from flows.formatting import align_columns
 from flows.lineage.kept import kept_in_memory
-from flows.lineage.raw_text import RawText, read_raw, web_page
-from flows.lineage.rendering import one_line
-from flows.lineage.rows import (
+from flows.lineage.raw_source import RawText, read_raw, web_page
+from flows.lineage.shards import (
     LABELS,
     Shard,
     at_row,
@@ -28,6 +27,7 @@ from flows.lineage.rows import (
     rows_with,
     table_of,
 )
+from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
 from pipelines.instances.plan import pool_numbers
 from schemas.errors import ArtifactCorruptError, ConfigError

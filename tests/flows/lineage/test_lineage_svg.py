@@ -12,7 +12,7 @@ from support.lineage_builder import put, put_recipe, raw_file
 
 from flows.lineage.graph import upstream_graph
 from flows.lineage.layout import Layout, lay_out
-from flows.lineage.picture import graph_svg, lineage_page
+from flows.lineage.svg import graph_svg, lineage_page
 from flows.store.artifacts import ArtifactStore
 
 

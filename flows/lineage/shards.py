@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flows.lineage.kept import kept_now
-from flows.lineage.names import artifact_of_file, resolve
+from flows.lineage.resolve import artifact_of_file, resolve
 from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local, open_stream

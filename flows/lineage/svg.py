@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.layout import Layout, lay_out
-from flows.lineage.rendering import label, one_line
+from flows.lineage.text_formats import label, one_line
 from schemas.manifest import RawInput
 from schemas.redaction import escape_control_characters
 

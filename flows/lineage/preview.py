@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from flows.lineage.rows import (
+from flows.lineage.shards import (
     LABELS,
     LINES,
     Shard,

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from flows.lineage.raw_text import web_page
-from flows.lineage.rendering import one_line
-from flows.lineage.rows import open_columns, read_row
-from flows.lineage.tracing import raw_file_of
+from flows.lineage.raw_source import web_page
+from flows.lineage.row_trace import raw_file_of
+from flows.lineage.shards import open_columns, read_row
+from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
 
 _WORDS = 60

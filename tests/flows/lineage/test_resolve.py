@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.lineage_builder import put, put_recipe
 
-from flows.lineage.names import artifact_of_path, find_target, resolve
+from flows.lineage.resolve import artifact_of_path, resolve, resolve_name
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import pointer_to
 from schemas.errors import ArtifactNotFoundError
@@ -53,7 +53,7 @@ def test_a_reference_of_tables_names_a_number_by_what_its_artifact_holds(
     newest = put(store, "evaluate", key="new", text="same", statistics=scores)
     digits = newest.content.removeprefix("sha256:")[:16]
     for name, value in (("dev.entity-f1", 0.5), ("dev.entity-f1:LOC", 0.25)):
-        found = find_target(f"{digits}:{name}", store=store)
+        found = resolve_name(f"{digits}:{name}", store=store)
         assert found.manifest == newest
         assert [(one.name, one.value) for one in found.metrics] == [(f"metrics.{name}", value)]
 

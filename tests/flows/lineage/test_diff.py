@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.lineage_builder import RUN_ID, put, put_recipe, put_run, raw_file
 
-from flows.lineage.differences import (
+from flows.lineage.diff import (
     Change,
     changes,
     difference,

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from support.corpus_builder import small_recipe, small_sample
 
-from flows.lineage.raw_text import open_cached, read_raw, web_root
-from flows.lineage.rows import Shard, find_shard, read_row, rows_with
-from flows.lineage.tracing import DocumentTrace, Trace, segment_ids, token_shard_of, trace_row
+from flows.lineage.raw_source import open_cached, read_raw, web_root
+from flows.lineage.row_trace import DocumentTrace, Trace, segment_ids, token_shard_of, trace_row
+from flows.lineage.shards import Shard, find_shard, read_row, rows_with
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.duplicates_table import DUPLICATES_FILE
