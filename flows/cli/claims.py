@@ -69,7 +69,7 @@ def claims(
                 run_recipe(load_recipe(file, store=root), listeners=[printer], engine=engine)
     opened = ArtifactStore(root, create=False)
     data = _judge(opened, list(names) or _recipes_with_tables(opened))
-    print_result(data, _lines(data), as_json=as_json)
+    print_result(data, *_lines(data), as_json=as_json)
 
 
 def _recipe_name(file: str, store: str | None) -> str:

@@ -95,7 +95,7 @@ def contamination(
     result = {"artifact_id": manifest.artifact_id, **manifest.statistics}
     parts = _parts(contamination_of(run.store, manifest))
     pairs = f"\nall pairs: bertloom head {manifest.artifact_id} --store {run.store.root}"
-    print_result(result, [*parts, pairs], as_json=as_json)
+    print_result(result, *parts, pairs, as_json=as_json)
 
 
 def _examples(

@@ -47,7 +47,7 @@ def diff(
         data = {"runs": [before, after], "steps": [asdict(step) for step in steps]}
         rows = run_lines(steps, show_all=show_all)
         header = ("step", before, after, "difference")
-        print_result(data, [table(header, rows)], as_json=as_json)
+        print_result(data, table(header, rows), as_json=as_json)
         return
     old, new = (options.open_artifact(name, store) for name in (before, after))
     result = difference(old.manifest, new.manifest)
@@ -55,4 +55,4 @@ def diff(
     if old.manifest.table == new.manifest.table == "documents" and not result.is_same_content:
         changes = document_changes(old, new, examples=examples)
         data["documents"], lines = changes.to_json(), [*lines, *changes.lines()]
-    print_result(data, lines, as_json=as_json)
+    print_result(data, *lines, as_json=as_json)

@@ -65,7 +65,7 @@ def doctor(store: options.Store = None, as_json: options.Json = False) -> None:
         for item in findings
     ]
     data = [finding._asdict() for finding in findings]
-    print_result(data, [table(("", "", ""), rows)], as_json=as_json)
+    print_result(data, table(("", "", ""), rows), as_json=as_json)
     if any(finding.state == "FAIL" for finding in findings):
         raise typer.Exit(1)
 
@@ -138,12 +138,13 @@ def check_store(root: str) -> Iterator[Finding]:
         return
     try:
         store.backend.check_capabilities()
-        yield Finding("writes", "ok", "put-if-absent and compare-and-swap work")
-        yield _check_deletes(store)
-        yield _check_clock(store)
     except (StoreError, OSError) as error:
         remedy = "use a writable disk with hard links, or a server with conditional writes"
         yield Finding("writes", "FAIL", str(error), remedy)
+    else:
+        yield Finding("writes", "ok", "put-if-absent and compare-and-swap work")
+        yield _check_deletes(store)
+        yield _check_clock(store)
     if store.backend.is_local:
         yield from _check_disk(Path(store.root))
     conflicts = store.conflicts()
@@ -157,13 +158,14 @@ def check_store(root: str) -> Iterator[Finding]:
 
 
 def _check_deletes(store: ArtifactStore) -> Finding:
-    if not store.backend.ignores_conditional_delete():
-        return Finding("deletes", "ok", "compare-and-delete works")
-    text = (
-        "the server ignores conditions of deletes: two runs can build the same artifact. Results "
-        "stay correct"
-    )
-    return Finding("deletes", "warn", text, "use a server that honors If-Match on DELETE")
+    remedy = "use a server that honors If-Match on DELETE"
+    try:
+        if not store.backend.ignores_conditional_delete():
+            return Finding("deletes", "ok", "compare-and-delete works")
+    except (StoreError, OSError) as error:
+        return Finding("deletes", "FAIL", f"compare-and-delete fails: {error}", remedy)
+    text = "the server ignores conditions: two runs can build the same artifact, with equal results"
+    return Finding("deletes", "warn", text, remedy)
 
 
 def _check_clock(store: ArtifactStore) -> Finding:

@@ -106,7 +106,7 @@ def evaluate(
     rows += [(name, f"{value:,.6g}") for name, value in (score.official or {}).items()]
     rows += [(name, f"{count:,}") for name, count in score.counts.items()]
     note = [f"not the whole split: {score.cut}"] if score.cut else []
-    print_result(score._asdict(), [table(("", ""), rows, right=(1,)), *note], as_json=as_json)
+    print_result(score._asdict(), table(("", ""), rows, right=(1,)), *note, as_json=as_json)
 
 
 def _score_predictions(

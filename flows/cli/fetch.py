@@ -74,7 +74,7 @@ def wikipedia(
         )
         size = format_bytes(fetched.bytes_downloaded)
         line = f"{wiki} {fetched.date}: {size} downloaded, all files verified by sha1"
-        print_result(fetched._asdict(), [line, *fetched.files], as_json=as_json)
+        print_result(fetched._asdict(), line, *fetched.files, as_json=as_json)
         return
     with HttpClient(log=log) as client:
         dump = find_dump(wiki, date=date, mirror=mirror, client=client)
@@ -95,7 +95,7 @@ def wikipedia(
         ],
     }
     files = table(("file", "size", "present"), rows, right=(1, 2))
-    print_result(data, [files, f"\nfrom {dump.mirror} to {folder}"], as_json=as_json)
+    print_result(data, files, f"\nfrom {dump.mirror} to {folder}", as_json=as_json)
 
 
 def _add_benchmark(benchmark: str, *, help: str) -> None:
@@ -150,7 +150,7 @@ def _add_benchmark(benchmark: str, *, help: str) -> None:
             for item in fetched
         ]
         parts = [table(("dataset", "downloaded", "verified files", "folder"), rows, right=(1, 2))]
-        print_result([item._asdict() for item in fetched], parts, as_json=as_json)
+        print_result([item._asdict() for item in fetched], *parts, as_json=as_json)
 
 
 _add_benchmark("glue", help="Download the GLUE tasks and the diagnostic set.")
@@ -166,15 +166,17 @@ def list_sources(sources: SourcesOption = None, as_json: options.Json = False) -
         (name, f"fetch {dataset.benchmark}", *_size_and_checksums(dataset), dataset.license)
         for name, dataset in known.datasets.items()
     ]
-    parts = [
+    manual = [
+        f"not available for download: {name} ({dataset.license}); {dataset.instructions}"
+        for name, dataset in known.manual.items()
+    ]
+    print_result(
+        known.model_dump(mode="json"),
         table(("dataset", "command", "size", "checksums", "license"), rows, right=(2,)),
         "\nany wiki: fetch wikipedia --wiki simplewiki",
-        *(
-            f"not available for download: {name} ({dataset.license}); {dataset.instructions}"
-            for name, dataset in known.manual.items()
-        ),
-    ]
-    print_result(known.model_dump(mode="json"), parts, as_json=as_json)
+        *manual,
+        as_json=as_json,
+    )
 
 
 def _size_and_checksums(dataset: TaskDataset) -> tuple[str, str]:

@@ -60,5 +60,5 @@ def mask_lines(text: FilledText) -> Iterator[str]:
     """Yield the most probable tokens of each mask, with probabilities in percent."""
     for number, candidates in enumerate(text.masks, start=1):
         mask = f"[MASK] {number}" if len(text.masks) > 1 else "[MASK]"
-        tokens = ", ".join(f"{item.token} {100 * item.probability:.1f}" for item in candidates)
+        tokens = ", ".join(f"{item.token} {item.probability:.1%}" for item in candidates)
         yield f"  {mask}: {tokens}"

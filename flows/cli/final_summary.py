@@ -131,7 +131,7 @@ def _step_rows(results: Sequence[StepResult]) -> list[tuple[str, ...]]:
     groups: dict[str, list[StepResult]] = defaultdict(list)
     for result in results:
         groups[result.manifest.stage].append(result)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, group in groups.items():
         stage, manifests = get_stage(name), [result.manifest for result in group]
         entries = list(dict.fromkeys(entry_label(result.label) for result in group))
@@ -154,7 +154,7 @@ def _lineage_rows(manifest: Manifest, *, store: ArtifactStore) -> list[tuple[str
     for node in graph.nodes.values():
         if node.manifest is not None:
             by_stage[node.manifest.stage].append(node)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for stage, nodes in by_stage.items():
         if nodes:
             more = f", and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""

@@ -87,16 +87,15 @@ def finetune(
         "build_examples": {found.name: examples},
         "finetune": {found.name: entry},
     }
-    if show_recipe:
-        echo_raw(yaml.safe_dump(recipe, sort_keys=False).rstrip())
-        return
     loaded = recipe_from(
         recipe, where="bertloom finetune", folder=Path.cwd(), overrides=overrides or (), store=store
     )
-    if dry_run:
+    if show_recipe:
+        echo_raw(yaml.safe_dump(recipe, sort_keys=False).rstrip())
+    elif dry_run:
         print_plan(loaded)
-        return
-    print_results(loaded, run_recipe(loaded, listeners=[StepPrinter()], engine=engine))
+    else:
+        print_results(loaded, run_recipe(loaded, listeners=[StepPrinter()], engine=engine))
 
 
 def _parse_numbers(option: str, text: str, number: Callable[[str], float]) -> list[float]:

@@ -46,7 +46,7 @@ def gc(
         "restored": list(report.restored),
         "notes": list(report.notes),
     }
-    print_result(data, _parts(report), as_json=as_json)
+    print_result(data, *_parts(report), as_json=as_json)
 
 
 def _parts(report: GarbageReport) -> Iterator[str | Table]:

@@ -67,7 +67,7 @@ def lineage(
     elif graph is None:
         first = result.metrics[0]
         hint = f"\nseveral steps have it; for the lineage of one: {first.label}:{first.name}"
-        print_parts([*metrics, hint])
+        print_parts(*metrics, hint)
     elif as_dot:
         echo(dot_text(graph))
     elif as_mermaid:
@@ -76,7 +76,7 @@ def lineage(
         html.write_text(lineage_page(graph), encoding="utf-8")
         echo(f"wrote {html}")
     else:
-        print_parts([*metrics, *tree_lines(graph)])
+        print_parts(*metrics, *tree_lines(graph))
 
 
 def _check_exclusive(names: str, *is_set: bool) -> None:

@@ -50,7 +50,7 @@ def _list_refs(store: ArtifactStore, *, as_json: bool) -> None:
     refs = [(name, pointer) for name in store.refs() if (pointer := store.ref(name)) is not None]
     data = [{"ref": name, **pointer.model_dump()} for name, pointer in refs]
     rows = [(name, p.artifact_id, p.stage, format_time(p.committed)) for name, p in refs]
-    print_result(data, [table(("ref", "artifact", "stage", "created"), rows)], as_json=as_json)
+    print_result(data, table(("ref", "artifact", "stage", "created"), rows), as_json=as_json)
 
 
 def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
@@ -60,7 +60,7 @@ def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
         (artifact_id, pin.pointer.stage, format_time(pin.pinned), pin.reason)
         for artifact_id, pin in pins.items()
     ]
-    print_result(data, [table(("artifact", "stage", "pinned", "reason"), rows)], as_json=as_json)
+    print_result(data, table(("artifact", "stage", "pinned", "reason"), rows), as_json=as_json)
 
 
 def _list_artifacts(
@@ -77,8 +77,8 @@ def _list_artifacts(
         if stage in (None, stage_name)
     ]
     rows = [_row(name, group) for name, group in groups.items()]
-    parts = [table(header, rows, right=(4,)), *in_progress]
-    print_result([_as_json(item) for item in artifacts], parts, as_json=as_json)
+    data = [_as_json(item) for item in artifacts]
+    print_result(data, table(header, rows, right=(4,)), *in_progress, as_json=as_json)
 
 
 def _as_json(item: ListedArtifact) -> dict[str, Any]:

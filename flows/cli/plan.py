@@ -77,7 +77,7 @@ def print_plan(
     if sweep:
         data["sweep"] = [variant._asdict() for variant in sweep]
     parts = _parts(recipe, planned, sweep_rows(sweep), data.get("launch_options", []))
-    print_result(data, parts, as_json=as_json)
+    print_result(data, *parts, as_json=as_json)
     if not as_json and (missing := missing_dependencies(steps)):
         echo(f"note: {missing}", err=True)
     return planned

@@ -218,7 +218,7 @@ def _answer_text(task: Task, row: Mapping[str, Any], prediction: Mapping[str, An
     if task.type == "span":
         text, candidates = prediction["text"], prediction["n_best"]
         probability = next((c["probability"] for c in candidates if c["text"] == text), 0.0)
-        return f"{text or '(no answer)'}\t{100 * probability:.1f}"
+        return f"{text or '(no answer)'}\t{probability:.1%}"
     label = prediction["label"]
     text = label if isinstance(label, str) else row["continuations"][label]
-    return f"{text}\t{100 * prediction['probabilities'][label]:.1f}"
+    return f"{text}\t{prediction['probabilities'][label]:.1%}"

@@ -55,6 +55,6 @@ def publish(
             result = publish_corpus(loaded, corpus, store=opened, force=force, dry_run=dry_run)
     except CorpusRefusedError as error:
         data = {"outcome": "refused", "comparison": error.comparison.to_json()}
-        print_result(data, [*error.comparison.lines(), ""], as_json=as_json)
+        print_result(data, *error.comparison.lines(), "", as_json=as_json)
         raise
-    print_result(result.to_json(), result.lines(), as_json=as_json)
+    print_result(result.to_json(), *result.lines(), as_json=as_json)

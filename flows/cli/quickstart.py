@@ -67,7 +67,7 @@ def quickstart(
     proposal = propose(scan, this_machine(), minutes=minutes, name=name or recipe_name(scan.folder))
     warnings = [f"  warning   {warning}" for warning in proposal.warnings]
     lines = [str(scan.folder), *scan_lines(scan), *warnings, f"  proposed  {proposal.summary}"]
-    print_parts(lines)
+    print_parts(*lines)
     file = recipe or Path(f"{proposal.name}.yaml")
     loaded, planned = _write_and_plan(proposal, file, store=store)
     if dry_run or not (yes or not sys.stdin.isatty() or typer.confirm("\nrun it?", default=True)):
@@ -102,7 +102,7 @@ def _print_results(recipe: Recipe, results: Sequence[StepResult], *, language: s
     store = get_store(recipe.store)
     phases = [result for result in results if result.manifest.stage == PRETRAIN.name]
     checkpoint = best_checkpoint([phase.manifest for phase in phases])
-    print_parts(["", *warning_lines(results)])
+    print_parts("", *warning_lines(results))
     if checkpoint != phases[-1].manifest:
         label = next(phase.label for phase in phases if phase.manifest == checkpoint)
         echo(f"`bertloom fill` uses {label}, which has the lowest held-out perplexity")

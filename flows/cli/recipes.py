@@ -26,8 +26,9 @@ def recipes(as_json: options.Json = False) -> None:
         )
         for item in described
     ]
-    parts = [
+    print_result(
+        [item._asdict() for item in described],
         table(("recipe", "about", "needs"), rows),
         "\nto run one: bertloom run NAME; to edit one: bertloom init FILE --from NAME",
-    ]
-    print_result([item._asdict() for item in described], parts, as_json=as_json)
+        as_json=as_json,
+    )

@@ -47,7 +47,7 @@ def report(
         if run or out is not None:
             raise UsageError("--index: expected neither RUN nor --out. It writes all runs' page")
         url = write_index(opened)
-        print_result({"index": url}, [f"all runs: {url}"], as_json=as_json)
+        print_result({"index": url}, f"all runs: {url}", as_json=as_json)
         return
     record, is_newest = find_run(opened, run)
     url = write_report(opened, record, is_newest=is_newest, text=not no_text)
@@ -63,4 +63,4 @@ def report(
         page = dump_page(report_page(opened, record, text=not no_text).encode())
         open_backend(str(out.absolute().parent)).replace(out.name, page)
     line = f"report of run {record.run_id}, {record.state}: {out or url}"
-    print_result(data, [line], as_json=as_json)
+    print_result(data, line, as_json=as_json)

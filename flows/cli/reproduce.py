@@ -54,7 +54,7 @@ def reproduce(
     if folder is None:
         log = partial(echo, err=as_json)
         comparison = run_bundle(Path(artifact), store=store, workers=workers, log=log)
-        print_result(comparison.to_json(), comparison.lines(), as_json=as_json)
+        print_result(comparison.to_json(), *comparison.lines(), as_json=as_json)
         if not comparison.is_equal:
             raise typer.Exit(1)
         return
@@ -67,4 +67,4 @@ def reproduce(
         f"{expected.target}: {counts} {verb} {folder}/inputs",
         f"next: bertloom reproduce {folder} --run",
     ]
-    print_result(expected.model_dump(mode="json"), lines, as_json=as_json)
+    print_result(expected.model_dump(mode="json"), *lines, as_json=as_json)

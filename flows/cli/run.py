@@ -80,7 +80,7 @@ def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: boo
         "steps": [_result_json(result) for result in results],
     }
     parts = summary_parts(results, store=store, recipe=recipe.name, report=report)
-    print_result(data, parts, as_json=as_json)
+    print_result(data, *parts, as_json=as_json)
 
 
 def _result_json(result: StepResult) -> dict[str, Any]:

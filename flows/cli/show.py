@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -30,7 +30,7 @@ def show(
     opened = options.open_artifact(artifact, store)
     manifest = opened.manifest
     parts = _parts(manifest, opened.store.root, max_files=None if all_files else _MAX_FILES)
-    print_result(manifest.model_dump(mode="json"), parts, as_json=as_json)
+    print_result(manifest.model_dump(mode="json"), *parts, as_json=as_json)
 
 
 def _parts(manifest: Manifest, root: str, *, max_files: int | None) -> Iterator[str | Table]:
@@ -50,7 +50,7 @@ def _parts(manifest: Manifest, root: str, *, max_files: int | None) -> Iterator[
         "code": f"{produced_by.git_commit}{dirty}" if produced_by.git_commit else "commit unknown",
     }
     yield table(("", ""), [(f"{name}:", value) for name, value in facts.items()])
-    sections = {
+    sections: dict[str, Sequence[str | Table]] = {
         "notes": list(manifest.notes),
         "counts": _counts(manifest.counters),
         "statistics": _values(manifest.statistics),
@@ -84,12 +84,18 @@ def _inputs(manifest: Manifest, max_files: int | None) -> list[str | Table]:
     rows = [(ref.name, ref.artifact_id, ref.stage, ref.content[:19]) for ref in manifest.inputs]
     files = manifest.raw_inputs[:max_files]
     rows += [
-        (item.name, format_bytes(item.size), item.uri, f"sha256:{item.sha256[:12]}")
+        (
+            item.name,
+            format_bytes(item.size),
+            f"sha256:{item.sha256[:12]}",
+            "believed" if item.believed else item.checksum,
+            item.uri,
+        )
         for item in files
     ]
     rest = len(manifest.raw_inputs) - len(files)
     more = [f"and {rest:,} more raw files (--all)"] if rest else []
-    return [table(("", "", "", ""), rows), *more] if rows else []
+    return [table(("",) * 5, rows), *more] if rows else []
 
 
 def _files(manifest: Manifest, max_files: int | None) -> list[str | Table]:

@@ -57,21 +57,24 @@ def table(
         header: Title of each column. Empty titles: the table has no header.
         rows: Cells; a row can be shorter than the header.
         right: Numbers of the columns with numbers, which align right.
-        wrap: Wrap cells that are too long for the terminal. False: cut them.
+        wrap: Wrap cells that are too long for the terminal. False: cut the last column.
     """
     result = Table(
         box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(header)
     )
     for index, title in enumerate(header):
-        is_fixed = not wrap or index == 0 or index in right
+        is_fixed = index == 0 or index in right or not (wrap or index == len(header) - 1)
         result.add_column(
             as_text(title),
             justify="right" if index in right else "left",
             no_wrap=is_fixed,
-            overflow="fold" if wrap else "ellipsis",
+            overflow="fold",
         )
     for row in rows:
-        result.add_row(*(as_text(cell, _style(cell)) for cell in row))
+        cells = [as_text(cell, _style(cell)) for cell in row]
+        if not wrap:
+            cells[-1].no_wrap, cells[-1].overflow = True, "ellipsis"
+        result.add_row(*cells)
     return result
 
 
@@ -79,7 +82,7 @@ def _style(cell: str) -> str:
     return _STYLES.get(cell.partition(" ")[0].rstrip(":").lower(), "")
 
 
-def print_parts(parts: Iterable[str | Table]) -> None:
+def print_parts(*parts: str | Table) -> None:
     """Print lines and tables."""
     console = console_for(sys.stdout)
     for part in parts:
@@ -93,9 +96,9 @@ def print_parts(parts: Iterable[str | Table]) -> None:
             echo_raw("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def print_result(data: Any, parts: Iterable[str | Table], *, as_json: bool) -> None:
+def print_result(data: Any, *parts: str | Table, as_json: bool) -> None:
     """Print the result of a command: the data as JSON, or lines and tables."""
     if as_json:
         print_json(data)
     else:
-        print_parts(parts)
+        print_parts(*parts)

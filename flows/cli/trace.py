@@ -36,4 +36,4 @@ def trace(
         raise UsageError(f"{row!r}: expected SHARD:ROW, such as {example}")
     location = find_shard(shard, open_store=lambda: options.open_store(store))
     result = trace_row(location, int(number), raw=raw)
-    print_result(result.to_json(), result.lines(), as_json=as_json)
+    print_result(result.to_json(), *result.lines(), as_json=as_json)

@@ -71,7 +71,7 @@ def verify(
     ]
     header = ("artifact", "state", "stage", "files", "errors")
     data = [result._asdict() for result in results]
-    print_result(data, [table(header, lines, right=(3,))], as_json=as_json)
+    print_result(data, table(header, lines, right=(3,)), as_json=as_json)
     errors = [*corrupt_keys.values()]
     errors += [f"{opened.url(item.path)}: {item.text}" for item in records.problems]
     conflicts = [f"conflict: {item['stage']}: {item['record']}" for item in opened.conflicts()]
