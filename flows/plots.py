@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -119,7 +120,7 @@ def set_names(axis: Axis, names: Sequence[str]) -> None:
 
 @plot_style()
 def figure_svg(
-    figure: Figure, *, name: str, title: str, description: str, css_class: str = "plot"
+    figure: Figure, *, name: str, title: str, description: str = "", css_class: str = "plot"
 ) -> str:
     """Return a figure as an `<svg>` element.
 
@@ -127,25 +128,31 @@ def figure_svg(
         figure: Chart, see `new_figure`.
         name: Letters, digits and dashes, unique in a page: the ids in the SVG start with it.
         title: What the figure shows, for readers who do not see it.
-        description: What can be seen in it.
+        description: What can be seen in it, if no text next to the figure says so.
         css_class: Class of the element.
     """
     import matplotlib as mpl
 
     file = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": name}):
+    with mpl.rc_context({"svg.hashsalt": name}), warnings.catch_warnings():
+        # The browser draws the text: it does not matter which glyphs matplotlib's font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(file, format="svg", metadata={"Date": None})
     content = _UNWANTED.sub("", file.getvalue())
     content = content[content.index(">", content.index("<svg")) + 1 :].strip()
     content = _COLOR.sub(lambda match: _VARIABLES[match[0]], _ID.sub(f"{name}-", content))
+    content = content.replace("<a xlink:href=", "<a href=")
     width, height = figure.get_size_inches() * 72
+    texts = {"title": title, "desc": description} if description else {"title": title}
+    elements = (
+        f'<{element} id="{name}-{element}">{escape(escape_control_characters(text))}</{element}>\n'
+        for element, text in texts.items()
+    )
+    ids = " ".join(f"{name}-{element}" for element in texts)
     return (
         f'<svg class="{css_class}" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-labelledby="{name}-title {name}-desc">\n'
-        f'<title id="{name}-title">{escape(escape_control_characters(title))}</title>\n'
-        f'<desc id="{name}-desc">{escape(escape_control_characters(description))}</desc>\n'
-        f"{content}"
+        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-labelledby="{ids}">\n'
+        f"{''.join(elements)}{content}"
     )
 
 

@@ -32,10 +32,8 @@ class ContaminationRules(Config):
     @model_validator(mode="after")
     def _check_text_words(self) -> Self:
         if self.min_text_words > self.ngram_size:
-            raise ValueError(
-                f"min_text_words: expected at most ngram_size, {self.ngram_size}, got "
-                f"{self.min_text_words}"
-            )
+            values = f"{self.ngram_size}, got {self.min_text_words}"
+            raise ValueError(f"min_text_words: expected at most ngram_size, {values}")
         return self
 
 

@@ -136,12 +136,8 @@ class DocumentsConfig(Config):
     @model_validator(mode="after")
     def _check_names_unique(self) -> Self:
         names = [source.name for source in self.sources]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise ValueError(
-                f"sources: expected unique names, got {', '.join(repeated)} more than once. "
-                "Rename a source or put its paths into the other one"
-            )
+        if len(set(names)) < len(names):
+            raise ValueError(f"sources: expected distinct names, got {', '.join(names)}")
         return self
 
 
@@ -222,10 +218,8 @@ class MaskingConfig(Config):
     def _check_sum(self) -> Self:
         total = self.mask_token_prob + self.unchanged_prob + self.random_token_prob
         if abs(total - 1.0) > 1e-6:
-            raise ValueError(
-                "mask_token_prob + unchanged_prob + random_token_prob: expected a sum of 1, got "
-                f"{total:g}"
-            )
+            names = "mask_token_prob, unchanged_prob and random_token_prob"
+            raise ValueError(f"expected {names} with a sum of 1, got {total:g}")
         return self
 
 

@@ -32,9 +32,8 @@ class WorkerCodeConfig(Config):
         for environment, field in fields.items():
             is_set = getattr(self, field) is not None
             if is_set and environment != self.environment:
-                raise ValueError(
-                    f"{field}: expected environment {environment}, got {self.environment}"
-                )
+                message = f"{field}: expected environment {environment}, got {self.environment}"
+                raise ValueError(message)
             if not is_set and environment == self.environment != "process":
                 raise ValueError(f"{field}: required for environment {environment}")
         return self
@@ -58,10 +57,7 @@ class JobServerConfig(WorkerCodeConfig):
     @model_validator(mode="after")
     def _check_one_server(self) -> Self:
         if self.job_endpoint and (self.job_server or self.download):
-            raise ValueError(
-                "job_endpoint: expected it alone or job_server and download, got both. "
-                "job_endpoint is a running job server, the others start one"
-            )
+            raise ValueError("job_endpoint: not supported with job_server or download")
         return self
 
 

@@ -5,20 +5,21 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from schemas.base_configs import (
     Config,
     Device,
+    Distinct,
     DropoutProb,
     Fraction,
     Paths,
     Precision,
     Seed,
     SourceName,
+    check_one_is_set,
     content_in_key,
     not_in_key,
 )
@@ -91,7 +92,7 @@ class ExamplesConfig(Config):
     file_format: FileFormatConfig = FileFormatConfig()
     """Format of files whose `columns` are set."""
 
-    labels: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    labels: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Distinct] = ()
     """Names of labels or tags that files hold as numbers, in order from 0. []: the names in the
     Parquet files of `datasets`, or the numbers."""
 
@@ -117,28 +118,16 @@ class ExamplesConfig(Config):
         return self
 
     @model_validator(mode="after")
-    def _check_labels(self) -> Self:
-        if len(set(self.labels)) < len(self.labels):
-            raise ValueError(f"labels: expected distinct names, got {list(self.labels)}")
-        return self
-
-    @model_validator(mode="after")
     def _check_columns(self) -> Self:
         if not self.columns and self.file_format != FileFormatConfig():
             raise ValueError("file_format: requires columns. Set columns too")
-        fields: dict[Column, str] = {}
+        columns = list(self.columns.values())
+        if len(set(columns)) < len(columns):
+            raise ValueError(f"columns: expected one column per field, got {columns}")
         for field, column in self.columns.items():
-            if column in fields:
-                raise ValueError(
-                    f"columns: expected one column per field, got {column!r} for {fields[column]} "
-                    f"and {field}"
-                )
-            fields[column] = field
             if isinstance(column, str) and self.file_format.header is False:
-                raise ValueError(
-                    f"columns.{field}: expected a 0-based number, as file_format.header is false, "
-                    f"got {column!r}"
-                )
+                expected = "a 0-based number, as file_format.header is false"
+                raise ValueError(f"columns.{field}: expected {expected}, got {column!r}")
         return self
 
 
@@ -245,8 +234,9 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, (int, float)) else value
 
 
-GridOfIntegers = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
-GridOfNumbers = Annotated[tuple[float, ...], BeforeValidator(_as_tuple)]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+GridOfIntegers = Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple), Distinct]
+GridOfNumbers = Annotated[tuple[PositiveNumber, ...], BeforeValidator(_as_tuple), Distinct]
 
 
 class FinetuneConfig(TaskTrainingConfig):
@@ -270,14 +260,10 @@ class FinetuneConfig(TaskTrainingConfig):
     @model_validator(mode="after")
     def _check_start(self) -> Self:
         starts = ("init_from_phase", "init_checkpoint", "model")
-        provided = [name for name in starts if getattr(self, name)]
-        if self.method == "majority" and provided:
-            raise ValueError(f"{provided[0]}: not supported with method majority. Remove it")
-        if self.method != "majority" and len(provided) != 1:
-            raise ValueError(
-                "expected exactly one of init_from_phase (a phase of pretrain), init_checkpoint "
-                f"(a folder) and model (from scratch), got {' and '.join(provided) or 'none'}"
-            )
+        if self.method != "majority":
+            check_one_is_set(self, *starts)
+        elif any(getattr(self, name) is not None for name in starts):
+            raise ValueError(f"method: majority has no {', '.join(starts)}. Remove it")
         return self
 
     @model_validator(mode="after")
@@ -286,42 +272,21 @@ class FinetuneConfig(TaskTrainingConfig):
             raise ValueError("init_from_step: requires init_from_phase. Add it or remove this")
         if self.bilstm and self.method != "fine-tune":
             raise ValueError(f"bilstm: expected method fine-tune, got {self.method}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_grid_unique(self) -> Self:
-        for name in ("batch_size", "learning_rate", "num_epochs"):
-            values = getattr(self, name)
-            if len(set(values)) < len(values):
-                raise ValueError(f"{name}: expected distinct values, got {list(values)}")
-            if not all(0 < value < math.inf for value in values):
-                raise ValueError(f"{name}: expected values above 0, got {list(values)}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_learning_rate(self) -> Self:
         rate = self.optimizer.learning_rate
         if rate != OptimizerConfig().learning_rate:
-            raise ValueError(
-                f"optimizer.learning_rate: not used, got {rate:g}. Set learning_rate of the entry"
-            )
+            advice = "Set learning_rate of the entry"
+            raise ValueError(f"optimizer.learning_rate: not used, got {rate:g}. {advice}")
         return self
 
 
 class EnsembleConfig(Config):
     """Ensemble that averages the outputs of several models (paper 4.2: seven)."""
 
-    members: tuple[SourceName, ...] = Field(min_length=1)
+    members: Annotated[tuple[SourceName, ...], Distinct] = Field(min_length=1)
     """Entries of `finetune`, all on the same examples."""
 
     ensemble_size: int = Field(default=7, ge=2, le=100)
     """Number of best trials on dev, over all members."""
-
-    @model_validator(mode="after")
-    def _check_members(self) -> Self:
-        if len(set(self.members)) < len(self.members):
-            raise ValueError(f"members: expected distinct entries, got {list(self.members)}")
-        return self
 
 
 class TrialConfig(TaskTrainingConfig):

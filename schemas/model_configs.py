@@ -14,6 +14,7 @@ from schemas.base_configs import (
     Precision,
     Seed,
     SourceName,
+    check_one_is_set,
     content_in_key,
     not_in_key,
 )
@@ -96,10 +97,8 @@ class ModelConfig(Config):
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
         if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size: expected a multiple of num_attention_heads, "
-                f"{self.num_attention_heads}, got {self.hidden_size}"
-            )
+            heads = f"num_attention_heads, {self.num_attention_heads}"
+            raise ValueError(f"hidden_size: expected a multiple of {heads}, got {self.hidden_size}")
         return self
 
     @property
@@ -122,8 +121,7 @@ class BudgetConfig(Config):
 
     @model_validator(mode="after")
     def _check_exactly_one(self) -> Self:
-        if sum(value is not None for value in vars(self).values()) != 1:
-            raise ValueError("expected exactly one of max_steps, max_tokens and max_minutes")
+        check_one_is_set(self, "max_steps", "max_tokens", "max_minutes")
         return self
 
 
@@ -313,50 +311,29 @@ class PretrainConfig(Config):
 
     @model_validator(mode="after")
     def _check_start(self) -> Self:
-        starts = ("model", "init_from_phase", "init_checkpoint")
-        provided = [name for name in starts if getattr(self, name)]
-        if len(provided) != 1:
-            raise ValueError(
-                "expected exactly one of model (a new one), init_from_phase (an earlier phase) and "
-                f"init_checkpoint (a folder), got {' and '.join(provided) or 'none'}"
-            )
+        check_one_is_set(self, "model", "init_from_phase", "init_checkpoint")
         return self
 
     @model_validator(mode="after")
     def _check_snapshot_steps(self) -> Self:
         steps, last = self.snapshot_steps, self.budget.max_steps
-        if steps and last is None:
-            raise ValueError("snapshot_steps: expected a budget in max_steps, got another one")
         if list(steps) != sorted(set(steps)):
             raise ValueError(f"snapshot_steps: expected distinct steps in order, got {list(steps)}")
-        if steps and last is not None and steps[-1] > last:
-            raise ValueError(
-                f"snapshot_steps: expected at most {last:,}, the budget of this phase, got "
-                f"{steps[-1]:,}"
-            )
+        if steps and (last is None or steps[-1] > last):
+            limit = f"budget.max_steps, {last}"
+            raise ValueError(f"snapshot_steps: expected at most {limit}, got {steps[-1]}")
         return self
 
     @model_validator(mode="after")
-    def _check_keep(self) -> Self:
+    def _check_options(self) -> Self:
         if self.keep == "best" and not self.evaluation.eval_steps:
             raise ValueError("keep: expected evaluation.eval_steps with best. Set it or use last")
-        return self
-
-    @model_validator(mode="after")
-    def _check_masking(self) -> Self:
         is_masked = self.masking == "dynamic" and self.objective != "left-to-right"
         if is_masked and self.dynamic_masking.strategy == "none":
-            raise ValueError(
-                "dynamic_masking.strategy: expected another strategy than none with masking dynamic"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_schedule(self) -> Self:
+            raise ValueError("dynamic_masking.strategy: not supported with masking dynamic")
         budget = self.budget.max_steps or self.budget.max_tokens or self.budget.max_minutes or 0
         total = self.schedule.total_budget
         if total is not None and total < budget:
-            raise ValueError(
-                f"schedule.total_budget: expected at least the budget, {budget:,}, got {total:g}"
-            )
+            limit = f"the budget, {budget:g}"
+            raise ValueError(f"schedule.total_budget: expected at least {limit}, got {total:g}")
         return self

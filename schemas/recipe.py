@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, Self
 
@@ -48,11 +49,16 @@ class SweepAxis(Config):
     @model_validator(mode="after")
     def _check_variants(self) -> Self:
         if len(self.variants) < 2:
-            raise ValueError(
-                f"variants: expected two or more, got {', '.join(self.variants) or 'none'}. Put "
-                "values that never vary into the entries"
-            )
+            raise ValueError(f"variants: expected two or more, got {list(self.variants)}")
         return self
+
+
+REFERENCES = {
+    "pretrain": {"instances": "build_instances", "init_from_phase": "pretrain"},
+    "finetune": {"examples": "build_examples", "init_from_phase": "pretrain"},
+    "ensembles": {"members": "finetune"},
+}
+"""Section of the entries that a field names, by section and field."""
 
 
 class Recipe(Config):
@@ -136,43 +142,28 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
-        missing = [
-            *self._missing_in_phases(),
-            *self._missing_in_cards(),
-            *self._missing_in_tasks(),
-        ]
-        if missing:
+        if missing := list(self._missing_references()):
             raise ValueError("\n".join(missing))
         return self
 
-    def _missing_in_phases(self) -> Iterator[str]:
-        earlier: list[str] = []
-        for name, phase in self.pretrain.items():
-            field = f"pretrain.{name}.instances"
-            yield from _missing(field, phase.instances, "build_instances", self.build_instances)
-            field = f"pretrain.{name}.init_from_phase"
-            yield from _missing(field, phase.init_from_phase, "the phases before", earlier)
-            earlier.append(name)
-
-    def _missing_in_cards(self) -> Iterator[str]:
+    def _missing_references(self) -> Iterator[str]:
+        for section, fields in REFERENCES.items():
+            entries = getattr(self, section)
+            for (name, entry), (field, target) in itertools.product(
+                entries.items(), fields.items()
+            ):
+                known = list(getattr(self, target))
+                if target == section:
+                    known = known[: known.index(name)]  # a phase starts from an earlier one
+                value = getattr(entry, field)
+                for reference in value if isinstance(value, tuple) else [value]:
+                    yield from _missing(f"{section}.{name}.{field}", reference, target, known)
+        for task in self.decontaminate.tasks if self.decontaminate is not None else ():
+            yield from _missing("decontaminate.tasks", task, "build_examples", self.build_examples)
         sources = self.build_documents.sources if self.build_documents is not None else ()
         names = [source.name for source in sources]
         for name in self.cards.sources:
             yield from _missing(f"cards.sources.{name}", name, "build_documents.sources", names)
-
-    def _missing_in_tasks(self) -> Iterator[str]:
-        tasks = self.decontaminate.tasks if self.decontaminate is not None else ()
-        for task in tasks:
-            field = "decontaminate.tasks"
-            yield from _missing(field, task, "build_examples", self.build_examples)
-        for name, entry in self.finetune.items():
-            field = f"finetune.{name}.examples"
-            yield from _missing(field, entry.examples, "build_examples", self.build_examples)
-            field = f"finetune.{name}.init_from_phase"
-            yield from _missing(field, entry.init_from_phase, "pretrain", self.pretrain)
-        for name, ensemble in self.ensembles.items():
-            for member in ensemble.members:
-                yield from _missing(f"ensembles.{name}.members", member, "finetune", self.finetune)
 
     @model_validator(mode="after")
     def _check_sections(self) -> Self:
@@ -181,10 +172,7 @@ class Recipe(Config):
         if self.build_documents is None and self.pretrain:
             raise ValueError("pretrain: requires build_documents")
         if self.find_near_duplicates is not None and not self.build_tokens.remove_duplicates:
-            raise ValueError(
-                "find_near_duplicates: requires build_tokens.remove_duplicates: true. Set it or "
-                "remove this section"
-            )
+            raise ValueError("find_near_duplicates: requires build_tokens.remove_duplicates")
         return self
 
     @model_validator(mode="after")
@@ -193,10 +181,8 @@ class Recipe(Config):
             shape, where = self._shape_of_phase(phase), f"pretrain.{name}"
             length = self.build_instances[phase.instances].max_seq_length
             if shape is not None and length > shape.max_position_embeddings:
-                raise ValueError(
-                    f"{where}.instances: expected at most {shape.max_position_embeddings} tokens, "
-                    f"got {length} in {phase.instances}. Raise max_position_embeddings"
-                )
+                limit = f"max_position_embeddings, {shape.max_position_embeddings}"
+                raise ValueError(f"{where}.instances: expected at most {limit}, got {length}")
             if phase.init_from_phase is not None and phase.optimizer_state == "restore":
                 _check_restored(where, phase, self.pretrain[phase.init_from_phase])
         return self
@@ -252,29 +238,21 @@ def _missing(field: str, name: str | None, section: str, entries: Iterable[str])
 
 def _check_shape(where: str, entry: FinetuneConfig, shape: ModelConfig) -> None:
     layers, positions = shape.num_hidden_layers, shape.max_position_embeddings
-    needed = MIN_LAYERS[entry.feature_layers]
-    if entry.method == "feature-based" and layers < needed:
-        choices = ", ".join(name for name, number in MIN_LAYERS.items() if number <= layers)
-        raise ValueError(
-            f"{where}.feature_layers: {entry.feature_layers} requires {needed} layers, and the "
-            f"encoder has {layers}. Choose from {choices}"
-        )
-    if entry.max_seq_length > positions:
-        raise ValueError(
-            f"{where}.max_seq_length: expected at most {positions}, the model's "
-            f"max_position_embeddings, got {entry.max_seq_length}"
-        )
+    choice, length = entry.feature_layers, entry.max_seq_length
+    if entry.method == "feature-based" and layers < MIN_LAYERS[choice]:
+        needed = f"{choice} requires {MIN_LAYERS[choice]} layers"
+        raise ValueError(f"{where}.feature_layers: {needed}, got {layers} in the encoder")
+    if length > positions:
+        limit = f"max_position_embeddings, {positions}"
+        raise ValueError(f"{where}.max_seq_length: expected at most {limit}, got {length}")
 
 
 def _check_step(where: str, step: int, name: str, phase: PretrainConfig) -> None:
     last = phase.budget.max_steps if phase.keep == "last" else None
     steps = sorted({*phase.snapshot_steps, *([last] if last is not None else [])})
     if step not in steps:
-        raise ValueError(
-            f"{where}.init_from_step: expected a step of pretrain.{name} "
-            f"({', '.join(map(str, steps)) or 'none known'}), got {step}. Add it to "
-            f"pretrain.{name}.snapshot_steps"
-        )
+        advice = f"Add it to pretrain.{name}.snapshot_steps"
+        raise ValueError(f"{where}.init_from_step: expected one of {steps}, got {step}. {advice}")
 
 
 def _check_restored(where: str, phase: PretrainConfig, earlier: PretrainConfig) -> None:

@@ -130,14 +130,9 @@ def _find_artifact(name: str, stage: str, store: str | None) -> Manifest:
 
 
 def _parts(result: Contamination) -> Iterator[str | Table]:
-    for columns in (result.fields, result.splits):
-        titles = [title for title, _ in columns]
-        texts = sum(title in ("task", "split", "field") for title in titles)
-        rows = zip(*(cells for _, cells in columns), strict=True)
+    for grid in (result.fields, result.splits):
         yield ""
-        yield table(titles, rows, right=range(texts, len(titles)))
+        yield table(grid.header, grid.rows, right=range(grid.texts, len(grid.header)))
     yield f"\n{result.summary}\n{result.problem}".rstrip()
-    for example, field, words, document, position, text in zip(
-        *(cells for _, cells in result.passages), strict=True
-    ):
+    for example, field, words, document, position, text in result.passages.rows:
         yield f"\n{example} {field}: {words} words, in {document} from word {position} on\n  {text}"

@@ -148,9 +148,9 @@ def check_store(root: str) -> Iterator[Finding]:
     if store.backend.is_local:
         yield from _check_disk(Path(store.root))
     conflicts = store.conflicts()
-    for conflict in conflicts:
-        files = ", ".join(conflict.get("differing_files", [])[:3])
-        text = f"{conflict['stage']}: one key, two contents ({files}): {conflict['record']}"
+    for path, conflict in conflicts.items():
+        files = ", ".join(conflict.differing_files[:3])
+        text = f"{conflict.stage}: one key, two contents ({files}): {path}"
         remedy = "find the input of the stage that is not part of its key"
         yield Finding("conflicts", "FAIL", text, remedy)
     if not conflicts:

@@ -20,9 +20,8 @@ from flows.formatting import format_bytes, format_count, format_duration
 from flows.lineage.graph import Node, upstream_graph
 from flows.recipes.loader import default_store
 from flows.report.results import read_tables
-from flows.report.steps import Built, Steps
-from flows.report.story import find_headline
-from flows.report.warnings import collect_warnings
+from flows.report.run_steps import Built, Steps, collect_warnings
+from flows.report.run_summary import find_headline
 from flows.run.stages import get_stage
 from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
@@ -46,7 +45,7 @@ def summary_parts(
         report: URL of the run's report.
     """
     steps = Steps((), tuple(Built(result.label, result.manifest) for result in results))
-    built_tables = steps.last_holding("tables")
+    built_tables = steps.last_of_type("tables")
     tables = read_tables(store, built_tables.manifest) if built_tables else None
     evaluation = _find_evaluation(steps, tables)
     source = evaluation or steps.built[-1]
@@ -120,7 +119,7 @@ def _activation() -> str:
 
 def _find_evaluation(steps: Steps, tables: Tables | None) -> Built | None:
     """Return the evaluation of the best verdict. Default: the last evaluation."""
-    evaluations = {built.name: built for built in steps.holding("evaluation")}
+    evaluations = {built.name: built for built in steps.of_type("evaluation")}
     verdicts = sorted(tables.verdicts if tables else (), key=lambda item: item.outcome != "better")
     first = next((evaluations[v.first] for v in verdicts if v.first in evaluations), None)
     return first or next(reversed(evaluations.values()), None)

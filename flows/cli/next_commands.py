@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flows.lineage.shards import read_rows
-from flows.report.steps import Built, Steps
+from flows.report.run_steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
 from model.tasks import find_task
 from schemas.redaction import redact
@@ -43,13 +43,13 @@ def _commands(
     """Yield the words of all commands that fit, most interesting first."""
     if evaluation and (arguments := _shortest_example(evaluation, store)):
         yield ["predict", f"{recipe}/{evaluation.label}", *arguments]
-    elif phase := steps.last_holding("checkpoint"):
+    elif phase := steps.last_of_type("checkpoint"):
         text = "The capital of [MASK] is"
         yield ["fill", text, "--model", f"{recipe}/{phase.label}"]
     last = evaluation or steps.built[-1]
     yield ["lineage", f"{recipe}/{last.label}"]
     for output_type in ("instances", "tokens", "documents"):
-        if built := steps.last_holding(output_type):
+        if built := steps.last_of_type(output_type):
             yield ["trace", f"{recipe}/{built.label}:0"]
             yield ["head", f"{recipe}/{built.label}", "-n", "1"]
             break

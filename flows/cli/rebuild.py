@@ -9,7 +9,7 @@ import typer
 from flows.cli import options
 from flows.cli.console import echo
 from flows.cli.publish import ForceOption
-from flows.prefect_server import configure_prefect, require_prefect
+from flows.prefect_server import configure_prefect
 from flows.publish.rebuilding import RebuildOrder, find_work, rebuild_corpus
 
 
@@ -53,8 +53,8 @@ def rebuild(
             echo(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
     elif engine == "prefect":
         configure_prefect()  # before the next line loads Prefect
-        with require_prefect():
-            from flows.rebuild import rebuild_with_prefect  # loads Prefect
+        from flows.rebuild import rebuild_with_prefect  # loads Prefect
+
         rebuild_with_prefect(order, say=echo)
     else:
         rebuild_corpus(order, say=echo)

@@ -17,7 +17,7 @@ from flows.preparation import prepare_run
 from flows.recipes.loader import load_recipe
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
-from flows.running import execute_run, start_engine
+from flows.running import execute_run
 from schemas.recipe import Recipe
 
 
@@ -57,7 +57,6 @@ def run(
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return
-    start_engine(engine)
     prepared = prepare_run(
         loaded,
         recipe_steps(loaded, until=until),

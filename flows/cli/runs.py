@@ -36,9 +36,9 @@ def runs(
     """List the runs of a store, newest first."""
     opened = options.open_store(store)
     if mark_crashed:
-        for item in reconcile_runs(opened, close=send_abort):
-            state = "marked as crashed" if item.is_dead else "left as running"
-            echo(f"{item.run_id}: {state}: {item.reason}", err=True)
+        for run_id, liveness in reconcile_runs(opened, close=send_abort).items():
+            state = "marked as crashed" if liveness.is_over else "left as running"
+            echo(f"{run_id}: {state}: {liveness.reason}", err=True)
     records = list_runs(opened)
     data = [
         record.model_dump(mode="json")

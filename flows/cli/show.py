@@ -81,7 +81,9 @@ def _counts(counters: Mapping[str, int]) -> list[str | Table]:
 
 
 def _inputs(manifest: Manifest, max_files: int | None) -> list[str | Table]:
-    rows = [(ref.name, ref.artifact_id, ref.stage, ref.content[:19]) for ref in manifest.inputs]
+    rows: list[tuple[str, ...]] = [
+        (ref.name, ref.artifact_id, ref.content[:19], ref.stage) for ref in manifest.inputs
+    ]
     files = manifest.raw_inputs[:max_files]
     rows += [
         (

@@ -13,12 +13,14 @@ from flows.cli.console import echo
 from flows.cli.tables import print_result, table
 from flows.lineage.resolve import resolve
 from flows.store.pointers import pointer_to
-from flows.store.verification import (
-    RecordReport,
+from flows.store.record_checks import (
+    Problem,
     check_records,
     delete_corrupt_items,
-    quarantine,
+    find_missing_items,
 )
+from flows.store.shard_checks import read_rows
+from flows.store.verification import quarantine
 from flows.store.verification import verify as verify_artifacts
 from schemas.errors import UsageError
 
@@ -50,15 +52,18 @@ def verify(
     if sizes_only and rows:
         raise UsageError("--sizes-only and --rows exclude each other. Pass one of them")
     opened = options.open_store(store)
-    corrupt_keys, records = dict[tuple[str, str], str](), RecordReport(0, (), ())
+    corrupt_keys, problems, notes = dict[tuple[str, str], str](), list[Problem](), list[str]()
     if artifacts:
         pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
         corrupt_keys = opened.corrupt_pointers()
         pointers = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
-    results = verify_artifacts(opened, pointers, deep=not sizes_only, rows=rows)
+    results = verify_artifacts(
+        opened, pointers, deep=not sizes_only, read_rows=read_rows if rows else None
+    )
     if not artifacts and not sizes_only:
-        records = check_records(opened, has_card=has_card)
+        problems = check_records(opened, has_card=has_card)
+        notes = [f"note: {note}" for note in find_missing_items(opened)]
     lines = [
         (
             r.artifact_id,
@@ -73,16 +78,16 @@ def verify(
     data = [result._asdict() for result in results]
     print_result(data, table(header, lines, right=(3,)), as_json=as_json)
     errors = [*corrupt_keys.values()]
-    errors += [f"{opened.url(item.path)}: {item.text}" for item in records.problems]
-    conflicts = [f"conflict: {item['stage']}: {item['record']}" for item in opened.conflicts()]
-    for line in (*(f"CORRUPT  {error}" for error in errors), *records.notes, *conflicts):
+    errors += [f"{opened.url(item.path)}: {item.text}" for item in problems]
+    notes += [f"conflict: {c.stage}: {path}" for path, c in opened.conflicts().items()]
+    for line in (*(f"CORRUPT  {error}" for error in errors), *notes):
         echo(line, err=as_json)
     corrupt = [result for result in results if not result.is_ok]
     if not no_quarantine:
         quarantine(opened, corrupt)
         for key in corrupt_keys:
             opened.lookup(*key)  # quarantines what it cannot read
-        delete_corrupt_items(opened, records)
+        delete_corrupt_items(opened, problems)
         if corrupt or corrupt_keys:
             echo("corrupt artifacts are quarantined; the next run builds them again", err=True)
     if corrupt or errors:

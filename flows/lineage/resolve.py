@@ -1,10 +1,9 @@
-"""What a text names: an artifact, a raw file, or a number."""
+"""Names of artifacts, raw files and metrics, as users write them."""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
-import heapq
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.formatting import format_statistic
-from flows.lineage.graph import scan
 from flows.nested_values import numeric_leaves
 from flows.run.stages import get_stage
 from flows.store.artifact import Artifact
@@ -22,24 +20,24 @@ from flows.store.runs import RunRecord, read_run, run_ids
 from model.telling.amounts import score_cut
 from pipelines.io.file_systems import file_system, protocols_of
 from schemas.addresses import public_address
-from schemas.errors import ArtifactNotFoundError, ConfigError
+from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.manifest import FileEntry, Manifest, RawInput
 from schemas.trial_names import entry_label
 
-_LEAST_PREFIX, _LEAST_DIGITS = 4, 8
-"""Digits that name an artifact, and a file."""
+_MIN_DIGITS, _MIN_FILE_DIGITS = 4, 8
+"""Length of the shortest prefix of an artifact's id or digests, and of a file's digest."""
 
-_SHOWN, _SHOWN_NAMES = 6, 12
-_METRIC_OF_TYPE = re.compile(r"(.+):([^:/]+\.[^:/]+:[^:/]+)")
-"""`ARTIFACT:dev.entity-f1:LOC`: a metric of one type of entities has a colon of its own."""
+_MAX_SUGGESTIONS = 12
+_ENTITY_METRIC = re.compile(r"(.+):([^:/]+\.[^:/]+:[^:/]+)")
+"""`ARTIFACT:dev.entity-f1:LOC`: the metric of one entity type contains a colon."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number of an artifact's statistics."""
+    """Number in the statistics of an artifact."""
 
     label: str
-    """The step's, or the name that the artifact was asked for by."""
+    """Label of the step, or the requested name of the artifact."""
 
     name: str
     """Dotted path in the statistics: `metrics.dev.matthews`."""
@@ -48,74 +46,89 @@ class Metric:
     manifest: Manifest
 
     def __str__(self) -> str:
-        """Return the metric in one line, with what its data or training was cut to."""
-        cut = "; ".join(score_cut(self.name, self.manifest.statistics))
+        """Return the metric in one line, with the limits of its data or training."""
+        limits = "; ".join(score_cut(self.name, self.manifest.statistics))
         text = f"{self.label} {self.name} = {format_statistic(self.name, self.value)}"
-        return f"{text} ({cut})" if cut else text
+        return f"{text} ({limits})" if limits else text
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedName:
-    """What a text names: an artifact, raw files, or metrics of several artifacts."""
+    """Artifact, raw file, or metrics of several artifacts."""
 
     manifest: Manifest | None = None
     files: tuple[RawInput, ...] = ()
     metrics: tuple[Metric, ...] = ()
-    """The artifact's; those of several, where a metric alone was asked for."""
+    """Metrics of the artifact, or of several artifacts if `manifest` is None."""
 
 
 def resolve_name(text: str, *, store: ArtifactStore) -> ResolvedName:
-    """What a text names.
+    """Return what a name stands for.
 
     Args:
-        text: what `resolve` takes; that with `:` and a file of the artifact or a metric
-            (`evaluate.cola:dev.matthews`); a raw file by its path, URL, name, sha256 or published
-            checksum, digests also by their first eight or more digits; an artifact's file by its
-            sha256; or a metric of the newest run.
-        store: where to look.
+        text: Artifact as for `resolve`, also with `:` and one of its files or metrics
+            (`evaluate.cola:dev.matthews`); a raw file by path, URL, name, sha256 or published
+            checksum; a file of an artifact by sha256; or a metric of the newest run. Digests can be
+            cut to eight or more digits.
+        store: Store to search.
 
     Raises:
-        ArtifactNotFoundError: nothing is named so, or more than one thing.
+        ArtifactNotFoundError: Nothing, or more than one result, has the name.
     """
-    if "/" in text and (at := artifact_of_path(text)) is not None:  # whose folders may have a colon
-        return ResolvedName(manifest=at.manifest)
-    if (of_artifact := _in_artifact(text, store)) is not None:
-        return of_artifact
+    # Folders in a path can contain a colon.
+    if "/" in text and (artifact := artifact_of_path(text)) is not None:
+        return ResolvedName(manifest=artifact.manifest)
+    if (part := _resolve_part(text, store)) is not None:
+        return part
     try:
         return ResolvedName(manifest=resolve(text, store=store))
     except ArtifactNotFoundError as error:
-        if (of_file := _by_file(text, store)) is not None:
-            return of_file
-        if metrics := tuple(_of_newest_run(text, store)):
-            only = metrics[0].manifest
-            is_one = all(metric.manifest is only for metric in metrics)
-            return ResolvedName(manifest=only if is_one else None, metrics=metrics)
-        error.add_note("nor is it a raw file that was read, or a metric of the newest run")
+        if (by_file := _resolve_file(text, store)) is not None:
+            return by_file
+        if metrics := tuple(_metrics_of_newest_run(text, store)):
+            manifests = {metric.manifest.artifact_id: metric.manifest for metric in metrics}
+            only = metrics[0].manifest if len(manifests) == 1 else None
+            return ResolvedName(manifest=only, metrics=metrics)
+        error.add_note("It is no raw file of an artifact and no metric of the newest run either.")
         raise
 
 
 def latest_metric(store: ArtifactStore) -> ResolvedName:
-    """The last artifact of the newest run but for tables, which only repeat it.
+    """Return the last artifact of the newest run, without tables of results of others.
 
     Raises:
-        ArtifactNotFoundError: no run of the store finished a step.
+        ArtifactNotFoundError: No run of the store has finished a step.
     """
     run = newest_run(store)
-    steps = [step for step in run.steps if _holds(step.label) != "tables"] if run else []
+    steps = [step for step in run.steps if _output_type(step.label) != "tables"] if run else []
     if not steps:
         raise ArtifactNotFoundError(
-            f"{store.root}: no run has finished a step yet; name an artifact, a file or a metric"
+            f"{store.root}: expected a run with finished steps, got none. Name an artifact, a raw "
+            "file or a metric"
         )
     return ResolvedName(manifest=store.read_manifest(steps[-1].manifest))
 
 
 def newest_run(store: ArtifactStore) -> RunRecord | None:
-    """The newest run of a store that finished a step, or None."""
+    """Return the newest run that finished a step, or None."""
     records = (read_run(store, run_id) for run_id in reversed(run_ids(store)))
     return next((record for record in records if record.steps), None)
 
 
-def _holds(label: str) -> str:
+def published_manifests(store: ArtifactStore) -> Iterator[Manifest]:
+    """Yield the manifest of every published artifact, oldest first.
+
+    Raises:
+        ArtifactCorruptError: A manifest is corrupt.
+    """
+    pointers = sorted(store.pointers(), key=lambda pointer: (pointer.committed, pointer.manifest))
+    for manifest in store.manifests(pointer.manifest for pointer in pointers).values():
+        if isinstance(manifest, ArtifactCorruptError):
+            raise manifest
+        yield manifest
+
+
+def _output_type(label: str) -> str:
     return get_stage(label.partition(".")[0]).output_type
 
 
@@ -123,108 +136,91 @@ def _holds(label: str) -> str:
 
 
 def resolve(text: str, *, store: ArtifactStore) -> Manifest:
-    """The artifact that a text names.
+    """Return the artifact with a name.
 
     Args:
-        text: a step of the newest run (`evaluate.cola`), the name of a ref (`sample/build-tokens`),
-            of a publication's part (`corpus/simplewiki/latest/build-documents`), an artifact's id,
-            cache key or content digest or the first four or more digits of one, a stage (its
-            newest artifact), or the path or URL of an artifact's folder, of its manifest, or of one
-            of its files.
-        store: where to look.
+        text: Step of the newest run (`evaluate.cola`), ref (`sample/build-tokens`), part of a
+            publication (`corpus/simplewiki/latest/build-documents`), stage (its newest artifact),
+            artifact id, cache key or content digest, or at least four first digits of one, or path
+            or URL of an artifact's folder, its manifest or one of its files.
+        store: Store to search.
 
     Raises:
-        ArtifactNotFoundError: nothing is named so, or more than one artifact is.
+        ArtifactNotFoundError: No artifact, or more than one, has the name.
     """
-    if (named := _by_name(text, store)) is not None:
-        return store.read_manifest(named)
-    pointers = list(store.pointers())
-    if (found := _by_stage(text, pointers) or _by_digits(text, pointers)) is not None:
-        return store.read_manifest(found.manifest)
-    if (at_path := artifact_of_path(text)) is not None:
-        return at_path.manifest
-    known = [*store.refs(), *(item.stage for item in pointers)]
+    if (path := _resolve_label(text, store)) is not None:
+        return store.read_manifest(path)
+    pointers = sorted(store.pointers(), key=lambda pointer: pointer.committed)
+    of_stage = [pointer for pointer in pointers if pointer.stage == text]
+    if matches := of_stage or _match_digits(text, pointers):
+        return store.read_manifest(matches[-1].manifest)
+    if (artifact := artifact_of_path(text)) is not None:
+        return artifact.manifest
+    known = [*store.refs(), *(pointer.stage for pointer in pointers)]
     raise ArtifactNotFoundError(
-        f"{store.root}: no artifact {text!r}.{_hint(text, known)} Expected an id or a cache key "
-        f"(at least {_LEAST_PREFIX} digits), a path, or {_names_like(text, known)}"
+        f"{store.root}: no artifact {text!r}. {_suggest(text, known)}, an id or a cache key "
+        f"(at least {_MIN_DIGITS} digits), or a path"
     )
 
 
-def _by_name(text: str, store: ArtifactStore) -> str | None:
-    """Path of the manifest of a step of the newest run, a ref, or a part of a publication."""
-    # A stage's own name means its newest artifact, whatever the last run used.
+def _resolve_label(text: str, store: ArtifactStore) -> str | None:
+    """Return the path of the manifest of a step, a ref or a part of a publication."""
+    # The name of a stage is its newest artifact, whatever the newest run used.
     if "." in text and "/" not in text and (run := newest_run(store)) is not None:
         for step in run.steps:
             if step.label == text:
                 return step.manifest
     publication, _, label = text.rpartition("/")
-    with contextlib.suppress(ConfigError):  # it cannot be the name of a ref
+    with contextlib.suppress(ConfigError):  # not a valid name of a ref
         if (pointer := store.ref(text)) is not None:
             return pointer.manifest
         if publication and (pointer := store.ref(publication)) is not None and pointer.parts:
             if label in pointer.parts:
                 return pointer.parts[label]
             raise ArtifactNotFoundError(
-                f"{store.root}: {publication} has no part {label!r}.{_hint(label, pointer.parts)} "
-                f"Expected {_names_like(label, pointer.parts)}"
+                f"{store.root}: {publication} has no part {label!r}. "
+                f"{_suggest(label, pointer.parts)}"
             )
     return None
 
 
-def _by_stage(text: str, pointers: list[Pointer]) -> Pointer | None:
-    of_stage = [pointer for pointer in pointers if pointer.stage == text]
-    return max(of_stage, key=lambda pointer: pointer.committed, default=None)
-
-
-def _by_digits(text: str, pointers: list[Pointer]) -> Pointer | None:
+def _match_digits(text: str, pointers: list[Pointer]) -> list[Pointer]:
+    """Return the artifacts with an id, cache key or content; all have the same content."""
     digits = text.removeprefix("sha256:").lower()
-    if len(digits) < _LEAST_PREFIX:
-        return None
-    matching = [
+    if len(digits) < _MIN_DIGITS:
+        return []
+    matches = [
         pointer
         for pointer in pointers
-        if pointer.artifact_id.startswith(digits) or pointer.cache_key.startswith(digits)
+        if any(
+            value.removeprefix("sha256:").startswith(digits)
+            for value in (pointer.artifact_id, pointer.cache_key, pointer.content)
+        )
     ]
-    if len(matching) > 1:
-        listed = ", ".join(f"{item.artifact_id} ({item.stage})" for item in matching[:_SHOWN])
+    if len({pointer.content for pointer in matches}) > 1:
+        listed = ", ".join(f"{item.artifact_id} ({item.stage})" for item in matches[:6])
         raise ArtifactNotFoundError(
-            f"{text!r} names {len(matching)} artifacts: {listed}. Give more digits"
+            f"{text!r}: expected one artifact, got {len(matches)}: {listed}. Give more digits"
         )
-    return matching[0] if matching else _by_content(digits, pointers)
+    return matches
 
 
-def _by_content(digits: str, pointers: list[Pointer]) -> Pointer | None:
-    """The newest of those that hold the same; tables refer to evaluations by what these hold."""
-    holding = [p for p in pointers if p.content.removeprefix("sha256:").startswith(digits)]
-    if len({pointer.content for pointer in holding}) > 1:
-        raise ArtifactNotFoundError(
-            f"{digits!r} names artifacts of different content: give more digits"
-        )
-    return max(holding, key=lambda pointer: pointer.committed, default=None)
-
-
-def _hint(text: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(text, sorted(set(known)), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
-
-
-def _names_like(text: str, known: Iterable[str]) -> str:
-    """Some names, those most like the text; the trials of a grid as one."""
-    entries = Counter(entry_label(name) for name in sorted(set(known)))
-    if not entries:
-        return "one of the names of the store, which has none"
-    names = [name if count == 1 else f"{name}.TRIAL" for name, count in entries.items()]
-
-    def likeness(name: str) -> tuple[float, str]:
-        return difflib.SequenceMatcher(None, text, name).ratio(), name
-
-    shown = sorted(heapq.nlargest(_SHOWN_NAMES, names, key=likeness))
-    more = len(names) - len(shown)
-    return f"one of the names {', '.join(shown)}{f' and {more} more' if more else ''}"
+def _suggest(text: str, known: Iterable[str]) -> str:
+    """Return a sentence with the most similar names. Trials of a grid are one name."""
+    names = sorted(set(known))
+    if not names:
+        return "Expected a name; the store has none yet"
+    close = difflib.get_close_matches(text, names, n=1)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    entries = Counter(map(entry_label, names))
+    labels = [label if count == 1 else f"{label}.TRIAL" for label, count in entries.items()]
+    similar = sorted(difflib.get_close_matches(text, labels, n=_MAX_SUGGESTIONS, cutoff=0))
+    more = len(labels) - len(similar)
+    return f"{hint}Expected one of {', '.join(similar)}{f' and {more} more' if more else ''}"
 
 
 def artifact_of_path(text: str) -> Artifact | None:
-    """Return the artifact that a path or URL is the folder of or is in, None for other paths.
+    """Return the artifact with a path or URL: of its folder, manifest or file. None for others.
 
     Raises:
         ArtifactCorruptError: Its manifest is corrupt.
@@ -234,14 +230,13 @@ def artifact_of_path(text: str) -> Artifact | None:
     except (ValueError, ImportError):
         return None
     folder = str(path).rstrip("/")
-    # The folder, its manifest, its data folder, or a file in that or one level below.
+    # Artifacts have at most four levels: the folder, `data`, a folder in it, and a file.
     for _ in range(4):
         root, *parts = folder.rsplit("/artifacts/", 1)
         if parts and fs.isfile(f"{folder}/manifest.json") and fs.isfile(f"{root}/FORMAT.json"):
             is_local = "file" in protocols_of(fs)
             store = ArtifactStore(root if is_local else str(fs.unstrip_protocol(root)))
-            manifest = store.read_manifest(f"artifacts/{parts[0]}/manifest.json")
-            return store.artifact(manifest)
+            return store.artifact(store.read_manifest(f"artifacts/{parts[0]}/manifest.json"))
         folder = folder.rpartition("/")[0]
     return None
 
@@ -269,99 +264,81 @@ def artifact_of_file(path: str) -> tuple[Artifact, FileEntry] | None:
 # Metrics
 
 
-def _in_artifact(text: str, store: ArtifactStore) -> ResolvedName | None:
-    """`ARTIFACT:FILE` or `ARTIFACT:METRIC`, else None."""
-    name, colon, part = text.rpartition(":")
-    if found := _METRIC_OF_TYPE.fullmatch(text):
-        name, part = found.groups()
-    is_digest = name in ("sha256", "sha1", "md5")
-    if not colon or not name or is_digest or part.startswith("//"):
+def _resolve_part(text: str, store: ArtifactStore) -> ResolvedName | None:
+    """Return the artifact of `ARTIFACT:FILE` or `ARTIFACT:METRIC`. None for other texts."""
+    name, _, part = text.rpartition(":")
+    if match := _ENTITY_METRIC.fullmatch(text):
+        name, part = match.groups()
+    if name in ("", "sha256", "sha1", "md5") or part.startswith("//"):
         return None
     manifest = resolve(name, store=store)
-    if manifest.file(part) is not None:
-        return ResolvedName(manifest=manifest)
-    if metrics := tuple(_matching(part, name, manifest)):
+    metrics = tuple(_find_metrics(part, name, manifest))
+    if metrics or manifest.file(part) is not None:
         return ResolvedName(manifest=manifest, metrics=metrics)
-    known = list(numeric_leaves(manifest.statistics))
-    shown = ", ".join(known[:_SHOWN_NAMES]) + (" ..." if len(known) > _SHOWN_NAMES else "")
+    known = numeric_leaves(manifest.statistics)
+    expected = _suggest(part, known) if known else "The artifact has no metrics"
     raise ArtifactNotFoundError(
-        f"artifact {manifest.artifact_id} ({manifest.stage}): no file and no metric {part!r}. Its "
-        f"metrics are {shown or 'none'}"
+        f"artifact {manifest.artifact_id} ({manifest.stage}): no file or metric {part!r}. "
+        f"{expected}"
     )
 
 
-def _matching(metric: str, label: str, manifest: Manifest) -> Iterator[Metric]:
-    """Yield the numbers whose path ends in `metric`; the scores of an evaluation if it has any."""
+def _find_metrics(metric: str, label: str, manifest: Manifest) -> Iterator[Metric]:
+    """Yield the numbers whose path ends with `metric`; scores hide all other numbers."""
     values = numeric_leaves(manifest.statistics)
     names = [name for name in values if f".{name}".endswith(f".{metric}")]
     for name in [name for name in names if name.startswith("metrics.")] or names:
         yield Metric(label=label, name=name, value=values[name], manifest=manifest)
 
 
-def _of_newest_run(metric: str, store: ArtifactStore) -> Iterator[Metric]:
-    """A metric of every step of the newest run; of trials where nothing else has it."""
+def _metrics_of_newest_run(metric: str, store: ArtifactStore) -> list[Metric]:
+    """Return a metric of all steps; that of trials only if no other step has it."""
     run = newest_run(store)
-    steps = run.steps if run else ()
-    for is_trial in (False, True):
-        found = [
-            match
-            for step in steps
-            if (_holds(step.label) == "trial") == is_trial
-            for match in _matching(metric, step.label, store.read_manifest(step.manifest))
-        ]
-        if found:
-            yield from found
-            return
+    metrics: dict[bool, list[Metric]] = {False: [], True: []}
+    for step in run.steps if run else ():
+        is_trial = _output_type(step.label) == "trial"
+        manifest = store.read_manifest(step.manifest)
+        metrics[is_trial] += _find_metrics(metric, step.label, manifest)
+    return metrics[False] or metrics[True]
 
 
 # Files
 
 
-def _by_file(text: str, store: ArtifactStore) -> ResolvedName | None:
-    """A raw file; or the newest artifact that has a file with this sha256."""
-    raw_files: dict[str, RawInput] = {}
-    at_path: dict[str, RawInput] = {}
-    holders: list[str] = []
-    paths, digits = _paths(text), text.lower().removeprefix("sha256:")
-    for pointer, manifest in scan(store):
-        for raw in manifest.raw_inputs:
-            if _is_named(raw, text, paths=paths):
-                raw_files.setdefault(raw.sha256, raw)
-                if raw.uri in paths:
-                    at_path.setdefault(raw.sha256, raw)
-        digests = [file.sha256 for file in manifest.files]
-        if _is_digest(digits) and any(digest.startswith(digits) for digest in digests):
-            holders.append(pointer.manifest)
-    files = tuple((at_path or raw_files).values())
+def _resolve_file(text: str, store: ArtifactStore) -> ResolvedName | None:
+    """Return a raw file, or the newest artifact with a file of this sha256."""
+    digits = text.lower().removeprefix("sha256:")
+    paths = {text, str(Path(text).absolute()), str(Path(text).resolve())}
+    if "://" in text:
+        paths = {public_address(text)}
+    matches: list[RawInput] = []
+    newest: Manifest | None = None
+    for manifest in published_manifests(store):
+        matches += (item for item in manifest.raw_inputs if _has_name(item, text, paths=paths))
+        if _is_digest(digits) and any(f.sha256.startswith(digits) for f in manifest.files):
+            newest = manifest
+    at_path = [item for item in matches if item.uri in paths]
+    files = {item.sha256: item for item in at_path or matches}
     if len(files) > 1:
-        listed = ", ".join(f"sha256:{raw.sha256} ({raw.uri})" for raw in files)
-        raise ArtifactNotFoundError(f"{text!r} names {len(files)} raw files: {listed}")
+        listed = ", ".join(f"sha256:{item.sha256} ({item.uri})" for item in files.values())
+        raise ArtifactNotFoundError(f"{text!r}: expected one raw file, got {len(files)}: {listed}")
     if files:
-        return ResolvedName(files=files)
-    made = map(store.read_manifest, holders)
-    newest = max(made, key=lambda manifest: manifest.produced_by.ended, default=None)
+        return ResolvedName(files=tuple(files.values()))
     return ResolvedName(manifest=newest) if newest is not None else None
 
 
-def _paths(text: str) -> set[str]:
-    if "://" in text:
-        return {public_address(text)}
-    return {text, str(Path(text).absolute()), str(Path(text).resolve())}
-
-
-def _is_named(raw: RawInput, text: str, *, paths: set[str]) -> bool:
-    """Whether a text names a raw file by a digest, by its path, or by its name alone."""
-    wanted, _, digits = text.lower().rpartition(":")
-    kind, _, checksum = raw.checksum.partition(":")
-    by_digest = _is_digest(digits) and any(
+def _has_name(item: RawInput, text: str, *, paths: set[str]) -> bool:
+    """Return whether a text is the digest, the path or the file name of a raw file."""
+    algorithm, _, digits = text.lower().rpartition(":")
+    published, _, checksum = item.checksum.partition(":")
+    has_digest = _is_digest(digits) and any(
         digest.startswith(digits)
-        for algorithm, digest in (("sha256", raw.sha256), (kind, checksum))
-        if wanted in ("", algorithm)
+        for name, digest in (("sha256", item.sha256), (published, checksum))
+        if algorithm in ("", name)
     )
-    by_name = "/" not in text and text == raw.name.rpartition("/")[2]
-    return by_digest or by_name or raw.uri in paths or raw.name in paths
+    has_file_name = "/" not in text and text == item.name.rpartition("/")[2]
+    return has_digest or has_file_name or item.uri in paths or item.name in paths
 
 
 def _is_digest(text: str) -> bool:
-    """Whether a text may be the first digits of a digest."""
-    return len(text) >= _LEAST_DIGITS and not text.strip("0123456789abcdef")
+    return re.fullmatch(f"[0-9a-f]{{{_MIN_FILE_DIGITS},}}", text) is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
@@ -26,7 +26,6 @@ _BYTES_PER_PARAMETER = 12
 
 _TEXT_RATIO = {"xml": 0.3, "parquet": 0.7, "bz2": 1.2, "gz": 1.2, "tgz": 2.4, "zip": 2.4}
 """Bytes of text per byte of a raw file, by suffix; 1.0 for others."""
-
 
 _STAGE_RATES = {
     "build-documents": (1.5, 1e6, 0.5),
@@ -77,7 +76,7 @@ class _Volume(NamedTuple):
 
 
 def estimate_steps(
-    steps: Sequence[Step],
+    steps: Iterable[Step],
     *,
     manifests: Mapping[str, Manifest],
     raw_bytes: Mapping[str, int],
@@ -98,23 +97,29 @@ def estimate_steps(
     for step in steps:
         upstream = (volumes[label] for label in step.inputs.values() if label in volumes)
         before = _Volume(*map(max, zip(_Volume(), *upstream, strict=True)))
-        manifest, read = manifests.get(step.label), raw_bytes.get(step.label, 0)
-        volume = volumes[step.label] = _pass_on(step, before, manifest, read=read)
-        if manifest is not None:
-            continue
-        own = earlier(step.stage.name)
-        if isinstance(step.config, PretrainConfig):
-            estimates[step.label] = _estimate_training(step.config, volume, own)
-        else:
-            estimates[step.label] = _estimate_job(step, volume, own, workers=workers)
+        manifest = manifests.get(step.label)
+        counters = manifest.counters if manifest is not None else {}
+        volume = _pass_on(step, before, counters, raw_bytes=raw_bytes.get(step.label, 0))
+        volumes[step.label] = volume
+        if manifest is None:
+            own = earlier(step.stage.name)
+            estimates[step.label] = (
+                _estimate_training(step.config, volume, own)
+                if isinstance(step.config, PretrainConfig)
+                else _estimate_job(step, volume, own, workers=workers)
+            )
     return estimates
 
 
-def _pass_on(step: Step, before: _Volume, manifest: Manifest | None, *, read: int) -> _Volume:
+def _pass_on(
+    step: Step, before: _Volume, counters: Mapping[str, int], *, raw_bytes: int
+) -> _Volume:
     """Return the volume after a step: counted if its artifact is in the store."""
-    config, counters = step.config, manifest.counters if manifest else {}
+    config = step.config
     if isinstance(config, DocumentsConfig):
-        return _Volume(text_bytes=_amount(counters) if manifest else read * _text_ratio(config))
+        paths = [path for source in config.sources for path in source.paths]
+        ratio = mean(_TEXT_RATIO.get(path.rpartition(".")[2].lower(), 1.0) for path in paths)
+        return _Volume(text_bytes=_amount(counters) or raw_bytes * ratio)
     if isinstance(config, VocabularyConfig):
         return before._replace(vocab_size=counters.get("vocabulary-size", config.vocab_size))
     if step.stage.name == "build-tokens":
@@ -133,24 +138,18 @@ def _pass_on(step: Step, before: _Volume, manifest: Manifest | None, *, read: in
 
 
 def _amount(counters: Mapping[str, int]) -> float:
-    """Return what the time of a stage grows with: tokens, or bytes of text before there are any."""
+    """Return what the time of a stage is proportional to: tokens, or bytes of text without them."""
     return counters.get("tokens", _BYTES_PER_WORD * counters.get("words", 0))
-
-
-def _text_ratio(config: DocumentsConfig) -> float:
-    """Return bytes of text per byte of the raw files."""
-    suffixes = (path.rpartition(".")[2] for source in config.sources for path in source.paths)
-    return mean(_TEXT_RATIO.get(suffix.lower(), 1.0) for suffix in suffixes)
 
 
 def _estimate_job(
     step: Step, volume: _Volume, own: Sequence[Manifest], *, workers: int
 ) -> StepEstimate:
-    if step.stage.name not in _STAGE_RATES:  # a stage of a task: as long as earlier ones
-        if not own:
-            return StepEstimate()
+    if step.stage.name not in _STAGE_RATES and own:  # a stage of a task: as long as earlier ones
         seconds = median(manifest.produced_by.seconds for manifest in own)
         return StepEstimate(seconds, int(median(manifest.size for manifest in own)))
+    if step.stage.name not in _STAGE_RATES:
+        return StepEstimate()
     start, rate, disk = _STAGE_RATES[step.stage.name]
     amount, rate = volume.tokens or volume.text_bytes, rate * max(1, workers)
     ratios = [
@@ -169,20 +168,16 @@ def _estimate_training(
     # While a checkpoint is written, the one that it replaces is still there.
     checkpoints = config.checkpoints.save_total_limit + 2 + len(config.kept_steps) / 3
     disk_bytes = int(_BYTES_PER_PARAMETER * (encoder + hidden * vocab_size) * checkpoints)
-    if config.budget.max_minutes is not None:
-        return StepEstimate(60 * config.budget.max_minutes + TRAINING_START, disk_bytes)
-    batch = (
-        config.batch.global_batch_tokens or (config.batch.global_batch_size or 256) * volume.length
-    )
-    tokens = config.budget.max_tokens or (config.budget.max_steps or 0) * batch
+    budget, batch = config.budget, config.batch
+    if budget.max_minutes is not None:
+        return StepEstimate(60 * budget.max_minutes + TRAINING_START, disk_bytes)
+    batch_tokens = batch.global_batch_tokens or (batch.global_batch_size or 256) * volume.length
+    tokens = budget.max_tokens or (budget.max_steps or 0) * batch_tokens
     model = config.model and config.model.model_dump(mode="json")
-    speeds = [
-        manifest.counters["tokens"] / manifest.produced_by.seconds
-        for manifest in own
-        if manifest.config.get("model") == model
-    ]
-    if speeds:
-        return StepEstimate(tokens / median(speeds), disk_bytes)
+    same = [manifest for manifest in own if manifest.config.get("model") == model]
+    if same:
+        speed = median(item.counters["tokens"] / item.produced_by.seconds for item in same)
+        return StepEstimate(tokens / speed, disk_bytes)
     if config.device != "cpu" and Path("/dev/nvidia0").exists():  # torch takes seconds to load
         return StepEstimate(None, disk_bytes)
     flops = 6 * tokens * (encoder + 0.15 * hidden * (hidden + vocab_size))

@@ -14,8 +14,7 @@ executes the step.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,8 +27,6 @@ from schemas.manifest import Manifest
 
 if TYPE_CHECKING:
     from flows.run.run import Run
-
-_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -156,14 +153,3 @@ class Listener(Protocol):
 
     def on_event(self, event: Event) -> None:
         """Handle an event. An error is logged and never fails the run."""
-
-
-def emit(event: Event, listeners: Iterable[Listener]) -> None:
-    """Call the listeners in order; log the errors that they raise."""
-    for listener in listeners:
-        try:
-            listener.on_event(event)
-        except Exception as error:
-            name = type(listener).__name__
-            _LOGGER.warning("%s failed on %s: %r", name, type(event).__name__, error)
-            _LOGGER.debug("traceback of %s", name, exc_info=True)

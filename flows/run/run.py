@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,7 +32,6 @@ from flows.run.events import (
     StepProgress,
     StepSkipped,
     StepStarted,
-    emit,
 )
 from flows.run.graph import Step, StepGraph
 from flows.run.plan import PlannedStep
@@ -55,6 +55,7 @@ from schemas.recipe import Recipe
 RETRY_DELAYS: tuple[float, ...] = (10, 60)
 """Seconds before each further try of a step that failed with a transient error."""
 
+_LOGGER = logging.getLogger(__name__)
 _STOP_SECONDS = 0.5
 _KEY_DIGITS = 10
 """Digits of the cache key in the name of a step's job; the digits after them name the store."""
@@ -154,8 +155,14 @@ class Run:
         return [self.step_results[s.label] for s in self.steps if s.label in self.step_results]
 
     def emit(self, event: Event) -> None:
-        """Send an event to the listeners."""
-        emit(event, self.listeners)
+        """Send an event to the listeners, in order; log the errors that they raise."""
+        for listener in self.listeners:
+            try:
+                listener.on_event(event)
+            except Exception as error:
+                name = type(listener).__name__
+                _LOGGER.warning("%s failed on %s: %r", name, type(event).__name__, error)
+                _LOGGER.debug("traceback of %s", name, exc_info=True)
 
     def __enter__(self) -> Self:
         self.is_started = True

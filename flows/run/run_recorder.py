@@ -76,7 +76,7 @@ class RunRecorder:
             recipe=redact_record(run.recipe.model_dump(mode="json")),
             engine=run.engine,
             flow_run_id=run.flow_run_id,
-            **process._asdict(),
+            **process.model_dump(),
             git_commit=code.commit,
             git_dirty=code.is_dirty,
             rebuild=tuple(sorted(run.rebuilt)),

@@ -260,6 +260,17 @@ def _stop_when_lost(lease: Lease, step: Step) -> Iterator[None]:
         except Exception as error:
             if lease.is_held():
                 raise
-            raise LeaseLostError(lease.run_id, step.label, lease.new_holder()) from error
+            raise _lease_lost(lease, step) from error
     if not lease.renew():
-        raise LeaseLostError(lease.run_id, step.label, lease.new_holder())
+        raise _lease_lost(lease, step)
+
+
+def _lease_lost(lease: Lease, step: Step) -> LeaseLostError:
+    run, holder = lease.run_id, lease.new_holder()
+    return LeaseLostError(
+        f"{step.label}: expected run {run} to hold the lease, got {holder or 'a run that ended'}. "
+        "Nothing was published and no checkpoint was deleted. Run again to use its result",
+        run=run,
+        step=step.label,
+        holder=holder,
+    )

@@ -115,7 +115,7 @@ def test_raw_file_shows_downstream(cli: Cli, made: Made, text: str) -> None:
     lines = _lines(cli, "lineage", text)
     assert lines[0].startswith("wiki.xml.bz2 (2.0 kB, sha256 ")
     assert lines[0].endswith(f", verified sha1 {DUMP_SHA1})")
-    assert f"└─ build-documents {made.id('build-documents')}: 1 file" in lines
+    assert f"└── build-documents {made.id('build-documents')}: 1 file" in lines
     assert any(made.id("evaluate.cola") in line for line in lines)
     assert len(_lines(cli, "lineage", text, "--upstream")) == 1
 
@@ -137,14 +137,14 @@ def test_path_distinguishes_files_with_equal_names(cli: Cli, made: Made) -> None
         put(made.store, "build-documents", key=twin.uri, raw=[twin])
     result = cli("lineage", "twin.txt")
     assert result.code == 1
-    assert "names 2 raw files" in result.err
+    assert all(twin.uri in result.err for twin in twins)
     assert "sha256 222222222222" in _lines(cli, "lineage", "/two/twin.txt")[0]
 
 
 def test_directions_and_formats(cli: Cli, made: Made, tmp_path: Path) -> None:
     name = "mine/build-tokens"
-    assert "made from it:" not in _lines(cli, "lineage", name)
-    assert "made from it:" in _lines(cli, "lineage", name, "--both")
+    assert "downstream:" not in _lines(cli, "lineage", name)
+    assert "downstream:" in _lines(cli, "lineage", name, "--both")
     down = _lines(cli, "lineage", name, "--downstream")
     assert not any("wiki" in line for line in down)
     assert any(made.id("tabulate") in line for line in down)
@@ -207,7 +207,7 @@ def test_deleted_input_is_shown_as_missing(
     made = put_recipe(store)
     lose(store, made["build-documents"])
     lines = _lines(Cli(capsys), "lineage", "--store", store.root)
-    assert any(line.endswith(": gone from the store") for line in lines)
+    assert any(line.endswith(": missing from the store") for line in lines)
 
 
 def test_diff_compares_artifacts_and_runs(cli: Cli, made: Made) -> None:
@@ -309,13 +309,13 @@ def test_checksum_of_a_list_is_not_called_verified(
         assert "verified" not in text, name
         assert "wiki.xml.bz2" in text, name
     assert "believed" in data["show"]
-    assert ", as a list of checksums says)" in data["tree"]
+    assert ", from a list of checksums)" in data["tree"]
     assert "2.0 kB, believed" in data["json"]
-    assert "as /raw/sha256sums.txt says (believed)" in data["page"]
+    assert "from /raw/sha256sums.txt (believed)" in data["page"]
 
 
 def test_lineage_does_not_load_heavy_libraries(made: Made) -> None:
-    heavy = ("apache_beam", "prefect", "torch", "matplotlib", "httpx", "openlineage")
+    heavy = ("apache_beam", "prefect", "torch", "matplotlib", "httpx", "openlineage", "jinja2")
     code = (
         "import sys\nfrom flows.cli.app import main\n"
         "try:\n"

@@ -13,8 +13,7 @@ from support.report_builder import Written
 
 from flows.cli.final_summary import summary_parts
 from flows.report.page import report_page
-from flows.report.steps import Built
-from flows.report.warnings import collect_warnings
+from flows.report.run_steps import Built, collect_warnings
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore

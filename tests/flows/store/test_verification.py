@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pytest
 from support.store_builder import STAGE, damage, describe, input_from, published
 
-from flows.store import verification
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import pointer_to
+from flows.store.shard_checks import read_rows
 from flows.store.verification import VerifyResult, verify
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema
@@ -54,7 +54,7 @@ def of_bytes(entry: FileEntry, path: Path) -> FileEntry:
 
 
 def check(store: ArtifactStore, manifest: Manifest, *, rows: bool = True) -> VerifyResult:
-    [verdict] = verify(store, [pointer_to(manifest)], rows=rows)
+    [verdict] = verify(store, [pointer_to(manifest)], read_rows=read_rows if rows else None)
     return verdict
 
 
@@ -112,15 +112,15 @@ def test_a_file_that_artifacts_share_is_read_once(
     linked = entry.model_copy(update={"object": "linked"})
     made = describe(attempt, [linked], table="tokens", spec={"seed": 7})
     second = store.commit(made).manifest
-    read = []
-    reading = verification._Reader._read
+    read: list[str] = []
+    open_file = store.backend.open
 
-    def noted(reader: Any, path: str, entry: FileEntry) -> Any:
+    def record(path: str) -> IO[bytes]:
         read.append(path)
-        return reading(reader, path, entry)
+        return open_file(path)
 
-    monkeypatch.setattr(verification._Reader, "_read", noted)
-    verdicts = verify(store, [pointer_to(first), pointer_to(second)], rows=True)
+    monkeypatch.setattr(store.backend, "open", record)
+    verdicts = verify(store, [pointer_to(first), pointer_to(second)], read_rows=read_rows)
     assert all(verdict.is_ok for verdict in verdicts)
     assert len(read) == 1
 

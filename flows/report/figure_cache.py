@@ -1,4 +1,4 @@
-"""Figures of a report, and those that the store keeps, since files must be read to draw them."""
+"""Figures of a report. The store keeps them, so that each is drawn once."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from flows.report.run_steps import Built
 from flows.store.artifacts import ArtifactStore
 from schemas.checksummed import dump_json, load_json
 from schemas.errors import BertloomError
 
 _LOGGER = logging.getLogger(__name__)
 
-FIGURES_VERSION = 5
+FIGURES_VERSION = 6
 """Raise this when figures look different, so that stored ones are drawn again."""
 
 
-class Panel(BaseModel):
+class Panel(NamedTuple):
     """One diagram."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    name: str
+    """Prefix of the ids in the SVG."""
 
     title: str
+    svg: str
     note: str = ""
     """Text below the diagram."""
-
-    svg: str
 
 
 class Key(NamedTuple):
@@ -54,26 +55,22 @@ class Figure(BaseModel):
     problem: str = ""
 
 
-def kept_figure(
-    store: ArtifactStore,
-    kind: str,
-    *,
-    made_of: Sequence[tuple[str, str]],
-    draw: Callable[[str], Figure],
+def cached_figure(
+    store: ArtifactStore, kind: str, artifacts: Sequence[Built], *, draw: Callable[[str], Figure]
 ) -> Figure:
     """Return the figure of some artifacts, from the store or drawn and stored.
 
     Args:
         store: Store of the artifacts.
         kind: What the figure shows, in letters and dashes.
-        made_of: Label and id of each artifact, in the order in which they are drawn.
-        draw: Draws the figure, given a name that is unique to it.
+        artifacts: Artifacts in the order in which they are drawn.
+        draw: Draws the figure; its argument is a name for the ids in the page.
 
     Returns:
         The figure, or one with a problem if a file that it needs is missing or damaged.
     """
-    identity = json.dumps([FIGURES_VERSION, kind, [list(part) for part in made_of]])
-    key = hashlib.sha256(identity.encode()).hexdigest()[:32]
+    ids = [(built.label, built.manifest.artifact_id) for built in artifacts]
+    key = hashlib.sha256(json.dumps([FIGURES_VERSION, kind, ids]).encode()).hexdigest()[:32]
     path = f"reports/figures/{key}.json"
     try:
         return Figure.model_validate(load_json(store.backend.read(path)))
