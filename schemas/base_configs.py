@@ -9,11 +9,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 
 class Config(BaseModel):
-    """Base of every configuration: frozen, no unknown keys, docstrings are the descriptions."""
+    """Base of every configuration: frozen, no unknown keys."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -45,7 +45,7 @@ class Key(NamedTuple):
 class Figure(BaseModel):
     """Panels with one legend, or the reason why there are none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     panels: tuple[Panel, ...] = ()
     legend: tuple[Key, ...] = ()

@@ -30,7 +30,7 @@ _MAX_CHARACTERS = 400
 class RunRow(BaseModel):
     """A run as the index shows it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run_id: str
     recipe: str = "?"

@@ -58,7 +58,7 @@ _CHUNK = 1 << 20
 class ExpectedStep(BaseModel):
     """Artifact that a step of a bundle must reproduce."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     stage: str
     artifact_id: str
@@ -75,7 +75,7 @@ class ExpectedStep(BaseModel):
 class Expected(BaseModel):
     """The file `expected.json`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     recipe: str
     target: str

@@ -28,7 +28,7 @@ _MAX_NAMED = 50
 class InputFile(BaseModel):
     """A raw file that a step reads."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: RelativePath
     """Path below the folder of inputs."""

@@ -29,7 +29,7 @@ REMEDIES = {
 class Record(BaseModel):
     """Content of a record."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     def to_json(self) -> bytes:
         """Return the bytes of its file. Fields with their default are not written."""

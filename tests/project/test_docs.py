@@ -20,6 +20,7 @@ from support.report_builder import with_trainings
 from typer.main import get_command
 
 from flows.cli.app import app, main
+from flows.recipes.json_schema import field_descriptions
 from flows.recipes.loader import load_recipe
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
@@ -203,9 +204,10 @@ def all_configs() -> list[type[Config]]:
 
 @pytest.mark.parametrize("model", all_configs(), ids=lambda model: model.__name__)
 def test_every_field_says_what_it_is_for(model: type[Config]) -> None:
-    for name, field in model.model_fields.items():
-        assert len((field.description or "").split()) >= 2, name
-        assert field.description.rstrip().endswith((".", ")")), name
+    descriptions = field_descriptions(model)
+    for name in model.model_fields:
+        assert len(descriptions[name].split()) >= 2, name
+        assert descriptions[name].endswith((".", ")")), name
 
 
 def test_every_number_has_a_unit_and_the_page_of_fields_is_current() -> None:
