@@ -239,6 +239,17 @@ ROWS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+EVALUATION: dict[str, Any] = {
+    "members": ["r0"],
+    "threshold": 0.0,
+    "points": [{"name": "only", "mean": 0.5, "runs": 1}],
+    "best_point": "only",
+    "metric": "accuracy",
+    "metrics": {},
+    "ensemble": 1,
+}
+
+
 @pytest.mark.parametrize("task", ROWS)
 def test_printed_commands_work(store: ArtifactStore, tmp_path: Path, cli: Cli, task: str) -> None:
     rows, folder = [{"id": "0", **ROWS[task]}], tmp_path / "examples"
@@ -248,14 +259,18 @@ def test_printed_commands_work(store: ArtifactStore, tmp_path: Path, cli: Cli, t
     labels = () if outputs else ("O", "B-PER") if task == "conll-2003" else ("0", "1")
     trial = write_tuned(tmp_path / "trial", task=task, labels=labels, outputs=outputs)
     made = {
-        "build-examples.x": put_files(store, "build-examples.x", folder, rows=1),
-        "finetune.x.r0": put_files(store, "finetune.x.r0", Path(trial)),
+        "build-examples.x": put_files(
+            store, "build-examples.x", folder, rows=1, statistics={"splits": {"dev": 1}}
+        ),
+        "finetune.x.r0": put_files(
+            store, "finetune.x.r0", Path(trial), statistics={"task": task, "metrics": {}}
+        ),
     }
     (tmp_path / "empty").mkdir()
     made["evaluate.x"] = put_files(
         store, "evaluate.x", tmp_path / "empty",
         {"examples": made["build-examples.x"], "r0": made["finetune.x.r0"]},
-        statistics={"task": task, "members": ["r0"], "threshold": 0.0},
+        statistics={**EVALUATION, "task": task},
     )  # fmt: skip
     printed = commands(summarize(results_of(made), store))
     assert [words[0] for words in printed] == ["predict", "lineage", "show"]
@@ -278,7 +293,7 @@ def test_printed_commands_of_corpus_and_model_work(
     assert [words[0] for words in of_corpus] == ["lineage", "trace", "head"]
     folder = Path(write_checkpoint(tmp_path / "bert"))
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    corpus["pretrain.last"] = made.publish("pretrain.last", files)
+    corpus["pretrain.last"] = made.publish("pretrain.last", files, counters={"steps": 1})
     store.set_ref("test/pretrain.last", corpus["pretrain.last"])
     of_model = commands(summarize(results_of(corpus), store, recipe="test"))
     assert [words[0] for words in of_model] == ["fill", "lineage", "trace"]
