@@ -6,22 +6,12 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from flows.cli import options
 from flows.cli.console import echo_raw
 from flows.cli.tables import console_for
-from flows.lineage.preview import head as head_lines
+from flows.lineage import preview
 from flows.lineage.shards import find_shard
-from schemas.redaction import escape_control_characters
-
-_STYLES = {
-    "special": "dim",
-    "a": "cyan",
-    "b": "yellow",
-    "masked": "bold magenta",
-    "dim": "dim",
-}
 
 
 def head(
@@ -38,12 +28,8 @@ def head(
     """Print the first rows of a shard: instances decoded, with masks and segments visible."""
     location = find_shard(shard, open_store=lambda: options.open_store(store))
     console = console_for(sys.stdout)
-    for marks in head_lines(location, rows=rows, start=start, vocab=vocab):
+    for line in preview.head(location, rows=rows, start=start, vocab=vocab):
         if console.is_terminal:
-            parts = [
-                (escape_control_characters(mark.text), _STYLES.get(mark.style, ""))
-                for mark in marks
-            ]
-            console.print(Text.assemble(*parts), soft_wrap=True)
+            console.print(line, soft_wrap=True)
         else:
-            echo_raw("".join(mark.text for mark in marks))
+            echo_raw(line.plain)

@@ -8,8 +8,8 @@ import typer
 
 from flows.cli import options
 from flows.cli.tables import print_result
-from flows.publish.publishing import CorpusRefusedError, built_corpus, roll_back
-from flows.publish.publishing import publish as publish_corpus
+from flows.publish.publish import CorpusChangeLimitError, built_corpus, roll_back
+from flows.publish.publish import publish as publish_corpus
 from flows.recipes.loader import load_recipe
 from schemas.errors import UsageError
 
@@ -53,7 +53,7 @@ def publish(
             opened = options.open_store(loaded.store)
             corpus = built_corpus(loaded, store=opened)
             result = publish_corpus(loaded, corpus, store=opened, force=force, dry_run=dry_run)
-    except CorpusRefusedError as error:
+    except CorpusChangeLimitError as error:
         data = {"outcome": "refused", "comparison": error.comparison.to_json()}
         print_result(data, *error.comparison.lines(), "", as_json=as_json)
         raise

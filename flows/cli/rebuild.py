@@ -10,7 +10,7 @@ from flows.cli import options
 from flows.cli.console import echo
 from flows.cli.publish import ForceOption
 from flows.prefect_server import configure_prefect
-from flows.publish.rebuilding import RebuildOrder, find_work, rebuild_corpus
+from flows.publish.monthly_rebuild import RebuildRequest, execute_rebuild, plan_rebuild
 
 
 def rebuild(
@@ -43,18 +43,18 @@ def rebuild(
     dry_run: options.DryRun = False,
 ) -> None:
     """Update a published corpus to the newest dump: fetch, build, compare, publish or refuse."""
-    order = RebuildOrder(
+    request = RebuildRequest(
         recipe, wiki, date=date, downloads=download_dir, keep_downloads=keep_downloads,
-        changes=overrides or (), store=store, mirror=mirror, force=force, workers=workers,
+        overrides=overrides or (), store=store, mirror=mirror, force=force, workers=workers,
     )  # fmt: skip
-    if dry_run:
-        work = find_work(order, say=echo)
-        if not work.done:
-            echo(f"would fetch {wiki} {work.date} to {work.folder}, build, and publish")
-    elif engine == "prefect":
+    if engine == "prefect" and not dry_run:
         configure_prefect()  # before the next line loads Prefect
         from flows.rebuild import rebuild_with_prefect  # loads Prefect
 
-        rebuild_with_prefect(order, say=echo)
-    else:
-        rebuild_corpus(order, say=echo)
+        rebuild_with_prefect(request, log=echo)
+        return
+    plan = plan_rebuild(request, log=echo)
+    if dry_run and not plan.skip_reason:
+        echo(f"would fetch {wiki} {plan.date} to {plan.folder}, build, and publish")
+    elif not plan.skip_reason:
+        execute_rebuild(request, plan, engine=engine, log=echo)

@@ -1,4 +1,4 @@
-"""How two artifacts, or two runs, differ: configuration, inputs, numbers, code, versions."""
+"""Differences of two artifacts or runs: configuration, inputs, numbers and versions."""
 
 from __future__ import annotations
 
@@ -14,96 +14,96 @@ from flows.store.runs import RunRecord
 from schemas.manifest import FileEntry, Manifest, RawInput
 from schemas.trial_names import entry_label
 
-SHOWN = 8
-"""Changes of a group that are shown unless all are asked for."""
-
+_MAX_CHANGES = 8
 _DIGITS = 12
 _CAUSES = ("stage", "configuration", "inputs", "raw files", "libraries")
-"""Groups that decide what an artifact holds."""
+"""Groups that can change the content of an artifact."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A value that is not the same in both; None where there is none."""
+    """Value that differs; None if one side has no such value."""
 
     name: str
     before: Any
     after: Any
 
     def __str__(self) -> str:
-        """The change in one line, with the distance between two numbers."""
-        text = f"{self.name}: {self._text(self.before)} -> {self._text(self.after)}"
+        """Return the change in one line, with the difference of two numbers."""
+        text = f"{self.name}: {self._format(self.before)} -> {self._format(self.after)}"
         if _is_number(self.before) and _is_number(self.after):
-            distance = self.after - self.before
-            text += f" ({'+' if distance >= 0 else ''}{self._text(distance)})"
+            difference = self.after - self.before
+            text += f" ({'+' if difference >= 0 else ''}{self._format(difference)})"
         return text
 
-    def _text(self, value: Any) -> str:
+    def _format(self, value: Any) -> str:
         if value is None:
             return "none"
         return format_statistic(self.name, value) if _is_number(value) else str(value)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How two artifacts differ."""
+    """Differences of two artifacts."""
 
     artifacts: tuple[str, str]
     stages: tuple[str, str]
     is_same_artifact: bool
     is_same_content: bool
     groups: dict[str, list[Change]]
-    """By what is compared, in the order of telling; those without a change are left out."""
+    """Changes by group, such as `configuration`; only groups with changes."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the fields as JSON values."""
         return asdict(self)
 
     def lines(self, *, show_all: bool = False) -> list[str]:
-        """As text, with a few changes of each group unless all are wanted."""
+        """Return the differences as lines of text, by default at most eight of each group."""
         before, after = self.artifacts
         if self.is_same_artifact:
             return [f"{self.stages[0]} {before}: the same artifact"]
         names = " -> ".join(dict.fromkeys(self.stages))
-        same = "the same content" if self.is_same_content else "other content"
-        lines = [f"{names} {before} -> {after}: {same}"]
+        content = "the same content" if self.is_same_content else "other content"
+        lines = [f"{names} {before} -> {after}: {content}"]
         for name, group in self.groups.items():
-            shown = group if show_all else group[:SHOWN]
+            shown = group if show_all else group[:_MAX_CHANGES]
             lines += ["", name, *(f"  {change}" for change in shown)]
-            if left := len(group) - len(shown):
-                lines.append(f"  and {left:,} more (--all)")
+            if more := len(group) - len(shown):
+                lines.append(f"  and {more:,} more (--all)")
         return lines
 
     @property
     def cause(self) -> str:
-        """Why the two differ, in a few words."""
+        """Reason for the differences in a few words."""
         if self.is_same_artifact:
             return "the same artifact"
-        causes = [
-            f"{name}: {', '.join(change.name for change in self.groups[name][:3])}"
-            + (" ..." if len(self.groups[name]) > 3 else "")
-            for name in _CAUSES
-            if name in self.groups
-        ]
+        causes = []
+        for name in filter(self.groups.__contains__, _CAUSES):
+            changes = [change.name for change in self.groups[name]]
+            causes.append(f"{name}: {', '.join(changes[:3])}{' ...' if len(changes) > 3 else ''}")
         cause = "; ".join(causes) or "built again"
         return f"{cause} (the same content)" if self.is_same_content else cause
 
 
 def difference(before: Manifest, after: Manifest) -> Difference:
-    """How an artifact differs from an earlier one."""
-    old, new = _compared(before), _compared(after)
+    """Return the differences of an artifact and an earlier one."""
+    old, new = _comparable(before), _comparable(after)
     groups = {name: changes(old[name], new[name]) for name in old}
     return Difference(
         artifacts=(before.artifact_id, after.artifact_id),
         stages=(before.stage, after.stage),
         is_same_artifact=before.artifact_id == after.artifact_id,
         is_same_content=before.content == after.content,
-        groups={name: found for name, found in groups.items() if found},
+        groups={name: group for name, group in groups.items() if group},
     )
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """The values that differ, in the order of the names."""
+    """Return the values that differ, sorted by name."""
     return [
         Change(name, before.get(name), after.get(name))
         for name in sorted({*before, *after})
@@ -111,49 +111,56 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
     ]
 
 
-def _compared(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
-    """What is compared of an artifact, by the name of its group."""
-    made = manifest.environment
-    keyed = {"python": made.python, **manifest.key_spec.get("environment", {})}
+def _comparable(manifest: Manifest) -> dict[str, Mapping[str, Any]]:
+    """Return the compared values by group."""
+    environment = manifest.environment
+    libraries = {"python": environment.python, **manifest.key_spec.get("environment", {})}
     return {
         "stage": {"name": manifest.stage, "version": manifest.stage_version},
         "configuration": flatten(manifest.config),
         # By content: an input that was rebuilt to the same bytes is the same.
         "inputs": {ref.name: f"{ref.stage} {_short(ref.content)}" for ref in manifest.inputs},
-        "raw files": {raw.name: _file(raw) for raw in manifest.raw_inputs},
+        "raw files": {raw.name: _describe_file(raw) for raw in manifest.raw_inputs},
         "counts": manifest.counters,
         "statistics": flatten(manifest.statistics),
-        "libraries": keyed,
-        "other packages": {n: version for n, version in made.packages.items() if n not in keyed},
-        "system": {"platform": made.platform},
-        "files": {entry.path: _file(entry) for entry in manifest.files if not entry.is_record},
+        "libraries": libraries,
+        "other packages": {
+            name: version for name, version in environment.packages.items() if name not in libraries
+        },
+        "system": {"platform": environment.platform},
+        "files": {
+            entry.path: _describe_file(entry) for entry in manifest.files if not entry.is_record
+        },
     }
 
 
-def _file(file: RawInput | FileEntry) -> str:
-    rows = getattr(file, "rows", None)
-    counted = f"{rows:,} rows, " if rows is not None else ""
-    return f"{counted}{format_bytes(file.size)}, sha256 {file.sha256[:_DIGITS]}"
+def _describe_file(file: RawInput | FileEntry) -> str:
+    rows = file.rows if isinstance(file, FileEntry) else None
+    prefix = f"{rows:,} rows, " if rows is not None else ""
+    return f"{prefix}{format_bytes(file.size)}, sha256 {_short(file.sha256)}"
 
 
 def _short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:_DIGITS]
 
 
+# Runs
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepDifference:
-    """How a step differs in two runs."""
+    """Differences of a step in two runs."""
 
     label: str
     artifacts: tuple[str, str]
-    """Ids; "" where the run has no such step."""
+    """Ids; "" for a run without the step."""
 
     difference: Difference | None
-    """None where one run has no such step."""
+    """None if only one run has the step."""
 
     @property
     def cause(self) -> str:
-        """Why the step differs, in a few words."""
+        """Reason for the differences in a few words."""
         if self.difference is None:
             return f"only in the {'first' if self.artifacts[0] else 'second'} run"
         return self.difference.cause
@@ -162,40 +169,31 @@ class StepDifference:
 def run_differences(
     before: RunRecord, after: RunRecord, *, store: ArtifactStore
 ) -> list[StepDifference]:
-    """How the steps of a run differ from those of an earlier one, in the order of the steps."""
-    old = {step.label: step.manifest for step in before.steps}
-    new = {step.label: step.manifest for step in after.steps}
-    found = []
+    """Return the differences of a run and an earlier one, in the order of their steps."""
+    old = {step.label: store.read_manifest(step.manifest) for step in before.steps}
+    new = {step.label: store.read_manifest(step.manifest) for step in after.steps}
+    steps = []
     for label in dict.fromkeys([*old, *new]):
-        paths = (old.get(label), new.get(label))
-        one, other = (store.read_manifest(path) if path else None for path in paths)
-        found.append(
+        one, other = old.get(label), new.get(label)
+        steps.append(
             StepDifference(
                 label=label,
                 artifacts=(one.artifact_id if one else "", other.artifact_id if other else ""),
                 difference=difference(one, other) if one and other else None,
             )
         )
-    return found
+    return steps
 
 
-# As text
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def run_lines(found: Sequence[StepDifference], *, show_all: bool = False) -> list[tuple[str, ...]]:
-    """(step, artifact, artifact, what differs) of each step; trials that are the same as one."""
+def run_lines(steps: Sequence[StepDifference], *, show_all: bool = False) -> list[tuple[str, ...]]:
+    """Return label, both artifacts and cause of each step; by default equal trials are one row."""
     rows: list[tuple[str, ...]] = []
     same: Counter[str] = Counter()
-    for step in found:
+    for step in steps:
         entry = entry_label(step.label)
-        is_trial = entry != step.label
-        if not show_all and is_trial and step.difference and step.difference.is_same_artifact:
+        is_same = step.difference is not None and step.difference.is_same_artifact
+        if is_same and entry != step.label and not show_all:
             same[entry] += 1
-            continue
-        rows.append((step.label, *(name or "-" for name in step.artifacts), step.cause))
-    rows += [(entry, "", "", f"{count} trials the same") for entry, count in same.items()]
-    return rows
+        else:
+            rows.append((step.label, *(name or "-" for name in step.artifacts), step.cause))
+    return rows + [(entry, "", "", f"{count} trials the same") for entry, count in same.items()]

@@ -1,13 +1,15 @@
-"""Which documents came, went and changed between two corpora, with a few of each.
+"""Added, removed and changed documents of two corpora, with examples.
 
-A page is known by its source and page id, whatever its revision; other documents by their ids. Only
-ids and digests are read of all rows, 24 bytes of memory each; texts of the examples alone.
+A page has the same key in all of its revisions: its source and page id. The key of other documents
+is their id. The comparison reads ids and digests of all rows (24 bytes of memory each), and texts
+only of examples.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -15,172 +17,159 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from flows.lineage.raw_source import web_page
-from flows.lineage.row_trace import raw_file_of
-from flows.lineage.shards import open_columns, read_row
+from flows.lineage.raw_source import find_raw_file, web_page
+from flows.lineage.shards import Shard, at_row, read_row
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
 
-_WORDS = 60
-"""Of two sentences that are compared."""
+_MAX_WORDS = 60
 
-Keys = npt.NDArray[np.uint64]
-Places = npt.NDArray[np.int64]
+_Digests = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentChange:
-    """A document of which two corpora have different texts; or that only one of them has."""
+    """Document with different texts in two corpora, or in only one of them."""
 
     title: str
     document_id: str
-    """In the newer corpus that has it."""
+    """Id in the newer corpus that has the document."""
 
     revisions: tuple[int | None, int | None]
-    """Before and after; None where there is none."""
+    """Revisions in the older and the newer corpus; None for other sources and missing documents."""
 
     url: str
     text: str
-    """Words that went as `[-word-]`, that came as `{+word+}`; else how the text begins."""
+    """First changed sentence with removed words as `[-word-]` and added words as `{+word+}`, or the
+    first sentence of a document that only one corpus has."""
 
-    def line(self) -> str:
-        """It in one line."""
+    def __str__(self) -> str:
+        """Return the document in one line."""
         old, new = self.revisions
-        moved = f", revision {old} -> {new}" if old and new and old != new else ""
-        link = f" {self.url}" if self.url else ""
-        return one_line(f"{self.title or self.document_id} ({self.document_id}{moved}){link}")
+        revisions = f", revision {old} -> {new}" if old and new and old != new else ""
+        url = f" {self.url}" if self.url else ""
+        return one_line(f"{self.title or self.document_id} ({self.document_id}{revisions}){url}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentChanges:
-    """How the documents of two corpora differ."""
+    """Differences of the documents of two corpora."""
 
     counts: Mapping[str, int]
-    """Of `came`, `went`, `changed` and `same`."""
+    """Number of documents that `came`, `went`, `changed` and are the `same`."""
 
     examples: Mapping[str, tuple[DocumentChange, ...]]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the fields as JSON values."""
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """As text."""
-        told = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
-        lines = ["", f"documents: {told}"]
-        for name, found in self.examples.items():
-            for change in found:
-                lines += [f"  {name}: {change.line()}", f"    {one_line(change.text)}"]
+        """Return the counts and examples as lines of text."""
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+        lines = ["", f"documents: {counts}"]
+        for name, changes in self.examples.items():
+            for change in changes:
+                lines += [f"  {name}: {change}", f"    {one_line(change.text)}"]
         return lines
 
 
-class _Table(NamedTuple):
-    keys: Keys
-    """Ascending."""
-
-    digests: Keys
-    places: Places
-    """Number of the row among those of all shards."""
-
+class _Corpus(NamedTuple):
     artifact: Artifact
+    keys: _Digests
+    """Digests of the keys, ascending."""
 
-    def row(self, at: int) -> dict[str, Any]:
-        """The whole row."""
-        left = int(self.places[at])
-        for entry in self.artifact.manifest.shards:
-            if left < (entry.rows or 0):
-                return read_row(self.artifact.url(entry.path), left)
-            left -= entry.rows or 0
-        raise AssertionError(left)
+    texts: _Digests
+    rows: npt.NDArray[np.intp]
+    """Row numbers across all shards."""
+
+    def read(self, index: int) -> dict[str, Any]:
+        first = self.artifact.manifest.shards[0]
+        shard = Shard(first.path, self.artifact, first, is_any=True)
+        shard, row = at_row(shard, int(self.rows[index]))
+        return read_row(shard.url, row)
 
 
 def document_changes(before: Artifact, after: Artifact, *, examples: int) -> DocumentChanges:
     """Compare two artifacts of documents.
 
     Args:
-        before: the earlier.
-        after: the later.
-        examples: how many of each kind; those whose keys' digests are the smallest.
+        before: Older artifact.
+        after: Newer artifact.
+        examples: Number of examples of each change: the documents with the smallest digests.
     """
-    old, new = _read(before), _read(after)
+    old, new = _read_corpus(before), _read_corpus(after)
     _, in_old, in_new = np.intersect1d(old.keys, new.keys, assume_unique=True, return_indices=True)
-    is_changed = old.digests[in_old] != new.digests[in_new]
+    is_changed = old.texts[in_old] != new.texts[in_new]
     came = np.setdiff1d(np.arange(len(new.keys)), in_new, assume_unique=True)
     went = np.setdiff1d(np.arange(len(old.keys)), in_old, assume_unique=True)
-    counts = {
-        "came": len(came),
-        "went": len(went),
-        "changed": int(is_changed.sum()),
-        "same": int((~is_changed).sum()),
-    }
+    num_changed = int(is_changed.sum())
     pairs = list(zip(in_old[is_changed], in_new[is_changed], strict=True))[:examples]
-    found = {
-        "came": tuple(_one(new.row(int(at)), after, is_new=True) for at in came[:examples]),
-        "went": tuple(_one(old.row(int(at)), before, is_new=False) for at in went[:examples]),
-        "changed": tuple(_both(old.row(int(a)), new.row(int(b)), after) for a, b in pairs),
+    changes = {
+        "came": tuple(_describe(None, new.read(index), after) for index in came[:examples]),
+        "went": tuple(_describe(old.read(index), None, before) for index in went[:examples]),
+        "changed": tuple(_describe(old.read(a), new.read(b), after) for a, b in pairs),
     }
-    return DocumentChanges(counts=counts, examples={k: item for k, item in found.items() if item})
-
-
-def _read(artifact: Artifact) -> _Table:
-    columns = ["document_id", "source", "digest", "page_id"]
-    keys, digests = list[Keys](), list[Keys]()
-    for entry in artifact.manifest.shards:
-        with open_columns(artifact.url(entry.path), columns=columns) as reader:
-            for number in range(reader.num_record_batches):
-                batch = reader.get_batch(number)
-                named = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-                pairs = [_pair(*row) for row in named]
-                keys.append(np.array([key for key, _ in pairs], np.uint64))
-                digests.append(np.array([digest for _, digest in pairs], np.uint64))
-    every = np.concatenate([np.empty(0, np.uint64), *keys])
-    unique, first = np.unique(every, return_index=True)
-    texts = np.concatenate([np.empty(0, np.uint64), *digests])
-    return _Table(unique, texts[first], first.astype(np.int64), artifact)
-
-
-def _pair(document_id: str, source: str, digest: bytes, page_id: int | None) -> tuple[int, int]:
-    name = document_id if page_id is None else f"{source}:{page_id}"
-    key = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    return int.from_bytes(key, "big"), int.from_bytes(digest[:8], "big")
-
-
-def _one(row: Mapping[str, Any], artifact: Artifact, *, is_new: bool) -> DocumentChange:
-    page = web_page(raw_file_of(artifact.manifest, row), row)
-    revision = row["revision_id"]
-    return DocumentChange(
-        title=row["title"],
-        document_id=row["document_id"],
-        revisions=(None, revision) if is_new else (revision, None),
-        url=page.revision,
-        text=" ".join(row["sentences"][0].split()[:_WORDS]),
+    return DocumentChanges(
+        counts={
+            "came": len(came),
+            "went": len(went),
+            "changed": num_changed,
+            "same": len(is_changed) - num_changed,
+        },
+        examples={name: listed for name, listed in changes.items() if listed},
     )
 
 
-def _both(old: Mapping[str, Any], new: Mapping[str, Any], after: Artifact) -> DocumentChange:
-    change = _one(new, after, is_new=True)
+def _read_corpus(artifact: Artifact) -> _Corpus:
+    columns = ["document_id", "source", "page_id", "digest"]
+    keys, texts = array("Q"), array("Q")
+    for batch in artifact.table().to_batches(columns=columns):
+        for document_id, source, page_id, digest in zip(
+            *(column.to_pylist() for column in batch.columns), strict=True
+        ):
+            key = document_id if page_id is None else f"{source}:{page_id}"
+            key_digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+            keys.append(int.from_bytes(key_digest, "big"))
+            texts.append(int.from_bytes(digest[:8], "big"))
+    unique, rows = np.unique(np.frombuffer(keys, np.uint64), return_index=True)
+    return _Corpus(artifact, unique, np.frombuffer(texts, np.uint64)[rows], rows)
+
+
+def _describe(
+    old: dict[str, Any] | None, new: dict[str, Any] | None, artifact: Artifact
+) -> DocumentChange:
+    """Return the change of a document; `artifact` contains the newer of both."""
+    document = new or old or {}
+    if old and new:
+        text = word_difference(old["sentences"], new["sentences"])
+    else:
+        text = " ".join(document["sentences"][0].split()[:_MAX_WORDS])
     return DocumentChange(
-        title=change.title,
-        document_id=change.document_id,
-        revisions=(old["revision_id"], new["revision_id"]),
-        url=change.url,
-        text=word_difference(old["sentences"], new["sentences"]),
+        title=document["title"],
+        document_id=document["document_id"],
+        revisions=(
+            old["revision_id"] if old else None,
+            new["revision_id"] if new else None,
+        ),
+        url=web_page(find_raw_file(artifact.manifest, document), document).revision,
+        text=text,
     )
 
 
 def word_difference(before: list[str], after: list[str]) -> str:
-    """The first sentence that is not in both, as words that went and came.
+    """Return the first sentence that is not in both texts, as removed and added words.
 
     >>> word_difference(["It is old.", "The end."], ["It is new.", "The end."])
     'It is [-old.-] {+new.+}'
     """
-    was, now = set(before), set(after)
-    old = next((text for text in before if text not in now), "").split()[:_WORDS]
-    new = next((text for text in after if text not in was), "").split()[:_WORDS]
-    return " ".join(_merged(old, new)) or "the same sentences in another order"
+    old_sentences, new_sentences = set(before), set(after)
+    old = next((text for text in before if text not in new_sentences), "").split()[:_MAX_WORDS]
+    new = next((text for text in after if text not in old_sentences), "").split()[:_MAX_WORDS]
+    return " ".join(_mark_words(old, new)) or "the same sentences in another order"
 
 
-def _merged(old: list[str], new: list[str]) -> Iterator[str]:
+def _mark_words(old: list[str], new: list[str]) -> Iterator[str]:
     for kind, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
             yield from old[a:b]

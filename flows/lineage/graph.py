@@ -153,7 +153,7 @@ def downstream_graph(
         for _, sources in _inputs(manifest):
             readers.add_edges_from((source, manifest.artifact_id) for source in sources)
     reached = requested.union(*(nx.descendants(readers, source) for source in requested))
-    # An id represents itself; a content is represented by a requested or else the oldest artifact.
+    # An id represents itself; a content is represented by a requested artifact, or by the oldest.
     representatives = {item: item for item in requested}
     representatives |= {_content_id(manifest): manifest.artifact_id for manifest in manifests}
     built = [manifest for key, manifest in published.items() if key in reached]

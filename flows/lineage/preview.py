@@ -1,208 +1,182 @@
-"""The first rows of a shard as a person reads them."""
+"""First rows of a shard in readable form."""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from flows.lineage.shards import (
-    LABELS,
-    LINES,
-    Shard,
-    at_row,
-    open_columns,
-    read_rows,
-    table_of,
-)
-from flows.store.artifact import Artifact
+from rich.text import Text
+
+from flows.lineage.shards import LABELS, LINES, Shard, at_row, open_columns, read_rows, table_of
 from pipelines.instances.plan import pool_numbers
 from pipelines.io.file_systems import file_system
 from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
 from schemas.errors import ConfigError
+from schemas.redaction import escape_control_characters
 
-_SHOWN_SENTENCES = 12
-_SHOWN_CHARACTERS = 500
+_MAX_SENTENCES = 12
+_MAX_CHARACTERS = 500
+_SEGMENT_A, _SEGMENT_B, _MASKED, _SPECIAL = "cyan", "yellow", "bold magenta", "dim"
 
-DocumentName = Callable[[int, int], str]
-"""Names the document at a row of the token shard that has a position in the pool; 0 is A's."""
-
-
-class Mark(NamedTuple):
-    """A piece of text with what it is: `plain`, `special`, `a`, `b`, `masked`, `dim`."""
-
-    text: str
-    style: str = "plain"
+Row = dict[str, Any]
 
 
-def head(
-    shard: Shard, *, rows: int, start: int = 0, vocab: str | None = None
-) -> Iterator[list[Mark]]:
-    """The first rows of a shard, a list of marks a line.
+def head(shard: Shard, *, rows: int, start: int = 0, vocab: str | None = None) -> Iterator[Text]:
+    """Yield the first rows of a shard as styled lines; control characters are escaped.
 
     Args:
-        shard: of `find_shard`.
-        rows: how many.
-        start: the first, from 0; of an artifact's shards where it was asked for as a whole.
-        vocab: a vocabulary's file, in place of the one the artifact was made with.
+        shard: Shard, see `find_shard`.
+        rows: Number of rows.
+        start: Number of the first row. If the user named only the artifact, rows are counted
+            across its shards.
+        vocab: Vocabulary file. None: the vocabulary that the artifact was built with.
 
     Raises:
-        ArtifactNotFoundError: the artifact has fewer rows.
-        ConfigError: the vocabulary that it needs cannot be found.
-        ArtifactCorruptError: it is no Arrow file.
+        ArtifactNotFoundError: The artifact has fewer rows.
+        ConfigError: The file has no rows or lines, or its vocabulary is unknown.
+        ArtifactCorruptError: It is not a valid Arrow file.
     """
     shard, start = at_row(shard, start)
     if shard.path.endswith(LINES):
-        yield from _text_lines(shard, rows=rows, start=start)
+        yield from _preview_lines(shard, rows=rows, start=start)
         return
     if not shard.path.endswith(".arrow"):
         raise ConfigError(
-            f"{shard.path}: expected a shard (.arrow) or a file of lines ({', '.join(LINES)}); "
-            f"another kind of file is to be read by what it is made for: {shard.url}"
+            f"{shard.path}: expected a shard (.arrow) or a file of lines ({', '.join(LINES)}). "
+            f"Open the file with its own program: {shard.url}"
         )
     with open_columns(shard.url) as reader:
-        render = _renderer(table_of(reader), shard, vocab)
+        preview = _previews(table_of(reader), shard, vocab)
     for number, row in read_rows(shard.url, start=start, count=rows):
-        yield [Mark(f"{shard.path} row {number}", "dim")]
-        yield from render(row)
-        yield []
+        yield _text(f"{shard.path} row {number}", "dim")
+        yield from preview(row)
+        yield Text()
 
 
-def _renderer(
-    table: str, shard: Shard, vocab: str | None
-) -> Callable[[dict[str, Any]], Iterator[list[Mark]]]:
-    if table == "documents":
-        return _document
-    if table not in ("tokens", "instances"):
-        return _any_row
-    words = _words(shard, vocab)
+def _text(text: str, style: str = "") -> Text:
+    return Text(escape_control_characters(text), style)
+
+
+def _previews(table: str, shard: Shard, vocab: str | None) -> Callable[[Row], Iterator[Text]]:
+    """Return the function that previews a row of a table."""
     if table == "tokens":
-        return lambda row: _tokens(row, words)
-    name = _document_name(shard)
-    return lambda row: _instance(row, words, name)
+        return functools.partial(_preview_tokens, _read_words(shard, vocab))
+    if table == "instances":
+        words, find_id = _read_words(shard, vocab), _document_ids(shard)
+        return functools.partial(_preview_instance, words, find_id)
+    return _preview_document if table == "documents" else _preview_values
 
 
-def _text_lines(shard: Shard, *, rows: int, start: int) -> Iterator[list[Mark]]:
-    yield [Mark(f"{shard.path} from line {start}", "dim")]
+def _preview_lines(shard: Shard, *, rows: int, start: int) -> Iterator[Text]:
+    yield _text(f"{shard.path} from line {start}", "dim")
     fs, path = file_system(shard.url)
     with fs.open(path, "rt", encoding="utf-8", errors="replace") as source:
         for number, line in enumerate(itertools.islice(source, start, start + rows), start=start):
-            shown = line.rstrip("\r\n")
-            more = " ..." if len(shown) > _SHOWN_CHARACTERS else ""
-            yield [Mark(f"{number:>7,}  ", "dim"), Mark(shown[:_SHOWN_CHARACTERS] + more)]
+            text = line.rstrip("\r\n")
+            more = " ..." if len(text) > _MAX_CHARACTERS else ""
+            yield _text(f"{number:>7,}  ", "dim") + _text(text[:_MAX_CHARACTERS] + more)
 
 
-# What the numbers of a row mean
+# Vocabulary and document ids
 
 
-def _words(shard: Shard, vocab: str | None) -> list[str]:
-    """The vocabulary that a shard's ids mean: the one given, or the one of its lineage."""
-    if vocab is not None:
-        return list(read_vocab(vocab))
-    found = words_of(shard.artifact) if shard.artifact else []
-    if not found:
-        raise ConfigError(
-            f"{shard.url}: no vocabulary can be found by its manifest; name one with --vocab"
-        )
-    return found
+def _read_words(shard: Shard, vocab: str | None) -> list[str]:
+    if vocab is None:
+        vocabulary = shard.artifact.input("vocabulary") if shard.artifact else None
+        if vocabulary is None:
+            raise ConfigError(f"{shard.url}: unknown vocabulary. Set --vocab")
+        vocab = vocabulary.url(VOCAB_FILE)
+    return list(read_vocab(vocab))
 
 
-def words_of(artifact: Artifact) -> list[str]:
-    """The vocabulary that an artifact of tokens or instances was made with; empty for none."""
-    vocabulary = artifact.input("vocabulary")
-    if vocabulary is None or VOCAB_FILE not in vocabulary.files:
-        return []
-    return list(read_vocab(vocabulary.url(VOCAB_FILE)))
+def _document_ids(shard: Shard) -> Callable[[int, int], str]:
+    """Return a function that finds the id of a document by token shard and row.
 
-
-def _document_name(shard: Shard) -> DocumentName:
-    """Names the documents of an instance by their ids, or by their rows where nothing tells."""
+    Its first argument is the position of the token shard in the pool of an instance shard.
+    """
     tokens, entry = shard.artifact.input("tokens") if shard.artifact else None, shard.entry
-    if tokens is None or entry is None or "pool" not in entry.statistics:
-        # Version 1 of the table has no pool.
-        return lambda at, row: f"row {row}" + (f" of token shard {at} of the pool" if at else "")
-    urls = [tokens.url(tokens.manifest.files[number].path) for number in pool_numbers(entry)]
-    known: dict[int, list[str]] = {}
+    if tokens is None or entry is None:
+        return lambda position, row: f"row {row} of token shard {position} of the pool"
+    shards, pool = tokens.manifest.shards, pool_numbers(entry)
 
-    def name(at: int, row: int) -> str:
-        if at not in known:
-            with open_columns(urls[at], columns=["document_id"]) as reader:
-                known[at] = reader.read_all().column(0).to_pylist()
-        return known[at][row]
+    @functools.cache
+    def read_ids(position: int) -> list[str]:
+        url = tokens.url(shards[pool[position]].path)
+        with open_columns(url, columns=["document_id"]) as reader:
+            ids: list[str] = reader.read_all().column(0).to_pylist()
+            return ids
 
-    return name
-
-
-def word(words: Sequence[str], token: int) -> str:
-    """A piece of the vocabulary, or `<id>` where the vocabulary has no such id."""
-    return words[token] if token < len(words) else f"<{token}>"
-
-
-def join_pieces(pieces: Sequence[Mark]) -> list[Mark]:
-    """Pieces with spaces between words; `##` goes where nothing is marked."""
-    marks: list[Mark] = []
-    for index, piece in enumerate(pieces):
-        joins = (
-            index > 0 and piece.text.startswith("##") and piece.style not in ("masked", "special")
-        )
-        text = piece.text[2:] if joins else (" " if index else "") + piece.text
-        marks.append(Mark(text, piece.style))
-    return marks
+    return lambda position, row: read_ids(position)[row]
 
 
 # Rows of each table
 
 
-def _instance(
-    row: dict[str, Any], words: Sequence[str], name: DocumentName
-) -> Iterator[list[Mark]]:
+def _word(words: Sequence[str], token: int) -> str:
+    return words[token] if token < len(words) else f"<{token}>"
+
+
+def _join_pieces(pieces: Iterable[tuple[str, str]]) -> Text:
+    """Join word pieces with their styles. Masked and special tokens are separate words."""
+    line = Text()
+    for piece, style in pieces:
+        if line and piece.startswith("##") and style not in (_MASKED, _SPECIAL):
+            line += _text(piece[2:], style)
+        else:
+            line += _text(f" {piece}" if line else piece, style)
+    return line
+
+
+def _preview_instance(
+    words: Sequence[str], find_id: Callable[[int, int], str], row: Row
+) -> Iterator[Text]:
     ids, border, label = row["input_ids"], row["segment_b_start"], row["next_sentence_label"]
     original = dict(zip(row["masked_lm_positions"], row["masked_lm_ids"], strict=True))
-    pieces = [
-        _piece(words, token, original.get(position), style="a" if position < border else "b")
-        for position, token in enumerate(ids)
-    ]
-    facts = f"document {name(0, row['document_row'])}, duplicate {row['duplicate']}"
+    pieces = []
+    for position, token in enumerate(ids):
+        piece, style = _word(words, token), _SEGMENT_A if position < border else _SEGMENT_B
+        if position in original:
+            shown = "MASK" if piece == "[MASK]" else piece
+            piece = f"[{shown}→{_word(words, original[position])}]"
+            style = _MASKED
+        elif piece in ("[CLS]", "[SEP]"):
+            style = _SPECIAL
+        pieces.append((piece, style))
+    facts = f"document {find_id(0, row['document_row'])}, duplicate {row['duplicate']}"
     meaning = f"{LABELS[label]} ({label})" if label in LABELS else str(label)
-    yield [Mark(f"{meaning}; {facts}; {len(ids)} tokens, {len(original)} masked", "dim")]
+    yield _text(f"{meaning}; {facts}; {len(ids)} tokens, {len(original)} masked", "dim")
     if label == 1:
-        yield [Mark(f"B from document {name(row['segment_b_shard'], row['segment_b_row'])}", "dim")]
-    yield [Mark("A: ", "dim"), *join_pieces(pieces[:border])]
+        other = find_id(row["segment_b_shard"], row["segment_b_row"])
+        yield _text(f"B from document {other}", "dim")
+    yield _text("A: ", "dim") + _join_pieces(pieces[:border])
     if border < len(ids):
-        yield [Mark("B: ", "dim"), *join_pieces(pieces[border:])]
+        yield _text("B: ", "dim") + _join_pieces(pieces[border:])
 
 
-def _piece(words: Sequence[str], token: int, original: int | None, *, style: str) -> Mark:
-    shown = word(words, token)
-    if original is not None:
-        masked = "MASK" if shown == "[MASK]" else shown
-        return Mark(f"[{masked}→{word(words, original)}]", "masked")
-    return Mark(shown, "special" if shown in ("[CLS]", "[SEP]") else style)
-
-
-def _tokens(row: dict[str, Any], words: Sequence[str]) -> Iterator[list[Mark]]:
-    yield [Mark(f"document {row['document_id']}; {len(row['token_ids'])} tokens", "dim")]
-    ends = itertools.accumulate(row["sentence_lengths"][:_SHOWN_SENTENCES], initial=0)
+def _preview_tokens(words: Sequence[str], row: Row) -> Iterator[Text]:
+    yield _text(f"document {row['document_id']}; {len(row['token_ids'])} tokens", "dim")
+    ends = itertools.accumulate(row["sentence_lengths"][:_MAX_SENTENCES], initial=0)
     for start, end in itertools.pairwise(ends):
         ids = row["token_ids"][start:end]
-        yield [Mark("  "), *join_pieces([Mark(word(words, token), "a") for token in ids])]
-    yield from _more(len(row["sentence_lengths"]))
+        yield _text("  ") + _join_pieces((_word(words, token), _SEGMENT_A) for token in ids)
+    yield from _more_sentences(len(row["sentence_lengths"]))
 
 
-def _document(row: dict[str, Any]) -> Iterator[list[Mark]]:
+def _preview_document(row: Row) -> Iterator[Text]:
     facts = f"document {row['document_id']}; source {row['source']}; "
-    yield [Mark(facts, "dim"), Mark(row["title"])]
-    for sentence in row["sentences"][:_SHOWN_SENTENCES]:
-        yield [Mark(f"  {sentence}")]
-    yield from _more(len(row["sentences"]))
+    yield _text(facts, "dim") + _text(row["title"])
+    for sentence in row["sentences"][:_MAX_SENTENCES]:
+        yield _text(f"  {sentence}")
+    yield from _more_sentences(len(row["sentences"]))
 
 
-def _more(sentences: int) -> Iterator[list[Mark]]:
-    """Says what is not shown: a row may be a novel."""
-    if sentences > _SHOWN_SENTENCES:
-        yield [Mark(f"  and {sentences - _SHOWN_SENTENCES:,} more sentences", "dim")]
+def _more_sentences(num_sentences: int) -> Iterator[Text]:
+    if (more := num_sentences - _MAX_SENTENCES) > 0:
+        yield _text(f"  and {more:,} more sentences", "dim")
 
 
-def _any_row(row: dict[str, Any]) -> Iterator[list[Mark]]:
+def _preview_values(row: Row) -> Iterator[Text]:
     for name, value in row.items():
-        yield [Mark(f"  {name}: {value.hex() if isinstance(value, bytes) else value}")]
+        yield _text(f"  {name}: {value.hex() if isinstance(value, bytes) else value}")

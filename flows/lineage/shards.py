@@ -1,15 +1,15 @@
-"""Shards by name, and single rows of them, read without the rest."""
+"""Shards by name, and single rows that are read without the rest of a shard."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flows.lineage.kept import kept_now
 from flows.lineage.resolve import artifact_of_file, resolve
 from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
@@ -20,13 +20,13 @@ from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.manifest import FileEntry, Manifest
 
 LINES = (".txt", ".tsv", ".csv", ".jsonl", ".json", ".md")
-"""Ends of the names of files that are shown line by line."""
+"""Suffixes of files that are shown line by line."""
 
 LABELS = {0: "B follows A", 1: "B is random", -1: "no B"}
-"""What `next_sentence_label` means."""
+"""Meaning of `next_sentence_label`."""
 
-_TABLES_FILE = "tables.txt"
-_SHOWN_FILES = 6
+_MAX_CACHED_BYTES = 8 << 20
+_MAX_LISTED_FILES = 6
 
 
 class Shard(NamedTuple):
@@ -41,7 +41,7 @@ class Shard(NamedTuple):
     """Path or URL of a file outside of a store."""
 
     is_any: bool = False
-    """Whether the user named the artifact without one of its shards."""
+    """True if the user named the artifact without one of its shards."""
 
     @property
     def url(self) -> str:
@@ -54,15 +54,14 @@ class Shard(NamedTuple):
 
 
 def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
-    """The shard that a path, a URL or `ARTIFACT[:part]` names.
+    """Return the shard with a path, a URL or a name `ARTIFACT[:PART]`.
 
     Args:
-        text: as the user gave it; a part is a file's name, or a number among the shards. Without
-            one, an artifact's first shard.
-        open_store: gives the store to look artifacts up in.
+        text: Name. PART is a file name, or a number among the shards. Default: the first shard.
+        open_store: Function that returns the store to search.
 
     Raises:
-        ArtifactNotFoundError: there is none.
+        ArtifactNotFoundError: Nothing has the name.
     """
     if (match := artifact_of_file(text)) is not None:
         return Shard(match[1].path, *match)
@@ -72,84 +71,79 @@ def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
     store = open_store()
     name, _, part = text.rpartition(":") if has_colon else (text, "", "")
     artifact = store.artifact(resolve(name, store=store))
-    entry = _part(artifact.manifest, part)
+    entry = _find_part(artifact.manifest, part)
     return Shard(entry.path, artifact, entry, is_any=not part)
 
 
 def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
-    """The shard that holds a row, and the row's number in it.
+    """Return the shard that contains a row, and the row's number in it.
 
     Args:
-        shard: of `find_shard`. Where an artifact was asked for, its shards follow each other.
-        row: from 0.
+        shard: Shard. If the user named only the artifact, rows are counted across its shards.
+        row: Row number from 0.
 
     Raises:
-        ArtifactNotFoundError: the artifact has fewer rows.
+        ArtifactNotFoundError: The artifact has fewer rows.
     """
-    if not shard.is_any or shard.artifact is None:
+    if (
+        shard.artifact is None
+        or not shard.is_any
+        or shard.entry not in shard.artifact.manifest.shards
+    ):
         return shard, row
-    first, shards = 0, shard.artifact.manifest.shards
-    for entry in shards:
+    first = 0
+    for entry in shard.artifact.manifest.shards:
         if row < first + (entry.rows or 0):
             return Shard(entry.path, shard.artifact, entry), row - first
         first += entry.rows or 0
-    if not first:  # no shards with rows, but a file of another kind
-        return shard, row
-    raise ArtifactNotFoundError(
-        f"artifact {shard.artifact.manifest.artifact_id} has no row {row:,}: its {len(shards):,} "
-        f"shards have {first:,}, counted from 0"
-    )
+    raise ArtifactNotFoundError(f"{shard.artifact}: expected a row below {first:,}, got {row:,}")
 
 
-def _part(manifest: Manifest, part: str) -> FileEntry:
-    """A part by its name, or its number among the shards; "" for the first."""
-    files, shards = manifest.files, manifest.shards
+def _find_part(manifest: Manifest, part: str) -> FileEntry:
+    files, parts = manifest.files, manifest.shards or manifest.files
     if not part:
-        best = [entry for entry in shards if entry.rows != 0] + list(shards)
-        # Of an artifact without shards, the file that says most of it.
-        best += [entry for entry in files if entry.path in (VOCAB_FILE, _TABLES_FILE)]
+        best = [entry for entry in manifest.shards if entry.rows]
+        best += [*manifest.shards, *(e for e in files if e.path in (VOCAB_FILE, "tables.txt"))]
         best += [entry for entry in files if entry.path.endswith((".arrow", *LINES))]
         return (best or files)[0]
-    # A file in a folder of its own, such as held-out shards, is known by its name alone too.
-    named = [entry for entry in files if f"/{entry.path}".endswith(f"/{part}")]
-    parts = shards or files
+    # The file name is enough for a file in a folder, such as a held-out shard.
+    matches = [entry for entry in files if f"/{entry.path}".endswith(f"/{part}")]
     if part.isdigit() and int(part) < len(parts):
-        named.append(parts[int(part)])
-    if named:
-        return named[0]
-    shown = ", ".join(entry.path for entry in files[:_SHOWN_FILES])
+        matches.append(parts[int(part)])
+    if matches:
+        return matches[0]
+    listed = ", ".join(entry.path for entry in files[:_MAX_LISTED_FILES])
     raise ArtifactNotFoundError(
-        f"artifact {manifest.artifact_id} has no part {part!r}: expected a number below "
-        f"{len(parts)}, or one of {shown}{' ...' if len(files) > _SHOWN_FILES else ''}"
+        f"artifact {manifest.artifact_id}: expected a number below {len(parts)} or one of "
+        f"{listed}{' ...' if len(files) > _MAX_LISTED_FILES else ''}, got {part!r}"
     )
 
 
 # Rows
 
 
-def _open_remote(url: str) -> Any:
-    """A remote file to read from: out of memory where it is kept there."""
+@functools.lru_cache(maxsize=16)
+def _read_small_file(url: str) -> bytes | None:
+    """Return a remote file, which never changes, for many reads of it; None for a large file."""
     fs, path = file_system(url)
-    data = kept_now().small_file(url)
-    return pa.BufferReader(data) if data is not None else open_stream(fs, path)
+    return bytes(fs.cat_file(path)) if fs.size(path) <= _MAX_CACHED_BYTES else None
+
+
+def _open_remote(url: str) -> Any:
+    data = _read_small_file(url)
+    return pa.BufferReader(data) if data is not None else open_stream(*file_system(url))
 
 
 @contextlib.contextmanager
 def open_columns(
     url: str, *, columns: Sequence[str] = ()
 ) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """A shard with some of its columns, () for all: the others are not read.
-
-    A local one is mapped, a remote one read by ranges.
-    """
+    """Open a shard and read only some of its columns; () for all."""
     with pa.memory_map(file_system(url)[1]) if is_local(url) else _open_remote(url) as source:
         try:
             reader = pa.ipc.open_file(source)
         except pa.ArrowInvalid as error:
-            raise ArtifactCorruptError(
-                f"{url}: expected an Arrow IPC file, found something else ({error}). "
-                "`bertloom verify` tells which files of an artifact are damaged."
-            ) from error
+            raise ArtifactCorruptError(f"{url}: expected an Arrow IPC file: {error}") from error
         if columns:
             fields = [reader.schema.get_field_index(name) for name in columns]
             reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
@@ -157,66 +151,64 @@ def open_columns(
 
 
 def table_of(reader: pa.ipc.RecordBatchFileReader) -> str:
-    """Name of the table that a shard is of; "" for a file of others."""
+    """Return the name of a shard's table, "" for an Arrow file of another program."""
     name: bytes = (reader.schema.metadata or {}).get(TABLE_KEY, b"")
     return name.decode(errors="replace")
 
 
 def read_rows(url: str, *, start: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows of a shard with their numbers; of a compressed one, only their batches are unpacked."""
-    end = 0
-    with open_columns(url) as reader:
-        for number, rows in enumerate(_batches(url, reader)):
-            first, end = end, end + rows
-            low, high = max(start - first, 0), min(start + count - first, rows)
-            if low < high:
-                found = _sound_batch(url, reader, number).slice(low, high - low).to_pylist()
-                yield from enumerate(found, start=first + low)
-
-
-def _sound_batch(url: str, reader: pa.ipc.RecordBatchFileReader, number: int) -> pa.RecordBatch:
-    """Return a record batch.
+    """Yield rows of a shard with their numbers. Only their record batches are decompressed.
 
     Raises:
-        ArtifactCorruptError: Its bytes are not what its columns' types allow.
+        ArtifactCorruptError: The rows are not valid.
     """
+    end = 0
+    with open_columns(url) as reader:
+        for number, num_rows in enumerate(_batch_lengths(url, reader)):
+            first, end = end, end + num_rows
+            low, high = max(start - first, 0), min(start + count - first, num_rows)
+            if low < high:
+                rows = _read_batch(url, reader, number).slice(low, high - low).to_pylist()
+                yield from enumerate(rows, start=first + low)
+
+
+def _read_batch(url: str, reader: pa.ipc.RecordBatchFileReader, number: int) -> pa.RecordBatch:
     try:
         batch = reader.get_batch(number)
         batch.validate(full=True)
     except (pa.ArrowInvalid, OSError) as error:
-        # Arrow's own OSErrors, of what cannot be unpacked, have no number. Others are the disk's
-        # or the network's.
+        # Only Arrow raises a plain OSError without errno, for data that it cannot decompress.
         if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
             raise
         raise ArtifactCorruptError(
-            f"{url}: record batch {number}: expected sound rows, got {error}. "
-            "`bertloom verify` tells which files of an artifact are damaged."
+            f"{url}: record batch {number}: expected valid rows, got {error}"
         ) from error
     return batch
 
 
-def _batches(url: str, reader: pa.ipc.RecordBatchFileReader) -> list[int]:
-    """How many rows each record batch of a shard has, of which one column is read."""
+def _batch_lengths(url: str, reader: pa.ipc.RecordBatchFileReader) -> list[int]:
+    """Return the number of rows of each record batch; only one column is read."""
     with open_columns(url, columns=reader.schema.names[:1]) as narrow:
         return [narrow.get_batch(number).num_rows for number in range(narrow.num_record_batches)]
 
 
 def read_row(url: str, row: int) -> dict[str, Any]:
-    """A row of a shard.
+    """Return a row of a shard.
 
     Raises:
-        ArtifactNotFoundError: there is no such row.
+        ArtifactNotFoundError: There is no such row.
+        ArtifactCorruptError: The row is not valid.
     """
-    for _, found in read_rows(url, start=row, count=1):
-        return found
+    for _, values in read_rows(url, start=row, count=1):
+        return values
     with open_columns(url) as reader:
-        rows = sum(_batches(url, reader))
-    raise ArtifactNotFoundError(f"{url}: no row {row:,}: it has {rows:,}, counted from 0")
+        num_rows = sum(_batch_lengths(url, reader))
+    raise ArtifactNotFoundError(f"{url}: expected a row below {num_rows:,}, got {row:,}")
 
 
 def rows_with(url: str, column: str, value: str) -> list[int]:
-    """The rows of a shard that have a text in a column, ascending."""
+    """Return the numbers of the rows that have a value in a column, ascending."""
     with open_columns(url, columns=[column]) as reader:
-        values = reader.read_all().column(0)
-        found: list[int] = pc.indices_nonzero(pc.equal(values, value)).to_pylist()
-        return found
+        is_equal = pc.equal(reader.read_all().column(0), value)
+        numbers: list[int] = pc.indices_nonzero(is_equal).to_pylist()
+        return numbers

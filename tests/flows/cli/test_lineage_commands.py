@@ -286,7 +286,7 @@ def test_trace_shows_page_and_bytes(cli: Cli, traced: Manifest) -> None:
     document = data["segments"]["document"]
     assert document["raw_file"]["checksum"] == DUMP.checksum
     assert (document["byte_start"], document["page_id"]) == (1000, 7)
-    assert document["tokens"] == data["place"]
+    assert document["tokens"] == data["location"]
 
 
 def test_checksum_of_a_list_is_not_called_verified(

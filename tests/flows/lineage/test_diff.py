@@ -1,4 +1,4 @@
-"""How artifacts and runs differ: what is told, what is left out, in which words."""
+"""Differences of artifacts and runs, and their text."""
 
 from __future__ import annotations
 

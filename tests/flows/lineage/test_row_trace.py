@@ -1,4 +1,4 @@
-"""Instances lead to documents whose text they are of, and to the bytes of the raw file."""
+"""Rows are traced to the documents and the bytes of the raw file that they were built from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from support.corpus_builder import small_recipe, small_sample
 
-from flows.lineage.raw_source import open_cached, read_raw, web_root
+from flows.lineage.raw_source import read_raw, web_root
 from flows.lineage.row_trace import DocumentTrace, Trace, segment_ids, token_shard_of, trace_row
 from flows.lineage.shards import Shard, find_shard, read_row, rows_with
 from flows.running import run_recipe
@@ -56,11 +56,11 @@ class Corpus:
         name = f"test/{label}:{path}"
         return find_shard(name, open_store=lambda: self.store)
 
-    def document_tokens(self, found: DocumentTrace) -> np.ndarray:
+    def document_tokens(self, trace: DocumentTrace) -> np.ndarray:
         """The ids of the whole document that a trace names, from its text."""
         documents = self.made["build-documents"]
-        row = read_row(self.url(documents, found.document.shard), found.document.row)
-        assert row["document_id"] == found.document_id
+        row = read_row(self.url(documents, trace.document.shard), trace.document.row)
+        assert row["document_id"] == trace.document_id
         ids, _ = self.tokenizer.encode_sentences(pa.array(row["sentences"], pa.string()))
         return np.asarray(ids, np.int64)
 
@@ -77,37 +77,37 @@ def _has_run(whole: np.ndarray, run: np.ndarray) -> bool:
 
 def _random_rows(entries: list[FileEntry], count: int) -> list[tuple[FileEntry, int]]:
     rng = random.Random(7)
-    found = []
+    rows = []
     for entry in rng.choices(entries, [entry.rows or 0 for entry in entries], k=count):
-        found.append((entry, rng.randrange(entry.rows or 1)))
-    return found
+        rows.append((entry, rng.randrange(entry.rows or 1)))
+    return rows
 
 
 @pytest.mark.parametrize("part", ["part-", "__held-out__/"])
-def test_random_instances_are_runs_of_the_named_documents(corpus: Corpus, part: str) -> None:
+def test_segments_are_in_their_documents(corpus: Corpus, part: str) -> None:
     entries = [entry for entry in corpus.instances.files if entry.path.startswith(part)]
     labels = set()
     for entry, number in _random_rows(entries, 20):
-        found = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
+        trace = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
         row = read_row(corpus.url(corpus.instances, entry.path), number)
-        labels.add(found.label)
-        assert found.segments.keys() == ({"a", "b"} if found.label != -1 else {"a"})
-        for name, document in found.segments.items():
+        labels.add(trace.label)
+        assert trace.segments.keys() == ({"a", "b"} if trace.label != -1 else {"a"})
+        for name, document in trace.segments.items():
             segment = segment_ids(row)[name]
             assert len(segment) > 0
             assert _has_run(corpus.document_tokens(document), segment), (entry.path, number, name)
-        is_one = len({document.document_id for document in found.segments.values()}) == 1
-        assert is_one == (found.label != 1)
+        is_one = len({document.document_id for document in trace.segments.values()}) == 1
+        assert is_one == (trace.label != 1)
     assert {0, 1} <= labels
 
 
-def test_the_sentences_named_hold_the_segment(corpus: Corpus) -> None:
+def test_sentences_contain_the_segment(corpus: Corpus) -> None:
     entry = next(file for file in corpus.instances.files if file.path.startswith("part-"))
     told = 0
     for number in range(12):
-        found = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
+        trace = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
         row = read_row(corpus.url(corpus.instances, entry.path), number)
-        for name, document in found.segments.items():
+        for name, document in trace.segments.items():
             if document.sentences is None:
                 continue
             first, last = document.sentences
@@ -129,12 +129,12 @@ def test_the_sentences_named_hold_the_segment(corpus: Corpus) -> None:
     assert told > 6
 
 
-def test_the_byte_range_of_the_dump_holds_the_page(corpus: Corpus) -> None:
+def test_byte_range_of_the_dump_contains_the_page(corpus: Corpus) -> None:
     entries = [entry for entry in corpus.instances.files if entry.path.startswith("part-")]
     pages = 0
     for entry, number in _random_rows(entries, 30):
-        found = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
-        for document in found.segments.values():
+        trace = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
+        for document in trace.segments.values():
             raw = document.raw_file
             assert raw is not None
             data = Path(raw.uri).read_bytes()
@@ -157,12 +157,12 @@ def test_the_byte_range_of_the_dump_holds_the_page(corpus: Corpus) -> None:
     assert pages > 10
 
 
-def test_the_text_and_where_it_is_to_be_seen(corpus: Corpus) -> None:
+def test_text_raw_text_and_urls_of_documents(corpus: Corpus) -> None:
     label, kinds = "build-instances.length-64", set()
     entries = [corpus.instances.shards[0], corpus.instances.shards[-1]]
     for entry, number in itertools.product(entries, range(0, 40, 4)):
-        found = trace_row(corpus.shard(label, entry.path), number, raw=True)
-        for document in found.segments.values():
+        trace = trace_row(corpus.shard(label, entry.path), number, raw=True)
+        for document in trace.segments.values():
             kinds.add(document.source)
             at = read_row(
                 corpus.url(corpus.made["build-documents"], document.document.shard),
@@ -187,9 +187,7 @@ def test_the_text_and_where_it_is_to_be_seen(corpus: Corpus) -> None:
     assert len(kinds) == 2
 
 
-def test_a_raw_file_that_is_gone_or_another_is_said_to_be_so(
-    tmp_path: Path, corpus: Corpus
-) -> None:
+def test_missing_or_changed_raw_file_is_a_problem(tmp_path: Path, corpus: Corpus) -> None:
     documents = corpus.made["build-documents"]
     for entry in documents.shards:
         row = read_row(corpus.url(documents, entry.path), 0)
@@ -197,18 +195,14 @@ def test_a_raw_file_that_is_gone_or_another_is_said_to_be_so(
         copy = tmp_path / listed.name
         copy.write_bytes(Path(listed.uri).read_bytes())
         raw = listed.model_copy(update={"uri": str(copy)})
-        open_cached.cache_clear()
         same = read_raw(documents, raw, row)
         assert same.text
         assert same.problem == ""
         with copy.open("ab") as file:
             file.write(b"more")
-        changed = f"expected the {raw.size:,} bytes that were read, found {raw.size + 4:,}"
-        open_cached.cache_clear()
-        assert changed in read_raw(documents, raw, row).problem
+        assert f"{raw.size + 4:,}" in read_raw(documents, raw, row).problem
         copy.unlink()
-        open_cached.cache_clear()
-        assert "no such file" in read_raw(documents, raw, row).problem
+        assert raw.uri in read_raw(documents, raw, row).problem
 
 
 @pytest.mark.parametrize(
@@ -221,13 +215,13 @@ def test_a_raw_file_that_is_gone_or_another_is_said_to_be_so(
         ("my.xml.bz2", ""),
     ],
 )
-def test_where_the_dump_is_gone_its_name_tells_the_wiki(name: str, root: str) -> None:
+def test_wiki_of_missing_dump_is_known_by_its_name(name: str, root: str) -> None:
     raw = RawInput(name=name, uri=f"/nowhere/{name}", size=1, sha256="0" * 64)
     assert web_root(raw) == root
 
 
 @pytest.mark.parametrize("base", ["javascript:alert(1)", 'https://a.org"onclick=1/x', ""])
-def test_a_base_that_is_no_address_gives_no_link(tmp_path: Path, base: str) -> None:
+def test_invalid_base_of_dump_gives_no_url(tmp_path: Path, base: str) -> None:
     file = tmp_path / "pages.xml"
     file.write_text(f"<mediawiki><siteinfo><base>{base}</base></siteinfo>\n<page></page>")
     raw = RawInput(
@@ -240,11 +234,11 @@ def test_rows_of_tokens_and_documents(corpus: Corpus) -> None:
     tokens = corpus.made["build-tokens"]
     for entry in tokens.files[:4]:
         for number in {0, (entry.rows or 1) - 1}:
-            found = trace_row(corpus.shard("build-tokens", entry.path), number)
-            (document,) = found.segments.values()
+            trace = trace_row(corpus.shard("build-tokens", entry.path), number)
+            (document,) = trace.segments.values()
             row = read_row(corpus.url(tokens, entry.path), number)
             assert document.document_id == row["document_id"]
-            assert document.tokens == found.place
+            assert document.tokens == trace.location
             assert corpus.document_tokens(document).tolist() == row["token_ids"]
             again = trace_row(
                 corpus.shard("build-documents", document.document.shard), document.document.row
@@ -254,32 +248,31 @@ def test_rows_of_tokens_and_documents(corpus: Corpus) -> None:
             assert same.tokens is None
 
 
-def test_rows_that_are_not_there(corpus: Corpus) -> None:
+def test_rows_without_a_trace_are_errors(corpus: Corpus) -> None:
     entry = corpus.instances.files[0]
     shard = corpus.shard("build-instances.length-64", entry.path)
-    with pytest.raises(ArtifactNotFoundError, match=rf"no row 1,000,000: it has {entry.rows:,}"):
+    with pytest.raises(ArtifactNotFoundError):
         trace_row(shard, 1_000_000)
     vocabulary = corpus.made["build-vocabulary"]
-    with pytest.raises(ConfigError, match="expected a shard of instances, tokens, documents"):
-        trace_row(corpus.shard("build-vocabulary", vocabulary.files[0].path), 0)
-    duplicates = corpus.shard("build-documents", DUPLICATES_FILE)
-    with pytest.raises(ConfigError, match="the table 'duplicates'"):
-        trace_row(duplicates, 0)
-    url = corpus.url(corpus.instances, entry.path)
-    alone = Shard(entry.path, None, None, location=url)
-    with pytest.raises(ConfigError, match="is in no artifact"):
-        trace_row(alone, 0)
+    alone = Shard(entry.path, None, None, location=corpus.url(corpus.instances, entry.path))
+    for other in (
+        corpus.shard("build-vocabulary", vocabulary.files[0].path),
+        corpus.shard("build-documents", DUPLICATES_FILE),
+        alone,
+    ):
+        with pytest.raises(ConfigError):
+            trace_row(other, 0)
 
 
 def _entry(**statistics: Any) -> FileEntry:
     return FileEntry(path="x", object="x", size=1, sha256="0" * 64, statistics=statistics)
 
 
-def test_the_place_in_a_pool_is_a_token_shard() -> None:
+def test_position_in_pool_is_a_token_shard() -> None:
     entry = _entry(pool="7,3,12")
     assert [token_shard_of(entry, place) for place in range(3)] == [7, 3, 12]
     assert token_shard_of(_entry(pool="4"), 0) == 4
-    with pytest.raises(ArtifactCorruptError, match="position 3 of the pool, which has 3"):
+    with pytest.raises(ArtifactCorruptError):
         token_shard_of(entry, 3)
 
 
@@ -316,21 +309,21 @@ def test_only_the_record_batch_of_a_row_is_read(tmp_path: Path) -> None:
     frame = data.rfind(b"\x28\xb5\x2f\xfd", 0, len(data) // 2)
     data[frame : frame + 4] = bytes(4)
     Path(url).write_bytes(data)
-    with pytest.raises(ArtifactCorruptError, match="ZSTD"):
+    with pytest.raises(ArtifactCorruptError):
         read_row(url, 15)
     assert read_row(url, 29)["title"] == "title 29"
 
 
-def test_documents_of_one_id_are_told_apart(tmp_path: Path, corpus: Corpus) -> None:
+def test_documents_with_equal_ids_have_their_own_traces(tmp_path: Path, corpus: Corpus) -> None:
     tokens = corpus.made["build-tokens"]
     counted: dict[str, int] = {}
     traces: list[Trace] = []
     for entry in tokens.files:
         for number in range(entry.rows or 0):
-            found = trace_row(corpus.shard("build-tokens", entry.path), number)
-            traces.append(found)
-    for found in traces:
-        place = found.segments["document"].document
+            trace = trace_row(corpus.shard("build-tokens", entry.path), number)
+            traces.append(trace)
+    for trace in traces:
+        place = trace.segments["document"].document
         key = f"{place.shard} {place.row}"
         counted[key] = counted.get(key, 0) + 1
     assert set(counted.values()) == {1}

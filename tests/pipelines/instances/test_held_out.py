@@ -462,7 +462,7 @@ def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> N
 
     def text(name: str) -> str:
         shard = find_shard(name, open_store=lambda: store)
-        return "\n".join("".join(m.text for m in line) for line in head(shard, rows=1000))
+        return "\n".join(line.plain for line in head(shard, rows=1000))
 
     name = "test/build-instances.length-64"
     assert text(name).startswith("part-")
