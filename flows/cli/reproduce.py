@@ -13,8 +13,8 @@ from flows.cli.completion import artifact_names
 from flows.cli.console import echo
 from flows.cli.tables import print_result
 from flows.formatting import format_count
-from flows.reproduction.bundle import write_bundle
-from flows.reproduction.rerun import run_bundle
+from flows.reproduction.check_bundle import run_bundle
+from flows.reproduction.write_bundle import write_bundle
 from schemas.errors import UsageError
 
 
@@ -54,7 +54,7 @@ def reproduce(
     if folder is None:
         log = partial(echo, err=as_json)
         comparison = run_bundle(Path(artifact), store=store, workers=workers, log=log)
-        print_result(comparison.to_json(), *comparison.lines(), as_json=as_json)
+        print_result(comparison.model_dump(mode="json"), *comparison.lines(), as_json=as_json)
         if not comparison.is_equal:
             raise typer.Exit(1)
         return
