@@ -18,8 +18,8 @@ from flows.store.pointers import pointer_to
 from flows.store.record_checks import (
     Problem,
     check_records,
-    delete_corrupt_items,
     find_missing_items,
+    remove_corrupt_records,
 )
 from flows.store.shard_checks import check_rows
 from flows.store.verification import (
@@ -135,11 +135,10 @@ def verify(
     if sizes_only and rows:
         raise UsageError("--sizes-only and --rows exclude each other. Pass one of them.")
     opened = open_store(store)
-    corrupt_keys, problems, notes = dict[tuple[str, str], str](), list[Problem](), list[str]()
+    problems, notes = list[Problem](), list[str]()
     if artifacts:
         pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
-        corrupt_keys = opened.corrupt_pointers()
         pointers = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
     results = verify_artifacts(
         opened, pointers, deep=not sizes_only, check_rows=check_rows if rows else None
@@ -149,22 +148,19 @@ def verify(
         notes = list(find_missing_items(opened))
     lines = (line for result in results for line in _result_lines(result))
     print_result([result._asdict() for result in results], lines, as_json=as_json)
-    texts = [f"{opened.url(problem.path)}: {problem.text}" for problem in problems]
-    for text in (*corrupt_keys.values(), *texts):
-        echo(f"CORRUPT  {text}", err=as_json)
+    for problem in problems:
+        echo(f"CORRUPT  {opened.url(problem.path)}: {problem.text}", err=as_json)
     for note in notes:
         echo(f"note: {note}", err=as_json)
     corrupt = [result for result in results if not result.is_ok]
     if not no_quarantine:
         quarantine(opened, corrupt)
-        for key in corrupt_keys:
-            opened.lookup(*key)  # quarantines what it cannot read
-        delete_corrupt_items(opened, problems)
-        if corrupt or corrupt_keys:
+        remove_corrupt_records(opened, problems)
+        if corrupt or any(problem.path.startswith("keys/") for problem in problems):
             echo("corrupt artifacts are quarantined; the next run builds them again", err=True)
     for path, conflict in opened.conflicts().items():
         echo(f"conflict: {conflict.stage}: one key, two contents: {path}", err=True)
-    if corrupt or corrupt_keys or problems:
+    if corrupt or problems:
         raise typer.Exit(1)
 
 

@@ -18,7 +18,6 @@ from flows.store.backend import StoreBackend
 from flows.store.records import Record, load_records, parse_record, read_records
 from schemas.checksummed import load_json
 from schemas.errors import (
-    ArtifactCorruptError,
     ArtifactNotFoundError,
     ConfigError,
     RefConflictError,
@@ -140,23 +139,12 @@ class StorePointers:
 
     def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
         """Yield every published artifact, or those of a stage. Corrupt pointers are logged."""
-        for pointer in self._keys(stage).values():
+        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
+        for pointer in read_records(self.backend, Pointer, paths).values():
             if isinstance(pointer, Pointer):
                 yield pointer
             else:
                 _LOGGER.warning("skipped: %s", pointer)
-
-    def corrupt_pointers(self) -> dict[tuple[str, str], str]:
-        """Return the error of each corrupt pointer, by stage and cache key."""
-        return {
-            (path.split("/")[1], path.rpartition("/")[2].removesuffix(".json")): str(pointer)
-            for path, pointer in self._keys(None).items()
-            if not isinstance(pointer, Pointer)
-        }
-
-    def _keys(self, stage: str | None) -> dict[str, Pointer | ArtifactCorruptError]:
-        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
-        return read_records(self.backend, Pointer, paths)
 
     # Refs
 
