@@ -84,14 +84,14 @@ def gc(
         "restored": list(report.restored),
         "notes": list(report.notes),
     }
-    print_result(data, _garbage_lines(report), as_json=as_json)
+    print_result(data, _garbage_lines(report, delete=delete), as_json=as_json)
 
 
-def _garbage_lines(report: GarbageReport) -> Iterator[str]:
+def _garbage_lines(report: GarbageReport, *, delete: bool) -> Iterator[str]:
     retained = [(item.path, format_bytes(item.size), item.reason) for item in report.retained]
     yield from align_columns([("retained", "size", "reason"), *retained], right=(1,))
     yield ""
-    title = "would be deleted" if report.is_dry_run else "deleted"
+    title = "deleted" if delete else "would be deleted"
     garbage = [(item.path, format_bytes(item.size), item.kind) for item in report.garbage]
     yield from align_columns([(title, "size", ""), *garbage], right=(1,))
     yield ""
@@ -102,10 +102,10 @@ def _garbage_lines(report: GarbageReport) -> Iterator[str]:
     yield from align_columns(totals, right=(1, 2, 3))
     yield from (f"restored (in use again): {path}" for path in report.restored)
     yield from (f"note: {note}" for note in report.notes)
-    if report.is_dry_run:
-        yield f"{format_bytes(report.freed)} can be freed. To delete: bertloom gc --delete"
-    else:
+    if delete:
         yield f"{format_bytes(report.freed)} freed"
+    else:
+        yield f"{format_bytes(report.freed)} can be freed. To delete: bertloom gc --delete"
 
 
 def verify(
