@@ -36,19 +36,19 @@ _TXT = re.compile(r"\.txt(\.gz)?\Z", re.IGNORECASE)
 
 
 class RawText(NamedTuple):
-    """Text of a document as its raw file has it."""
+    """Text of a document as its raw file has it.
+
+    Attributes:
+        text: Wikitext of a page, or text of a book or row. "" if there is a problem.
+        member: Path of a book in its archive or folder.
+        problem: Reason why there is no text, as a sentence.
+        is_final: False if the file could not be read, which can be temporary.
+    """
 
     text: str
-    """Wikitext of a page, or text of a book or row. "" if there is a problem."""
-
     member: str = ""
-    """Path of a book in its archive or folder."""
-
     problem: str = ""
-    """Reason why there is no text, as a sentence."""
-
     is_final: bool = True
-    """False if the file could not be read, which can be temporary."""
 
 
 class WebPage(NamedTuple):
@@ -73,12 +73,7 @@ def find_raw_file(documents: Manifest, document: Mapping[str, Any]) -> RawInput 
 
 
 def web_page(raw: RawInput | None, document: Mapping[str, Any]) -> WebPage:
-    """Return the URLs of a document's page; empty ones for other documents.
-
-    Args:
-        raw: Dump of the page.
-        document: `page_id` and `revision_id` of the documents table.
-    """
+    """Return the URLs of the page of a row of the documents table; empty for other documents."""
     page, revision = document["page_id"], document["revision_id"]
     root = web_root(raw) if raw is not None and page is not None else ""
     if not root:
@@ -97,13 +92,7 @@ def web_root(raw: RawInput) -> str:
 
 
 def read_raw(documents: Manifest, raw: RawInput | None, document: Mapping[str, Any]) -> RawText:
-    """Return a document as its raw file has it, or the reason why it cannot be read.
-
-    Args:
-        documents: Artifact of the document.
-        raw: Raw file; None if the manifest does not list it.
-        document: Row of the documents table.
-    """
+    """Return a row of the documents table as its raw file has it, or the reason why it cannot."""
     if raw is None:
         return RawText("", problem="The manifest does not list the raw file.")
     sources = documents.config.get("sources", ())
