@@ -24,7 +24,7 @@ from flows.lineage.row_trace import Trace, trace_row
 from flows.lineage.shards import find_shard
 from flows.nested_values import numeric_leaves
 from flows.recipes import loader
-from flows.reproduction.bundle import write_bundle
+from flows.reproduction.write_bundle import write_bundle
 from flows.run.plan import PlannedStep
 from flows.run.stages import get_stage
 from flows.running import run_recipe

@@ -128,7 +128,7 @@ def figure_svg(
         figure: Chart, see `new_figure`.
         name: Letters, digits and dashes, unique in a page: the ids in the SVG start with it.
         title: What the figure shows, for readers who do not see it.
-        description: What can be seen in it, if no text next to the figure says so.
+        description: Longer text for the same readers. Default: none, the page explains the figure.
         css_class: Class of the element.
     """
     import matplotlib as mpl

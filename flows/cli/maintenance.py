@@ -21,7 +21,7 @@ from flows.store.record_checks import (
     delete_corrupt_items,
     find_missing_items,
 )
-from flows.store.shard_checks import read_rows
+from flows.store.shard_checks import check_rows
 from flows.store.verification import (
     VerifyResult,
     quarantine,
@@ -142,7 +142,7 @@ def verify(
         corrupt_keys = opened.corrupt_pointers()
         pointers = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
     results = verify_artifacts(
-        opened, pointers, deep=not sizes_only, read_rows=read_rows if rows else None
+        opened, pointers, deep=not sizes_only, check_rows=check_rows if rows else None
     )
     if not artifacts and not sizes_only:
         problems = check_records(opened, has_card=has_card)

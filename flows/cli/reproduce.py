@@ -11,8 +11,8 @@ from flows.cli.completion import artifact_names
 from flows.cli.console import echo, print_result
 from flows.cli.options import JsonOption, StoreOption, WorkersOption, open_store
 from flows.formatting import format_count
-from flows.reproduction.bundle import write_bundle
-from flows.reproduction.rerun import run_bundle
+from flows.reproduction.check_bundle import run_bundle
+from flows.reproduction.write_bundle import write_bundle
 from schemas.errors import UsageError
 
 
@@ -53,7 +53,7 @@ def reproduce(
         comparison = run_bundle(
             Path(artifact), store=store, workers=workers, log=lambda line: echo(line, err=as_json)
         )
-        print_result(comparison.to_json(), list(comparison.lines()), as_json=as_json)
+        print_result(comparison.model_dump(mode="json"), list(comparison.lines()), as_json=as_json)
         if not comparison.is_equal:
             raise typer.Exit(1)
         return

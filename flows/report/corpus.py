@@ -50,7 +50,7 @@ class Corpus:
 
     @property
     def sources(self) -> list[str]:
-        """Sources with counters of their own."""
+        """Sources with separate counters."""
         return list_sources(self.counters)
 
     def by_source(self, name: str) -> list[int | None]:

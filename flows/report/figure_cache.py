@@ -43,7 +43,7 @@ class Key(NamedTuple):
 
 
 class Figure(BaseModel):
-    """Panels with one legend, or the reason why there are none."""
+    """Panels with one legend, or the reason why they are missing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

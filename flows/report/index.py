@@ -52,7 +52,7 @@ class RunRow(BaseModel):
 
     @property
     def is_final(self) -> bool:
-        """Whether the record does not change any more. Interrupted runs may still write theirs."""
+        """True if the record is final. An interrupted run may still write its record."""
         return self.state in ("completed", "failed", "crashed")
 
 

@@ -108,7 +108,7 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
 def _first_chart(
     results: Results | None, curves: Figure | None, corpus: Corpus | None
 ) -> Figure | None:
-    """Return the chart at the top: all tasks, else one panel of a sweep, curves, or lengths."""
+    """Return the chart at the top: all tasks, or the first panel of a sweep, curves, lengths."""
     if results is not None and results.overview_figure is not None:
         return results.overview_figure
     figures = [

@@ -63,7 +63,7 @@ class Results:
 
     paper: Sequence[TableView] = ()
     is_sweep: bool = False
-    """Whether the entries are variants of a sweep."""
+    """True if the entries are variants of a sweep."""
 
     figure: Figure | None = None
     """Every restart."""

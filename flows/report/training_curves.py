@@ -83,14 +83,14 @@ def curve_figure(store: ArtifactStore, phases: Sequence[Built], *, name: str) ->
         for number, quantity in enumerate(_QUANTITIES)
         if any(phase.points(quantity.train) for phase in records)
     ]
-    note = "The horizontal axis counts updates of the weights."
+    note = "The horizontal axis counts updates of the weights"
     if any(phase.points(_LOSS.train, axis="tokens") for phase in records):
         panels.insert(1, _panel(_LOSS, records, name=f"{name}-tokens", axis="tokens"))
-        note = "The horizontal axis counts updates of the weights, or tokens if the title says so."
+        note += ", and tokens in panels with that title"
     if len(records) > 1:
         order = ", then ".join(phase.name for phase in records)
-        note += f" Dashed lines separate the phases: {order}."
-    return Figure(panels=tuple(panels), legend=_LEGEND, note=note)
+        note += f". Dashed lines separate the phases: {order}"
+    return Figure(panels=tuple(panels), legend=_LEGEND, note=f"{note}.")
 
 
 def read_phases(store: ArtifactStore, phases: Sequence[Built]) -> list[Phase]:

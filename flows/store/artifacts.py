@@ -251,9 +251,7 @@ class ArtifactStore(StorePointers):
         # Retried workers leave files behind. Readers that open the whole folder must not see them.
         for stray in sizes.keys() - {entry.object for entry in manifest.files}:
             self.backend.delete(f"{manifest.data}/{stray}")
-        stored = dump_json(manifest.model_dump(mode="json"))
-        if not self.backend.put_if_absent(manifest.path, stored):
-            raise StoreError(f"{self.url(manifest.path)}: expected a new attempt, got a manifest")
+        self.backend.replace(manifest.path, dump_json(manifest.model_dump(mode="json")))
         path = key_path(manifest.stage, manifest.cache_key)
         replaced = self._read(path) if replace else None
         if replaced is not None:
@@ -272,8 +270,8 @@ class ArtifactStore(StorePointers):
         """Record and raise a conflict if two artifacts of one key differ."""
         if winner.content == loser.content:
             return
-        other, own = ({entry.path: entry.sha256 for entry in m.files} for m in (winner, loser))
-        differing = [path for path in sorted({*other, *own}) if other.get(path) != own.get(path)]
+        files = [{entry.path: entry.sha256 for entry in m.files} for m in (winner, loser)]
+        differing = sorted({path for path, _ in files[0].items() ^ files[1].items()})
         conflict = Conflict(
             stage=loser.stage,
             cache_key=loser.cache_key,
@@ -284,13 +282,11 @@ class ArtifactStore(StorePointers):
         )
         record = f"{_CONFLICTS}/{loser.stage}/{loser.artifact_id}.json"
         self.backend.put_if_absent(record, conflict.to_json())
-        is_equal = winner.logical_content == loser.logical_content
         raise DeterminismError(
-            f"{loser.stage}: expected equal files for cache key {loser.cache_key[:12]}, got "
-            f"{'the same rows in' if is_equal else 'other rows in'} other files "
-            f"({', '.join(differing[:_MAX_SHOWN])}{' ...' if differing[_MAX_SHOWN:] else ''}): "
-            f"{winner.artifact_id} is published, {loser.artifact_id} stays for comparison. The "
-            f"stage depends on an input that is not part of its key; see {self.url(record)}"
+            f"{loser.stage}: expected the files of {winner.artifact_id} for cache key "
+            f"{loser.cache_key[:12]}, got other content of {', '.join(differing[:_MAX_SHOWN])}. "
+            f"{loser.artifact_id} stays for comparison. The stage depends on an input that is not "
+            f"part of its key; see {self.url(record)}"
         )
 
     def conflicts(self) -> dict[str, Conflict]:

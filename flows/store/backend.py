@@ -3,7 +3,7 @@
 ========  =======================  ====================================================
 backend   `put_if_absent`          `compare_and_swap`, `compare_and_delete`
 ========  =======================  ====================================================
-disk      hard link                `flock` on a file in `.locks/`
+disk      hard link                `flock` on `.lock`
 memory    lock of this process     the same lock
 S3        `If-None-Match: *`       `If-Match` with the tag of the compared bytes
 GCS       `ifGenerationMatch=0`    `ifGenerationMatch` with the generation of those bytes
@@ -20,7 +20,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import errno
-import hashlib
 import os
 import threading
 import uuid
@@ -36,7 +35,6 @@ from pipelines.io.local_files import file_lock, sync_folder, write_whole, writte
 from schemas.errors import StoreError
 from schemas.paths import check_relative_path
 
-_NUM_LOCKS = 64
 _MEMORY_LOCK = threading.Lock()
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
@@ -86,7 +84,7 @@ class StoreBackend(abc.ABC):
     """True if each call is a request to a server (S3 and GCS)."""
 
     _hint = "Check the path and its permissions"
-    """What to do if the client cannot open the store."""
+    """Remedy if the client cannot open the store."""
 
     def __init__(self, fs: Any, folder: str) -> None:
         self.fs = fs
@@ -301,7 +299,8 @@ class _LockingBackend(StoreBackend):
     """Backend that compares and writes under a lock."""
 
     @abc.abstractmethod
-    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]: ...
+    def _lock(self) -> contextlib.AbstractContextManager[object]:
+        """Lock the store."""
 
     @abc.abstractmethod
     def _remove(self, path: str) -> float:
@@ -310,14 +309,14 @@ class _LockingBackend(StoreBackend):
     def compare_and_swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
         if expected is None:
             return self.put_if_absent(path, data)
-        with self._lock(path):
+        with self._lock():
             current = self.read_if_exists(path)
             if current == expected:
                 self.replace(path, data)
         return current in (expected, data)
 
     def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
-        with self._lock(path):
+        with self._lock():
             return self._remove(path) if self.read_if_exists(path) == expected else None
 
 
@@ -348,10 +347,8 @@ class _Disk(_LockingBackend):
     def replace(self, path: str, data: bytes) -> None:
         write_whole(Path(self._full(path)), data)
 
-    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
-        """Lock one of 64 files, which the paths of the store share."""
-        number = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big") % _NUM_LOCKS
-        return file_lock(Path(self._root) / ".locks" / f"{number:02d}")
+    def _lock(self) -> contextlib.AbstractContextManager[object]:
+        return file_lock(Path(self._root) / ".lock")
 
     def _remove(self, path: str) -> float:
         target = Path(self._full(path))
@@ -375,8 +372,7 @@ class _Disk(_LockingBackend):
 class _Memory(_LockingBackend):
     """fsspec's memory file system of this process."""
 
-    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
-        del path
+    def _lock(self) -> contextlib.AbstractContextManager[object]:
         return _MEMORY_LOCK
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -405,11 +401,7 @@ class _Bucket(StoreBackend):
     is_remote = True
 
     def check_reachable(self) -> None:
-        self._list_bucket(self.fs.split_path(self._root)[0])
-
-    @abc.abstractmethod
-    def _list_bucket(self, bucket: str) -> None:
-        """List one object of a bucket."""
+        self.fs.ls(self.fs.split_path(self._root)[0])
 
     @abc.abstractmethod
     def _read_version(self, path: str) -> tuple[bytes, str]:
@@ -510,9 +502,6 @@ class _S3(_Bucket):
     _needs_bare_tags = False
     """True if the server expects tags without quotes in `If-Match`, as Ceph's gateway does."""
 
-    def _list_bucket(self, bucket: str) -> None:
-        self.fs.call_s3("list_objects_v2", Bucket=bucket, MaxKeys=1)
-
     def _read_version(self, path: str) -> tuple[bytes, str]:
         async def get() -> tuple[bytes, str]:
             bucket, key, _ = self.fs.split_path(self._full(path))
@@ -544,9 +533,6 @@ class _Gcs(_Bucket):
         "Check that the bucket exists, the network and the credentials "
         "(`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS)"
     )
-
-    def _list_bucket(self, bucket: str) -> None:
-        self.fs.call("GET", "b/{}/o", bucket, maxResults=1)
 
     def _read_version(self, path: str) -> tuple[bytes, str]:
         headers, content = self.fs.call("GET", self.fs.url(self._full(path)))

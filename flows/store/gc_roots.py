@@ -183,7 +183,7 @@ def _mark_reachable(store: ArtifactStore, scan: StoreScan, roots: Iterable[Root]
     queue = deque(roots)
     while queue:
         location, reason = queue.popleft()
-        if location in scan.reachable or not location.startswith("artifacts/"):
+        if location in scan.reachable:
             continue
         scan.reachable[location] = reason
         path = f"{location}/manifest.json"

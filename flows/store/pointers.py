@@ -185,17 +185,12 @@ class StorePointers:
         Raises:
             RefConflictError: It points to something else. Nothing is changed.
         """
-        path = ref_path(name)
-        stored = self.backend.read_if_exists(path)
-        current = None if stored is None else self._parse(path, stored)
-        if current == expected:
-            if self.backend.compare_and_swap(path, pointer.to_json(), expected=stored):
-                return
-            current = self.ref(name)
-        raise RefConflictError(
-            f"ref {name!r}: expected {expected or 'no ref'}, got {current or 'no ref'}: another "
-            "run moved it. Check where it points to, then try again"
-        )
+        old = expected.to_json() if expected else None
+        if not self.backend.compare_and_swap(ref_path(name), pointer.to_json(), expected=old):
+            raise RefConflictError(
+                f"ref {name!r}: expected {expected or 'no ref'}, got {self.ref(name) or 'no ref'}: "
+                "another run moved it. Check where it points to, then try again"
+            )
 
     # Pins
 

@@ -213,30 +213,26 @@ def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
 # Heartbeats
 
 
-class Heartbeat:
+class Heartbeat(threading.Thread):
     """Writes the heartbeat of a run until it is stopped or its process ends."""
 
     def __init__(self, store: ArtifactStore, run_id: str) -> None:
+        super().__init__(name=f"alive-{run_id}", daemon=True)
         self._store, self._path = store, f"runs/{run_id}/alive.json"
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name=f"alive-{run_id}", daemon=True)
 
-    def start(self) -> None:
+    def run(self) -> None:
         """Write a heartbeat every `HEARTBEAT_SECONDS`."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop writing."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
             try:
                 self._store.backend.replace(self._path, dump_json({"updated_at": now()}))
             except Exception as error:  # a failing disk or network: the next turn tries again
                 _LOGGER.debug("%s was not written: %s", self._path, error)
+
+    def stop(self) -> None:
+        """Stop writing."""
+        self._ended.set()
+        self.join()
 
 
 def last_heartbeats(store: ArtifactStore) -> dict[str, float]:
@@ -250,7 +246,7 @@ def last_heartbeats(store: ArtifactStore) -> dict[str, float]:
 
 
 class Liveness(NamedTuple):
-    """Whether a run that says `running` has ended, and the reason for this answer."""
+    """Result of a check if a run that says `running` has ended, with the reason."""
 
     is_over: bool
     reason: str

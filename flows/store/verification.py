@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
@@ -18,11 +18,8 @@ from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
 
-if TYPE_CHECKING:
-    from flows.store.shard_checks import ShardRows
-
-RowReader = Callable[[IO[bytes]], "ShardRows"]
-"""`flows.store.shard_checks.read_rows`, which loads PyArrow."""
+RowCheck = Callable[[IO[bytes], FileEntry], list[str]]
+"""`flows.store.shard_checks.check_rows`, which loads PyArrow."""
 
 
 class VerifyResult(NamedTuple):
@@ -53,7 +50,7 @@ def verify(
     pointers: Sequence[Pointer],
     *,
     deep: bool = True,
-    read_rows: RowReader | None = None,
+    check_rows: RowCheck | None = None,
 ) -> list[VerifyResult]:
     """Check artifacts: the manifest against its pointer and itself, files, and inputs.
 
@@ -61,9 +58,9 @@ def verify(
         store: Artifact store.
         pointers: Artifacts to check.
         deep: Compare the digest of each file, not only its size.
-        read_rows: Reader for a deep check of tables: their schema and the digest of their rows.
+        check_rows: Check of the rows of tables, for deep verification.
     """
-    reader = _Reader(store.backend, read_rows) if deep else None
+    reader = _Reader(store.backend, check_rows) if deep else None
     return [_verify(store, pointer, reader) for pointer in pointers]
 
 
@@ -136,45 +133,43 @@ def _check_files(
         elif size != entry.size:
             corrupt.append(f"{entry.path}: expected {entry.size:,} bytes, got {size:,}")
         elif reader is not None:
-            sha256, rows = reader.read(f"{manifest.data}/{entry.object}", entry)
-            if sha256 != entry.sha256:
-                corrupt.append(f"{entry.path}: expected sha256 {entry.sha256}, got {sha256}")
-            elif rows is not None:
-                wrong_rows += [f"{entry.path}: {text}" for text in rows.errors(entry, manifest)]
+            error, row_errors = reader.check(f"{manifest.data}/{entry.object}", entry)
+            corrupt += [f"{entry.path}: {error}"] if error else []
+            wrong_rows += [f"{entry.path}: {text}" for text in row_errors]
     return corrupt, wrong_rows
 
 
 def _check_inputs(store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
-    keyed = manifest.key_spec.get("inputs", {})
     for ref in manifest.inputs:
         try:
             content = store.read_manifest(ref.manifest).content
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
             yield f"input {ref.name}: {error}"
-            continue
-        if not content == ref.content == keyed.get(ref.name, {}).get("content"):
-            yield (
-                f"input {ref.name}: expected the same content in {ref.manifest}, in the manifest "
-                f"and in the cache key, got {content} and {ref.content}"
-            )
+        else:
+            if content != ref.content:
+                yield f"input {ref.name}: expected content {ref.content}, got {content}"
 
 
 class _Reader:
-    """Reads files. A file that artifacts share by hard links is read once."""
+    """Checks the content of files. A file that artifacts share by hard links is read once."""
 
-    def __init__(self, backend: StoreBackend, read_rows: RowReader | None) -> None:
-        self._backend, self._read_rows = backend, read_rows
-        self._results: dict[tuple[object, ...], tuple[str, ShardRows | None]] = {}
+    def __init__(self, backend: StoreBackend, check_rows: RowCheck | None) -> None:
+        self._backend, self._check_rows = backend, check_rows
+        self._results: dict[tuple[object, ...], tuple[str, list[str]]] = {}
 
-    def read(self, path: str, entry: FileEntry) -> tuple[str, ShardRows | None]:
-        """Return the sha256 of a file, and the rows of an ok table if they are to be checked."""
-        version = self._backend.version(path)
-        if version not in self._results:
-            rows = None
-            with self._backend.open(path) as source:
-                sha256 = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
-                if sha256 == entry.sha256 and entry.rows is not None and self._read_rows:
-                    source.seek(0)
-                    rows = self._read_rows(source)
-            self._results[version] = sha256, rows
-        return self._results[version]
+    def check(self, path: str, entry: FileEntry) -> tuple[str, list[str]]:
+        """Return the error of a corrupt file, "" for none, and the errors of the rows."""
+        key = (*self._backend.version(path), entry.sha256, entry.rows, entry.logical)
+        if key not in self._results:
+            self._results[key] = self._read(path, entry)
+        return self._results[key]
+
+    def _read(self, path: str, entry: FileEntry) -> tuple[str, list[str]]:
+        with self._backend.open(path) as source:
+            sha256 = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
+            if sha256 != entry.sha256:
+                return f"expected sha256 {entry.sha256}, got {sha256}", []
+            if entry.rows is None or self._check_rows is None:
+                return "", []
+            source.seek(0)
+            return "", self._check_rows(source, entry)

@@ -26,7 +26,7 @@ def warned(text: str = TEXT, kind: str = "unigram-loss") -> dict[str, Any]:
     return {"warnings": [{"kind": kind, "text": text}]}
 
 
-def test_trials_are_left_out_where_an_evaluation_sums_them_up(store: ArtifactStore) -> None:
+def test_warnings_of_evaluated_trials_are_omitted(store: ArtifactStore) -> None:
     phase = put(store, "pretrain", statistics=warned())
     read = put(store, "finetune", key="read", statistics=warned("one restart", "chance"))
     alone = put(store, "finetune", key="alone", statistics=warned("alone", "chance"))

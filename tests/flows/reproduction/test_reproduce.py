@@ -15,8 +15,8 @@ import bertloom
 from flows.bert import recipe_steps
 from flows.recipes.loader import load_recipe
 from flows.recipes.packaged import described_recipe
-from flows.reproduction.bundle import EXPECTED_FILE, read_expected, reduce_recipe
-from flows.reproduction.rerun import run_bundle
+from flows.reproduction.check_bundle import run_bundle
+from flows.reproduction.write_bundle import EXPECTED_FILE, read_expected, reduce_recipe
 from schemas.checksummed import dump_json
 from schemas.errors import ConfigError, InputError
 

@@ -99,9 +99,9 @@ def test_run_is_found_by_id_prefix_or_recipe(tmp_path: Path) -> None:
         write_run(store, run_id, recipe={"name": recipe})
     store.backend.replace("runs/20260103-ad/run.json", b"{")
     cases = {"20260101-aa": False, "20260102": True, "two": True, "20260101-ab": True}
-    found = {name: find_run(store, name) for name in cases}
-    assert {name: is_last for name, (_, is_last) in found.items()} == cases
-    assert found["20260102"][0].run_id == "20260102-ac"
+    results = {name: find_run(store, name) for name in cases}
+    assert {name: is_last for name, (_, is_last) in results.items()} == cases
+    assert results["20260102"][0].run_id == "20260102-ac"
     assert find_run(store, "one")[0].run_id == "20260102-ac"
     with pytest.raises(ConfigError):
         find_run(store, "20260101")

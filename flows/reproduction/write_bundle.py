@@ -11,20 +11,20 @@ inputs/             raw files
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from flows.bert import recipe_steps
 from flows.export.atomic_folder import AtomicFolder, atomic_folder
 from flows.formatting import align_columns, format_bytes
 from flows.lineage.resolve import resolve_name
-from flows.reproduction.inputs import VARIABLE, InputFile, PlacedFile, place_inputs
+from flows.reproduction.inputs import VARIABLE, BundledFile, InputFile, resolve_inputs
 from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run
@@ -49,10 +49,10 @@ _OPTIONAL = {
     "decontaminate": "find-contamination",
     "find_near_duplicates": "find-near-duplicates",
 }
-_OMITTED = ("store", "execution", "publish", "cards")
+_OMITTED = {"store", "execution", "publish", "cards"}
 """Sections that do not affect the content of artifacts."""
 
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 class ExpectedStep(BaseModel):
@@ -64,7 +64,7 @@ class ExpectedStep(BaseModel):
     artifact_id: str
     cache_key: str
     key_spec: dict[str, Any]
-    """What the cache key is a digest of."""
+    """Fields that the cache key is a digest of."""
 
     content: str
     """Content digest."""
@@ -98,7 +98,7 @@ def write_bundle(
     """Write a bundle, all of it or nothing.
 
     Args:
-        name: Artifact or metric, as `flows.lineage.resolve.resolve_name` takes it.
+        name: Artifact or metric, see `flows.lineage.resolve.resolve_name`.
         folder: Path or fsspec URL of a new or empty folder.
         store: Store of the artifact.
         copy_inputs: Copy the raw files into the bundle.
@@ -109,32 +109,38 @@ def write_bundle(
         UsageError: The folder is not empty.
         InputError: A file to copy is missing or was changed.
     """
-    target = resolve_name(name, store=store)
-    if target.manifest is None:
+    resolved = resolve_name(name, store=store)
+    artifact = resolved.manifest
+    if artifact is None:
         raise ArtifactNotFoundError(
             f"{name!r}: expected one artifact, got raw files or a metric of several artifacts. "
             "Name a step, such as evaluate.cola, or a metric of one: evaluate.cola:matthews"
         )
-    run, label = _find_run(target.manifest, store)
+    run, label = _find_run(artifact, store)
     recipe = Recipe.model_validate(run.recipe)
-    manifests = _read_manifests(run, recipe, label, store)
+    paths = {step.label: step.manifest for step in run.steps}
+    manifests = {
+        step.label: store.read_manifest(paths[step.label])
+        for step in recipe_steps(recipe, until=label)
+    }
     raw_inputs = {step: manifest.raw_inputs for step, manifest in manifests.items()}
     data, files = reduce_recipe(recipe, raw_inputs)
-    artifact = target.manifest
     expected = Expected(
         recipe=recipe.name,
         target=label,
         git_commit=artifact.produced_by.git_commit,
         python=artifact.environment.python,
         platform=artifact.environment.platform,
-        metrics={metric.name: metric.value for metric in target.metrics},
+        metrics={metric.name: metric.value for metric in resolved.metrics},
         inputs=tuple(file.file for file in files),
         steps={step: _expected_step(manifest) for step, manifest in manifests.items()},
     )
-    with atomic_folder(str(folder)) as written:
-        _write_files(written, expected, data, artifact)
+    with atomic_folder(str(folder)) as bundle:
+        for path, text in _texts(expected, data, artifact).items():
+            bundle.write(path, text.encode())
+        bundle.write(EXPECTED_FILE, dump_json(expected.model_dump(mode="json")))
         for file in files if copy_inputs else ():
-            _copy(file, written)
+            _copy(file, bundle)
     return expected
 
 
@@ -147,7 +153,7 @@ def read_expected(folder: Path) -> Expected:
     path = folder / EXPECTED_FILE
     try:
         return Expected.model_validate(load_json(path.read_bytes()))
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: expected a bundle of `bertloom reproduce`: {error}") from error
 
 
@@ -156,26 +162,12 @@ def _find_run(artifact: Manifest, store: ArtifactStore) -> tuple[RunRecord, str]
     run_id = artifact.produced_by.run_id
     try:
         run = read_run(store, run_id)
-    except StoreError as error:
+        return run, next(step.label for step in run.steps if step.manifest == artifact.path)
+    except (StoreError, StopIteration) as error:
         raise ArtifactNotFoundError(
-            f"{artifact.artifact_id}: the record of run {run_id}, which built it, is not in the "
-            "store: the recipe is unknown. Build the artifact again with `bertloom run --rebuild`"
+            f"{artifact.artifact_id}: the store has no record of run {run_id}, which built it, so "
+            "its recipe is unknown. Build the artifact again with `bertloom run --rebuild`."
         ) from error
-    for step in run.steps:
-        if step.manifest == artifact.path:
-            return run, step.label
-    raise ArtifactNotFoundError(f"{artifact.artifact_id}: run {run_id} has no step that built it")
-
-
-def _read_manifests(
-    run: RunRecord, recipe: Recipe, label: str, store: ArtifactStore
-) -> dict[str, Manifest]:
-    """Return the artifacts of a step and of everything that it reads, by label."""
-    paths = {step.label: step.manifest for step in run.steps}
-    return {
-        step.label: store.read_manifest(paths[step.label])
-        for step in recipe_steps(recipe, until=label)
-    }
 
 
 def _expected_step(manifest: Manifest) -> ExpectedStep:
@@ -191,53 +183,47 @@ def _expected_step(manifest: Manifest) -> ExpectedStep:
 
 def reduce_recipe(
     recipe: Recipe, raw_inputs: Mapping[str, Sequence[RawInput]]
-) -> tuple[dict[str, Any], list[PlacedFile]]:
+) -> tuple[dict[str, Any], list[BundledFile]]:
     """Return the sections of a recipe that some steps need, and the raw files of the bundle.
 
     Args:
         recipe: Recipe of a run.
         raw_inputs: Raw files that each of the steps read, by label.
     """
-    data = recipe.model_dump(mode="json", exclude=set(_OMITTED))
+    data = recipe.model_dump(mode="json", exclude=_OMITTED)
+    files: dict[str, BundledFile] = {}
     for section, stage in _ENTRIES.items():
         data[section] = {
             name: entry
             for name, entry in data[section].items()
-            if any(_is_of_entry(label, f"{stage}.{name}") for label in raw_inputs)
+            if any(f"{label}.".startswith(f"{stage}.{name}.") for label in raw_inputs)
         }
     for section, stage in _OPTIONAL.items():
         if stage not in raw_inputs:
             data[section] = None
     if "tabulate" not in raw_inputs:
         data["sweep"], data["expanded_sweep"] = {}, None
-    files: dict[str, PlacedFile] = {}
     for label, raw in raw_inputs.items():
         stage, _, name = label.partition(".")
         config = data[stage.replace("-", "_")] if raw else {}
-        entry = next((item for item in config if name and _is_of_entry(name, item)), "")
-        placed = place_inputs(stage, config[entry] if entry else config, raw, name=entry)
-        files |= {file.file.path: file for file in placed}
+        entry = next((item for item in config if f"{name}.".startswith(f"{item}.")), "")
+        bundled = resolve_inputs(stage, config.get(entry, config), raw, name=entry)
+        files |= {file.file.path: file for file in bundled}
     return {name: value for name, value in data.items() if value is not None}, [*files.values()]
 
 
-def _is_of_entry(label: str, entry: str) -> bool:
-    """Return whether a label is that of an entry, or of one of its trials."""
-    return label == entry or label.startswith(f"{entry}.")
-
-
-def _write_files(
-    folder: AtomicFolder, expected: Expected, recipe: dict[str, Any], artifact: Manifest
-) -> None:
+def _texts(expected: Expected, recipe: dict[str, Any], artifact: Manifest) -> dict[str, str]:
+    """Return the text files of a bundle by name."""
     title = f"# Builds {expected.target}. Inputs: the folder inputs/, or ${VARIABLE}.\n"
-    text = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=100)
-    folder.write(RECIPE_FILE, (title + text).encode())
-    folder.write(EXPECTED_FILE, dump_json(expected.model_dump(mode="json")))
     sums = [f"{file.sha256}  {file.path}\n" for file in expected.inputs if not file.is_parsed]
-    folder.write("inputs.sha256", "".join(sums).encode())
     packages = artifact.environment.packages.items()
     pins = [f"{name}=={version}\n" for name, version in packages if name != "bertloom"]
-    folder.write("requirements.txt", "".join(pins).encode())
-    folder.write("README.md", _readme(expected).encode())
+    return {
+        RECIPE_FILE: title + yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=100),
+        "inputs.sha256": "".join(sums),
+        "requirements.txt": "".join(pins),
+        "README.md": _readme(expected),
+    }
 
 
 def _readme(expected: Expected) -> str:
@@ -246,19 +232,17 @@ def _readme(expected: Expected) -> str:
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["bytes"] = format_bytes
-    steps = align_columns(list(_step_rows(expected)))
+    rows = [
+        (label, step.artifact_id, step.content.removeprefix("sha256:")[:16], step.summary)
+        for label, step in expected.steps.items()
+    ]
+    steps = align_columns([("step", "artifact", "content", "summary"), *rows])
     return environment.from_string(template).render(
         expected=expected, variable=VARIABLE, steps=steps
     )
 
 
-def _step_rows(expected: Expected) -> Iterator[tuple[str, ...]]:
-    yield ("step", "artifact", "content", "summary")
-    for label, step in expected.steps.items():
-        yield (label, step.artifact_id, step.content.removeprefix("sha256:")[:16], step.summary)
-
-
-def _copy(file: PlacedFile, folder: AtomicFolder) -> None:
+def _copy(file: BundledFile, bundle: AtomicFolder) -> None:
     """Copy a raw file, or the files of a folder, and verify the copy.
 
     Raises:
@@ -267,22 +251,20 @@ def _copy(file: PlacedFile, folder: AtomicFolder) -> None:
     target = f"inputs/{file.file.path}"
     digest = hashlib.sha256()
     try:
+        files = expand_paths([file.uri])
         fs, path = filesystem(file.uri)
-        for uri, name in expand_paths([file.uri]):
-            copied = f"{target}/{name}" if fs.isdir(path) else target
-            with open_file(uri) as source, folder.open(copied) as sink:
-                while chunk := source.read(_CHUNK):
+        is_folder = fs.isdir(path)
+        for uri, name in files:
+            copy = f"{target}/{name}" if is_folder else target
+            with open_file(uri) as source, bundle.open(copy) as sink:
+                while chunk := source.read(_CHUNK_BYTES):
                     digest.update(chunk)
                     sink.write(chunk)
-    except InputError as error:
-        if "://" in file.uri:
-            error.add_note(
-                "Bundles hold no keys and signatures of addresses. If the address needs one, "
-                f"write the bundle without --copy-inputs and copy the file to {target}"
+        if not file.file.is_parsed and digest.hexdigest() != file.file.sha256:
+            raise InputError(
+                f"{file.uri}: expected sha256 {file.file.sha256}, got {digest.hexdigest()}: the "
+                "file was changed after the artifact was built"
             )
+    except InputError as error:
+        error.add_note(f"Write the bundle without --copy-inputs and copy the file to {target}.")
         raise
-    if not file.file.is_parsed and digest.hexdigest() != file.file.sha256:
-        raise InputError(
-            f"{file.uri}: expected sha256 {file.file.sha256}, got {digest.hexdigest()}: the file "
-            "was changed since the artifact was built. Write the bundle without --copy-inputs"
-        )

@@ -4,94 +4,71 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, computed_field
 
 from flows.formatting import align_columns
-from flows.nested_values import flatten, numeric_leaves
+from flows.nested_values import numeric_leaves
 from flows.recipes.loader import load_recipe
-from flows.reproduction.bundle import RECIPE_FILE, Expected, ExpectedStep, read_expected
 from flows.reproduction.inputs import VARIABLE, InputFile
+from flows.reproduction.write_bundle import RECIPE_FILE, Expected, read_expected
 from flows.run.cache_keys import describe_changes
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.raw_files import digest_file
 from schemas.errors import ArtifactNotFoundError, ConfigError, InputError, raise_all
-from schemas.manifest import Manifest
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepComparison:
+class StepComparison(BaseModel):
     """A step's artifact next to the expected one."""
 
     label: str
-    expected: ExpectedStep
-    manifest: Manifest
+    expected: str
+    """Expected content digest."""
 
+    content: str
+    """Content digest."""
+
+    changes: list[str]
+    """Fields of the cache key that differ, such as `pyarrow 25.0.0 -> 26.0.0`."""
+
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def is_equal(self) -> bool:
-        """Whether the contents are equal to the byte."""
-        return self.expected.content == self.manifest.content
-
-    @property
-    def changes(self) -> list[str]:
-        """Fields of the cache key that differ, such as `pyarrow 25.0.0 -> 26.0.0`."""
-        return describe_changes(self.expected.key_spec, self.manifest.key_spec)
+        """True if the contents are equal to the byte."""
+        return self.expected == self.content
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(BaseModel):
     """Result of building the artifact of a bundle again."""
 
-    bundle: Expected
+    target: str
     store: str
-    steps: tuple[StepComparison, ...]
+    steps: list[StepComparison]
+    metrics: dict[str, tuple[float, float | None]]
+    """Expected value and value of each requested metric."""
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def is_equal(self) -> bool:
-        """Whether every step is equal to the byte."""
+        """True if every step is equal to the byte."""
         return all(step.is_equal for step in self.steps)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
-        steps = [
-            {
-                "label": step.label,
-                "is_equal": step.is_equal,
-                "expected": step.expected.content,
-                "content": step.manifest.content,
-                "changes": step.changes,
-            }
-            for step in self.steps
-        ]
-        return {
-            "is_equal": self.is_equal,
-            "target": self.bundle.target,
-            "store": self.store,
-            "steps": steps,
-        }
 
     def lines(self) -> Iterator[str]:
         """Yield the comparison as text."""
         rows = [("step", "expected", "content", "")]
         for step in self.steps:
-            digests = (step.expected.content, step.manifest.content)
-            before, after = (digest.removeprefix("sha256:")[:16] for digest in digests)
-            rows.append((step.label, before, after, "equal" if step.is_equal else "DIFFERS"))
+            expected, content = (d.split(":")[1][:16] for d in (step.expected, step.content))
+            rows.append((step.label, expected, content, "equal" if step.is_equal else "DIFFERS"))
         yield from align_columns(rows)
         for step in self.steps:
             if not step.is_equal:
                 reason = "; ".join(step.changes) or "same cache key: hardware, threads or a bug"
                 yield f"{step.label}: {reason}"
-        yield from self._metric_lines()
-        equal = sum(step.is_equal for step in self.steps)
-        yield f"{equal} of {len(self.steps)} steps equal"
-
-    def _metric_lines(self) -> Iterator[str]:
-        values = numeric_leaves(flatten(self.steps[-1].manifest.statistics))
-        for name, value in self.bundle.metrics.items():
-            yield f"{self.bundle.target} {name}: expected {value:.6g}, got {values.get(name)}"
+        for name, (expected_value, value) in self.metrics.items():
+            yield f"{self.target} {name}: expected {expected_value:.6g}, got {value}"
+        yield f"{sum(step.is_equal for step in self.steps)} of {len(self.steps)} steps equal"
 
 
 def run_bundle(
@@ -106,7 +83,7 @@ def run_bundle(
     Args:
         folder: Bundle, with the raw files in `inputs/` or in `$BERTLOOM_INPUTS`.
         store: Store to build in. Default: the folder `store` of the bundle.
-        workers: Worker processes on this machine.
+        workers: Number of worker processes on this machine.
         log: Takes a line about each step.
 
     Raises:
@@ -116,28 +93,34 @@ def run_bundle(
         BertloomError: A step failed.
     """
     expected = read_expected(folder)
-    _check_inputs(expected, folder)
-    where = store or str(folder.absolute() / "store")
-    _check_store(expected, where)
-    recipe = load_recipe(str(folder / RECIPE_FILE), store=where, workers=workers)
+    inputs = os.environ.get(VARIABLE) or "inputs"
+    if "://" not in inputs:
+        inputs = str(folder.absolute() / inputs)  # the recipe reads the same folder
+    raise_all(_input_error(file, f"{inputs.rstrip('/')}/{file.path}") for file in expected.inputs)
+    root = store or str(folder.absolute() / "store")
+    _check_store(expected, root)
+    recipe = load_recipe(str(folder / RECIPE_FILE), store=root, workers=workers)
     results = run_recipe(recipe, log=log, engine="local", until=expected.target)
     manifests = {result.label: result.manifest for result in results}
-    steps = tuple(
-        StepComparison(label=label, expected=step, manifest=manifests[label])
-        for label, step in expected.steps.items()
+    values = numeric_leaves(manifests[expected.target].statistics)
+    return Comparison(
+        target=expected.target,
+        store=root,
+        steps=[
+            StepComparison(
+                label=label,
+                expected=step.content,
+                content=manifests[label].content,
+                changes=describe_changes(step.key_spec, manifests[label].key_spec),
+            )
+            for label, step in expected.steps.items()
+        ],
+        metrics={name: (value, values.get(name)) for name, value in expected.metrics.items()},
     )
-    return Comparison(bundle=expected, store=where, steps=steps)
 
 
-def _check_inputs(expected: Expected, folder: Path) -> None:
-    root = os.environ.get(VARIABLE) or str(folder.absolute() / "inputs")
-    if "://" not in root:
-        root = str(folder.absolute() / root)  # as the recipe reads it
-    raise_all([error for file in expected.inputs if (error := _input_error(file, root))])
-
-
-def _input_error(file: InputFile, root: str) -> InputError | None:
-    path = f"{root.rstrip('/')}/{file.path}"
+def _input_error(file: InputFile, path: str) -> InputError | None:
+    """Return the error of a missing or changed input; None if it is as expected."""
     hint = f"The file came from {file.source}"
     try:
         if file.is_parsed:
@@ -152,7 +135,7 @@ def _input_error(file: InputFile, root: str) -> InputError | None:
 
 
 def _check_store(expected: Expected, root: str) -> None:
-    """Refuse the store of the original artifacts: they would be compared with themselves."""
+    """Refuse the store of the original artifacts, which would be compared with themselves."""
     try:
         store = ArtifactStore(root, create=False)
     except ArtifactNotFoundError:
@@ -162,5 +145,5 @@ def _check_store(expected: Expected, root: str) -> None:
         if pointer is not None and pointer.artifact_id == step.artifact_id:
             raise ConfigError(
                 f"{root}: has the original {label} {step.artifact_id}: nothing would be built. "
-                "Name another store with --store"
+                "Choose another store with --store."
             )

@@ -1,7 +1,8 @@
+"""The monthly rebuild: plans, runs month after month, downloads."""
+
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,17 @@ from support.cli_runner import Cli
 from support.fake_site import FakeSite
 from support.publication_builder import build, corpus_recipe, figures
 
+from flows.bert import recipe_steps
 from flows.fetch.wikipedia import WikipediaDump
-from flows.publish.publishing import publish, roll_back
-from flows.publish.rebuilding import (
+from flows.publish.monthly_rebuild import (
     MARK,
-    RebuildOrder,
-    RebuildWork,
-    delete_old,
-    downloads_folder,
-    find_work,
-    make_folder,
+    RebuildPlan,
+    RebuildRequest,
+    load_corpus_recipe,
+    plan_rebuild,
+    prune_downloads,
 )
-from flows.publish.rebuilding import corpus_recipe as recipe_of
+from flows.publish.publish import publish, roll_back
 from flows.recipes.loader import load_recipe
 from flows.sample.dump import write_dump
 from flows.sample.pages import make_pages
@@ -60,17 +60,17 @@ def site() -> Iterator[FakeSite]:
         yield served
 
 
-def add_month(site: FakeSite, date: str, folder: Path, *, articles: int, **given: str) -> None:
-    """Put a dump of a small made-up wiki on a site: the first articles of always the same world."""
+def add_month(site: FakeSite, date: str, folder: Path, *, articles: int, **options: str) -> None:
+    """Add a dump to a site, with the first articles of one sample world."""
     pages = make_pages(Words.of_world(0), seed=0, articles=articles)
     made = write_dump(str(folder / f"made-{date}"), pages, date=date, pages_per_stream=20)
     paths = [Path(made.pages), Path(made.page_index)]
-    site.add_dump(WIKI, date, {path.name: path.read_bytes() for path in paths}, **given)
+    site.add_dump(WIKI, date, {path.name: path.read_bytes() for path in paths}, **options)
 
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_month_after_month(
+def test_corpus_is_rebuilt_month_after_month(
     tmp_path: Path,
     recipe_file: Path,
     site: FakeSite,
@@ -96,14 +96,14 @@ def test_month_after_month(
         assert entry is not None
         return store.backend.read(f"{made.data}/{entry.object}")
 
-    # The first month: published, with nothing to compare it with.
+    # First month: nothing to compare with.
     add_month(site, "20261001", tmp_path, articles=40)
-    said = cli(*command, "--dry-run")
-    assert (said.code, dumps.exists()) == (0, False), said.err
-    assert "20261001" in said.out
-    said = cli(*command)
-    assert said.code == 0, said.err
-    assert "there is nothing to compare it with" in said.out
+    result = cli(*command, "--dry-run")
+    assert (result.code, dumps.exists()) == (0, False), result.err
+    assert "20261001" in result.out
+    result = cli(*command)
+    assert result.code == 0, result.err
+    assert f"version {NAME}/20261001; before: none" in result.out
     assert {*published()} == {
         "build-documents",
         "build-vocabulary",
@@ -114,65 +114,62 @@ def test_month_after_month(
         "samplewiki-20261001-pages-articles-multistream.xml.bz2"
     ]
 
-    # A date that is published already.
-    said = cli(*command)
-    assert said.code == 0
-    assert "nothing to do: 20261001 is published already" in said.out
+    # The same dump is not built twice.
+    result = cli(*command)
+    assert result.code == 0
+    assert "nothing to do: 20261001 is published already" in result.out
 
-    # A second month, and a third that is not complete yet.
+    # A second month, and a third that is not complete.
     add_month(site, "20261101", tmp_path, articles=41)
     add_month(site, "20261201", tmp_path, articles=80, status="in-progress")
-    said = cli(*command)
-    assert said.code == 0, said.err
-    assert f"kept as {NAME}/20261101" in said.out
+    result = cli(*command)
+    assert result.code == 0, result.err
+    assert f"version {NAME}/20261101" in result.out
     assert published() == published("20261101") != published("20261001")
     for manifest in published("20261001").values():
         store.check_files(manifest)
     assert vocabulary("latest") == vocabulary("20261001")
 
-    # A month that lost half of its pages.
+    # A month with half of the pages.
     add_month(site, "20270101", tmp_path, articles=20)
     before = published()
-    said = cli(*command)
-    assert said.code == 1
+    result = cli(*command)
+    assert result.code == 1
     tokens = before["build-tokens"].counters["tokens"]
-    assert f"build-tokens: tokens {tokens:,} -> " in said.err
-    assert "allowed -2 to +25 %" in said.err
+    assert f"build-tokens: tokens {tokens:,} -> " in result.err
+    assert "allowed -2 to +25 %" in result.err
     assert published() == before
     assert store.ref(f"{NAME}/20270101") is None
     assert {path.name for path in (dumps / WIKI).iterdir()} == {"20261001", "20261101", "20270101"}
 
-    # It is kept: forcing it builds nothing again. The oldest download goes.
-    said = cli(*command, "--force")
-    assert said.code == 0, said.err
-    assert said.out.count("  cached  ") == 4
+    # --force builds no step again, and the oldest download is deleted.
+    result = cli(*command, "--force")
+    assert result.code == 0, result.err
+    assert result.out.count("  cached  ") == 4
     assert {path.name for path in (dumps / WIKI).iterdir()} == {"20261101", "20270101"}
     assert published() == published("20270101")
 
-    # Gone back from, it is not published again by itself.
+    # A dump that was rolled back is not published again.
     assert cli("publish", "--to", f"{NAME}/20261101", "--store", store.root).code == 0
     assert published() == before
-    said = cli(*command)
-    assert said.code == 0
-    assert f"{NAME}/latest has gone back to 20261101" in said.out
+    result = cli(*command)
+    assert result.code == 0
+    assert "nothing to do" in result.out
     assert published() == before
 
 
-def order(recipe: Path, tmp_path: Path, **given: Any) -> RebuildOrder:
-    return RebuildOrder(
-        str(recipe),
-        **{
-            "wiki": "tinywiki",
-            "store": str(tmp_path / "store"),
-            "downloads": str(tmp_path / "dumps"),
-            **given,
-        },
-    )
+def request_for(recipe: Path, tmp_path: Path, **options: Any) -> RebuildRequest:
+    folders = {"store": str(tmp_path / "store"), "downloads": str(tmp_path / "dumps")}
+    return RebuildRequest(str(recipe), **{"wiki": "tinywiki", **folders, **options})
+
+
+def plan(recipe: Path, tmp_path: Path, **options: Any) -> RebuildPlan:
+    return plan_rebuild(request_for(recipe, tmp_path, **options), log=lambda line: None)
 
 
 @pytest.fixture
 def newest(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The dates that a site offers as complete; the last one is the newest."""
+    """Dates of the complete dumps of a site, the newest last."""
     dates = ["20261101"]
 
     def find_dump(wiki: str, **_arguments: Any) -> WikipediaDump:
@@ -205,77 +202,62 @@ def publish_tiny(
     return results
 
 
-def look(found: RebuildOrder) -> tuple[RebuildWork, Sequence[str]]:
-    said: list[str] = []
-    return find_work(found, say=said.append), said
-
-
-def test_without_a_store_there_is_everything_to_do(
-    tmp_path: Path, tiny: Path, newest: list[str]
-) -> None:
-    work, said = look(order(tiny, tmp_path))
-    assert work == RebuildWork(
-        "20261101",
-        "",
-        str(tmp_path / "dumps" / "tinywiki" / "20261101"),
-        (),
-        ("nothing is published yet",),
-        "",
-    )
-    assert said[0] == "tinywiki: newest complete dump 20261101, published none"
+def test_plan_without_store_builds(tmp_path: Path, tiny: Path, newest: list[str]) -> None:
+    folder = tmp_path / "dumps" / "tinywiki" / "20261101"
+    assert plan(tiny, tmp_path) == RebuildPlan("20261101", folder)
     assert not (tmp_path / "store").exists()
 
 
-def test_a_dump_older_than_the_published_one_is_only_built_where_it_is_named(
+def test_older_dump_is_built_if_requested_by_date_only(
     tmp_path: Path, tiny: Path, newest: list[str]
 ) -> None:
     publish_tiny(tmp_path, date="20261201")
-    assert "newer than any complete dump" in look(order(tiny, tmp_path))[0].done
-    assert look(order(tiny, tmp_path, date="20261101"))[0].done == ""
+    assert plan(tiny, tmp_path).skip_reason
+    assert not plan(tiny, tmp_path, date="20261101").skip_reason
 
 
-def test_the_same_dump_is_built_again_where_the_recipe_changed(
+def test_same_dump_is_built_again_if_recipe_changed(
     tmp_path: Path, tiny: Path, newest: list[str]
 ) -> None:
-    from flows.bert import recipe_steps
-
-    loaded = load_recipe(str(tiny), overrides=["build_documents.sources.tinywiki.paths=[x]"])
-    configs = {step.label: step.config.cache_key_fields() for step in recipe_steps(loaded)}
+    recipe = load_recipe(str(tiny), overrides=["build_documents.sources.tinywiki.paths=[x]"])
+    configs = {step.label: step.config.cache_key_fields() for step in recipe_steps(recipe)}
     publish_tiny(tmp_path, date="20261101", config=configs)
-    assert "is published already" in look(order(tiny, tmp_path))[0].done
-    assert look(order(tiny, tmp_path, changes=("build_tokens.word_cache_size=9",)))[0].done
+    assert plan(tiny, tmp_path).skip_reason
+    assert plan(tiny, tmp_path, overrides=("build_tokens.word_cache_size=9",)).skip_reason
     for change in ("build_instances.one.seed=9", "build_instances.two={}"):
-        assert look(order(tiny, tmp_path, changes=(change,)))[0].done == ""
+        assert not plan(tiny, tmp_path, overrides=(change,)).skip_reason
 
 
-def test_what_was_gone_back_from_stays_so(tmp_path: Path, tiny: Path, newest: list[str]) -> None:
+def test_rolled_back_dump_is_built_if_requested_by_date_only(
+    tmp_path: Path, tiny: Path, newest: list[str]
+) -> None:
     publish_tiny(tmp_path, date="20261001")
     publish_tiny(tmp_path, date="20261101", documents=1001)
     roll_back(ArtifactStore(str(tmp_path / "store")), "corpus/tiny/20261001")
-    assert "has gone back to 20261001" in look(order(tiny, tmp_path))[0].done
-    assert look(order(tiny, tmp_path, date="20261101"))[0].done == ""
+    assert plan(tiny, tmp_path).skip_reason
+    assert not plan(tiny, tmp_path, date="20261101").skip_reason
     newest.append("20261201")
-    assert look(order(tiny, tmp_path))[0].done == ""
+    assert not plan(tiny, tmp_path).skip_reason
 
 
-def test_a_name_that_a_crash_left_stops_nothing(
+def test_version_of_crashed_publisher_is_built_again(
     tmp_path: Path, tiny: Path, newest: list[str]
 ) -> None:
     publish_tiny(tmp_path, date="20261001")
     store = ArtifactStore(str(tmp_path / "store"))
     before = store.ref("corpus/tiny/latest")
+    assert before is not None
     publish_tiny(tmp_path, date="20261101", documents=1001)
     after = store.ref("corpus/tiny/latest")
-    assert before is not None
     store.swap_ref("corpus/tiny/latest", before, expected=after)  # as if it had not been moved
-    assert look(order(tiny, tmp_path))[0].done == ""
+    assert not plan(tiny, tmp_path).skip_reason
 
 
 SAME = {"vocab_size": 30_522, "lowercase": True}
 
 
 @pytest.mark.parametrize(
-    ("statistics", "changes", "is_kept"),
+    ("statistics", "overrides", "is_reused"),
     [
         (SAME, (), True),
         (SAME, ("publish.reuse_vocabulary=false",), False),
@@ -284,82 +266,56 @@ SAME = {"vocab_size": 30_522, "lowercase": True}
         ({**SAME, "lowercase": False}, (), False),
     ],
 )
-def test_the_published_vocabulary_is_kept(
+def test_published_vocabulary_is_reused(
     tmp_path: Path,
     tiny: Path,
     newest: list[str],
     statistics: dict[str, Any],
-    changes: tuple[str, ...],
-    is_kept: bool,
+    overrides: tuple[str, ...],
+    is_reused: bool,
 ) -> None:
     made = publish_tiny(tmp_path, date="20261001", statistics=statistics)["build-vocabulary"]
-    asked = order(tiny, tmp_path, changes=changes)
-    work, _ = look(asked)
-    taken = recipe_of(asked, work, ["a.bz2"]).build_vocabulary.vocab_file
-    kept = str(tmp_path / "store" / made.data / made.files[0].object)
-    assert (taken == kept) is is_kept
+    request = request_for(tiny, tmp_path, overrides=overrides)
+    planned = plan(tiny, tmp_path, overrides=overrides)
+    recipe = load_corpus_recipe(request, planned.overrides, ["a.bz2"])
+    published = str(tmp_path / "store" / made.data / made.files[0].object)
+    assert (recipe.build_vocabulary.vocab_file == published) is is_reused
 
 
-def test_the_recipe_reads_the_files_that_were_fetched(
-    tmp_path: Path, tiny: Path, newest: list[str]
-) -> None:
-    asked = order(tiny, tmp_path)
+def test_recipe_reads_downloaded_files(tmp_path: Path, tiny: Path, newest: list[str]) -> None:
     files = [str(tmp_path / "du$mps" / "a, b: [1].bz2"), str(tmp_path / "c.bz2")]
-    recipe = recipe_of(asked, None, files)
+    recipe = load_corpus_recipe(request_for(tiny, tmp_path), (), files)
     assert recipe.build_documents is not None
     assert recipe.build_documents.sources[0].paths == tuple(files)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "options",
     [
-        ({"wiki": "../etc"}, "--wiki"),
-        ({"date": "2026"}, "--date"),
-        ({"downloads": "s3://bucket/dumps"}, "expected a folder of this machine"),
-        ({"wiki": "otherwiki"}, "otherwiki"),
-        ({"changes": ("publish=null",)}, "publishes nothing"),
-        (
-            {"changes": ("build_documents.sources.tinywiki.kind=text",)},
-            "expected a source of kind wikipedia",
-        ),
+        {"wiki": "../etc"},
+        {"date": "2026"},
+        {"downloads": "s3://bucket/dumps"},
+        {"wiki": "otherwiki"},
+        {"overrides": ("publish=null",)},
+        {"overrides": ("build_documents.sources.tinywiki.kind=text",)},
     ],
 )
-def test_what_cannot_be_rebuilt(
-    tmp_path: Path, tiny: Path, newest: list[str], given: dict[str, Any], message: str
+def test_request_that_cannot_be_planned_is_config_error(
+    tmp_path: Path, tiny: Path, newest: list[str], options: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
-        look(order(tiny, tmp_path, **given))
+    with pytest.raises(ConfigError):
+        plan(tiny, tmp_path, **options)
 
 
-def test_only_old_folders_made_here_are_deleted(tmp_path: Path) -> None:
+def test_only_older_downloads_of_rebuilds_are_deleted(tmp_path: Path) -> None:
     wiki = tmp_path / "dumps" / "tinywiki"
-    for date in ("20260701", "20260801", "20260901", "20261001", "20261201"):
-        make_folder(wiki / date)
-        (wiki / date / "part.bz2").write_bytes(b"x")
-    (wiki / "20260601").mkdir()  # fetched by hand
+    for date in ("20260601", "20260701", "20260801", "20260901", "20261001", "20261201"):
+        (wiki / date).mkdir(parents=True)
+        if date != "20260601":  # downloaded by hand
+            (wiki / date / MARK).touch()
     (wiki / "20260501").symlink_to(wiki / "20261001")
-    (wiki / "notes").mkdir()
-    (wiki / "notes" / MARK).touch()
-    deleted = delete_old(wiki / "20261001", keep=2)
+    deleted = prune_downloads(wiki / "20261001", keep=2)
     assert [folder.name for folder in deleted] == ["20260801", "20260701"]
     assert sorted(path.name for path in wiki.iterdir()) == [
-        *("20260501", "20260601", "20260901", "20261001", "20261201", "notes")
+        *("20260501", "20260601", "20260901", "20261001", "20261201")
     ]
-    assert json.loads((wiki / "20261001" / MARK).read_text()) == {
-        "wiki": "tinywiki",
-        "date": "20261001",
-    }
-
-
-def test_a_folder_that_is_there_is_not_marked(tmp_path: Path) -> None:
-    (tmp_path / "20261001").mkdir()
-    make_folder(tmp_path / "20261001")
-    assert list((tmp_path / "20261001").iterdir()) == []
-    assert downloads_folder(str(tmp_path)) == tmp_path
-
-
-def test_the_packaged_recipe_loads() -> None:
-    recipe = load_recipe("simplewiki")
-    assert recipe.publish is not None
-    assert recipe.publish.name == "corpus/simplewiki"
-    assert recipe.publish.reuse_vocabulary
