@@ -19,6 +19,7 @@ from flows.lineage.raw_source import RawText, find_raw_file, read_raw, web_page
 from flows.lineage.shards import LABELS, Shard, at_row, open_columns, read_row, rows_with, table_of
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
+from pipelines.documents.duplicates_table import DUPLICATES_FILE, SAME_ID
 from pipelines.instances.plan import pool_numbers
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, RawInput
@@ -30,7 +31,6 @@ _DOCUMENT_COLUMNS = (
     *("page_id", "revision_id", "timestamp"),
 )
 _MAX_SENTENCES = 12
-_MAX_RAW_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +106,9 @@ class DocumentTrace:
         if self.text:
             lines += ["text", *(f"  {one_line(sentence)}" for sentence in self.text)]
         if self.raw is not None:
-            lines += ["raw text", *(f"  {line}" for line in _raw_lines(self.raw))]
+            raw_lines = (self.raw.text or self.raw.problem).splitlines()
+            lines += ["raw text", *(f"  {line}" for line in raw_lines)]
         return lines
-
-
-def _raw_lines(raw: RawText) -> list[str]:
-    if raw.problem:
-        return [raw.problem]
-    lines = raw.text[:_MAX_RAW_CHARACTERS].splitlines()
-    if (more := len(raw.text) - _MAX_RAW_CHARACTERS) > 0:
-        lines.append(f"... and {more:,} more characters (--json prints all)")
-    return lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,10 +196,12 @@ def _trace_instance(
     label = int(instance["next_sentence_label"])
     rows = {"a": (int(entry.statistics["token_shard"]), int(instance["document_row"]))}
     if label >= 0:
-        number = token_shard_of(entry, int(instance["segment_b_shard"]))
+        number = pool_numbers(entry)[instance["segment_b_shard"]]
         rows["b"] = number, int(instance["segment_b_row"])
     segments = {
-        name: _trace_tokens(tokens, _shard(tokens, number), token_row, segment=ids[name], raw=raw)
+        name: _trace_tokens(
+            tokens, tokens.manifest.shards[number], token_row, segment=ids[name], raw=raw
+        )
         for name, (number, token_row) in rows.items()
     }
     return label, segments
@@ -225,20 +219,15 @@ def _trace_tokens(
     url, documents = tokens.url(entry.path), _input(tokens, "documents")
     tokens_row = read_row(url, row)
     document_id = tokens_row["document_id"]
-    shard = _shard(documents, tokens.manifest.shards.index(entry))
+    shard = documents.manifest.shards[tokens.manifest.shards.index(entry)]
     # Documents with equal ids are in the same order in both shards.
     position = rows_with(url, "document_id", document_id).index(row)
-    rows = _rows_in_use(documents, shard, document_id)
-    if position >= len(rows):
-        raise ArtifactCorruptError(
-            f"{documents}: expected {document_id!r} in {shard.path}, a document of {tokens}. Run "
-            "`bertloom verify`"
-        )
-    trace = _trace_document(documents, shard, rows[position], raw=raw)
+    document_row = _rows_in_use(documents, shard, document_id)[position]
+    trace = _trace_document(documents, shard, document_row, raw=raw)
     location = ShardRow(artifact_id=tokens.manifest.artifact_id, shard=entry.path, row=row)
     if segment is None:
         return replace(trace, tokens=location)
-    text = read_row(documents.url(shard.path), rows[position])["sentences"]
+    text = read_row(documents.url(shard.path), document_row)["sentences"]
     sentences = find_sentences(segment, tokens_row, num_sentences=len(text))
     text = text[sentences[0] : sentences[1] + 1] if sentences is not None else ()
     return replace(trace, tokens=location, sentences=sentences, text=tuple(text))
@@ -265,15 +254,9 @@ def _rows_in_use(documents: Artifact, shard: FileEntry, document_id: str) -> lis
     rows = rows_with(documents.url(shard.path), "document_id", document_id)
     if len(rows) < 2:
         return rows
-    dropped: set[int] = set()
-    for entry in documents.manifest.files:
-        if not entry.path.startswith("part-"):
-            columns = ["shard", "reason", "row"]
-            with open_columns(documents.url(entry.path), columns=columns) as reader:
-                table = reader.read_all()
-            has_same_id = pc.equal(table.column("reason"), "same-id")
-            in_shard = pc.and_(pc.equal(table.column("shard"), shard.path), has_same_id)
-            dropped.update(table.filter(in_shard).column("row").to_pylist())
+    in_shard = (pc.field("shard") == shard.path) & (pc.field("reason") == SAME_ID)
+    duplicates = documents.table([DUPLICATES_FILE]).to_table(columns=["row"], filter=in_shard)
+    dropped = duplicates.column("row").to_pylist()
     return [row for row in rows if row not in dropped]
 
 
@@ -281,30 +264,6 @@ def _input(artifact: Artifact, name: str) -> Artifact:
     if (upstream := artifact.input(name)) is None:
         raise ArtifactCorruptError(f"{artifact}: expected the input {name}, got none")
     return upstream
-
-
-def _shard(artifact: Artifact, number: int) -> FileEntry:
-    shards = artifact.manifest.shards
-    if number >= len(shards):
-        raise ArtifactCorruptError(
-            f"{artifact}: expected a shard number below {len(shards)}, got {number}"
-        )
-    return shards[number]
-
-
-def token_shard_of(entry: FileEntry, position: int) -> int:
-    """Return the number of the token shard for a `segment_b_shard` of an instance shard.
-
-    Raises:
-        ArtifactCorruptError: The shard's pool, of which 0 is its own token shard, is smaller.
-    """
-    pool = pool_numbers(entry)
-    if position >= len(pool):
-        raise ArtifactCorruptError(
-            f"{entry.path}: expected a segment B from one of {len(pool)} token shards, got "
-            f"position {position}. Run `bertloom verify`"
-        )
-    return pool[position]
 
 
 def segment_ids(row: Mapping[str, Any]) -> dict[str, TokenIds]:

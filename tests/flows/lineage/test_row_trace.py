@@ -8,7 +8,6 @@ import itertools
 import random
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pytest
 from support.corpus_builder import small_recipe, small_sample
 
 from flows.lineage.raw_source import read_raw, web_root
-from flows.lineage.row_trace import DocumentTrace, segment_ids, token_shard_of, trace_row
+from flows.lineage.row_trace import DocumentTrace, segment_ids, trace_row
 from flows.lineage.shards import Shard, find_shard, read_row, read_rows, rows_with
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
@@ -262,18 +261,6 @@ def test_rows_without_a_trace_are_errors(corpus: Corpus) -> None:
     ):
         with pytest.raises(ConfigError):
             trace_row(other, 0)
-
-
-def _entry(**statistics: Any) -> FileEntry:
-    return FileEntry(path="x", object="x", size=1, sha256="0" * 64, statistics=statistics)
-
-
-def test_position_in_pool_is_a_token_shard() -> None:
-    entry = _entry(pool="7,3,12")
-    assert [token_shard_of(entry, place) for place in range(3)] == [7, 3, 12]
-    assert token_shard_of(_entry(pool="4"), 0) == 4
-    with pytest.raises(ArtifactCorruptError):
-        token_shard_of(entry, 3)
 
 
 def test_rows_of_compressed_record_batches(tmp_path: Path) -> None:
