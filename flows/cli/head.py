@@ -1,4 +1,4 @@
-"""`bertloom head`: the first rows of a shard."""
+"""The command `head`."""
 
 from __future__ import annotations
 
@@ -6,31 +6,30 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from flows.cli import options
 from flows.cli.console import echo_raw
-from flows.cli.options import StoreOption, open_store
+from flows.cli.tables import console_for
 from flows.lineage import preview
 from flows.lineage.shards import find_shard
 
 
 def head(
     shard: Annotated[
-        str, typer.Argument(help="A shard's path or URL, or ARTIFACT[:PART] of the store.")
+        str, typer.Argument(help="Path or URL of a shard, or ARTIFACT[:PART] of the store.")
     ],
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Rows to print.")] = 3,
-    start: Annotated[int, typer.Option(min=0, help="The first row to print.")] = 0,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Number of rows.")] = 3,
+    start: Annotated[int, typer.Option(min=0, help="Number of the first row.")] = 0,
     vocab: Annotated[
-        str | None,
-        typer.Option(help="A vocab.txt, in place of the one the artifact was made with."),
+        str | None, typer.Option(help="vocab.txt to decode with. Default: the artifact's own.")
     ] = None,
-    store: StoreOption = None,
+    store: options.Store = None,
 ) -> None:
     """Print the first rows of a shard: instances decoded, with masks and segments visible."""
-    source = find_shard(shard, open_store=lambda: open_store(store))
-    console = Console(highlight=False)
-    for line in preview.head(source, rows=rows, start=start, vocab=vocab):
-        if sys.stdout.isatty():
-            console.print(line)
+    location = find_shard(shard, open_store=lambda: options.open_store(store))
+    console = console_for(sys.stdout)
+    for line in preview.head(location, rows=rows, start=start, vocab=vocab):
+        if console.is_terminal:
+            console.print(line, soft_wrap=True)
         else:
             echo_raw(line.plain)

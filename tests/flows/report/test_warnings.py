@@ -11,7 +11,7 @@ from support.fake_stages import FakeStages
 from support.lineage_builder import put, put_recipe
 from support.report_builder import Written
 
-from flows.cli.final_summary import summary_lines
+from flows.cli.final_summary import summary_parts
 from flows.report.page import report_page
 from flows.report.run_steps import Built, collect_warnings
 from flows.run.step_execution import StepResult
@@ -52,7 +52,7 @@ def test_end_of_run_repeats_warnings(store: ArtifactStore, was_cached: bool) -> 
     made["pretrain.phase-2"] = put(store, "pretrain", key="warned", statistics=warned())
     del made["tabulate"]
     results = [StepResult(label, one, was_cached, 1.0) for label, one in made.items()]
-    lines = summary_lines(results, store=store, recipe="mine", report="report.html")
+    lines = summary_parts(results, store=store, recipe="mine", report="report.html")
     assert f"warning: pretrain.phase-2: {TEXT}" in lines
 
 
