@@ -62,7 +62,7 @@ class EphemeralServer:
 
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         script, home = Path(__file__).with_name("prefect_server_process.py"), default_prefect_home()
-        # In a session of its own, Ctrl-C does not reach it: the run still has to report its end.
+        # A new session: Ctrl-C does not reach the server, so the run can report its end.
         self._process = subprocess.Popen(  # noqa: S603 - our own script, no shell
             [sys.executable, "-P", str(script), str(port), str(os.getpid())],
             start_new_session=True,

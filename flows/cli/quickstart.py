@@ -29,8 +29,8 @@ from flows.quickstart.recipe_proposal import (
     write_recipe,
 )
 from flows.recipes.loader import default_store, load_recipe
-from flows.run.estimates import check_disk_space
 from flows.run.plan import PlannedStep, estimate_run
+from flows.run.preflight import check_disk_space
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
@@ -116,7 +116,7 @@ def _print_results(recipe: Recipe, results: Sequence[StepResult], *, language: s
             echo_raw(line)
     example = '"The capital of [MASK] is"'
     if language != "en":
-        example = shlex.quote(prompts[0].context if prompts else "... [MASK] ...")
+        example = shlex.quote(prompts[0].text if prompts else "... [MASK] ...")
     echo_raw(f"\ntry it:\n  bertloom fill {example}{_store_option(recipe)}")
     echo(f"report: {store.url(f'reports/{recipe.name}.html')}")
 

@@ -149,14 +149,11 @@ def _short(digest: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StepDifference:
-    """Differences of a step in two runs."""
+    """Differences of a step in two runs. If only one has the step, the other id is ""."""
 
     label: str
     artifacts: tuple[str, str]
-    """Ids; "" for a run without the step."""
-
     difference: Difference | None
-    """None if only one run has the step."""
 
     @property
     def cause(self) -> str:

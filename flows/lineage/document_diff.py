@@ -29,19 +29,21 @@ _Digests = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentChange:
-    """Document with different texts in two corpora, or in only one of them."""
+    """Document with different texts in two corpora, or in only one of them.
+
+    Attributes:
+        document_id: Id in the newer corpus that has the document.
+        revisions: Revisions of a page in both corpora; None for a corpus without the page.
+        url: URL of the newer revision; "" if unknown.
+        text: First changed sentence with removed words as `[-word-]` and added words as `{+word+}`,
+            or the first sentence of a document that only one corpus has.
+    """
 
     title: str
     document_id: str
-    """Id in the newer corpus that has the document."""
-
     revisions: tuple[int | None, int | None]
-    """Revisions in the older and the newer corpus; None for other sources and missing documents."""
-
     url: str
     text: str
-    """First changed sentence with removed words as `[-word-]` and added words as `{+word+}`, or the
-    first sentence of a document that only one corpus has."""
 
     def __str__(self) -> str:
         """Return the document in one line."""

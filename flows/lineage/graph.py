@@ -29,40 +29,39 @@ _MAX_FILES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """An artifact, a raw file, or a group of either."""
+    """An artifact, a raw file, or a group of either.
+
+    Attributes:
+        id: Id of the artifact, `sha256:...` of a file, or `trials:...` or `files:...` of a group.
+        title: Label of the stage such as `build-tokens`, or the name of the file.
+        detail: Contents in a few words: `432,409 tokens`, `276.0 kB, verified sha1`.
+        manifest: None for files, groups and missing artifacts.
+        raw_input: None for artifacts and groups.
+        count: Number of artifacts or files in a group.
+        size: Total size of the raw files in bytes.
+    """
 
     id: str
-    """Id of the artifact, `sha256:...` of a raw file, or `trials:...` or `files:...` of a group."""
-
     kind: Literal["artifact", "file", "group"]
     title: str
-    """Label of the stage such as `build-tokens`, or the name of the file."""
-
     detail: str
-    """Contents in a few words: `432,409 tokens`, `276.0 kB, verified sha1`."""
-
     manifest: Manifest | None = None
-    """None for files, groups and deleted artifacts."""
-
     raw_input: RawInput | None = None
-    """None for artifacts and groups."""
-
     count: int = 1
-    """Number of artifacts or files in a group."""
-
     size: int = 0
-    """Total size of the raw files in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineageGraph:
-    """Artifacts and raw files, from inputs to outputs."""
+    """Artifacts and raw files, from inputs to outputs.
+
+    Attributes:
+        focus: Id of the requested node.
+        digraph: Ids of nodes with the attribute `node`. Edges have the `name` of the input.
+    """
 
     focus: str
-    """Id of the requested node."""
-
     digraph: nx.DiGraph[str]
-    """Ids of nodes with the attribute `node`. Edges have the attribute `name`, of the input."""
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -137,11 +136,7 @@ def downstream_graph(
     Artifacts of a stage with equal content represent each other: what was built from one is
     downstream of all.
 
-    Args:
-        manifests: Artifacts to start from. The last one is the focus.
-        store: Store of all artifacts; every manifest is read.
-        collapse: Merge similar nodes, see `collapsed`.
-        files: Raw files to start from. The last one is the focus if there are no manifests.
+    Args: As for `upstream_graph`.
     """
     graph = _requested(manifests, files)
     requested = set(graph.digraph)
@@ -234,11 +229,7 @@ def file_node(item: RawInput) -> Node:
 def collapsed(graph: LineageGraph, *, keep: Collection[str]) -> LineageGraph:
     """Return a graph with unreported trials, and many raw files of one artifact, as groups.
 
-    The nodes of a group have the same inputs and outputs.
-
-    Args:
-        graph: Graph to merge nodes of; it is not changed.
-        keep: Ids of nodes that are not merged.
+    The nodes of a group have the same inputs and outputs. Nodes in `keep` are not merged.
     """
     digraph = graph.digraph
     similar: dict[tuple[str, frozenset[str], frozenset[str]], list[str]] = defaultdict(list)
@@ -266,7 +257,7 @@ def merged(
     """Return a graph with one node per group.
 
     Args:
-        graph: Graph to merge nodes of; it is not changed.
+        graph: Graph with single nodes.
         group_of: Id of the group by node id. Other nodes are not merged.
         make_node: Function that returns the node of a group from its id and its members.
     """

@@ -3,72 +3,67 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import networkx as nx
 
 Point = tuple[float, float]
 
 _SWEEPS = 12
+_ROW_GAP = 14.0
+_WAYPOINT = (0.0, 4.0)
 _MAX_TOP = 60.0
 """Largest distance of a column from the top, in pixels: a tall picture does not start empty."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """Positions in pixels, from the upper left corner."""
+class Layout(NamedTuple):
+    """Size of a picture, upper left corners of its boxes, and points of its edges, in pixels."""
 
     width: float
     height: float
     boxes: dict[str, Point]
-    """Upper left corner of each box."""
-
     lines: list[list[Point]]
-    """Points of each edge from left to right. Between columns a line changes its height."""
 
 
-def lay_out(
-    graph: nx.DiGraph[str],
-    sizes: Mapping[str, Point],
-    *,
-    column_gap: float,
-    row_gap: float = 14.0,
-) -> Layout:
+def lay_out(graph: nx.DiGraph[str], box_sizes: Mapping[str, Point], *, column_gap: float) -> Layout:
     """Place boxes so that none overlap, edges go to the right, and few of them cross.
 
     Args:
         graph: Acyclic graph with at least one node.
-        sizes: Width and height of each box in pixels, by node.
+        box_sizes: Width and height of each box in pixels, by node.
         column_gap: Distance of columns in pixels.
-        row_gap: Distance of the boxes of a column in pixels.
     """
-    column_of = _assign_columns(graph)
-    layered, paths = _add_waypoints(graph, column_of)
+    column_of: dict[Any, int] = _assign_columns(graph)
+    # Long edges from one node share a waypoint in each column that they cross.
+    layered: nx.DiGraph[Any] = nx.DiGraph()
+    layered.add_nodes_from(graph)
+    paths = []
+    for source, target in graph.edges:
+        waypoints = {(source, at): at for at in range(column_of[source] + 1, column_of[target])}
+        column_of |= waypoints
+        paths.append([source, *waypoints, target])
+        nx.add_path(layered, paths[-1])
+    sizes: dict[Any, Point] = dict.fromkeys(layered, _WAYPOINT) | dict(box_sizes)
     columns: list[list[Any]] = [[] for _ in range(max(column_of.values()) + 1)]
-    for key, column in layered.nodes(data="column"):
-        columns[column].append(key)
-    heights: dict[Hashable, float] = dict.fromkeys(layered, 4.0)
-    heights |= {key: height for key, (_, height) in sizes.items()}
-    middles = _place_rows(layered, columns, heights, row_gap)
-    widths = [
-        max(sizes[k][0] for k, c in column_of.items() if c == at) for at in range(len(columns))
-    ]
+    for key in layered:
+        columns[column_of[key]].append(key)
+    middles = _place_rows(layered, columns, {key: height for key, (_, height) in sizes.items()})
+    widths = [max(sizes[key][0] for key in column) for column in columns]
     lefts = [0.0, *itertools.accumulate(width + column_gap for width in widths)]
-    lines = []
-    for source, *waypoints, target in paths:
-        left, y = lefts[column_of[source]], middles[source]
-        points = [(left + sizes[source][0], y), (left + widths[column_of[source]], y)]
-        for at, key in enumerate(waypoints, start=column_of[source] + 1):
-            points += [(lefts[at], middles[key]), (lefts[at] + widths[at], middles[key])]
-        lines.append([*points, (lefts[column_of[target]], middles[target])])
+
+    def points(path: Sequence[Any]) -> Iterator[Point]:
+        for key in path[:-1]:
+            at, y = column_of[key], middles[key]
+            yield from ((lefts[at] + sizes[key][0], y), (lefts[at] + widths[at], y))
+        yield lefts[column_of[path[-1]]], middles[path[-1]]
+
     return Layout(
         width=lefts[-1] - column_gap,
-        height=max(middles[key] + heights[key] / 2 for key in layered),
-        boxes={key: (lefts[at], middles[key] - heights[key] / 2) for key, at in column_of.items()},
-        lines=lines,
+        height=max(middles[key] + sizes[key][1] / 2 for key in layered),
+        boxes={key: (lefts[column_of[key]], middles[key] - sizes[key][1] / 2) for key in graph},
+        lines=[list(points(path)) for path in paths],
     )
 
 
@@ -82,50 +77,30 @@ def _assign_columns(graph: nx.DiGraph[str]) -> dict[str, int]:
     return columns
 
 
-def _add_waypoints(
-    graph: nx.DiGraph[str], column_of: Mapping[str, int]
-) -> tuple[nx.DiGraph[Hashable], list[list[str]]]:
-    """Return a graph whose edges join neighboring columns, and the path of each original edge.
-
-    Long edges from one node share their waypoints.
-    """
-    layered: nx.DiGraph[Hashable] = nx.DiGraph()
-    layered.add_nodes_from((key, {"column": column}) for key, column in column_of.items())
-    paths = []
-    for source, target in graph.edges:
-        waypoints = [(source, at) for at in range(column_of[source] + 1, column_of[target])]
-        layered.add_nodes_from((key, {"column": key[1]}) for key in waypoints)
-        nx.add_path(layered, path := [source, *waypoints, target])
-        paths.append(path)
-    return layered, paths
-
-
 def _place_rows(
-    graph: nx.DiGraph[Hashable],
-    columns: Sequence[list[Hashable]],
-    heights: Mapping[Hashable, float],
-    gap: float,
-) -> dict[Hashable, float]:
-    """Return the height of each node's middle, close to the middles of its neighbors."""
-    middles: dict[Hashable, float] = {}
-    for column in columns:
-        middles.update(zip(column, _spread([0.0] * len(column), column, heights, gap), strict=True))
+    graph: nx.DiGraph[Any], columns: Sequence[list[Any]], heights: Mapping[Any, float]
+) -> dict[Any, float]:
+    """Sort columns, and return the middle of each box, close to the middles of its neighbors."""
+    middles = dict.fromkeys(graph, 0.0)
 
-    def place(column: list[Hashable], neighbors: Mapping[Hashable, Iterable[Hashable]]) -> None:
-        ideal = {k: fmean([middles[n] for n in neighbors[k]] or [middles[k]]) for k in column}
+    def place(column: list[Any], neighbors: Callable[[Any], Iterable[Any]]) -> None:
+        ideal = {
+            key: fmean([middles[other] for other in neighbors(key)] or [middles[key]])
+            for key in column
+        }
         column.sort(key=ideal.__getitem__)
-        positions = _spread([ideal[key] for key in column], column, heights, gap)
-        middles.update(zip(column, positions, strict=True))
+        gaps = [(heights[a] + heights[b]) / 2 + _ROW_GAP for a, b in itertools.pairwise(column)]
+        middles.update(zip(column, _spread([ideal[key] for key in column], gaps), strict=True))
 
     for _ in range(_SWEEPS):
         for column in reversed(columns):
-            place(column, graph.succ)
+            place(column, graph.successors)
         for column in columns:
-            place(column, graph.pred)
+            place(column, graph.predecessors)
     for _ in range(_SWEEPS):
         for column in reversed(columns):
-            place(column, {key: [*graph.pred[key], *graph.succ[key]] for key in column})
-    top = min(middles[key] - heights[key] / 2 for key in middles)
+            place(column, lambda key: nx.all_neighbors(graph, key))
+    top = min(middles[key] - heights[key] / 2 for key in graph)
     for column in columns:
         column_top = middles[column[0]] - heights[column[0]] / 2 - top
         shift = top + max(column_top - _MAX_TOP, 0.0)
@@ -133,21 +108,14 @@ def _place_rows(
     return middles
 
 
-def _spread(
-    ideal: Sequence[float],
-    column: Sequence[Hashable],
-    heights: Mapping[Hashable, float],
-    gap: float,
-) -> list[float]:
-    """Return positions close to ascending ideal ones that keep boxes apart.
+def _spread(ideal: Sequence[float], gaps: Sequence[float]) -> list[float]:
+    """Return positions with minimum gaps that are close to ascending ideal positions.
 
     They are the mean of two solutions: boxes moved only down, and boxes moved only up.
     """
-    distances = [(heights[a] + heights[b]) / 2 + gap for a, b in itertools.pairwise(column)]
-    down = [ideal[0]]
-    for position, distance in zip(ideal[1:], distances, strict=True):
-        down.append(max(position, down[-1] + distance))
-    up = [ideal[-1]]
-    for position, distance in zip(ideal[-2::-1], distances[::-1], strict=True):
-        up.append(min(position, up[-1] - distance))
-    return [(low + high) / 2 for low, high in zip(down, reversed(up), strict=True)]
+    down, up = [ideal[0]], [ideal[-1]]
+    for position, gap in zip(ideal[1:], gaps, strict=True):
+        down.append(max(position, down[-1] + gap))
+    for position, gap in zip(ideal[-2::-1], gaps[::-1], strict=True):
+        up.append(min(position, up[-1] - gap))
+    return [fmean(pair) for pair in zip(down, reversed(up), strict=True)]

@@ -1,7 +1,7 @@
 """Raw text of a document, read again from its raw file, and its page on the web.
 
-Files are compared by size only. If a file is missing, has changed, or has the text deep in one
-compressed stream, the result has the reason as a sentence.
+Files are compared by size only. If a file is missing or has changed, the result has the reason as
+a sentence.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
+from pipelines.io.compression import Compression, Damage, compression_of, decompressed
 from pipelines.io.encodings import decode_text
 from pipelines.io.file_systems import A_LITTLE
 from pipelines.io.lines import is_compressed
@@ -26,9 +26,6 @@ from pipelines.sources.books import MAX_BOOK_BYTES, decode_book
 from schemas.errors import BertloomError, InputError
 from schemas.manifest import Manifest, RawInput
 
-_MAX_BYTES = 256 << 20
-"""Number of decompressed bytes that are read before a document."""
-
 _MAX_ROW, _MAX_COMPRESSED_ROW = 4 << 20, 1 << 16
 _SIGNATURE = 8
 _DIGEST = re.compile(r"~([0-9a-f]{12})\Z")
@@ -36,19 +33,19 @@ _TXT = re.compile(r"\.txt(\.gz)?\Z", re.IGNORECASE)
 
 
 class RawText(NamedTuple):
-    """Text of a document as its raw file has it."""
+    """Text of a document as its raw file has it.
+
+    Attributes:
+        text: Wikitext of a page, or text of a book or row. "" if there is a problem.
+        member: Path of a book in its archive or folder.
+        problem: Reason why there is no text, as a sentence.
+        is_final: False if the file could not be read, which can be temporary.
+    """
 
     text: str
-    """Wikitext of a page, or text of a book or row. "" if there is a problem."""
-
     member: str = ""
-    """Path of a book in its archive or folder."""
-
     problem: str = ""
-    """Reason why there is no text, as a sentence."""
-
     is_final: bool = True
-    """False if the file could not be read, which can be temporary."""
 
 
 class WebPage(NamedTuple):
@@ -73,12 +70,7 @@ def find_raw_file(documents: Manifest, document: Mapping[str, Any]) -> RawInput 
 
 
 def web_page(raw: RawInput | None, document: Mapping[str, Any]) -> WebPage:
-    """Return the URLs of a document's page; empty ones for other documents.
-
-    Args:
-        raw: Dump of the page.
-        document: `page_id` and `revision_id` of the documents table.
-    """
+    """Return the URLs of the page of a row of the documents table; empty for other documents."""
     page, revision = document["page_id"], document["revision_id"]
     root = web_root(raw) if raw is not None and page is not None else ""
     if not root:
@@ -97,13 +89,7 @@ def web_root(raw: RawInput) -> str:
 
 
 def read_raw(documents: Manifest, raw: RawInput | None, document: Mapping[str, Any]) -> RawText:
-    """Return a document as its raw file has it, or the reason why it cannot be read.
-
-    Args:
-        documents: Artifact of the document.
-        raw: Raw file; None if the manifest does not list it.
-        document: Row of the documents table.
-    """
+    """Return a row of the documents table as its raw file has it, or the reason why it cannot."""
     if raw is None:
         return RawText("", problem="The manifest does not list the raw file.")
     sources = documents.config.get("sources", ())
@@ -124,21 +110,6 @@ def _check_size(raw: RawInput) -> None:
         raise InputError(
             f"{raw.uri}: expected {raw.size:,} bytes, got {size:,}: the file has changed"
         )
-
-
-def _check_budget(num_bytes: int, raw: RawInput) -> None:
-    if num_bytes > _MAX_BYTES:
-        raise InputError(
-            f"{raw.uri}: the text is more than {_MAX_BYTES >> 20:,} MB deep in a compressed stream"
-        )
-
-
-def _limited(chunks: Iterator[Chunk | Damage], raw: RawInput) -> Iterator[Chunk | Damage]:
-    num_bytes = 0
-    for chunk in chunks:
-        _check_budget(num_bytes, raw)
-        num_bytes += len(chunk.data) if isinstance(chunk, Chunk) else 0
-        yield chunk
 
 
 # Pages
@@ -172,7 +143,7 @@ def _read_page(raw: RawInput, document: Mapping[str, Any]) -> RawText:
         start, end = 0, raw.size
     with open_file(raw.uri) as source:
         stored = decompressed(source, dump.compression, start=start, end=end)
-        stored = in_utf_8(_limited(stored, raw), encoding=dump.encoding, end=raw.size)
+        stored = in_utf_8(stored, encoding=dump.encoding, end=raw.size)
         for page in iterate_pages(
             stored, end=end, at_start=False, at_end=False, tags=dump.header.tags
         ):
@@ -195,7 +166,6 @@ def _read_book(raw: RawInput, document: Mapping[str, Any]) -> RawText:
     stem = document["document_id"].removeprefix(f"{document['source']}:")
     digest = _DIGEST.search(stem)
     plain = stem[: digest.start()] if digest else stem
-    num_bytes = 0
     file = SourceFile(raw.uri, raw.name, raw.size, raw.sha256)
     for member, stream in read_members(file, max_bytes=MAX_BOOK_BYTES):
         if stream is not None and (name := _TXT.sub("", member.name)) in (stem, plain):
@@ -203,8 +173,6 @@ def _read_book(raw: RawInput, document: Mapping[str, Any]) -> RawText:
             sha256 = hashlib.sha256(data).hexdigest()
             if name == stem or (digest and sha256.startswith(digest[1])):
                 return _decode_book(member.name, data)
-        num_bytes += member.size if member.data_start == 0 else 0
-        _check_budget(num_bytes, raw)
     return RawText("", problem=f"{raw.uri}: {stem}.txt is not in the file, which has changed.")
 
 
@@ -235,7 +203,7 @@ def _decompress(raw: RawInput, start: int) -> str:
     position, text = 0, b""
     with open_file(raw.uri) as source:
         compression = compression_of(source.read(_SIGNATURE), name=raw.uri)
-        for chunk in _limited(decompressed(source, compression, start=0, end=raw.size), raw):
+        for chunk in decompressed(source, compression, start=0, end=raw.size):
             if isinstance(chunk, Damage) or len(text) > _MAX_COMPRESSED_ROW:
                 break
             text += chunk.data[max(0, start - position) :]

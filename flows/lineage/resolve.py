@@ -34,14 +34,15 @@ _ENTITY_METRIC = re.compile(r"(.+):([^:/]+\.[^:/]+:[^:/]+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """Number in the statistics of an artifact."""
+    """Number in the statistics of an artifact.
+
+    Attributes:
+        label: Label of the step, or the requested name of the artifact.
+        name: Dotted path in the statistics: `metrics.dev.matthews`.
+    """
 
     label: str
-    """Label of the step, or the requested name of the artifact."""
-
     name: str
-    """Dotted path in the statistics: `metrics.dev.matthews`."""
-
     value: float
     manifest: Manifest
 
@@ -54,12 +55,11 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedName:
-    """Artifact, raw file, or metrics of several artifacts."""
+    """Artifact, raw file, or metrics. Metrics of several artifacts have no `manifest`."""
 
     manifest: Manifest | None = None
     files: tuple[RawInput, ...] = ()
     metrics: tuple[Metric, ...] = ()
-    """Metrics of the artifact, or of several artifacts if `manifest` is None."""
 
 
 def resolve_name(text: str, *, store: ArtifactStore) -> ResolvedName:
@@ -167,20 +167,20 @@ def _resolve_label(text: str, store: ArtifactStore) -> str | None:
     """Return the path of the manifest of a step, a ref or a part of a publication."""
     # The name of a stage is its newest artifact, whatever the newest run used.
     if "." in text and "/" not in text and (run := newest_run(store)) is not None:
-        for step in run.steps:
-            if step.label == text:
-                return step.manifest
+        labels = {step.label: step.manifest for step in run.steps}
+        if text in labels:
+            return labels[text]
     publication, _, label = text.rpartition("/")
     with contextlib.suppress(ConfigError):  # not a valid name of a ref
         if (pointer := store.ref(text)) is not None:
             return pointer.manifest
         if publication and (pointer := store.ref(publication)) is not None and pointer.parts:
-            if label in pointer.parts:
-                return pointer.parts[label]
-            raise ArtifactNotFoundError(
-                f"{store.root}: {publication} has no part {label!r}. "
-                f"{_suggest(label, pointer.parts)}"
-            )
+            if label not in pointer.parts:
+                raise ArtifactNotFoundError(
+                    f"{store.root}: {publication}: no part {label!r}. "
+                    f"{_suggest(label, pointer.parts)}"
+                )
+            return pointer.parts[label]
     return None
 
 
@@ -208,15 +208,13 @@ def _match_digits(text: str, pointers: list[Pointer]) -> list[Pointer]:
 def _suggest(text: str, known: Iterable[str]) -> str:
     """Return a sentence with the most similar names. Trials of a grid are one name."""
     names = sorted(set(known))
-    if not names:
-        return "Expected a name; the store has none yet"
     close = difflib.get_close_matches(text, names, n=1)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     entries = Counter(map(entry_label, names))
     labels = [label if count == 1 else f"{label}.TRIAL" for label, count in entries.items()]
     similar = sorted(difflib.get_close_matches(text, labels, n=_MAX_SUGGESTIONS, cutoff=0))
-    more = len(labels) - len(similar)
-    return f"{hint}Expected one of {', '.join(similar)}{f' and {more} more' if more else ''}"
+    more = f" and {len(labels) - len(similar)} more" if len(labels) > len(similar) else ""
+    return f"{hint}Expected one of {', '.join(similar) or 'no names'}{more}"
 
 
 def artifact_of_path(text: str) -> Artifact | None:
@@ -275,11 +273,9 @@ def _resolve_part(text: str, store: ArtifactStore) -> ResolvedName | None:
     metrics = tuple(_find_metrics(part, name, manifest))
     if metrics or manifest.file(part) is not None:
         return ResolvedName(manifest=manifest, metrics=metrics)
-    known = numeric_leaves(manifest.statistics)
-    expected = _suggest(part, known) if known else "The artifact has no metrics"
     raise ArtifactNotFoundError(
         f"artifact {manifest.artifact_id} ({manifest.stage}): no file or metric {part!r}. "
-        f"{expected}"
+        f"{_suggest(part, numeric_leaves(manifest.statistics))}"
     )
 
 

@@ -19,6 +19,7 @@ from flows.lineage.raw_source import RawText, find_raw_file, read_raw, web_page
 from flows.lineage.shards import LABELS, Shard, at_row, open_columns, read_row, rows_with, table_of
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
+from pipelines.documents.duplicates_table import DUPLICATES_FILE, SAME_ID
 from pipelines.instances.plan import pool_numbers
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, RawInput
@@ -30,19 +31,15 @@ _DOCUMENT_COLUMNS = (
     *("page_id", "revision_id", "timestamp"),
 )
 _MAX_SENTENCES = 12
-_MAX_RAW_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRow:
-    """Row of an artifact's shard."""
+    """Row of a shard; `shard` is a logical name and `row` a number from 0."""
 
     artifact_id: str
     shard: str
-    """Logical name."""
-
     row: int
-    """Number from 0."""
 
     def __str__(self) -> str:
         return f"{self.artifact_id} {self.shard} row {self.row:,}"
@@ -50,101 +47,85 @@ class ShardRow:
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentTrace:
-    """Document and its source."""
+    """Document and its source.
+
+    Attributes:
+        source: Name of the source in the recipe.
+        raw_file: Raw file; None if the manifest does not list it.
+        byte_start, byte_end: Position of the document's stream or member in the file as stored.
+        page_id: Number of the MediaWiki page; None for other sources.
+        document, tokens: Its rows. `tokens` is None if the trace started at the document.
+        sentences: First and last sentence of the segment in the document, from 0. None if they are
+            ambiguous: the same tokens are at several positions, or some sentences have no tokens.
+        text: Sentences of the segment, or the first 12 sentences of the document.
+        page_url, revision_url: URLs of a wiki page, "" if unknown.
+        raw: Raw text, if requested.
+    """
 
     document_id: str
     source: str
-    """Name of the source in the recipe."""
-
     title: str
     raw_file: RawInput | None
-    """None if the manifest does not list the file."""
-
     file_sha256: str
     byte_start: int
     byte_end: int
-    """Position in the file as stored: the stream or member from `byte_start` up to `byte_end`."""
-
     page_id: int | None
-    """Number of the MediaWiki page; None for other sources."""
-
     revision_id: int | None
     timestamp: str | None
     document: ShardRow
-    tokens: ShardRow | None
-    """None if the traced row is the document."""
-
+    tokens: ShardRow | None = None
     sentences: tuple[int, int] | None = None
-    """First and last sentence of the segment in the document, from 0. None if they are ambiguous:
-    the same tokens are at several positions, or some sentences have no tokens."""
-
     text: tuple[str, ...] = ()
-    """Sentences of the segment, or the first 12 sentences of the document."""
-
     page_url: str = ""
-    """URL of a wiki page, "" if unknown."""
-
     revision_url: str = ""
-    """URL of the page's revision, "" if unknown."""
-
     raw: RawText | None = None
-    """Raw text, if requested."""
 
     def lines(self) -> list[str]:
         """Return the source of the document as aligned lines of text."""
-        raw, page, sentences = self.raw_file, "", ""
-        if self.page_id is not None:
-            page = f"{self.page_id}, revision {self.revision_id}, {self.timestamp}"
-        if self.sentences is not None:
-            sentences = " to ".join(f"{number:,}" for number in dict.fromkeys(self.sentences))
-        rows = [
-            ("document", self.document_id),
-            ("title", self.title),
-            ("source", self.source),
-            ("page", page),
-            ("url", self.page_url),
-            ("revision", self.revision_url),
-            ("file", raw.uri if raw else "not listed by the manifest"),
-            ("sha256", self.file_sha256),
-            ("verified", raw.checksum.replace(":", " ", 1) if raw else ""),
-            ("believed", raw.believed if raw else ""),
-            ("member", self.raw.member if self.raw else ""),
-            ("bytes", f"{self.byte_start:,} to {self.byte_end:,} of the file as stored"),
-            ("sentences", sentences),
-            ("in tokens", str(self.tokens or "")),
-            ("in documents", str(self.document)),
-        ]
-        lines = align_columns((name, one_line(value)) for name, value in rows if value)
+        file, page = self.raw_file, f"{self.page_id}, revision {self.revision_id}, {self.timestamp}"
+        rows = {
+            "document": self.document_id,
+            "title": self.title,
+            "source": self.source,
+            "page": page if self.page_id is not None else "",
+            "url": self.page_url,
+            "revision": self.revision_url,
+            "file": file.uri if file else "not listed by the manifest",
+            "sha256": self.file_sha256,
+            "verified": file.checksum.replace(":", " ", 1) if file else "",
+            "believed": file.believed if file else "",
+            "member": self.raw.member if self.raw else "",
+            "bytes": f"{self.byte_start:,} to {self.byte_end:,} of the file as stored",
+            "sentences": " to ".join(
+                f"{number:,}" for number in dict.fromkeys(self.sentences or ())
+            ),
+            "in tokens": str(self.tokens or ""),
+            "in documents": str(self.document),
+        }
+        lines = align_columns((name, one_line(value)) for name, value in rows.items() if value)
         if self.text:
             lines += ["text", *(f"  {one_line(sentence)}" for sentence in self.text)]
         if self.raw is not None:
-            lines += ["raw text", *(f"  {line}" for line in _raw_lines(self.raw))]
+            raw_lines = (self.raw.text or self.raw.problem).splitlines()
+            lines += ["raw text", *(f"  {line}" for line in raw_lines)]
         return lines
-
-
-def _raw_lines(raw: RawText) -> list[str]:
-    if raw.problem:
-        return [raw.problem]
-    lines = raw.text[:_MAX_RAW_CHARACTERS].splitlines()
-    if (more := len(raw.text) - _MAX_RAW_CHARACTERS) > 0:
-        lines.append(f"... and {more:,} more characters (--json prints all)")
-    return lines
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """Row and its documents."""
+    """Row and its documents.
 
-    table: str
-    """`instances`, `tokens` or `documents`."""
-
-    location: ShardRow
-    label: int | None
-    """Next-sentence label of an instance: 0 B follows A, 1 B is random, -1 no B. None: other rows.
+    Attributes:
+        table: `instances`, `tokens` or `documents`.
+        location: The row.
+        label: Next-sentence label of an instance: 0 B follows A, 1 B is random, -1 no B.
+        segments: Documents of the segments `a` and `b` of an instance, or the `document`.
     """
 
+    table: str
+    location: ShardRow
+    label: int | None
     segments: dict[str, DocumentTrace]
-    """Documents of the segments `a` and `b` of an instance; of other rows, the `document`."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -159,9 +140,8 @@ class Trace:
 
     def lines(self) -> list[str]:
         """Return the row and the source of each segment, as `bertloom trace` prints them."""
-        row, label = self.location, ""
-        if self.label is not None:
-            label = f", {LABELS.get(self.label, self.label)}"
+        row = self.location
+        label = f", {LABELS.get(self.label, self.label)}" if self.label is not None else ""
         lines = [f"{row.shard} row {row.row:,} of {self.table} {row.artifact_id}{label}"]
         for name, segment in self.segments.items():
             title = f"segment {name.upper()}" if name in ("a", "b") else name
@@ -195,19 +175,17 @@ def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
         with open_columns(shard.url) as reader:
             table = table_of(reader)
     location = ShardRow(artifact_id=artifact.manifest.artifact_id, shard=shard.path, row=row)
-    label = None
     if table == "instances":
         label, segments = _trace_instance(artifact, entry, row, raw=raw)
-    elif table == "tokens":
-        segments = {"document": _trace_tokens(artifact, entry, row, raw=raw)}
-    elif table == "documents":
-        segments = {"document": _trace_document(artifact, entry, row, raw=raw)}
-    else:
+        return Trace(table=table, location=location, label=label, segments=segments)
+    if table not in ("tokens", "documents"):
         raise ConfigError(
             f"{shard.path}: expected a shard of instances, tokens or documents, got "
             f"{f'the table {table!r}' if table else 'another type of file'}"
         )
-    return Trace(table=table, location=location, label=label, segments=segments)
+    trace = _trace_tokens if table == "tokens" else _trace_document
+    segments = {"document": trace(artifact, entry, row, raw=raw)}
+    return Trace(table=table, location=location, label=None, segments=segments)
 
 
 def _trace_instance(
@@ -218,10 +196,12 @@ def _trace_instance(
     label = int(instance["next_sentence_label"])
     rows = {"a": (int(entry.statistics["token_shard"]), int(instance["document_row"]))}
     if label >= 0:
-        number = token_shard_of(entry, int(instance["segment_b_shard"]))
+        number = pool_numbers(entry)[instance["segment_b_shard"]]
         rows["b"] = number, int(instance["segment_b_row"])
     segments = {
-        name: _trace_tokens(tokens, _shard(tokens, number), token_row, segment=ids[name], raw=raw)
+        name: _trace_tokens(
+            tokens, tokens.manifest.shards[number], token_row, segment=ids[name], raw=raw
+        )
         for name, (number, token_row) in rows.items()
     }
     return label, segments
@@ -232,27 +212,22 @@ def _trace_tokens(
     entry: FileEntry,
     row: int,
     *,
+    raw: bool,
     segment: TokenIds | None = None,
-    raw: bool = False,
 ) -> DocumentTrace:
     """Trace the document of a row of tokens, or one segment of it."""
     url, documents = tokens.url(entry.path), _input(tokens, "documents")
     tokens_row = read_row(url, row)
     document_id = tokens_row["document_id"]
-    shard = _shard(documents, tokens.manifest.shards.index(entry))
+    shard = documents.manifest.shards[tokens.manifest.shards.index(entry)]
     # Documents with equal ids are in the same order in both shards.
     position = rows_with(url, "document_id", document_id).index(row)
-    rows = _rows_in_use(documents, shard, document_id)
-    if position >= len(rows):
-        raise ArtifactCorruptError(
-            f"{documents}: expected {document_id!r} in {shard.path}, a document of {tokens}. Run "
-            "`bertloom verify`"
-        )
-    trace = _trace_document(documents, shard, rows[position], raw=raw)
+    document_row = _rows_in_use(documents, shard, document_id)[position]
+    trace = _trace_document(documents, shard, document_row, raw=raw)
     location = ShardRow(artifact_id=tokens.manifest.artifact_id, shard=entry.path, row=row)
     if segment is None:
         return replace(trace, tokens=location)
-    text = read_row(documents.url(shard.path), rows[position])["sentences"]
+    text = read_row(documents.url(shard.path), document_row)["sentences"]
     sentences = find_sentences(segment, tokens_row, num_sentences=len(text))
     text = text[sentences[0] : sentences[1] + 1] if sentences is not None else ()
     return replace(trace, tokens=location, sentences=sentences, text=tuple(text))
@@ -267,7 +242,6 @@ def _trace_document(documents: Artifact, entry: FileEntry, row: int, *, raw: boo
         raw_file=file,
         file_sha256=document["file"],
         document=ShardRow(artifact_id=documents.manifest.artifact_id, shard=entry.path, row=row),
-        tokens=None,
         text=tuple(document["sentences"][:_MAX_SENTENCES]),
         page_url=page.page,
         revision_url=page.revision,
@@ -280,15 +254,9 @@ def _rows_in_use(documents: Artifact, shard: FileEntry, document_id: str) -> lis
     rows = rows_with(documents.url(shard.path), "document_id", document_id)
     if len(rows) < 2:
         return rows
-    dropped: set[int] = set()
-    for entry in documents.manifest.files:
-        if not entry.path.startswith("part-"):
-            columns = ["shard", "reason", "row"]
-            with open_columns(documents.url(entry.path), columns=columns) as reader:
-                table = reader.read_all()
-            has_same_id = pc.equal(table.column("reason"), "same-id")
-            in_shard = pc.and_(pc.equal(table.column("shard"), shard.path), has_same_id)
-            dropped.update(table.filter(in_shard).column("row").to_pylist())
+    in_shard = (pc.field("shard") == shard.path) & (pc.field("reason") == SAME_ID)
+    duplicates = documents.table([DUPLICATES_FILE]).to_table(columns=["row"], filter=in_shard)
+    dropped = duplicates.column("row").to_pylist()
     return [row for row in rows if row not in dropped]
 
 
@@ -298,40 +266,8 @@ def _input(artifact: Artifact, name: str) -> Artifact:
     return upstream
 
 
-def _shard(artifact: Artifact, number: int) -> FileEntry:
-    shards = artifact.manifest.shards
-    if number >= len(shards):
-        raise ArtifactCorruptError(
-            f"{artifact}: expected a shard number below {len(shards)}, got {number}"
-        )
-    return shards[number]
-
-
-def token_shard_of(entry: FileEntry, position: int) -> int:
-    """Return the number of the token shard for a `segment_b_shard` of an instance shard.
-
-    Args:
-        entry: Instance shard.
-        position: Position in the pool that random segments are drawn from. 0: its own token shard.
-
-    Raises:
-        ArtifactCorruptError: The pool has no such position.
-    """
-    pool = pool_numbers(entry)
-    if position >= len(pool):
-        raise ArtifactCorruptError(
-            f"{entry.path}: expected a segment B from one of {len(pool)} token shards, got "
-            f"position {position}. Run `bertloom verify`"
-        )
-    return pool[position]
-
-
 def segment_ids(row: Mapping[str, Any]) -> dict[str, TokenIds]:
-    """Return the token ids of the segments `a` and `b` of an instance before masking.
-
-    Args:
-        row: Row of the instances table. A missing segment B has no ids.
-    """
+    """Return the token ids of the segments `a` and `b` of an instances row before masking."""
     ids = np.array(row["input_ids"], np.int64)
     ids[np.array(row["masked_lm_positions"], np.int64)] = row["masked_lm_ids"]
     border = row["segment_b_start"]
@@ -346,7 +282,7 @@ def find_sentences(
     Args:
         segment: Token ids before masking.
         tokens: Row of the tokens table that contains the segment.
-        num_sentences: Number of sentences of the document.
+        num_sentences: Number of sentences in the document.
     """
     lengths = tokens["sentence_lengths"]
     ids = np.array(tokens["token_ids"], np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -25,23 +24,23 @@ LINES = (".txt", ".tsv", ".csv", ".jsonl", ".json", ".md")
 LABELS = {0: "B follows A", 1: "B is random", -1: "no B"}
 """Meaning of `next_sentence_label`."""
 
-_MAX_CACHED_BYTES = 8 << 20
 _MAX_LISTED_FILES = 6
 
 
 class Shard(NamedTuple):
-    """File of an artifact, or a file outside of a store."""
+    """File of an artifact, or a file outside of a store.
+
+    Attributes:
+        path: Logical name, or the name of the file itself.
+        location: Path or URL of a file outside of a store.
+        is_any: True if the user named the artifact without one of its shards.
+    """
 
     path: str
-    """Logical name, or the name of the file itself."""
-
     artifact: Artifact | None
     entry: FileEntry | None
     location: str = ""
-    """Path or URL of a file outside of a store."""
-
     is_any: bool = False
-    """True if the user named the artifact without one of its shards."""
 
     @property
     def url(self) -> str:
@@ -122,24 +121,13 @@ def _find_part(manifest: Manifest, part: str) -> FileEntry:
 # Rows
 
 
-@functools.lru_cache(maxsize=16)
-def _read_small_file(url: str) -> bytes | None:
-    """Return a remote file, which never changes, for many reads of it; None for a large file."""
-    fs, path = file_system(url)
-    return bytes(fs.cat_file(path)) if fs.size(path) <= _MAX_CACHED_BYTES else None
-
-
-def _open_remote(url: str) -> Any:
-    data = _read_small_file(url)
-    return pa.BufferReader(data) if data is not None else open_stream(*file_system(url))
-
-
 @contextlib.contextmanager
 def open_columns(
     url: str, *, columns: Sequence[str] = ()
 ) -> Iterator[pa.ipc.RecordBatchFileReader]:
     """Open a shard and read only some of its columns; () for all."""
-    with pa.memory_map(file_system(url)[1]) if is_local(url) else _open_remote(url) as source:
+    fs, path = file_system(url)
+    with pa.memory_map(path) if is_local(url) else open_stream(fs, path) as source:
         try:
             reader = pa.ipc.open_file(source)
         except pa.ArrowInvalid as error:
@@ -157,19 +145,21 @@ def table_of(reader: pa.ipc.RecordBatchFileReader) -> str:
 
 
 def read_rows(url: str, *, start: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield rows of a shard with their numbers. Only their record batches are decompressed.
+    """Yield rows of a shard with their numbers.
 
     Raises:
         ArtifactCorruptError: The rows are not valid.
     """
     end = 0
     with open_columns(url) as reader:
-        for number, num_rows in enumerate(_batch_lengths(url, reader)):
-            first, end = end, end + num_rows
-            low, high = max(start - first, 0), min(start + count - first, num_rows)
+        for number in range(reader.num_record_batches):
+            batch = _read_batch(url, reader, number)
+            first, end = end, end + batch.num_rows
+            low, high = max(start, first), min(start + count, end)
             if low < high:
-                rows = _read_batch(url, reader, number).slice(low, high - low).to_pylist()
-                yield from enumerate(rows, start=first + low)
+                yield from enumerate(batch.slice(low - first, high - low).to_pylist(), start=low)
+            if end >= start + count:
+                return
 
 
 def _read_batch(url: str, reader: pa.ipc.RecordBatchFileReader, number: int) -> pa.RecordBatch:
@@ -186,12 +176,6 @@ def _read_batch(url: str, reader: pa.ipc.RecordBatchFileReader, number: int) -> 
     return batch
 
 
-def _batch_lengths(url: str, reader: pa.ipc.RecordBatchFileReader) -> list[int]:
-    """Return the number of rows of each record batch; only one column is read."""
-    with open_columns(url, columns=reader.schema.names[:1]) as narrow:
-        return [narrow.get_batch(number).num_rows for number in range(narrow.num_record_batches)]
-
-
 def read_row(url: str, row: int) -> dict[str, Any]:
     """Return a row of a shard.
 
@@ -201,9 +185,7 @@ def read_row(url: str, row: int) -> dict[str, Any]:
     """
     for _, values in read_rows(url, start=row, count=1):
         return values
-    with open_columns(url) as reader:
-        num_rows = sum(_batch_lengths(url, reader))
-    raise ArtifactNotFoundError(f"{url}: expected a row below {num_rows:,}, got {row:,}")
+    raise ArtifactNotFoundError(f"{url}: no row {row:,}, counted from 0")
 
 
 def rows_with(url: str, column: str, value: str) -> list[int]:

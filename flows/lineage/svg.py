@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 from rich.cells import cell_len, set_cell_size
@@ -18,7 +17,6 @@ from flows.plots import COLORS, figure_svg, plot_style
 from schemas.manifest import RawInput
 
 if TYPE_CHECKING:
-    import jinja2
     from matplotlib.patches import PathPatch
 
 _FONT_SIZE, _LETTER_WIDTH, _LINE_HEIGHT, _PADDING, _MARGIN = 12.0, 7.2, 16.0, 10.0, 8.0
@@ -27,6 +25,7 @@ _MAX_LETTERS, _MAX_COMPACT_LETTERS = 44, 20
 _MIN_SCALE = 0.8
 """Smallest scale of a compact picture: letters of 9.6 px can still be read."""
 
+_PAGE = Path(__file__).parent / "templates" / "page.html.j2"
 _STYLE = """<style>
 .lineage text { font-family: ui-monospace, "SFMono-Regular", Menlo, "DejaVu Sans Mono", monospace; }
 .lineage a text { fill: currentColor !important; }
@@ -174,36 +173,25 @@ def _verification(item: RawInput) -> str:
 
 def lineage_page(graph: LineageGraph) -> str:
     """Return a self-contained HTML page with the picture and a table of its nodes."""
+    import jinja2  # lazy import: only pages need it
+
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        finalize=lambda value: one_line(value) if type(value) is str else value,
+    )
     focus = graph.nodes[graph.focus]
     anchors = {key: f"node-{number}" for number, key in enumerate(graph.nodes)}
     links = {key: f"#{anchor}" for key, anchor in anchors.items()}
-    picture = graph_svg(graph, name="lineage", links=links)
-    return _template().render(
+    return environment.from_string(_PAGE.read_text(encoding="utf-8")).render(
         title=f"Lineage of {focus.title}",
         detail=f"{focus.id}: {focus.detail}",
-        picture=Markup(picture),  # noqa: S704 - matplotlib escapes texts
+        # The texts in the picture are escaped.
+        picture=Markup(graph_svg(graph, name="lineage", links=links)),  # noqa: S704
         rows=[
             {"anchor": anchors[key], "title": n.title, "detail": n.detail, "facts": _facts(n)}
             for key, n in graph.nodes.items()
         ],
         focus=anchors[graph.focus],
     )
-
-
-@cache
-def _template() -> jinja2.Template:
-    import jinja2  # lazy import: only pages need it
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_printable,
-    )
-    return environment.get_template("page.html.j2")
-
-
-def _printable(value: Any) -> Any:
-    return value if isinstance(value, Markup) or not isinstance(value, str) else one_line(value)

@@ -76,7 +76,6 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
     steps = read_steps(store, record)
     shows_text = text and record.recipe.get("report_include_text") is not False
     corpus, results = read_corpus(store, steps), read_results(store, steps)
-    tables = results.tables if results else None
     phases = steps.of_type("checkpoint")
     curves = None
     if phases:
@@ -90,7 +89,7 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
         store=store.root,
         seconds=run_seconds(record),
         steps=steps,
-        summary=summarize_run(store, record, steps, corpus=corpus, tables=tables),
+        summary=summarize_run(store, record, steps, tables=results.tables if results else None),
         corpus=corpus,
         shows_text=shows_text,
         texts=read_texts(store, steps) if shows_text else Texts(),

@@ -104,16 +104,7 @@ class Run:
         planned: Sequence[PlannedStep] = (),
         provided: Mapping[str, Manifest] | None = None,
     ) -> None:
-        """Prepare a run; nothing is written yet.
-
-        Args:
-            recipe: Recipe to run.
-            graph: Its steps.
-            listeners: Receive the events of the run, in this order.
-            rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
-            engine: `prefect` or `local`, for the run's record.
-            planned: Plan of the run, for estimates.
-            provided: Artifacts that steps read and no step of the run builds, by label.
+        """Take a plan and listeners; nothing is written yet. See `flows.preparation.prepare_run`.
 
         Raises:
             UnknownStepError: `rebuild` names no step.

@@ -155,7 +155,7 @@ def stage_folders(
 def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> StageInput:
     """Return an artifact in the form that stages read.
 
-    Records are left out: they are not part of the content, which cache keys are made of.
+    Records are excluded: they are not part of the content digest, and so of no cache key.
     """
     return StageInput(
         name=name,

@@ -209,11 +209,11 @@ def test_concurrent_steps_wait_for_their_inputs(recipe: Recipe, fakes: FakeStage
 def test_interrupt_stops_trainings_of_other_threads(
     recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped, told = threading.Event(), []
+    stopped, results = threading.Event(), []
 
     def train(*_: Any, **__: Any) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        told.append(stopped.wait(5))
+        results.append(stopped.wait(5))
         raise RuntimeError("stopped")
 
     monkeypatch.setattr(fakes.module, "documents", train)
@@ -224,7 +224,7 @@ def test_interrupt_stops_trainings_of_other_threads(
     monkeypatch.setattr("flows.preparation.check_inputs", lambda steps: None)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe, log=lambda line: None)
-    assert told == [True]
+    assert results == [True]
     assert record_of(recipe)["state"] == "interrupted"
 
 
@@ -235,14 +235,14 @@ def test_run_record_has_final_state_of_flow_run(fakes: FakeStages, tmp_path: Pat
     from flows.prefect_flows import bert_flow, mark_run_ended
 
     recipe = fakes.recipe(str(tmp_path / "store"))
-    wanted = {"crashed": Crashed, "interrupted": Cancelled, "failed": Failed}
-    for state, made in wanted.items():
-        given = {"recipe": recipe.model_dump(mode="json")}
-        flow_run = FlowRun(flow_id=uuid4(), parameters=given)
+    states = {"crashed": Crashed, "interrupted": Cancelled, "failed": Failed}
+    for state, create_state in states.items():
+        parameters = {"recipe": recipe.model_dump(mode="json")}
+        flow_run = FlowRun(flow_id=uuid4(), parameters=parameters)
         run = prepare_run(recipe, StepGraph())
         run.flow_run_id = str(flow_run.id)
         with run:
-            mark_run_ended(bert_flow, flow_run, made(message="its process is gone"))
+            mark_run_ended(bert_flow, flow_run, create_state(message="its process is gone"))
             record = read_run(run.store, run.run_id)
             assert (record.state, record.failures) == (state, {"": "its process is gone"})
 

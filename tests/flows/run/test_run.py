@@ -33,10 +33,10 @@ def block_first_stage(fakes: FakeStages) -> tuple[threading.Event, threading.Eve
     started, unblocked = threading.Event(), threading.Event()
     documents = fakes.module.documents
 
-    def wait_first(*arguments: object, **more: object) -> object:
+    def wait_first(*args: object, **kwargs: object) -> object:
         started.set()
         assert unblocked.wait(30)
-        return documents(*arguments, **more)
+        return documents(*args, **kwargs)
 
     fakes.module.documents = wait_first
     return started, unblocked
@@ -52,9 +52,9 @@ def test_independent_steps_run_concurrently(
     meeting = threading.Barrier(2, timeout=30)
     instances = fakes.module.instances
 
-    def meet(*arguments: object, **more: object) -> object:
+    def meet(*args: object, **kwargs: object) -> object:
         meeting.wait()  # raises if the steps do not run concurrently
-        return instances(*arguments, **more)
+        return instances(*args, **kwargs)
 
     monkeypatch.setattr(fakes.module, "instances", meet)
     lines: list[str] = []
@@ -95,9 +95,9 @@ def test_second_run_waits_for_step_that_first_run_builds(fakes: FakeStages, root
 def test_waiting_run_builds_step_when_its_builder_is_killed(
     fakes: FakeStages, root: str, tmp_path: Path
 ) -> None:
-    wanted = run_recipe(fakes.recipe(str(tmp_path / "other")), **QUIET)[0].manifest
+    manifest = run_recipe(fakes.recipe(str(tmp_path / "other")), **QUIET)[0].manifest
     ArtifactStore(root)
-    with held_by_another(root, wanted.stage, wanted.cache_key) as process:
+    with held_by_another(root, manifest.stage, manifest.cache_key) as process:
         lines: list[str] = []
 
         def kill_when_waited_for(line: str) -> None:
@@ -140,8 +140,8 @@ def test_signal_ends_waiting_of_concurrent_steps(
 def test_max_parallel_steps_comes_from_recipe_or_runner() -> None:
     assert max_parallel_steps(ExecutionConfig()) == 1
     assert max_parallel_steps(TWO) == 2
-    given = {"project": "p", "region": "r", "temp_location": "gs://b/t", "image": "i"}
-    cloud = ExecutionConfig.model_validate({"runner": "dataflow", "dataflow": given})
+    settings = {"project": "p", "region": "r", "temp_location": "gs://b/t", "image": "i"}
+    cloud = ExecutionConfig.model_validate({"runner": "dataflow", "dataflow": settings})
     assert max_parallel_steps(cloud) == 8
 
 
@@ -175,9 +175,9 @@ def test_killed_run_is_marked_as_crashed_by_next_run(fakes: FakeStages, root: st
     assert died.is_gone
     assert not died.model_copy(update={"host": "elsewhere"}).is_gone
     run_recipe(recipe, engine="local")
-    told = read_run(store, run.run_id)
-    assert (told.state, told.updated_at) == ("crashed", written)
-    assert RESUME_HINT in told.failures[""]
+    marked = read_run(store, run.run_id)
+    assert (marked.state, marked.updated_at) == ("crashed", written)
+    assert RESUME_HINT in marked.failures[""]
     assert RESUME_HINT in store.backend.read(f"runs/{run.run_id}/report.html").decode()
     assert read_run(store, newest(root)).state == "completed"
 
@@ -200,13 +200,13 @@ def test_run_record_has_steps_that_are_finished_so_far(
     seen: list[list[str]] = []
     tokens = fakes.module.tokens
 
-    def look(*arguments: object, **more: object) -> object:
+    def read_record(*args: object, **kwargs: object) -> object:
         record = read_run(ArtifactStore(root), newest(root))
         assert record.state == "running"
         seen.append([step.label for step in record.steps])
-        return tokens(*arguments, **more)
+        return tokens(*args, **kwargs)
 
-    monkeypatch.setattr(fakes.module, "tokens", look)
+    monkeypatch.setattr(fakes.module, "tokens", read_record)
     run_recipe(fakes.recipe(root), engine="local")
     assert seen == [["build-documents", "build-vocabulary"]]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.fake_stages import LABELS, FakeStages
 
-from flows.bert import plan_recipe, recipe_steps, stages
+from flows.bert import plan_recipe, stages
 from flows.run.cache_keys import describe_changes
 from flows.run.graph import UnknownStepError
 from flows.run.plan import PlannedStep
@@ -43,7 +43,6 @@ from schemas.errors import (
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
-from schemas.redaction import redact
 
 ALL = ["documents", "vocabulary", "tokens", "instances", "instances"]
 
@@ -78,7 +77,7 @@ def test_registered_stages_match_their_modules_and_recipe_fields() -> None:
         assert stage.version >= 1
         assert key_environment(stage.libraries)
         assert get_stage(name) is stage
-        # Its steps are made of the recipe's entry of that name, but for what reads those of others.
+        # Steps of most stages come from the recipe's field of that name.
         if name in entries and name != "finetune":
             annotation = Recipe.model_fields[name.replace("-", "_")].annotation
             assert stage.config.__name__ in str(annotation)
@@ -86,21 +85,14 @@ def test_registered_stages_match_their_modules_and_recipe_fields() -> None:
 
 
 def test_only_stages_with_jobs_have_worker_code() -> None:
-    found = {stage.name: worker_code(stage) for stage in (build_tokens.STAGE, pretrain.STAGE)}
-    assert found == {"build-tokens": f"sha256:{code_digest()}", "pretrain": ""}
+    codes = {stage.name: worker_code(stage) for stage in (build_tokens.STAGE, pretrain.STAGE)}
+    assert codes == {"build-tokens": f"sha256:{code_digest()}", "pretrain": ""}
 
 
 @pytest.mark.parametrize("name", ["gone", "counters", "../pipelines", ""])
 def test_unknown_stage_raises_config_error(name: str) -> None:
     with pytest.raises(ConfigError):
         get_stage(name)
-
-
-def test_steps_come_after_their_inputs(fakes: FakeStages, root: str) -> None:
-    found = recipe_steps(fakes.recipe(root))
-    assert [step.label for step in found] == LABELS
-    for index, step in enumerate(found):
-        assert set(step.inputs.values()) <= set(LABELS[:index])
 
 
 # Running
@@ -117,8 +109,8 @@ def test_second_run_builds_nothing(fakes: FakeStages, root: str) -> None:
 
 
 def test_manifest_has_inputs_configuration_and_environment(fakes: FakeStages, root: str) -> None:
-    found = manifests(run(fakes.recipe(root)))
-    documents, tokens = found["build-documents"], found["build-tokens"]
+    artifacts = manifests(run(fakes.recipe(root)))
+    documents, tokens = artifacts["build-documents"], artifacts["build-tokens"]
     assert documents.raw_inputs[0].uri == str(fakes.raw)
     assert documents.counters["documents-dropped-too-short"] == 1
     assert documents.config["sources"][0]["paths"] == [str(fakes.raw)]
@@ -126,62 +118,48 @@ def test_manifest_has_inputs_configuration_and_environment(fakes: FakeStages, ro
     assert documents.stage_version == documents.key_spec["stage_version"] == 1
     assert [(ref.name, ref.artifact_id) for ref in tokens.inputs] == [
         ("documents", documents.artifact_id),
-        ("vocabulary", found["build-vocabulary"].artifact_id),
+        ("vocabulary", artifacts["build-vocabulary"].artifact_id),
     ]
     assert tokens.environment.packages["pyarrow"] == tokens.key_spec["environment"]["pyarrow"]
     assert tokens.produced_by.runner == "local"
-    assert tokens.produced_by.worker_code == ""  # of stages that workers have no part in
-
-
-def test_jobs_have_the_name_of_their_step(
-    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make, names = fakes.module._make, []
-
-    def noting(*given: Any, **more: Any) -> Any:
-        names.append(step_name("no step"))
-        return make(*given, **more)
-
-    monkeypatch.setattr(fakes.module, "_make", noting)
-    run(fakes.recipe(root))
-    assert names == LABELS
-    assert step_name("no step") == "no step"
+    assert tokens.produced_by.worker_code == ""  # stages of tests have no jobs
 
 
 def test_run_record_has_jobs_and_their_resource_usage(
     fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = fakes.module._make
+    make, steps = fakes.module._make, list[str]()
 
-    def submitting_one(*given: Any, **more: Any) -> Any:
+    def submit_job(*args: Any, **kwargs: Any) -> Any:
         step = current_submission("no step")
+        steps.append(step_name("no step"))
         job = SubmittedJob(step.name, "dataflow", f"id of {step.name}", "https://page")
         step.told(job)
         step.ended(job, {"vcpu-seconds": float(len(step.name))})
         assert step.places == (root, str(fakes.raw))
-        return make(*given, **more)
+        return make(*args, **kwargs)
 
-    monkeypatch.setattr(fakes.module, "_make", submitting_one)
+    monkeypatch.setattr(fakes.module, "_make", submit_job)
     run(fakes.recipe(root))
     store = ArtifactStore(root)
     (identity,) = run_ids(store)
     jobs = read_run(store, identity).jobs
-    assert [job.label for job in jobs] == LABELS
+    assert [job.label for job in jobs] == steps == LABELS
     assert [job.resource_usage for job in jobs] == [{"vcpu-seconds": len(job.name)} for job in jobs]
 
 
 def test_run_sets_refs_and_writes_its_record(fakes: FakeStages, root: str) -> None:
-    found = manifests(run(fakes.recipe(root)))
+    artifacts = manifests(run(fakes.recipe(root)))
     store = ArtifactStore(root)
     assert store.refs() == sorted(f"fake/{label}" for label in LABELS)
     reference = store.ref("fake/build-instances.two")
     assert reference is not None
-    assert reference.artifact_id == found["build-instances.two"].artifact_id
+    assert reference.artifact_id == artifacts["build-instances.two"].artifact_id
     [run_id] = run_ids(store)
     record = read_run(store, run_id)
     assert record.state == "completed"
     assert [step.label for step in record.steps] == LABELS
-    assert run_id == record.run_id == found["build-documents"].produced_by.run_id
+    assert run_id == record.run_id == artifacts["build-documents"].produced_by.run_id
 
 
 def test_deleted_artifact_is_rebuilt(fakes: FakeStages, root: str) -> None:
@@ -244,7 +222,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "passing"),
+    ("error", "expected"),
     [
         (ConnectionResetError("x"), True),
         (TimeoutError("x"), True),
@@ -263,8 +241,8 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (caused(RunnerError("x"), ValueError("y")), False),
     ],
 )
-def test_transient_errors_are_those_of_network_and_disk(error: Exception, passing: bool) -> None:
-    assert is_transient(error) is passing
+def test_transient_errors_are_those_of_network_and_disk(error: Exception, expected: bool) -> None:
+    assert is_transient(error) is expected
 
 
 def test_rebuild_replaces_cached_artifacts(fakes: FakeStages, root: str) -> None:
@@ -406,9 +384,9 @@ def test_entries_with_equal_configuration_share_an_artifact(
     root: str,
 ) -> None:
     same = {"a": InstancesConfig(), "b": InstancesConfig()}
-    found = manifests(run(fakes.recipe(root, build_instances=same)))
+    artifacts = manifests(run(fakes.recipe(root, build_instances=same)))
     assert fakes.calls.count("instances") == 1
-    assert found["build-instances.a"] == found["build-instances.b"]
+    assert artifacts["build-instances.a"] == artifacts["build-instances.b"]
 
 
 # Plans
@@ -422,14 +400,14 @@ def test_plan_has_states_and_changes_nothing(fakes: FakeStages, root: str) -> No
     recipe = fakes.recipe(root)
     planned = plan_recipe(recipe, store=None)
     assert states(planned) == ["build", *["unknown"] * 4]
-    found = manifests(run(recipe))
+    artifacts = manifests(run(recipe))
     _ = fakes.calls
     store = ArtifactStore(root)
     before = store.backend.sizes("keys")
     planned = plan_recipe(recipe, store=store)
     assert states(planned) == ["cached"] * 5
-    assert planned[0].cache_key == found["build-documents"].cache_key
-    assert planned[4].artifact_id == found["build-instances.two"].artifact_id
+    assert planned[0].cache_key == artifacts["build-documents"].cache_key
+    assert planned[4].artifact_id == artifacts["build-instances.two"].artifact_id
     assert fakes.calls == []
     assert store.backend.sizes("keys") == before
 
@@ -450,12 +428,12 @@ def test_plan_has_reasons(fakes: FakeStages, root: str) -> None:
 
 def test_plan_has_rebuilds_and_corrupt_artifacts(fakes: FakeStages, root: str) -> None:
     recipe = fakes.recipe(root)
-    found = manifests(run(recipe))
+    artifacts = manifests(run(recipe))
     store = ArtifactStore(root)
     planned = plan_recipe(recipe, store=store, rebuild=("build-tokens",))
     assert states(planned) == ["cached", "cached", "build", "cached", "cached"]
     assert planned[2].reason == "--rebuild"
-    tokens = found["build-tokens"]
+    tokens = artifacts["build-tokens"]
     store.backend.delete(f"{tokens.data}/{tokens.files[0].object}")
     planned = plan_recipe(recipe, store=store)
     assert states(planned) == ["cached", "cached", "build", "unknown", "unknown"]
@@ -471,19 +449,3 @@ def test_changes_are_described_by_field() -> None:
     after = {"config": {"a": 2, "m": {"p": 0.1}, "n": 1}, "inputs": {"x": {"content": "2"}}}
     assert describe_changes(before, after) == ["a 1 -> 2", "n (none) -> 1", "x changed"]
     assert describe_changes(before, before) == []
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("s3://key:secret@bucket/x", "s3://***@bucket/x"),
-        ({"a": ["https://h/x?X-Amz-Signature=abc&y=1"]}, {"a": ["https://h/x?X-Amz-Signature=***&y=1"]}),
-        ("/home/someone@host/books", "/home/someone@host/books"),
-        (("a", 1, None), ["a", 1, None]),
-        (["--s3_secret_access_key", "abc", "p"], ["--s3_secret_access_key", "***", "p"]),
-        (["--token=a", "--token", "--x"], ["--token=***", "--token", "--x"]),
-        (["token", "sentence"], ["token", "sentence"]),
-    ],
-)  # fmt: skip
-def test_manifests_have_no_credentials(value: Any, expected: Any) -> None:
-    assert redact(value) == expected
