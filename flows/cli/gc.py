@@ -46,13 +46,13 @@ def gc(
         "restored": list(report.restored),
         "notes": list(report.notes),
     }
-    print_result(data, *_parts(report), as_json=as_json)
+    print_result(data, *_parts(report, delete=delete), as_json=as_json)
 
 
-def _parts(report: GarbageReport) -> Iterator[str | Table]:
+def _parts(report: GarbageReport, *, delete: bool) -> Iterator[str | Table]:
     retained = [(item.path, format_bytes(item.size), item.reason) for item in report.retained]
     yield table(("retained", "size", "reason"), retained, right=(1,))
-    title = "would be deleted" if report.is_dry_run else "deleted"
+    title = "deleted" if delete else "would be deleted"
     garbage = [(item.path, format_bytes(item.size), item.kind) for item in report.garbage]
     yield ""
     yield table((title, "size", "kind"), garbage, right=(1,))
@@ -66,4 +66,4 @@ def _parts(report: GarbageReport) -> Iterator[str | Table]:
     yield from (f"note: {note}" for note in report.notes)
     size = format_bytes(report.freed)
     hint = f"{size} can be freed. To delete: bertloom gc --delete"
-    yield hint if report.is_dry_run else f"{size} freed"
+    yield f"{size} freed" if delete else hint

@@ -16,8 +16,8 @@ from flows.store.pointers import pointer_to
 from flows.store.record_checks import (
     Problem,
     check_records,
-    delete_corrupt_items,
     find_missing_items,
+    remove_corrupt_records,
 )
 from flows.store.shard_checks import check_rows
 from flows.store.verification import quarantine
@@ -52,11 +52,10 @@ def verify(
     if sizes_only and rows:
         raise UsageError("--sizes-only and --rows exclude each other. Pass one of them")
     opened = options.open_store(store)
-    corrupt_keys, problems, notes = dict[tuple[str, str], str](), list[Problem](), list[str]()
+    problems, notes = list[Problem](), list[str]()
     if artifacts:
         pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
-        corrupt_keys = opened.corrupt_pointers()
         pointers = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
     results = verify_artifacts(
         opened, pointers, deep=not sizes_only, check_rows=check_rows if rows else None
@@ -77,18 +76,15 @@ def verify(
     header = ("artifact", "state", "stage", "files", "errors")
     data = [result._asdict() for result in results]
     print_result(data, table(header, lines, right=(3,)), as_json=as_json)
-    errors = [*corrupt_keys.values()]
-    errors += [f"{opened.url(item.path)}: {item.text}" for item in problems]
+    errors = [f"{opened.url(item.path)}: {item.text}" for item in problems]
     notes += [f"conflict: {c.stage}: {path}" for path, c in opened.conflicts().items()]
     for line in (*(f"CORRUPT  {error}" for error in errors), *notes):
         echo(line, err=as_json)
     corrupt = [result for result in results if not result.is_ok]
     if not no_quarantine:
         quarantine(opened, corrupt)
-        for key in corrupt_keys:
-            opened.lookup(*key)  # quarantines what it cannot read
-        delete_corrupt_items(opened, problems)
-        if corrupt or corrupt_keys:
+        remove_corrupt_records(opened, problems)
+        if corrupt or any(problem.path.startswith("keys/") for problem in problems):
             echo("corrupt artifacts are quarantined; the next run builds them again", err=True)
     if corrupt or errors:
         raise typer.Exit(1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from flows.record_counts import RecordCounts, list_sources, record_counts
 from flows.report.figure_cache import Figure, cached_figure
 from flows.report.length_histograms import instance_figure, token_figure
-from flows.report.run_steps import Built, Steps
+from flows.report.run_steps import Steps
 from flows.store.artifacts import ArtifactStore
 from pipelines.counters import UNKNOWN_TEMPLATE
 
@@ -30,21 +30,16 @@ class UnknownTemplates(NamedTuple):
     """Names with their counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Corpus:
-    """The section about the corpus."""
+class Corpus(NamedTuple):
+    """Counters and figures of the section about the corpus."""
 
     counters: Mapping[str, int]
-    """Counters of the documents and tokens."""
+    """Counters of the documents, and of tokens by source."""
 
     record_counts: Sequence[tuple[str, RecordCounts]]
     """Counts with the label of their step."""
 
     templates: Sequence[UnknownTemplates]
-    documents: Built | None
-    vocabulary: Built | None
-    tokens: Built | None
-    instances: Sequence[Built]
     figures: Mapping[str, Figure]
     """Figures by title."""
 
@@ -67,38 +62,22 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
         return None
     documents, tokens = steps.last_of_type("documents"), steps.last_of_type("tokens")
     counters = dict(documents.counters) if documents else {}
+    figures = {}
     if tokens is not None:
         counters |= {k: n for k, n in tokens.counters.items() if k.partition("@")[0] == "tokens"}
+        draw = partial(token_figure, store, tokens)
+        figures["Documents and sentences"] = cached_figure(store, "tokens", [tokens], draw)
+    if instances := steps.of_type("instances"):
+        draw = partial(instance_figure, store, instances)
+        figures["Instances"] = cached_figure(store, "instances", instances, draw)
     return Corpus(
         counters=counters,
         record_counts=[
             (step.label, counts) for step in built for counts in record_counts(step.counters)
         ],
         templates=unknown_templates(documents.counters) if documents else [],
-        documents=documents,
-        vocabulary=steps.last_of_type("vocabulary"),
-        tokens=tokens,
-        instances=steps.of_type("instances"),
-        figures=_figures(store, tokens, steps.of_type("instances")),
+        figures=figures,
     )
-
-
-def _figures(
-    store: ArtifactStore, tokens: Built | None, instances: Sequence[Built]
-) -> dict[str, Figure]:
-    figures = {}
-    if tokens is not None:
-        figures["Documents and sentences"] = cached_figure(
-            store, "tokens", [tokens], draw=lambda name: token_figure(store, tokens, name=name)
-        )
-    if instances:
-        figures["Instances"] = cached_figure(
-            store,
-            "instances",
-            instances,
-            draw=lambda name: instance_figure(store, instances, name=name),
-        )
-    return figures
 
 
 def unknown_templates(counters: Mapping[str, int]) -> list[UnknownTemplates]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +76,9 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
     steps = read_steps(store, record)
     shows_text = text and record.recipe.get("report_include_text") is not False
     corpus, results = read_corpus(store, steps), read_results(store, steps)
-    tables = results.tables if results else None
     phases = steps.of_type("checkpoint")
-    curves = None
-    if phases:
-        curves = cached_figure(
-            store, "curves", phases, draw=lambda name: curve_figure(store, phases, name=name)
-        )
+    draw = partial(curve_figure, store, phases)
+    curves = cached_figure(store, "curves", phases, draw) if phases else None
     return render(
         "page.html.j2",
         record=record,
@@ -90,7 +86,7 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
         store=store.root,
         seconds=run_seconds(record),
         steps=steps,
-        summary=summarize_run(store, record, steps, corpus=corpus, tables=tables),
+        summary=summarize_run(store, record, steps, tables=results.tables if results else None),
         corpus=corpus,
         shows_text=shows_text,
         texts=read_texts(store, steps) if shows_text else Texts(),

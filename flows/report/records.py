@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 from flows.report.run_steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
-from pipelines.lengths import LENGTHS_FILE
 from schemas.errors import ArtifactCorruptError
 
-_SAMPLES_FILE = "__records__/samples.json"
+_SAMPLES_FILE, _LENGTHS_FILE = "__records__/samples.json", "__records__/lengths.json"
 _MAX_INSTANCE_SETS = 4
 
 
@@ -54,7 +53,7 @@ def read_lengths(store: ArtifactStore, built: Built) -> dict[str, Any]:
     Raises:
         ArtifactCorruptError: The record is missing or damaged.
     """
-    return _read_record(store, built, LENGTHS_FILE)
+    return _read_record(store, built, _LENGTHS_FILE)
 
 
 def _read_record(store: ArtifactStore, built: Built, path: str) -> dict[str, Any]:

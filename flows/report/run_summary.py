@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from flows.formatting import format_bytes, format_count
 from flows.record_counts import record_counts
-from flows.report.corpus import Corpus
 from flows.report.run_steps import Built, Steps, read_steps
 from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
@@ -33,12 +32,7 @@ class RunSummary(NamedTuple):
 
 
 def summarize_run(
-    store: ArtifactStore,
-    record: RunRecord,
-    steps: Steps,
-    *,
-    corpus: Corpus | None,
-    tables: Tables | None,
+    store: ArtifactStore, record: RunRecord, steps: Steps, *, tables: Tables | None
 ) -> RunSummary:
     """Return the sentences about a run."""
     headline = _ending(record) or find_headline(steps, tables)
@@ -48,7 +42,7 @@ def summarize_run(
         *_describe_changes(store, record, steps),
     ]
     others = tuple(sentence for sentence in sentences if sentence.rstrip(".") != headline)
-    return RunSummary(headline, others, tuple(_highlights(steps, corpus, tables)))
+    return RunSummary(headline, others, tuple(_highlights(steps)))
 
 
 def _ending(record: RunRecord) -> str:
@@ -145,21 +139,13 @@ def _list_changes(before: Built, after: Built) -> Iterator[str]:
         yield "{} perplexity {:,.2f} \u2192 {:,.2f}".format(after.name, *ends)
 
 
-def _highlights(
-    steps: Steps, corpus: Corpus | None, tables: Tables | None
-) -> Iterator[tuple[str, str]]:
+def _highlights(steps: Steps) -> Iterator[tuple[str, str]]:
     if missing := steps.states["not run"]:
         yield "steps", f"{format_count(missing, 'step')} did not run"
-    if corpus and corpus.documents:
-        for item in record_counts(corpus.documents.counters):
-            if not item.source and item.total and item.kept < _MIN_KEPT_RATIO * item.total:
+    if documents := steps.last_of_type("documents"):
+        for item in record_counts(documents.counters):
+            if not item.source and item.kept < _MIN_KEPT_RATIO * item.total:
                 percent = 100 * item.dropped / item.total
                 yield "dropped", f"{percent:.0f} % of the {item.record_type} were dropped"
     if labels := [entry_label(built.label) for built in steps.built if built.manifest.notes]:
         yield "steps", f"notes on {_first(list(dict.fromkeys(labels)))}"
-    if corpus and corpus.documents:
-        yield "documents", "documents next to their source"
-    if steps.of_type("checkpoint"):
-        yield "pretraining", "whether the held-out loss still falls"
-    if tables and tables.main:
-        yield "tasks", "every restart, next to the paper"

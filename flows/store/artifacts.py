@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flows.store.artifact import Artifact
 from flows.store.backend import open_backend
 from flows.store.pointers import Pointer, StorePointers, key_path, now, parse_pointer, pointer_to
-from flows.store.records import Record, load_records, parse_record, read_records
+from flows.store.records import Record, load_records, parse_record, read_record, read_records
 from schemas.checksummed import dump_json, load_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, DeterminismError, StoreError
 from schemas.manifest import Manifest
@@ -151,7 +151,8 @@ class ArtifactStore(StorePointers):
         if stored is None:
             return None
         try:
-            manifest = self.read_manifest(self._parse(path, stored).manifest)
+            pointer = parse_record(Pointer, stored, backend=self.backend, path=path)
+            manifest = self.read_manifest(pointer.manifest)
             self.check_files(manifest)
             # Tells garbage collection that the artifact is in use. Fails if it took the pointer.
             self.backend.touch(path)
@@ -169,13 +170,12 @@ class ArtifactStore(StorePointers):
             ArtifactNotFoundError: There is no such manifest.
             ArtifactCorruptError: It is corrupt.
         """
-        try:
-            stored = self.backend.read(path)
-        except FileNotFoundError as error:
+        manifest = read_record(self.backend, Manifest, path)
+        if manifest is None:
             raise ArtifactNotFoundError(
                 f"{self.url(path)}: expected a manifest, got no file. Run the recipe again"
-            ) from error
-        return parse_record(Manifest, stored, backend=self.backend, path=path)
+            )
+        return manifest
 
     def manifest(self, path: str) -> Manifest:
         """Return a manifest as `read_manifest` does. From S3 and GCS it is fetched only once."""
@@ -253,7 +253,7 @@ class ArtifactStore(StorePointers):
             self.backend.delete(f"{manifest.data}/{stray}")
         self.backend.replace(manifest.path, dump_json(manifest.model_dump(mode="json")))
         path = key_path(manifest.stage, manifest.cache_key)
-        replaced = self._read(path) if replace else None
+        replaced = read_record(self.backend, Pointer, path) if replace else None
         if replaced is not None:
             reason = f"rebuilt as {manifest.artifact_id}"
             self.quarantine(path, expected=replaced.to_json(), reason=reason)
@@ -298,13 +298,7 @@ class ArtifactStore(StorePointers):
         return load_records(self.backend, Conflict, _CONFLICTS)
 
     def quarantine(self, path: str, *, expected: bytes, reason: str) -> None:
-        """Move the pointer of a cache key to quarantine, unless another run has replaced it.
-
-        Args:
-            path: Path of the pointer.
-            expected: Its content, which can be corrupt.
-            reason: Text for the quarantine record.
-        """
+        """Move a pointer below `keys/` to quarantine if it still is `expected`, corrupt or not."""
         if self.backend.read_if_exists(path) != expected:
             return
         pointer = parse_pointer(expected)

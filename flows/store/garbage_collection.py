@@ -87,7 +87,6 @@ class GarbageReport:
     """Artifacts that came into use in the meantime and stay."""
 
     notes: tuple[str, ...] = ()
-    is_dry_run: bool = True
 
     @property
     def freed(self) -> int:
@@ -151,7 +150,6 @@ def collect_garbage(
         retained=tuple(retained),
         restored=tuple(sorted(restored)),
         notes=tuple(scan.notes),
-        is_dry_run=dry_run,
     )
 
 

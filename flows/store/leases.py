@@ -100,12 +100,7 @@ def acquire_or_holder(
 ) -> Iterator[Lease | LeaseHolder]:
     """Hold a lease for a block if it is free. Yield it, or its holder if it is not free.
 
-    Args:
-        store: Artifact store.
-        stage: Stage of the cache key.
-        cache_key: Key to build.
-        holder: Id of the run.
-        ttl_seconds: How long the lease stays if this machine dies.
+    `holder` is the id of the run. The lease stays for `ttl_seconds` if this machine dies.
     """
     lease = Lease(store.backend, lease_path(stage, cache_key), holder, ttl_seconds)
     if (other := lease.acquire()) is not None:

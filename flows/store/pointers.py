@@ -15,10 +15,9 @@ from datetime import UTC, datetime
 from pydantic import Field
 
 from flows.store.backend import StoreBackend
-from flows.store.records import Record, load_records, parse_record, read_records
+from flows.store.records import Record, load_records, read_record, read_records
 from schemas.checksummed import load_json
 from schemas.errors import (
-    ArtifactCorruptError,
     ArtifactNotFoundError,
     ConfigError,
     RefConflictError,
@@ -125,44 +124,26 @@ class StorePointers:
 
     backend: StoreBackend
 
-    def _parse(self, path: str, stored: bytes) -> Pointer:
-        return parse_record(Pointer, stored, backend=self.backend, path=path)
-
-    def _read(self, path: str) -> Pointer | None:
-        stored = self.backend.read_if_exists(path)
-        return None if stored is None else self._parse(path, stored)
-
     # Keys
 
     def pointer(self, stage: str, cache_key: str) -> Pointer | None:
         """Return the pointer of a cache key without a look at its artifact, None if absent."""
-        return self._read(key_path(stage, cache_key))
+        return read_record(self.backend, Pointer, key_path(stage, cache_key))
 
     def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
         """Yield every published artifact, or those of a stage. Corrupt pointers are logged."""
-        for pointer in self._keys(stage).values():
+        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
+        for pointer in read_records(self.backend, Pointer, paths).values():
             if isinstance(pointer, Pointer):
                 yield pointer
             else:
                 _LOGGER.warning("skipped: %s", pointer)
 
-    def corrupt_pointers(self) -> dict[tuple[str, str], str]:
-        """Return the error of each corrupt pointer, by stage and cache key."""
-        return {
-            (path.split("/")[1], path.rpartition("/")[2].removesuffix(".json")): str(pointer)
-            for path, pointer in self._keys(None).items()
-            if not isinstance(pointer, Pointer)
-        }
-
-    def _keys(self, stage: str | None) -> dict[str, Pointer | ArtifactCorruptError]:
-        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
-        return read_records(self.backend, Pointer, paths)
-
     # Refs
 
     def ref(self, name: str) -> Pointer | None:
         """Return what a ref points to, None if there is no such ref."""
-        return self._read(ref_path(name))
+        return read_record(self.backend, Pointer, ref_path(name))
 
     def refs(self) -> list[str]:
         """Return the names of all refs, sorted."""

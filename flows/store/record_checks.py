@@ -1,7 +1,4 @@
-"""Checks of the files of a store that do not belong to artifacts: corrupt and missing ones.
-
-Only corrupt work item records can be deleted without loss.
-"""
+"""Checks of the files of a store that are not in the folder of an artifact."""
 
 from __future__ import annotations
 
@@ -38,15 +35,13 @@ def check_records(
 ) -> list[Problem]:
     """Read every record, page and card, and return the corrupt and missing ones.
 
-    Args:
-        store: Artifact store.
-        has_card: Whether the artifact of a manifest has a card.
+    `has_card` returns whether the artifact of a manifest must have a card.
     """
     backend = store.backend
     remedies = {
         path: remedy
         for folder, remedy in REMEDIES.items()
-        if folder not in ("keys", "artifacts")
+        if folder != "artifacts"
         for path in backend.names(folder)
         if not path.endswith(".blobs")  # checked with their record
     }
@@ -76,11 +71,13 @@ def _record_error(backend: StoreBackend, path: str, stored: bytes) -> str:
     return check_blobs(backend, path, record) if path.startswith("pieces/") else ""
 
 
-def delete_corrupt_items(store: ArtifactStore, problems: Iterable[Problem]) -> None:
-    """Delete the corrupt work item records."""
-    for problem in problems:
-        if problem.path.startswith("pieces/"):
-            delete_item(store.backend, problem.path)
+def remove_corrupt_records(store: ArtifactStore, problems: Iterable[Problem]) -> None:
+    """Quarantine corrupt pointers and delete corrupt work item records: both are built again."""
+    for path, text in problems:
+        if path.startswith("pieces/"):
+            delete_item(store.backend, path)
+        elif path.startswith("keys/") and (stored := store.backend.read_if_exists(path)):
+            store.quarantine(path, expected=stored, reason=text)
 
 
 def find_missing_items(store: ArtifactStore) -> Iterator[str]:

@@ -58,6 +58,16 @@ def parse_record(model: type[Model], stored: bytes, *, backend: StoreBackend, pa
         ) from error
 
 
+def read_record(backend: StoreBackend, model: type[Model], path: str) -> Model | None:
+    """Return a record as a model, None if it does not exist.
+
+    Raises:
+        ArtifactCorruptError: The record is corrupt.
+    """
+    stored = backend.read_if_exists(path)
+    return None if stored is None else parse_record(model, stored, backend=backend, path=path)
+
+
 def read_records(
     backend: StoreBackend, model: type[Model], paths: Iterable[str]
 ) -> dict[str, Model | ArtifactCorruptError]:

@@ -22,7 +22,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.pointers import now
 from flows.store.process_identity import ProcessIdentity
-from flows.store.records import Record, parse_record, read_records
+from flows.store.records import Record, read_record, read_records
 from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.paths import RelativePath
@@ -142,12 +142,12 @@ def read_run(store: ArtifactStore, run_id: str) -> RunRecord:
         ArtifactNotFoundError: There is no such run.
         ArtifactCorruptError: The record is corrupt.
     """
-    path = record_path(run_id)
-    if (stored := store.backend.read_if_exists(path)) is None:
+    record = read_record(store.backend, RunRecord, record_path(run_id))
+    if record is None:
         raise ArtifactNotFoundError(
             f"{store.root}: expected the id of a run, got {run_id!r}. `bertloom runs` lists them"
         )
-    return parse_record(RunRecord, stored, backend=store.backend, path=path)
+    return record
 
 
 def read_runs(

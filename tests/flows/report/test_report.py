@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -163,8 +162,8 @@ def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:
     tokens = Written(store, record).manifest("build-tokens").counters["tokens"]
     assert f"{tokens:,} tokens" in heading(text)
     assert list(page.sections) == [
-        "summary", "about", "corpus", "documents", "instances", "dropped", "steps", "lineage",
-        "environment", "configuration",
+        "summary", "corpus", "documents", "instances", "dropped", "steps", "lineage", "environment",
+        "configuration",
     ]  # fmt: skip
     assert not {"#pretraining", "#tasks"} & set(page.links)
     assert any(name.startswith("top-tokens-") for name in page.ids)
@@ -340,11 +339,13 @@ def test_counts_of_records_are_those_of_the_manifest(run: Run) -> None:
 
 def test_unknown_templates_appear_once_with_and_without_texts(run: Run) -> None:
     store, record = run
-    corpus = read_corpus(store, read_steps(store, record))
+    steps = read_steps(store, record)
+    corpus = read_corpus(store, steps)
     assert corpus is not None
-    corpus = replace(corpus, templates=[UnknownTemplates("wiki", 7, 0.001, "odd 4, rare 3")])
+    corpus = corpus._replace(templates=[UnknownTemplates("wiki", 7, 0.001, "odd 4, rare 3")])
     for texts in (Texts(), Texts(problem="damaged")):
-        both = section("corpus", corpus=corpus) + section("dropped", corpus=corpus, texts=texts)
+        both = section("corpus", corpus=corpus, steps=steps)
+        both += section("dropped", corpus=corpus, texts=texts)
         assert len(re.findall(r"\bodd\b", both)) == 1
         assert "100.0" in both
 
