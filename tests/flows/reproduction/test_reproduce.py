@@ -30,7 +30,7 @@ MORE = """\
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a recipe, a bundle of an artifact (`again`) and the store URL (`made`)."""
+    """Folder with a recipe, its bundle (`again`), and the URL of its store (`made`)."""
     folder = tmp_path_factory.mktemp("reproduce")
     write_tiny(folder)
     text = (folder / "tiny.yaml").read_text(encoding="utf-8")
