@@ -13,7 +13,7 @@ import typer
 
 from flows.cli import options
 from flows.cli.console import echo, echo_raw
-from flows.cli.model_loading import answers, open_predictors
+from flows.cli.model_loading import open_predictors
 from model.tasks import Task
 from model.tasks.examples import examples_of_file
 from schemas.arrow import EXAMPLES
@@ -186,8 +186,10 @@ def answer_lines(
     Raises:
         PredictionsError: A text could not be used; raised after the last line.
     """
+    from model.finetuning.prediction import answer  # loads torch
+
     examples, errors = questions
-    predictions = answers(predictors, examples) if len(examples) else []
+    predictions = answer(predictors, examples) if len(examples) else []
     task = predictors[0].task
     answered = zip(examples.to_pylist(), map(task.in_words, predictions), strict=True)
     for number in range(len(examples) + len(errors)):

@@ -38,7 +38,7 @@ def schema(
 
 
 def write_schema_next_to(recipe: Path) -> str:
-    """Write the schema that a recipe's first line names, if there is none; return a message."""
+    """Write the schema that a recipe's first line names if it is missing; return a message."""
     file, text = recipe.parent / SCHEMA_FILE, schema_text()
     if not file.exists():
         file.write_text(text, encoding="utf-8")
