@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.recipes.loader import load_recipe
 from flows.run.step_execution import stage_input
 from flows.running import run_recipe

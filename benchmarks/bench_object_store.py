@@ -36,7 +36,9 @@ def run_corpus(store: str, *, sample: str, workers: int) -> None:
 
 def contents(store: str) -> list[str]:
     """Content digests of what is published."""
-    return sorted(pointer.content for pointer in ArtifactStore(store, create=False).pointers())
+    return sorted(
+        pointer.content_digest for pointer in ArtifactStore(store, create=False).pointers()
+    )
 
 
 def main() -> int:

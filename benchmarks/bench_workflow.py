@@ -77,7 +77,7 @@ def main() -> int:
         for name in ("DO_NOT_TRACK", "PREFECT_SERVER_ANALYTICS_ENABLED"):
             env[name] = {"DO_NOT_TRACK": "1"}.get(name, "false")
         env["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "120"
-        ours = [sys.executable, "-m", "flows.cli.app"]
+        ours = [sys.executable, "-m", "flows"]
         changes = [] if options.store else [f"--set={text}" for text in small_changes()]
         run = [*ours, "run", "sample-full", "--store", str(store), *changes]
         if not options.store:

@@ -19,12 +19,12 @@ from flows.cards.cards import card_of, recorded_cards_config
 from flows.export.export import Format
 from flows.export.export import export as export_artifact
 from flows.lineage import queries
-from flows.lineage.names import resolve
-from flows.lineage.rows import find_shard
-from flows.lineage.tracing import Trace, trace_row
+from flows.lineage.resolve import resolve
+from flows.lineage.row_trace import Trace, trace_row
+from flows.lineage.shards import find_shard
 from flows.nested_values import numeric_leaves
 from flows.recipes import loader
-from flows.reproduction.bundle import write_bundle
+from flows.reproduction.write_bundle import write_bundle
 from flows.run.plan import PlannedStep
 from flows.run.stages import get_stage
 from flows.running import run_recipe

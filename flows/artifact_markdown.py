@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from flows.formatting import format_bytes, format_count, format_duration, format_statistic
+from flows.formatting import format_bytes, format_duration, format_statistic
 from flows.lineage.graph import upstream_graph
-from flows.lineage.rendering import mermaid_text
+from flows.lineage.text_formats import mermaid_text
 from flows.nested_values import numeric_leaves
 from flows.record_counts import record_counts
 from flows.run.run import Run
@@ -69,7 +68,7 @@ def _details(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
 
 
 def run_markdown(run: Run, *, title: str) -> str:
-    """Return what failed, where the run's report is, its results, and what it built."""
+    """Return what failed, where the run's report is, and its results."""
     url = run.store.url(f"runs/{run.run_id}/report.html")
     # No browser opens a link into a bucket.
     report = f"Report: `{url}`" if "://" in url else f"[Report](file://{quote(url)})"
@@ -83,14 +82,6 @@ def run_markdown(run: Run, *, title: str) -> str:
     ]
     if results:
         lines += _table(("step", "result", "artifact"), results)
-    built = [result for result in run.results() if not result.was_cached]
-    rows = []
-    for entry, group in itertools.groupby(built, key=lambda result: entry_label(result.label)):
-        manifests = [result.manifest for result in group]
-        size = format_bytes(sum(manifest.size_bytes for manifest in manifests))
-        rows.append((entry, format_count(len(manifests), "artifact"), size))
-    if rows:
-        lines += _table(("built", "artifacts", "size"), rows)
     lines += [f"`bertloom report {run.run_id} --store {run.store.root}` writes it again."]
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 
 _NOISE = {
@@ -14,19 +15,11 @@ _NOISE = {
 """Start of the message to drop, by logger."""
 
 
-class _PrefixFilter(logging.Filter):
-    def __init__(self, prefix: str) -> None:
-        super().__init__()
-        self._prefix = prefix
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith(self._prefix)
-
-
-_FILTERS = {prefix: _PrefixFilter(prefix) for prefix in _NOISE.values()}
-
-
 def silence_noisy_loggers() -> None:
-    """Add the filters to their loggers; repeated calls have no effect."""
+    """Add the filters to their loggers."""
     for logger, prefix in _NOISE.items():
-        logging.getLogger(logger).addFilter(_FILTERS[prefix])
+        logging.getLogger(logger).addFilter(functools.partial(_is_shown, prefix))
+
+
+def _is_shown(prefix: str, record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(prefix)

@@ -10,7 +10,7 @@ from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
 from flows.artifact_markdown import run_markdown, stage_markdown, stage_title
-from flows.formatting import format_bytes, format_count, format_duration
+from flows.formatting import format_count, format_duration
 from flows.run.events import Event, RunFinished, StepFinished, StepProgress, StepStarted
 from flows.run.run import Run
 from pipelines.telling.progress import Reading
@@ -34,12 +34,12 @@ class ArtifactListener:
                 # Progress comes from other threads, and belongs to the log of this task run.
                 self._contexts[step.label] = contextvars.copy_context()
                 self._logged_at[step.label] = time.monotonic()
-            case StepProgress(step, reading):
+            case StepProgress(_, step, reading):
                 self._log_progress(step.label, reading)
-            case StepFinished():
-                if not any(_stage_of(event.run, label) == event.step.stage.name
-                           for label in event.remaining):  # fmt: skip
-                    _publish_stage(event.run, event.step.stage.name)
+            case StepFinished(run, step):
+                stage = step.stage.name
+                if not any(label.partition(".")[0] == stage for label in event.remaining):
+                    _publish_stage(run, stage)
             case RunFinished(run):
                 _publish_summary(run)
 
@@ -54,26 +54,16 @@ class ArtifactListener:
 def progress_text(reading: Reading) -> str:
     """Return how far a job is: `build-documents: 3 of 12 shards, 1,204 rows, about 20.0 s left`."""
     total = f" of {reading.total:,.0f}" if reading.total else ""
-    parts = [f"{reading.job}: {reading.done:,.0f}{total} {reading.unit}s"]
+    text = f"{reading.job}: {reading.done:,.0f}{total} {reading.unit}s"
     if reading.rows:
-        parts.append(f"{reading.rows:,} rows")
-    if reading.bytes and reading.seconds:
-        rate = reading.bytes / reading.seconds
-        parts.append(f"{format_bytes(reading.bytes)} written at {rate / 1e6:.1f} MB/s")
-    elif reading.seconds and reading.done > reading.first:
-        pace = (reading.done - reading.first) / reading.seconds
-        parts.append(f"{pace:,.2f} {reading.unit}s/s")
+        text += f", {reading.rows:,} rows"
     if (left := reading.seconds_left()) is not None:
-        parts.append(f"about {format_duration(left)} left")
-    return ", ".join(parts)
-
-
-def _stage_of(run: Run, label: str) -> str:
-    return run.by_label[label].stage.name
+        text += f", about {format_duration(left)} left"
+    return text
 
 
 def _publish_stage(run: Run, stage: str) -> None:
-    results = [result for result in run.results() if _stage_of(run, result.label) == stage]
+    results = [result for result in run.results() if result.manifest.stage == stage]
     text = stage_markdown(results, store=run.store, run_id=run.run_id)
     _publish(text, key=_key(run.recipe.name, stage), title=stage_title(results))
 

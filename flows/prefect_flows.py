@@ -92,7 +92,7 @@ def step_task(run: Run, step: Step) -> MaterializingTask[..., Any]:
     return execute_step.with_options(
         name=step.stage.name,
         assets=[f"bertloom://{run.recipe.name}/{step.label}"],
-        # Prefect asks for a concurrency slot of each tag, which a cached step does not need.
+        # Prefect waits for a concurrency slot of each tag, which a cached step does not need.
         tags=[] if step.label in run.cached else tags,
     )
 
@@ -127,7 +127,7 @@ def mark_run_ended(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
         return
     if store is not None:
         ended = _RUN_STATES.get(state.type, "interrupted")
-        reason = state.message or state.name or ended
+        reason = state.message or ended
         mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason, close=send_abort)
 
 
@@ -228,7 +228,6 @@ def _run_part(
     until: str = "",
 ) -> Any:
     """Run the steps of a part as tasks; the body of every flow."""
-    log_user_errors_without_traceback()
     try:
         run = _CURRENT.get(None)
         if run is None or run.is_started:
@@ -278,9 +277,6 @@ def _task_executor(run: Run) -> Submit:
     return submit
 
 
-# Logs and states
-
-
 def _log_line(line: str) -> None:
     get_run_logger().info("%s", escape_control_characters(redact(line)))
 
@@ -290,18 +286,3 @@ def failed_state(error: Exception) -> State[Any]:
     if not isinstance(error, BertloomError):
         raise error
     return Failed(message=escape_control_characters(redact(str(error))), data=error)
-
-
-def _drop_traceback(record: logging.LogRecord) -> bool:
-    """Remove the traceback of a `BertloomError` from a log record."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, BertloomError):
-        record.msg, record.args = "%s: %s", (type(error).__name__, error)
-        record.exc_info = record.exc_text = None
-    return True
-
-
-def log_user_errors_without_traceback() -> None:
-    """Let Prefect log errors of bertloom as a sentence; other errors keep their traceback."""
-    for name in ("prefect.task_runs", "prefect.flow_runs", "prefect.engine"):
-        logging.getLogger(name).addFilter(_drop_traceback)

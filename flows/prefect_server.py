@@ -1,9 +1,7 @@
-"""Run Prefect flows from the command: on the configured server, or on an ephemeral one.
+"""The Prefect server of a run: the configured one, or an ephemeral one of this process.
 
-Prefect can start an ephemeral server itself. That server is in the process group of the terminal,
-so Ctrl-C ends it before the run can report that it was interrupted, and it outlives a process that
-is killed. The server here does neither. Its database is in $PREFECT_HOME, or in the cache folder
-of bertloom.
+Prefect can start an ephemeral server itself. Ctrl-C ends that server before the run can report that
+it was interrupted, and it outlives a process that is killed. The server here does neither.
 """
 
 from __future__ import annotations
@@ -12,12 +10,10 @@ import atexit
 import contextlib
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,44 +21,34 @@ from typing import IO, Any
 
 from flows.prefect_settings import HOME, default_prefect_home
 from flows.store.runs import RunRecord
-from schemas.errors import ConfigError, RunnerError
+from schemas.errors import RunnerError
 
-_SETTINGS = {
+_FLOW_SETTINGS = {
     # Prefect recognizes a killed run by its missing heartbeat.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     # The command prints a line per step; Prefect's log goes to its server.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
 }
-_LOOK_SECONDS = 0.05
+_SERVER_SETTINGS = {
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",  # no flow here uses blocks
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",  # 1 is a transaction per event
+}
+_POLL_SECONDS = 0.05
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
-_ORPHAN_SECONDS = 1.0
-
-
-@contextlib.contextmanager
-def require_prefect() -> Iterator[None]:
-    """Raise a ConfigError that names the remedy if an import in the block does not find Prefect."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "prefect":
-            raise
-        raise ConfigError(
-            "Prefect is not installed: pip install 'bertloom[flows]', or use --engine local"
-        ) from error
 
 
 def configure_prefect() -> None:
     """Set heartbeats and a quiet console as defaults of Prefect's settings."""
-    for name, value in _SETTINGS.items():
+    for name, value in _FLOW_SETTINGS.items():
         os.environ.setdefault(name, value)
 
 
 class EphemeralServer:
     """Prefect server that only this process uses, on a free port.
 
-    Other users of the machine can reach the port, so the server only answers requests with
-    `auth_string`. It gets the string by its environment, which other users cannot read.
+    Other users of the machine can reach the port, so requests need `auth_string`. The server gets
+    the string by its environment, which other users cannot read.
     """
 
     def __init__(self) -> None:
@@ -75,14 +61,21 @@ class EphemeralServer:
         """User and password that the API expects."""
 
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        # In a session of its own, Ctrl-C does not reach it: the run still has to report its end.
-        self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [sys.executable, "-m", "flows.prefect_server", str(port), str(os.getpid())],
+        script = Path(__file__).with_name("prefect_server_process.py")
+        # A new session: Ctrl-C does not reach the server, so the run can report its end.
+        self._process = subprocess.Popen(  # noqa: S603 - our own script, no shell
+            [sys.executable, "-P", str(script), str(port), str(os.getpid())],
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
-            env={**_environment(), "PREFECT_SERVER_API_AUTH_STRING": self.auth_string},
+            env={
+                **_SERVER_SETTINGS,
+                **os.environ,
+                # A profile in ~/.prefect that names no server is no reason to use that folder.
+                HOME: default_prefect_home(),
+                "PREFECT_SERVER_API_AUTH_STRING": self.auth_string,
+            },
         )
         # Registered before Prefect's own hooks, so that it runs after what they send.
         atexit.register(self.stop)
@@ -101,7 +94,7 @@ class EphemeralServer:
                 with contextlib.suppress(httpx.TransportError):
                     if client.get(f"{self.url}/health").status_code == httpx.codes.OK:
                         return
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
         self.stop()
         self._log.seek(0)
         last_line = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
@@ -135,14 +128,13 @@ def start_server() -> EphemeralServer | None:
         None if a server is configured, or if a flow of this process already uses one.
 
     Raises:
-        ConfigError: Prefect is not installed.
+        ModuleNotFoundError: Prefect is not installed.
     """
     configure_prefect()
     if os.environ.get("PREFECT_API_URL"):
         return None
-    with require_prefect():
-        from prefect.context import FlowRunContext  # loads Prefect
-        from prefect.settings import get_current_settings
+    from prefect.context import FlowRunContext  # loads Prefect
+    from prefect.settings import get_current_settings
 
     if get_current_settings().api.url or FlowRunContext.get() is not None:
         return None
@@ -190,39 +182,3 @@ def report_crashed(records: Sequence[RunRecord]) -> None:
         for flow_run in client.read_flow_runs(flow_run_filter=chosen):
             state: Any = Crashed(message="the process of the run was killed")
             client.set_flow_run_state(flow_run.id, state, force=True)
-
-
-def _environment() -> dict[str, str]:
-    # The server runs this code, whatever the current folder contains.
-    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    home = default_prefect_home()
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONSAFEPATH": "1",
-        "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",  # no flow here uses blocks
-        # A profile in ~/.prefect that names no server is no reason to use that folder.
-        **({HOME: home} if home else {}),
-    }
-
-
-def main(arguments: list[str]) -> int:
-    """Serve the API on a port, without background services, until the launching process ends."""
-    port, launcher = int(arguments[0]), int(arguments[1])
-
-    def end_with_launcher() -> None:
-        while os.getppid() == launcher:
-            time.sleep(_ORPHAN_SECONDS)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=end_with_launcher, name="launcher", daemon=True).start()
-    import uvicorn  # not in the launching process
-    from prefect.server.api.server import create_app
-
-    app = create_app(ephemeral=True, final=True)
-    uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", lifespan="on")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from flows.cards.cards import CardListener
 from flows.lineage.openlineage import openlineage_listeners, send_abort
+from flows.prefect_server import start_server
 from flows.report.listener import ReportListener, write_run_report
 from flows.run.events import Listener
 from flows.run.graph import StepGraph
@@ -16,10 +17,11 @@ from flows.run.run import Run, find_store, get_store
 from flows.run.run_recorder import RunRecorder
 from flows.store.runs import RunRecord, mark_crashed_runs, read_run
 from flows.trackers import TrackerListener
-from schemas.errors import BertloomError
+from schemas.errors import BertloomError, ConfigError
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
 
+ENGINES = ("prefect", "local")
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -43,13 +45,19 @@ def prepare_run(
         provided: Artifacts that steps read and no step of the run builds, by label.
 
     Raises:
-        ConfigError: The runner is unknown, a package is not installed, or several inputs are
-            missing.
+        ConfigError: The engine or the runner is unknown, a package is not installed, or several
+            inputs are missing.
         RunnerError: The engine that jobs go to does not answer.
         InputError: A task file or a checkpoint is missing.
     """
+    if engine not in ENGINES:
+        raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}")
+    if engine == "prefect":
+        start_server()  # it needs seconds, in which the run is planned
     check_environment(recipe, list(graph))
-    check_inputs(graph)
+    planned = _plan(recipe, graph, rebuild=rebuild)
+    cached = {step.label for step in planned if step.state == "cached"}
+    check_inputs(step for step in graph if step.label not in cached)
     own = (RunRecorder(), CardListener(), TrackerListener())
     return Run(
         recipe,
@@ -57,7 +65,7 @@ def prepare_run(
         listeners=[*own, *listeners, *openlineage_listeners(), ReportListener()],
         rebuild=rebuild,
         engine=engine,
-        planned=_plan(recipe, graph, rebuild=rebuild),
+        planned=planned,
         provided=provided,
     )
 

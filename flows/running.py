@@ -13,11 +13,8 @@ from flows.run.log_lines import LogLines
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from pipelines.io.temporary_folders import remove_abandoned_folders
-from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 from schemas.redaction import redact_record
-
-ENGINES = ("prefect", "local")
 
 
 def run_recipe(
@@ -46,7 +43,6 @@ def run_recipe(
     Raises:
         BertloomError: A step failed; the steps that do not depend on it have run.
     """
-    start_engine(engine)
     run = prepare_run(
         recipe,
         recipe_steps(recipe, part=part, until=until),
@@ -57,18 +53,6 @@ def run_recipe(
     return execute_run(run, part=part)
 
 
-def start_engine(engine: str) -> None:
-    """Start what an engine needs, which takes seconds, before a run is prepared.
-
-    Raises:
-        ConfigError: There is no such engine, or it is not installed.
-    """
-    if engine not in ENGINES:
-        raise ConfigError(f"engine: expected one of {', '.join(ENGINES)}, got {engine!r}")
-    if engine == "prefect":
-        start_server()
-
-
 def execute_run(run: Run, *, part: str = "") -> list[StepResult]:
     """Execute a run that is prepared, with its engine; see `run_recipe`."""
     remove_abandoned_folders()
@@ -76,13 +60,13 @@ def execute_run(run: Run, *, part: str = "") -> list[StepResult]:
     if run.engine == "local":
         with run, local_executor(run) as submit:
             run_steps(run, submit)
-    else:
-        server = start_server()
-        from flows.prefect_flows import FLOWS, current_run  # loads Prefect, while the server starts
+        return run.results()
+    server = start_server()
+    from flows.prefect_flows import FLOWS, current_run  # loads Prefect, while the server starts
 
-        is_cached = len(run.cached) == len(run.steps)
-        with prefect_api(server, heartbeats=not is_cached), current_run(run):
-            report_crashed(killed)
-            recipe = redact_record(run.recipe.model_dump(mode="json"))
-            FLOWS[part](recipe=recipe, rebuild=sorted(run.rebuilt))
+    is_cached = len(run.cached) == len(run.steps)
+    with prefect_api(server, heartbeats=not is_cached), current_run(run):
+        report_crashed(killed)
+        recipe = redact_record(run.recipe.model_dump(mode="json"))
+        FLOWS[part](recipe=recipe, rebuild=sorted(run.rebuilt))
     return run.results()

@@ -101,7 +101,7 @@ class CurveFollower:
         run: TrackerRun | None = None
         is_last = False
         while not is_last:
-            is_last = self._is_ended.is_set()
+            is_last = self._is_ended.wait(_READ_SECONDS)
             try:
                 run = run or self._tracker(self._event)
                 self._send_curve(run)
@@ -112,8 +112,6 @@ class CurveFollower:
                 if not self._error:
                     _LOGGER.warning("%s failed; bertloom tries again", self._name)
                 self._error = redact(f"{type(error).__name__}: {error}")
-            if not is_last:
-                self._is_ended.wait(_READ_SECONDS)
 
     def _send_curve(self, run: TrackerRun) -> None:
         """Send the complete lines that are new. A resumed training writes some of them again."""
@@ -167,8 +165,8 @@ def enabled_trackers() -> list[Tracker]:
     trackers: list[Tracker] = []
     mode, key = os.environ.get("WANDB_MODE"), os.environ.get("WANDB_API_KEY")
     for package, tracker, is_enabled in (
-        ("mlflow", MLflow, bool(os.environ.get("MLFLOW_TRACKING_URI"))),
-        ("wandb", WeightsAndBiases, mode == "offline" or (bool(key) and mode != "disabled")),
+        ("mlflow", MLflow, os.environ.get("MLFLOW_TRACKING_URI")),
+        ("wandb", WeightsAndBiases, mode == "offline" or (key and mode != "disabled")),
     ):
         if is_enabled and importlib.util.find_spec(package) is None:
             _LOGGER.warning("%s is not installed: pip install 'bertloom[%s]'", package, package)
@@ -198,16 +196,14 @@ class MLflow:
         if runs:
             self._id = runs[0].info.run_id
             self._client.update_run(self._id, status="RUNNING")
-            for metric in (name for name in runs[0].data.metrics if name.endswith("/loss")):
-                history = self._client.get_metric_history(self._id, metric)
+            for name in filter(lambda name: name.endswith("/loss"), runs[0].data.metrics):
+                history = self._client.get_metric_history(self._id, name)
                 self.last_step = max(self.last_step, *(item.step for item in history))
             return
-        # Texts of 500 characters and 100 items per request: what every MLflow server accepts.
-        tags = {name: value[:500] for name, value in _tags(event).items()}
-        self._id = self._client.create_run(id_, None, tags, event.step.label).info.run_id
-        params = [Param(_mlflow_name(k), v[:500]) for k, v in _params(event).items()]
-        for start in range(0, len(params), 100):
-            self._client.log_batch(self._id, params=params[start : start + 100])
+        run = self._client.create_run(id_, None, _tags(event), event.step.label)
+        self._id = run.info.run_id
+        params = [Param(_mlflow_name(name), value) for name, value in _params(event).items()]
+        self._client.log_batch(self._id, params=params)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the metrics of a training step."""

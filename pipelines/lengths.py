@@ -32,7 +32,7 @@ _STARTS = _bucket_starts()
 class LengthHistogram(BaseModel):
     """Number of records by length: exact below 64, in buckets of 3 % above."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     counts: dict[int, int]
     """Number of records by the smallest length of a bucket."""
@@ -86,7 +86,7 @@ class LengthHistogram(BaseModel):
 class PairCounts(BaseModel):
     """Number of sentence pairs by length and next-sentence label, in two halves."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     counts: tuple[tuple[tuple[int, ...], ...], ...]
     """By half, label and bucket: 64 equal buckets up to the full length, and one of full pairs."""
@@ -137,7 +137,7 @@ class PairCounts(BaseModel):
 class LengthsRecord(BaseModel):
     """Lengths of an artifact's records."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     histograms: dict[str, LengthHistogram]
     """By what they count: `documents`, `sentences`, `words` or `instances`."""

@@ -14,13 +14,19 @@ TABLE_KEY = b"bertloom.table"
 VERSION_KEY = b"bertloom.version"
 
 
-def _table(name: str, version: int, fields: list[pa.Field]) -> pa.Schema:
+def _table(name: str, version: int, /, **columns: pa.DataType | pa.Field) -> pa.Schema:
+    fields = [
+        column.with_name(key)
+        if isinstance(column, pa.Field)
+        else pa.field(key, column, nullable=False)
+        for key, column in columns.items()
+    ]
     metadata = {TABLE_KEY: name.encode(), VERSION_KEY: str(version).encode()}
     return pa.schema(fields, metadata=metadata)
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
+def _nullable(kind: pa.DataType) -> pa.Field:
+    return pa.field("", kind)
 
 
 def _list(kind: pa.DataType) -> pa.DataType:
@@ -30,104 +36,88 @@ def _list(kind: pa.DataType) -> pa.DataType:
 DOCUMENTS = _table(
     "documents",
     1,
-    [
-        _required("document_id", pa.string()),  # unique in a corpus, stable over rebuilds
-        _required("source", pa.string()),  # name of the source in the recipe
-        _required("title", pa.string()),
-        _required("sentences", _list(pa.string())),
-        _required("digest", pa.binary(16)),  # BLAKE2b of the normalized text
-        _required("file", pa.string()),  # sha256 of the raw file in the manifest
-        _required("byte_start", pa.int64()),  # byte range of its stream or member ...
-        _required("byte_end", pa.int64()),  # ... in the raw file as stored
-        pa.field("page_id", pa.int64()),  # MediaWiki only
-        pa.field("revision_id", pa.int64()),
-        pa.field("timestamp", pa.string()),  # time of the revision, ISO 8601
-    ],
+    document_id=pa.string(),  # unique in a corpus, stable over rebuilds
+    source=pa.string(),  # name of the source in the recipe
+    title=pa.string(),
+    sentences=_list(pa.string()),
+    digest=pa.binary(16),  # BLAKE2b of the normalized text
+    file=pa.string(),  # sha256 of the raw file in the manifest
+    byte_start=pa.int64(),  # byte range of its stream or member ...
+    byte_end=pa.int64(),  # ... in the raw file as stored
+    page_id=_nullable(pa.int64()),  # MediaWiki only
+    revision_id=_nullable(pa.int64()),
+    timestamp=_nullable(pa.string()),  # time of the revision, ISO 8601
 )
 
 DUPLICATES = _table(
     "duplicates",
     1,
-    [
-        _required("document_id", pa.string()),
-        _required("shard", pa.string()),  # logical name of the document shard
-        _required("row", pa.uint32()),  # row in that shard
-        _required("reason", pa.string()),  # "same-text" or "same-id"
-        _required("kept_document_id", pa.string()),
-    ],
+    document_id=pa.string(),
+    shard=pa.string(),  # logical name of the document shard
+    row=pa.uint32(),  # row in that shard
+    reason=pa.string(),  # "same-text" or "same-id"
+    kept_document_id=pa.string(),
 )
 
 CONTAMINATION_NGRAMS = _table(
     "contamination-ngrams",
     1,
-    [
-        _required("weight", pa.uint8()),  # in half words, ascending
-        # Hashes of the distinct n-grams of this weight, ascending. Their order numbers them.
-        _required("hashes", _list(pa.uint64())),
-    ],
+    weight=pa.uint8(),  # in half words, ascending
+    # Hashes of the distinct n-grams of this weight, ascending. Their order numbers them.
+    hashes=_list(pa.uint64()),
 )
 
 CONTAMINATION_HITS = _table(
     "contamination-hits",
     1,
-    [
-        _required("row", pa.uint32()),  # row of the document in its shard
-        _required("document_id", pa.string()),
-        _required("title", pa.string()),
-        # Distinct n-gram numbers (CONTAMINATION_NGRAMS) and the first word of each in the document.
-        _required("ngrams", _list(pa.uint32())),
-        _required("words", _list(pa.uint32())),
-    ],
+    row=pa.uint32(),  # row of the document in its shard
+    document_id=pa.string(),
+    title=pa.string(),
+    # Distinct n-gram numbers (CONTAMINATION_NGRAMS) and the first word of each in the document.
+    ngrams=_list(pa.uint32()),
+    words=_list(pa.uint32()),
 )
 
 CONTAMINATION = _table(
     "contamination",
     1,
-    [
-        _required("task", pa.string()),
-        _required("split", pa.string()),
-        _required("field", pa.string()),  # column of the examples
-        _required("example_id", pa.string()),  # first example with the text
-        _required("examples", pa.uint32()),  # number of examples with it
-        _required("document_id", pa.string()),
-        _required("title", pa.string()),
-        _required("shard", pa.string()),  # logical name of the document shard
-        _required("row", pa.uint32()),  # row in that shard
-        _required("ngrams", pa.uint32()),  # n-grams of the text
-        _required("ngrams_found", pa.uint32()),  # n-grams in the document
-        _required("longest_run", pa.uint32()),  # words of the longest match
-        _required("text_word", pa.uint32()),  # 0-based start of the match in the text
-        _required("document_word", pa.uint32()),  # and in the document
-    ],
+    task=pa.string(),
+    split=pa.string(),
+    field=pa.string(),  # column of the examples
+    example_id=pa.string(),  # first example with the text
+    examples=pa.uint32(),  # number of examples with it
+    document_id=pa.string(),
+    title=pa.string(),
+    shard=pa.string(),  # logical name of the document shard
+    row=pa.uint32(),  # row in that shard
+    ngrams=pa.uint32(),  # n-grams of the text
+    ngrams_found=pa.uint32(),  # n-grams in the document
+    longest_run=pa.uint32(),  # words of the longest match
+    text_word=pa.uint32(),  # 0-based start of the match in the text
+    document_word=pa.uint32(),  # and in the document
 )
 
 LEFT_OUT = _table(
     "left-out",
     1,
-    [
-        _required("document_id", pa.string()),
-        _required("shard", pa.string()),  # logical name of the document shard
-        _required("row", pa.uint32()),  # row in that shard
-        _required("reason", pa.string()),  # as in counters, such as "contaminated"
-        _required("because", pa.string()),  # document or example that it matches
-    ],
+    document_id=pa.string(),
+    shard=pa.string(),  # logical name of the document shard
+    row=pa.uint32(),  # row in that shard
+    reason=pa.string(),  # as in counters, such as "contaminated"
+    because=pa.string(),  # document or example that it matches
 )
 
 SKETCHES = _table(
     "sketches",
     1,
-    [
-        _required("document_id", pa.string()),
-        _required("row", pa.uint32()),  # row in the document shard of the same number
-        _required("time", pa.int64()),  # revision, seconds since 1970; minimum if unknown
-        _required("ngrams", _list(pa.uint32())),  # ascending
-        _required("bands", _list(pa.uint64())),  # one each
-    ],
+    document_id=pa.string(),
+    row=pa.uint32(),  # row in the document shard of the same number
+    time=pa.int64(),  # revision, seconds since 1970; minimum if unknown
+    ngrams=_list(pa.uint32()),  # ascending
+    bands=_list(pa.uint64()),  # one each
 )
 
-WORD_COUNTS = _table(
-    "word-counts", 1, [_required("word", pa.string()), _required("count", pa.uint64())]
-)
+WORD_COUNTS = _table("word-counts", 1, word=pa.string(), count=pa.uint64())
 
 
 def token_type(vocab_size: int) -> pa.DataType:
@@ -140,13 +130,11 @@ def tokens_schema(vocab_size: int) -> pa.Schema:
     return _table(
         "tokens",
         2,
-        [
-            _required("document_id", pa.string()),
-            _required("token_ids", _list(token_type(vocab_size))),
-            _required("sentence_lengths", _list(pa.uint32())),
-            # Page id without the revision, by which wiki pages are held out. Null: document_id.
-            pa.field("split_id", pa.string()),
-        ],
+        document_id=pa.string(),
+        token_ids=_list(token_type(vocab_size)),
+        sentence_lengths=_list(pa.uint32()),
+        # Page id without the revision, by which wiki pages are held out. Null: document_id.
+        split_id=_nullable(pa.string()),
     )
 
 
@@ -156,72 +144,60 @@ def instances_schema(vocab_size: int) -> pa.Schema:
     return _table(
         "instances",
         2,
-        [
-            _required("input_ids", _list(ids)),  # after masking, with [CLS] and [SEP]
-            # Index of B's first token; length of input_ids without B.
-            _required("segment_b_start", pa.uint16()),
-            _required("masked_lm_positions", _list(pa.uint16())),  # ascending
-            _required("masked_lm_ids", _list(ids)),  # ids before masking
-            # 0: B follows A. 1: B is random. -1: no B.
-            _required("next_sentence_label", pa.int8()),
-            _required("document_row", pa.uint32()),  # row of A in the token shard of the same part
-            # Token shard of B by its position in the pool in the file's statistics; 0 is A's shard.
-            _required("segment_b_shard", pa.uint32()),
-            _required("segment_b_row", pa.uint32()),
-            _required("duplicate", pa.uint16()),  # 0-based pass over the corpus
-        ],
+        input_ids=_list(ids),  # after masking, with [CLS] and [SEP]
+        # Index of B's first token; length of input_ids without B.
+        segment_b_start=pa.uint16(),
+        masked_lm_positions=_list(pa.uint16()),  # ascending
+        masked_lm_ids=_list(ids),  # ids before masking
+        # 0: B follows A. 1: B is random. -1: no B.
+        next_sentence_label=pa.int8(),
+        document_row=pa.uint32(),  # row of A in the token shard of the same part
+        # Token shard of B by its position in the pool in the file's statistics; 0 is A's shard.
+        segment_b_shard=pa.uint32(),
+        segment_b_row=pa.uint32(),
+        duplicate=pa.uint16(),  # 0-based pass over the corpus
     )
 
 
 TEXT_EXAMPLES = _table(
     "text-examples",
     1,
-    [
-        _required("id", pa.string()),  # index in the file if it has one
-        _required("text_a", pa.string()),
-        pa.field("text_b", pa.string()),  # null for single-sentence tasks
-        pa.field("label", pa.string()),  # class name; null if unknown
-        pa.field("score", pa.float64()),  # regression; null if unknown
-    ],
+    id=pa.string(),  # index in the file if it has one
+    text_a=pa.string(),
+    text_b=_nullable(pa.string()),  # null for single-sentence tasks
+    label=_nullable(pa.string()),  # class name; null if unknown
+    score=_nullable(pa.float64()),  # regression; null if unknown
 )
 
 CHOICE_EXAMPLES = _table(
     "choice-examples",
     1,
-    [
-        _required("id", pa.string()),
-        _required("context", pa.string()),
-        _required("continuations", _list(pa.string())),  # the same number in every row
-        pa.field("label", pa.int64()),  # 0-based; null if unknown
-    ],
+    id=pa.string(),
+    context=pa.string(),
+    continuations=_list(pa.string()),  # the same number in every row
+    label=_nullable(pa.int64()),  # 0-based; null if unknown
 )
 
 SPAN_EXAMPLES = _table(
     "span-examples",
     1,
-    [
-        _required("id", pa.string()),
-        _required("title", pa.string()),
-        _required("question", pa.string()),
-        _required("context", pa.string()),
-        _required("answers", _list(pa.string())),  # empty if unanswerable or unknown
-        _required(
-            "answer_starts", _list(pa.int64())
-        ),  # character offsets in context, one per answer
-        pa.field("is_impossible", pa.bool_()),  # null if unknown (no answers key)
-    ],
+    id=pa.string(),
+    title=pa.string(),
+    question=pa.string(),
+    context=pa.string(),
+    answers=_list(pa.string()),  # empty if unanswerable or unknown
+    answer_starts=_list(pa.int64()),  # character offsets in context
+    is_impossible=_nullable(pa.bool_()),  # null if unknown (no answers key)
 )
 
 TAG_EXAMPLES = _table(
     "tag-examples",
     1,
-    [
-        _required("id", pa.string()),  # id of the document
-        _required("sentence_lengths", _list(pa.int64())),  # number of words per sentence
-        _required("words", _list(pa.string())),  # words of all sentences
-        # One per word in IOB2 (O, B-TYPE, I-TYPE); null if unknown.
-        pa.field("tags", _list(pa.string())),
-    ],
+    id=pa.string(),  # id of the document
+    sentence_lengths=_list(pa.int64()),  # number of words per sentence
+    words=_list(pa.string()),  # words of all sentences
+    # One per word in IOB2 (O, B-TYPE, I-TYPE); null if unknown.
+    tags=_nullable(_list(pa.string())),
 )
 
 EXAMPLES = {

@@ -31,8 +31,6 @@ def dump_json(value: Mapping[str, Any]) -> bytes:
     Args:
         value: At least one field, and no field `sha256`.
     """
-    if not value or DIGEST_FIELD in value:
-        raise ValueError(f"expected fields and none named {DIGEST_FIELD}, got {value!r}")
     text = json.dumps(value, indent=2, ensure_ascii=False)
     body = text.removesuffix("\n}").encode()
     return body + f',\n  "{DIGEST_FIELD}": "{_digest(body)}"\n}}\n'.encode()
@@ -40,8 +38,6 @@ def dump_json(value: Mapping[str, Any]) -> bytes:
 
 def dump_line(text: str) -> str:
     """Return a line of JSON, an object with at least one field, with its digest."""
-    if not (text.startswith("{") and text.endswith("}")) or text == "{}":
-        raise ValueError(f"expected a JSON object in one line, got {text[:80]!r}")
     body = text.removesuffix("}")
     return f'{body},"{DIGEST_FIELD}":"{_digest(body.encode())}"}}'
 

@@ -34,28 +34,21 @@ def deserialize_error(facts: dict[str, Any], *, name: str) -> Exception:
         facts: Result of `serialize_error`.
         name: Name of the work in the message of the RunnerError.
     """
-    error = _error_without_notes(facts, name)
+    class_name, message = facts["class"], facts["message"]
+    own = {cls.__name__: cls for cls in _subclasses(BertloomError)}.get(class_name)
+    error: Exception
+    if own is not None and "attributes" in facts:
+        error = own.__new__(own, message)  # the arguments of constructors differ
+        vars(error).update(facts["attributes"])
+    elif "os" in facts:
+        errno, text, path = facts["os"]
+        builtin = getattr(builtins, class_name, OSError)
+        error = builtin(message) if errno is None else builtin(errno, text, path)
+    else:
+        error = RunnerError(f"{name}: {class_name}: {message}")
     for note in facts["notes"]:
         error.add_note(note)
     return error
-
-
-def _error_without_notes(facts: dict[str, Any], name: str) -> Exception:
-    class_name, message = facts["class"], facts["message"]
-    own = {cls.__name__: cls for cls in _subclasses(BertloomError)}.get(class_name)
-    if own is not None and "attributes" in facts:
-        # Constructors differ, and the message is complete: set the attributes directly.
-        error = own.__new__(own, message)
-        vars(error).update(facts["attributes"])
-        return error
-    if "os" in facts:
-        errno, text, path = facts["os"]
-        builtin = getattr(builtins, class_name, None)
-        system = OSError
-        if isinstance(builtin, type) and issubclass(builtin, OSError):
-            system = builtin
-        return system(message) if errno is None else system(errno, text, path)
-    return RunnerError(f"{name}: {class_name}: {message}")
 
 
 def _subclasses(cls: type[BertloomError]) -> Iterator[type[BertloomError]]:

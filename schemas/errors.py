@@ -18,18 +18,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from schemas.addresses import public_address
-from schemas.redaction import redact
+from schemas.redaction import redact, redact_record
 
 
 class BertloomError(Exception):
     """Base of all errors raised on purpose. The CLI prints it without a traceback.
 
-    Messages and notes are redacted: addresses in them can have passwords or signatures.
+    Messages, notes and attributes are redacted: addresses in them can have passwords or signatures.
+
+    Args:
+        *arguments: The message.
+        **attributes: Attributes of the class, such as `file`.
     """
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, **attributes: object) -> None:
         super().__init__(*(redact(argument) for argument in arguments))
+        vars(self).update(redact_record(attributes))
 
     def add_note(self, note: str, /) -> None:
         """Add a line to the message."""
@@ -53,57 +57,36 @@ class MissingInputError(InputError):
 
 
 class CorruptInputError(InputError):
-    """Truncated or corrupt raw file.
+    """Truncated or corrupt raw file."""
 
-    Attributes:
-        file: URL of the file.
-        offset: Byte offset of the damage in the file as stored.
-        last_record: Name of the last complete record before it; "" without one.
-    """
+    file: str = ""
+    """URL of the file."""
 
-    def __init__(self, message: str, *, file: str, offset: int, last_record: str = "") -> None:
-        super().__init__(message)
-        self.file = file
-        self.offset = offset
-        self.last_record = last_record
+    offset: int = 0
+    """Byte offset of the damage in the file as stored."""
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # Beam pickles exceptions, which cannot call a constructor with keyword-only arguments.
-        return _rebuild_corrupt, (str(self), self.file, self.offset, self.last_record)
-
-
-def _rebuild_corrupt(message: str, file: str, offset: int, last_record: str) -> CorruptInputError:
-    return CorruptInputError(message, file=file, offset=offset, last_record=last_record)
+    last_record: str = ""
+    """Name of the last complete record before it. "": no record."""
 
 
 class NetworkError(InputError):
-    """Remote file that cannot be read at the moment because of the network or its server.
+    """Remote file that cannot be read at the moment because of the network or its server."""
 
-    Attributes:
-        file: URL of the file.
-    """
-
-    def __init__(self, message: str, *, file: str = "") -> None:
-        super().__init__(message)
-        self.file = file
+    file: str = ""
+    """URL of the file."""
 
 
 class ChecksumError(InputError):
-    """File whose digest differs from the published one.
+    """File whose digest differs from the published one."""
 
-    Attributes:
-        file: Path or URL of the file; "" if it is not known.
-        expected: Published digest.
-        actual: Digest of the file.
-    """
+    file: str = ""
+    """Path or URL of the file. "": it is not known."""
 
-    def __init__(
-        self, message: str, *, file: str = "", expected: str = "", actual: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.file = file
-        self.expected = expected
-        self.actual = actual
+    expected: str = ""
+    """Published digest."""
+
+    actual: str = ""
+    """Digest of the file."""
 
 
 class TaskDataError(InputError):
@@ -115,17 +98,13 @@ class PredictionsError(InputError):
 
 
 class FetchError(InputError):
-    """Failed download.
+    """Failed download."""
 
-    Attributes:
-        url: URL of the request; "" if the error is not about one.
-        status: HTTP status of the response; 0 without a response.
-    """
+    url: str = ""
+    """URL of the request. "": the error is not about one."""
 
-    def __init__(self, message: str, *, url: str = "", status: int = 0) -> None:
-        super().__init__(message)
-        self.url = public_address(url)
-        self.status = status
+    status: int = 0
+    """HTTP status of the response. 0: there was no response."""
 
 
 class VocabularyError(BertloomError):
@@ -181,23 +160,16 @@ class RefConflictError(StoreError):
 
 
 class LeaseLostError(StoreError):
-    """Lease of a step that another run acquired, so that this run stopped.
+    """Lease of a step that another run acquired, so that this run stopped."""
 
-    Attributes:
-        run: Id of the run that stopped.
-        step: Label of the step.
-        holder: Run that holds the lease, with its process; "" if it has ended.
-    """
+    run: str = ""
+    """Id of the run that stopped."""
 
-    def __init__(self, run: str, step: str, holder: str) -> None:
-        super().__init__(
-            f"{step}: expected run {run} to hold the lease, got {holder or 'a run that ended'}. "
-            "Nothing was published and no checkpoint was deleted. Run again to use its result"
-        )
-        self.run, self.step, self.holder = run, step, holder
+    step: str = ""
+    """Label of the step."""
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return LeaseLostError, (self.run, self.step, self.holder)
+    holder: str = ""
+    """Run that holds the lease, with its process. "": it has ended."""
 
 
 class PublishError(StoreError):

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt
 
 from schemas.base_configs import (
     Config,
     Device,
+    Distinct,
     DropoutProb,
     Fraction,
     Paths,
@@ -20,6 +21,7 @@ from schemas.base_configs import (
     Seed,
     SourceName,
     content_in_key,
+    expect_one,
     not_in_key,
 )
 from schemas.model_configs import CheckpointConfig, ModelConfig, OptimizerConfig
@@ -91,7 +93,7 @@ class ExamplesConfig(Config):
     file_format: FileFormatConfig = FileFormatConfig()
     """Format of files whose `columns` are set."""
 
-    labels: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    labels: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Distinct] = ()
     """Names of labels or tags that files hold as numbers, in order from 0. []: the names in the
     Parquet files of `datasets`, or the numbers."""
 
@@ -110,36 +112,18 @@ class ExamplesConfig(Config):
     """Maximum fraction of invalid rows (malformed, unknown label) of a file. They are dropped and
     counted; more of them are an error."""
 
-    @model_validator(mode="after")
-    def _check_has_files(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.data_dir is None and not self.data_files:
-            raise ValueError("expected data_dir (official file names) or data_files, got neither")
-        return self
-
-    @model_validator(mode="after")
-    def _check_labels(self) -> Self:
-        if len(set(self.labels)) < len(self.labels):
-            raise ValueError(f"labels: expected distinct names, got {list(self.labels)}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_columns(self) -> Self:
+            yield "expected data_dir (official file names) or data_files, got neither"
         if not self.columns and self.file_format != FileFormatConfig():
-            raise ValueError("file_format: requires columns. Set columns too")
-        fields: dict[Column, str] = {}
+            yield "file_format: requires columns"
+        columns = list(self.columns.values())
+        if len(set(columns)) < len(columns):
+            yield f"columns: expected one column per field, got {columns}"
         for field, column in self.columns.items():
-            if column in fields:
-                raise ValueError(
-                    f"columns: expected one column per field, got {column!r} for {fields[column]} "
-                    f"and {field}"
-                )
-            fields[column] = field
             if isinstance(column, str) and self.file_format.header is False:
-                raise ValueError(
-                    f"columns.{field}: expected a 0-based number, as file_format.header is false, "
-                    f"got {column!r}"
-                )
-        return self
+                expected = "a 0-based number, as file_format.header is false"
+                yield f"columns.{field}: expected {expected}, got {column!r}"
 
 
 class ComputeConfig(Config):
@@ -245,8 +229,9 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, (int, float)) else value
 
 
-GridOfIntegers = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
-GridOfNumbers = Annotated[tuple[float, ...], BeforeValidator(_as_tuple)]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+GridOfIntegers = Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple), Distinct]
+GridOfNumbers = Annotated[tuple[PositiveNumber, ...], BeforeValidator(_as_tuple), Distinct]
 
 
 class FinetuneConfig(TaskTrainingConfig):
@@ -267,61 +252,28 @@ class FinetuneConfig(TaskTrainingConfig):
     ensemble_size: int = Field(default=1, ge=1, le=100)
     """Number of best trials on dev to average."""
 
-    @model_validator(mode="after")
-    def _check_start(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         starts = ("init_from_phase", "init_checkpoint", "model")
-        provided = [name for name in starts if getattr(self, name)]
-        if self.method == "majority" and provided:
-            raise ValueError(f"{provided[0]}: not supported with method majority. Remove it")
-        if self.method != "majority" and len(provided) != 1:
-            raise ValueError(
-                "expected exactly one of init_from_phase (a phase of pretrain), init_checkpoint "
-                f"(a folder) and model (from scratch), got {' and '.join(provided) or 'none'}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_options(self) -> Self:
+        if self.method != "majority":
+            yield from expect_one(self, *starts)
+        elif any(getattr(self, name) is not None for name in starts):
+            yield f"method: majority has no {', '.join(starts)}. Remove it"
         if self.init_from_step is not None and self.init_from_phase is None:
-            raise ValueError("init_from_step: requires init_from_phase. Add it or remove this")
+            yield "init_from_step: requires init_from_phase"
         if self.bilstm and self.method != "fine-tune":
-            raise ValueError(f"bilstm: expected method fine-tune, got {self.method}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_grid_unique(self) -> Self:
-        for name in ("batch_size", "learning_rate", "num_epochs"):
-            values = getattr(self, name)
-            if len(set(values)) < len(values):
-                raise ValueError(f"{name}: expected distinct values, got {list(values)}")
-            if not all(0 < value < math.inf for value in values):
-                raise ValueError(f"{name}: expected values above 0, got {list(values)}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_learning_rate(self) -> Self:
-        rate = self.optimizer.learning_rate
-        if rate != OptimizerConfig().learning_rate:
-            raise ValueError(
-                f"optimizer.learning_rate: not used, got {rate:g}. Set learning_rate of the entry"
-            )
-        return self
+            yield f"bilstm: expected method fine-tune, got {self.method}"
+        if (rate := self.optimizer.learning_rate) != OptimizerConfig().learning_rate:
+            yield f"optimizer.learning_rate: not used, got {rate:g}. Set learning_rate of the entry"
 
 
 class EnsembleConfig(Config):
     """Ensemble that averages the outputs of several models (paper 4.2: seven)."""
 
-    members: tuple[SourceName, ...] = Field(min_length=1)
+    members: Annotated[tuple[SourceName, ...], Distinct] = Field(min_length=1)
     """Entries of `finetune`, all on the same examples."""
 
     ensemble_size: int = Field(default=7, ge=2, le=100)
     """Number of best trials on dev, over all members."""
-
-    @model_validator(mode="after")
-    def _check_members(self) -> Self:
-        if len(set(self.members)) < len(self.members):
-            raise ValueError(f"members: expected distinct entries, got {list(self.members)}")
-        return self
 
 
 class TrialConfig(TaskTrainingConfig):

@@ -31,7 +31,7 @@ def path_order(path: str) -> tuple[list[str | int], str]:
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class FileEntry(_Record):

@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from flows.recipes.json_schema import field_descriptions
 from schemas.base_configs import Config
 from schemas.recipe import Recipe
 
@@ -153,6 +154,7 @@ def _rows(path: str, model: type[Config]) -> Iterator[str]:
     yield "| field | meaning | type | default | in the key |"
     yield "| --- | --- | --- | --- | --- |"
     numbers, properties = numeric_fields(model), _schema(model)["properties"]
+    descriptions = field_descriptions(model)
     for name, field in model.model_fields.items():
         if name in UNWRITTEN:
             continue
@@ -161,7 +163,7 @@ def _rows(path: str, model: type[Config]) -> Iterator[str]:
         unit = UNIT[name] if name in numbers else ""
         kind += f"; {unit}" if unit and unit != "a number" else ""
         in_key = "no" if path.startswith(KEYLESS) else _in_key(model, name, field, bool(inner))
-        meaning = _one_line(field.description)
+        meaning = _one_line(descriptions[name])
         cells = (f"`{name}`", meaning, kind, _default(field), in_key)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
@@ -14,11 +13,11 @@ from flows.cards.dataset_cards import corpus_sources, dataset_name, languages_of
 from flows.cards.licenses import UNKNOWN
 from flows.cards.markdown import render
 from flows.formatting import format_metric
+from model.tables.evaluations import Evaluation, Scores
 from model.tasks.cut_data import cut_on
 from schemas.card_configs import CardsConfig
 from schemas.manifest import Manifest
 from schemas.redaction import escape_control_characters
-from schemas.trial_names import grid_point
 
 _TAGS_AND_CLASSES = {
     "mlm": ("fill-mask", "AutoModelForMaskedLM"),
@@ -33,7 +32,10 @@ _TAGS_AND_CLASSES = {
 """Pipeline tag of the Hub and class of `transformers`, by type of task or pretraining."""
 
 
-class Score(NamedTuple):
+_NO_RESTARTS: Any = {"runs": (), "failed": 0, "best": None, "ensemble": None}
+
+
+class Score(Scores):
     """A metric on one split."""
 
     split: str
@@ -41,21 +43,8 @@ class Score(NamedTuple):
     value: float
     """Value of the published model: the best restart, or an ensemble."""
 
-    restarts: Sequence[float] = ()
-    """Values of all restarts of the best grid point."""
-
     majority: float | None = None
-    """Value of always giving the most frequent answer."""
-
-    @property
-    def mean(self) -> float:
-        """Mean over the restarts."""
-        return statistics.fmean(self.restarts)
-
-    @property
-    def sd(self) -> float:
-        """Standard deviation over the restarts."""
-        return statistics.stdev(self.restarts)
+    """Score of always giving the most frequent answer."""
 
 
 class Phase(NamedTuple):
@@ -99,7 +88,7 @@ def model_card(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) 
         phases=phases,
         outside_checkpoint=PurePath(next(filter(None, checkpoints), "")).name,
         scores=scores,
-        restarts=max((len(score.restarts) for score in scores), default=0),
+        restarts=max((score.restarts for score in scores), default=0),
         sources=sources,
         examples=examples,
         data_name=dataset_name(examples) if examples else "",
@@ -113,24 +102,34 @@ def model_card(manifest: Manifest, *, ancestors: Ancestors, cards: CardsConfig) 
 
 
 def scores_of(manifest: Manifest) -> list[Score]:
-    """Return every score of a model, in the order of its statistics."""
+    """Return every score of a model that has a value, in the order of its statistics."""
     facts = manifest.statistics
     if manifest.stage == "pretrain":
-        return [Score("held-out", *item) for item in facts["held_out"].items()]
-    restarts = [
-        trial["metrics"]
-        for trial in facts.get("cells", ())
-        if grid_point(trial["name"]) == facts["best_point"]
+        return [
+            Score(
+                split="held-out",
+                metric=name,
+                value=value,
+                runs=(),
+                failed=0,
+                best=None,
+                ensemble=None,
+            )
+            for name, value in facts["held_out"].items()
+        ]
+    evaluation = Evaluation.read("", {"metric": "", **facts})
+    return [
+        Score(
+            split=split,
+            metric=metric,
+            value=value,
+            majority=evaluation.majority(split, metric),
+            **dict(evaluation.scores(split, metric)),
+        )
+        for split, metrics in evaluation.metrics.items()
+        for metric, value in metrics.items()
+        if value is not None  # such as the correlation with a constant
     ]
-    scores = []
-    for split, metrics in facts["metrics"].items():
-        majority = facts.get("baseline", {}).get(split, {})
-        for metric, value in metrics.items():
-            values = [run.get(split, {}).get(metric) for run in restarts]
-            values = [value for value in values if value is not None]
-            if value is not None:  # such as the correlation with a constant
-                scores.append(Score(split, metric, value, values, majority.get(metric)))
-    return scores
 
 
 def _eval_result(
@@ -143,11 +142,11 @@ def _eval_result(
         name = "; ".join([dataset_name(examples), *cut])
         kind = "custom" if examples.statistics.get("data") else examples.statistics["task"]
     metric, value, spread = score.metric.replace("_", " "), score.value, None
-    if len(manifest.statistics.get("members", ())) > 1:
+    if score.ensemble is not None:
         metric += " (ensemble)"
-    elif len(score.restarts) > 1:
-        metric, value = f"{metric} (mean of {len(score.restarts)} restarts)", score.mean
-        spread = {"restarts": len(score.restarts), "sd": _rounded(score.metric, score.sd)}
+    elif score.mean is not None and score.sd is not None:
+        metric, value = f"{metric} (mean of {score.restarts} restarts)", score.mean
+        spread = {"restarts": score.restarts, "sd": _rounded(score.metric, score.sd)}
     return EvalResult(
         task_type=tag,
         dataset_type=kind,

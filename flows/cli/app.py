@@ -1,7 +1,7 @@
-"""The `bertloom` command: which commands there are, and what all of them share.
+"""The `bertloom` command: its sub-commands, global options and entry point.
 
-A command's module is loaded when the command is called, so that `--help` and completion answer at
-once and no command waits for what another needs.
+A command is the function or Typer application with its name in the module with its name. The
+module is loaded when the command is called, which keeps `bertloom --help` fast.
 """
 
 from __future__ import annotations
@@ -21,83 +21,77 @@ from flows.cli.console import echo, handle_errors, log_to_console
 from schemas.errors import UsageError
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 an error that is said, or damage found; 2 wrong usage; 70 a fault of "
-    "bertloom's own; 130 interrupted (Ctrl-C); 143 terminated (SIGTERM)."
+    "Exit codes: 0 success; 1 error or corruption found; 2 usage error; 70 internal error; "
+    "130 interrupted; 143 terminated."
 )
 COMMANDS = {
-    "quickstart": ("quickstart", "Make a small model of a folder of your own texts."),
-    "run": ("run", "Run a recipe: build what is not in the store yet."),
-    "plan": ("plan", "Say what a run would do, and why."),
-    "show": ("show", "Show an artifact: counts, files, inputs, configuration."),
-    "head": ("head", "Print the first rows of a shard, decoded."),
-    "export": ("export", "Write an artifact as datasets, transformers, pandas open it."),
-    "card": ("export", "Print the card of an artifact: sources, licenses, scores."),
-    "recipes": ("recipes", "List the recipes that come with bertloom."),
-    "init": ("recipes", "Write a commented recipe to edit."),
-    "schema": ("recipes", "Print a recipe's JSON Schema, for editors."),
-    "sample": ("sample", "Write the sample: a small wiki, books, labelled sets."),
-    "finetune": ("finetune", "Fine-tune a checkpoint on one task: a grid with restarts."),
-    "evaluate": ("evaluate", "Score predictions, or a model, on a file of a task."),
-    "claims": ("claims", "Say which of the paper's claims the tables show."),
-    "predict": ("predict", "Ask a fine-tuned model: text in, answer out."),
-    "fill": ("fill", "Ask a pretrained model what a [MASK] stands for."),
-    "contamination": ("contamination", "Look for the texts of tasks in a corpus."),
-    "ls": ("ls", "List what is in the store, the newest first."),
-    "runs": ("ls", "List the runs that the store has records of."),
-    "pin": ("maintenance", "Keep an artifact from being deleted by gc."),
-    "unpin": ("maintenance", "Take a pin away."),
-    "gc": ("maintenance", "Delete what nothing needs."),
-    "verify": ("maintenance", "Check that artifacts are to the byte what was written."),
-    "doctor": ("doctor", "Check the store, versions, telemetry, disk and clock."),
-    "lineage": ("lineage", "Tell what something was made from, or what of it."),
-    "trace": ("lineage", "Tell which documents a row of a shard was made from."),
-    "diff": ("lineage", "Tell how two artifacts, or two runs, differ."),
-    "reproduce": ("reproduce", "Write a bundle that reproduces an artifact, or run one."),
-    "rebuild": ("publish", "Bring a published corpus up to the newest dump."),
-    "publish": ("publish", "Publish the corpus that a recipe last built."),
-    "report": ("report", "Write a run's report, one page of HTML, anew."),
-    "beam-worker": ("workers", "Become a worker of an engine, which calls this."),
-    "worker-pool": ("workers", "Start workers for an engine beside it, which asks for them."),
-    "worker-package": ("workers", "Write the wheel that workers elsewhere install."),
-    "fetch": ("fetch", "Download raw data: Wikipedia's dumps, labelled sets."),
+    "quickstart": "Train a small model on a folder of your texts.",
+    "run": "Run a recipe: build what is not in the store yet.",
+    "plan": "Show what a run would do, and why.",
+    "show": "Show an artifact: counts, files, inputs, configuration.",
+    "head": "Print the first rows of a shard, decoded.",
+    "export": "Write an artifact for datasets, transformers or pandas.",
+    "card": "Print the card of an artifact: sources, licenses, scores.",
+    "recipes": "List the recipes that come with bertloom.",
+    "init": "Write a commented recipe to edit.",
+    "schema": "Print a recipe's JSON Schema, for editors.",
+    "sample": "Write the sample: a small wiki, books, labeled datasets.",
+    "finetune": "Fine-tune a checkpoint on one task: a grid with restarts.",
+    "evaluate": "Score predictions, or a model, on a file of a task.",
+    "claims": "Show which of the paper's claims the tables support.",
+    "predict": "Predict with a fine-tuned model.",
+    "fill": "Predict the masked tokens of a text.",
+    "contamination": "Find evaluation texts of tasks in a corpus.",
+    "ls": "List the artifacts of a store, newest first.",
+    "runs": "List the runs of a store, newest first.",
+    "pin": "Keep an artifact from being deleted by gc.",
+    "unpin": "Delete a pin.",
+    "gc": "Delete unreferenced artifacts.",
+    "verify": "Verify artifact checksums.",
+    "doctor": "Check the store, versions, telemetry, disk and clock.",
+    "lineage": "Show upstream or downstream lineage.",
+    "trace": "Show the source documents of a row of a shard.",
+    "diff": "Compare two artifacts, or two runs.",
+    "reproduce": "Write a bundle that reproduces an artifact, or run one.",
+    "rebuild": "Update a published corpus to the newest dump.",
+    "publish": "Publish the corpus that a recipe last built.",
+    "report": "Write the HTML report of a run again.",
+    "beam-worker": "Run as a Beam SDK worker (started by the engine).",
+    "worker-pool": "Start Beam workers when an engine asks for them.",
+    "worker-package": "Write the wheel that remote workers install.",
+    "fetch": "Download raw data: Wikipedia dumps, labeled datasets.",
 }
-"""The module of each command, and what `--help` says of it, in that order."""
+"""Summary of each command, in the order of `--help`."""
 
 
-class Lazy(TyperCommand):
-    """A command that is known by its name and a sentence until it is called."""
-
-    def __init__(self, name: str, *, module: str, summary: str) -> None:
-        super().__init__(name, help=summary, rich_markup_mode=None)
-        self._module = module
+class LazyCommand(TyperCommand):
+    """A command whose module is loaded when it is called."""
 
     @functools.cached_property
     def loaded(self) -> TyperCommand | TyperGroup:
-        """The command itself, of the function or the Typer application of this name."""
+        """The command itself."""
         name = str(self.name)
-        module = importlib.import_module(f"flows.cli.{self._module}")
-        found = getattr(module, name.replace("-", "_"))
-        if not isinstance(found, typer.Typer):
-            single = typer.Typer(rich_markup_mode=None, add_completion=False)
-            single.command(name)(found)
-            found = single
-        command: Any = typer.main.get_command(found)
-        command.name = name
-        return command  # type: ignore[no-any-return]
+        function_name = name.replace("-", "_")
+        command = getattr(importlib.import_module(f"flows.cli.{function_name}"), function_name)
+        if not isinstance(command, typer.Typer):
+            application = typer.Typer(rich_markup_mode=None, add_completion=False)
+            application.command(name)(command)
+            command = application
+        loaded: Any = typer.main.get_command(command)
+        loaded.name = name
+        return loaded  # type: ignore[no-any-return]
 
-    def make_context(self, *arguments: Any, **more: Any) -> Any:
-        """That of the command itself, which is called by it."""
-        return self.loaded.make_context(*arguments, **more)
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Build the context of the loaded command."""
+        return self.loaded.make_context(*args, **kwargs)
 
 
 class _Commands(TyperGroup):
-    """All of COMMANDS."""
-
-    def __init__(self, **more: Any) -> None:
-        super().__init__(**more)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.commands = {
-            name: Lazy(name, module=module, summary=summary)
-            for name, (module, summary) in COMMANDS.items()
+            name: LazyCommand(name, help=summary, rich_markup_mode=None)
+            for name, summary in COMMANDS.items()
         }
 
 
@@ -110,25 +104,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_SHOWN = {"tracebacks": False}
+_STATE = {"debug": False}
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         echo(f"bertloom {version_of('bertloom')}")
         raise typer.Exit
 
 
 @app.callback()
-def _options(
+def _global_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error is from.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print log messages.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks of errors.")] = False,
 ) -> None:
     del version
-    _SHOWN["tracebacks"] = debug
+    _STATE["debug"] = debug
     log_to_console(verbose=verbose)
 
 
@@ -136,20 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit; see EXIT_CODES.
 
     Args:
-        arguments: in place of the process's own.
+        arguments: Words after `bertloom`. None: those of the process.
     """
-    with handle_errors(debug=lambda: _SHOWN["tracebacks"]):
-        texts = list(sys.argv[1:] if arguments is None else arguments)
-        check_texts(texts)
-        app(args=texts, prog_name="bertloom")
-
-
-def check_texts(arguments: Sequence[str]) -> None:
-    """Raise UsageError if an argument is not valid UTF-8: Python hides its bytes in surrogates."""
-    for number, argument in enumerate(arguments, start=1):
-        try:
-            argument.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(
-                f"argument {number}: expected UTF-8, got {os.fsencode(argument)!r}"
-            ) from error
+    with handle_errors(debug=lambda: _STATE["debug"]):
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        for number, word in enumerate(words, start=1):
+            if word.encode(errors="replace").decode() != word:  # undecodable bytes are surrogates
+                raise UsageError(f"argument {number}: expected UTF-8, got {os.fsencode(word)!r}")
+        app(args=words, prog_name="bertloom")

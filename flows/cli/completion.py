@@ -1,118 +1,103 @@
-"""What tab completion offers: recipes, steps, tasks, and the names that are in a store.
+"""Shell completion of recipes, steps, tasks, artifacts and runs.
 
-A shell waits for it with every press of the key, and shows what is printed: so nothing here fails
-or says anything, and a store that does not answer at once has no names.
+A shell waits for the names whenever the user presses Tab. Errors yield no names.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from flows.bert import recipe_steps, stages
-from flows.lineage.names import newest_run
+from flows.lineage.resolve import newest_run
 from flows.recipes.loader import ENDINGS, default_store, load_recipe, packaged_recipes
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import run_ids
 from model.tasks import TASKS
-from pipelines.runners.launch import RUNNERS
 from schemas.trial_names import entry_label
 
-_STORE_SECONDS = 2.0
-"""How long a store is waited for, which may be in a bucket that does not answer."""
+_TIMEOUT_SECONDS = 2.0
+"""Maximum time to wait for a store, which can be remote."""
 
 
 def packaged_names(incomplete: str) -> list[str]:
-    """Packaged recipes that begin so."""
-    return _beginning(incomplete, packaged_recipes())
+    """Return packaged recipes."""
+    return _matches(incomplete, packaged_recipes)
 
 
 def recipe_names(incomplete: str) -> list[str]:
-    """Packaged recipes and YAML files that begin so."""
+    """Return packaged recipes and recipe files."""
     folder = Path(f"{incomplete}x").parent
-    files = _without_errors(lambda: (str(p) for p in folder.iterdir() if p.suffix in ENDINGS))
-    return [*packaged_names(incomplete), *_beginning(incomplete, sorted(files))]
+    files = _matches(incomplete, lambda: (str(p) for p in folder.iterdir() if p.suffix in ENDINGS))
+    return [*packaged_names(incomplete), *sorted(files)]
 
 
 def stage_names(incomplete: str) -> list[str]:
-    """Stages that begin so, and `all`."""
-    return _beginning(incomplete, (*_stages(), "all"))
+    """Return stages, and `all`."""
+    return _matches(incomplete, lambda: (*stages(), "all"))
 
 
 def step_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Stages that begin so, and the steps of the recipe that the command is given."""
-    # An option that still waits for its value keeps the words before it from being arguments.
+    """Return stages, and the steps of the recipe on the command line."""
+    # Arguments are unparsed while an option before them waits for its value.
     words = [word for word in ctx.args if not word.startswith("-")]
-    recipe, changes = ctx.params.get("recipe") or next(iter(words), None), ctx.params.get("changes")
+    recipe = ctx.params.get("recipe") or next(iter(words), "")
+    overrides = ctx.params.get("overrides") or ()
 
-    def of_recipe() -> Iterator[str]:
-        if recipe is not None:
-            for step in recipe_steps(load_recipe(recipe, overrides=changes or ())):
-                yield entry_label(step.label)
+    def names() -> Iterator[str]:
+        yield from stages()
+        for step in recipe_steps(load_recipe(recipe, overrides=overrides)):
+            yield entry_label(step.label)
 
-    return _beginning(incomplete, (*_stages(), *_without_errors(of_recipe)))
-
-
-def runner_names(incomplete: str) -> list[str]:
-    """Runners that begin so."""
-    return _beginning(incomplete, RUNNERS)
+    return _matches(incomplete, names)
 
 
 def task_names(incomplete: str) -> list[str]:
-    """Tasks that begin so."""
-    return _beginning(incomplete, TASKS)
+    """Return tasks."""
+    return _matches(incomplete, lambda: TASKS)
 
 
 def artifact_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the store's artifacts that begin so: refs, steps of the newest run, stages, ids."""
+    """Return refs, steps of the newest run, stages and ids of a store."""
 
-    def names(store: ArtifactStore) -> Iterator[str]:
+    def names() -> Iterator[str]:
+        store = _store(ctx)
         yield from store.refs()
         if "/" in incomplete:
             return
         run = newest_run(store)
         yield from (step.label for step in run.steps if "." in step.label) if run else ()
         pointers = list(store.pointers()) if incomplete else []
-        yield from dict.fromkeys(pointer.stage for pointer in pointers)
+        yield from (pointer.stage for pointer in pointers)
         yield from (pointer.artifact_id for pointer in pointers)
 
-    return _beginning(incomplete, _of_store(ctx, names))
+    return _matches(incomplete, names)
 
 
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Runs of the store that begin so, the newest first."""
-    return _beginning(incomplete, reversed(_of_store(ctx, run_ids)))
+    """Return runs of a store, newest first."""
+    return _matches(incomplete, lambda: reversed(run_ids(_store(ctx))))
 
 
-def _stages() -> Iterable[str]:
-    return stages()
+def _store(ctx: typer.Context) -> ArtifactStore:
+    return ArtifactStore(ctx.params.get("store") or default_store(), create=False)
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+def _matches(incomplete: str, names: Callable[[], Iterable[str]]) -> list[str]:
+    """Return the names with a prefix that are known before an error or the timeout."""
+    matches: dict[str, None] = {}
 
+    def collect() -> None:
+        with suppress(Exception):
+            for name in names():
+                if name.startswith(incomplete):
+                    matches[name] = None
 
-def _of_store(ctx: typer.Context, names: Callable[[ArtifactStore], Iterable[str]]) -> list[str]:
-    """Names in the store that the command is given, or the default one."""
-    root = ctx.params.get("store") or default_store()
-    return _without_errors(lambda: names(ArtifactStore(root, create=False)))
-
-
-def _without_errors(names: Callable[[], Iterable[str]]) -> list[str]:
-    """The names that there were until an error, or until a shell should wait no longer."""
-    found: list[str] = []
-
-    def find() -> Any:
-        try:
-            found.extend(names())
-        except Exception:
-            return  # no store, no recipe, nobody to ask: there is nothing to complete from
-
-    thread = threading.Thread(target=find, name="completion", daemon=True)
+    thread = threading.Thread(target=collect, daemon=True)
     thread.start()
-    thread.join(_STORE_SECONDS)
-    return list(found)
+    thread.join(_TIMEOUT_SECONDS)
+    return list(matches)

@@ -1,25 +1,17 @@
-"""`bertloom evaluate`: how right saved predictions, or a fine-tuned model, are on a file."""
+"""The command `evaluate`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 
-from flows.cli.console import print_json, print_lines
-from flows.cli.model_loading import answers, open_predictors
-from flows.cli.options import (
-    ColumnsOption,
-    JsonOption,
-    LabelsOption,
-    StoreOption,
-    TableOption,
-    TaskArgument,
-    task_with_columns,
-)
+from flows.cli import options
+from flows.cli.model_loading import open_predictors
+from flows.cli.tables import print_result, table
 from flows.formatting import format_metric
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import check_ids, to_lines
@@ -34,64 +26,35 @@ from model.tasks.examples import examples_of_file
 from schemas.errors import ConfigError, PredictionsError, UsageError
 
 
-class Score(NamedTuple):
-    """The metrics of a file's examples, and how many there were."""
-
-    task: str
-    metrics: dict[str, float]
-    """Shares of 1 by name."""
-
-    counts: dict[str, int]
-    """Rows of the references file: `rows-in`, `rows-kept`, `rows-dropped-REASON`."""
-
-    official: dict[str, float] | None = None
-    """What SQuAD 2.0's own script prints of probabilities of no answer, in percent."""
-
-    cut: str = ""
-    """`500 of 872 dev rows`, where the file is not the whole official split."""
-
-    def lines(self) -> Iterator[str]:
-        """Metrics in percent, and counts."""
-        for metric, value in self.metrics.items():
-            yield f"{metric:<24} {format_metric(metric, value):>8}"
-        for figure, value in (self.official or {}).items():
-            digits = 0 if figure.endswith("total") else 6 if figure.endswith("thresh") else 3
-            yield f"{figure:<24} {value:8,.{digits}f}"
-        for thing, count in self.counts.items():
-            yield f"{thing:<24} {count:8,}"
-        if self.cut:
-            yield f"not the whole split: {self.cut}"
-
-
 def evaluate(
-    task: TaskArgument,
+    task: options.TaskName,
     references: Annotated[
         str, typer.Argument(help="File of the task with the correct answers: path or URL.")
     ],
     predictions: Annotated[
         str | None,
         typer.Option(
-            help="Saved predictions to score: ours (JSON lines), SQuAD's JSON of answers, GLUE's "
-            "index and prediction, CoNLL columns with the tag last."
+            help="Saved predictions to score: bertloom's JSON lines, SQuAD's JSON of answers, "
+            "GLUE's index and prediction, CoNLL columns with the tag last."
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Or a fine-tuned model to ask: artifact of the store, folder or URL."),
+        typer.Option(help="Or a fine-tuned model: artifact of the store, folder or URL."),
     ] = None,
-    split: Annotated[str, typer.Option(help="Which split's layout the file has.")] = "dev",
-    columns: ColumnsOption = None,
-    table: TableOption = None,
-    labels: LabelsOption = None,
+    split: Annotated[str, typer.Option(help="Split whose layout the file has.")] = "dev",
+    columns: options.Columns = None,
+    table_format: options.FileFormat = None,
+    labels: options.Labels = None,
     na_prob_file: Annotated[
         str | None,
         typer.Option(
-            help="With --predictions of squad-2.0: the official file of probabilities (or odds) of "
-            "no answer. Prints the best thresholds too, as the official script does."
+            help="With --predictions of squad-2.0: official file of probabilities (or odds) of no "
+            "answer. Prints the best thresholds too, as the official script does."
         ),
     ] = None,
     na_prob_thresh: Annotated[
-        float, typer.Option(help="With --na-prob-file: above it a question counts as not answered.")
+        float, typer.Option(help="With --na-prob-file: above it, a question has no answer.")
     ] = 1.0,
     allow_task_mismatch: Annotated[
         bool,
@@ -100,68 +63,55 @@ def evaluate(
         ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Keep the model's predictions here, one JSON object a line.")
+        Path | None, typer.Option(help="Write the predictions of --model to this file.")
     ] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: options.Store = None,
+    as_json: options.Json = False,
 ) -> None:
     """Score predictions, or a fine-tuned model, on a file of a task."""
     if (predictions is None) == (model is None):
-        raise UsageError(
-            "expected one of --predictions (saved ones to score) and --model (to be asked)"
-        )
-    if na_prob_file is not None and predictions is None:
-        raise UsageError("--na-prob-file goes with --predictions: expected both")
-    asked = task_with_columns(find_task(task), columns, table, labels)
-    if predictions is None:
-        found = score_model(
-            asked,
-            references,
-            model=str(model),
-            split=split,
-            out=out,
-            store=store,
+        raise UsageError("expected one of --predictions FILE and --model MODEL")
+    if predictions is None and na_prob_file is not None:
+        raise UsageError("--na-prob-file requires --predictions")
+    if predictions is not None and out is not None:
+        raise UsageError("--out requires --model")
+    requested = options.task_with_columns(find_task(task), columns, table_format, labels)
+    if model is not None:
+        data = score_model(
+            requested, references, model=model, split=split, out=out, store=store,
             allow_task_mismatch=allow_task_mismatch,
-        )
-    elif out is not None:
-        raise UsageError("--out keeps what a --model says: leave it out with --predictions")
+        )  # fmt: skip
     else:
-        no_answer = (na_prob_file, na_prob_thresh) if na_prob_file is not None else None
-        found = _score_predictions(
-            asked, references, predictions=predictions, split=split, no_answer=no_answer
+        data = _score_predictions(
+            requested, references, str(predictions), split, na_prob_file, na_prob_thresh
         )
-    if as_json:
-        print_json(found._asdict(), sort_keys=True)
-    else:
-        print_lines(found.lines())
+    rows = [(name, format_metric(name, value)) for name, value in data["metrics"].items()]
+    rows += [(name, f"{value:,.6g}") for name, value in (data["official"] or {}).items()]
+    rows += [(name, f"{count:,}") for name, count in data["counts"].items()]
+    note = [f"not the whole split: {data['cut']}"] if data["cut"] else []
+    print_result(data, table(("", ""), rows, right=(1,)), *note, as_json=as_json)
 
 
 def _score_predictions(
     task: Task,
     references: str,
-    *,
     predictions: str,
     split: str,
-    no_answer: tuple[str, float] | None,
-) -> Score:
-    """Score saved predictions.
-
-    `no_answer`: SQuAD 2.0's file of probabilities of no answer, and the one above which a question
-    counts as answered with "".
-    """
-    if no_answer is not None and not task.has_unanswerable:
-        raise ConfigError(
-            f"--na-prob-file: every question of {task.name} has an answer; it is for squad-2.0"
-        )
+    na_prob_file: str | None,
+    na_prob_thresh: float,
+) -> dict[str, Any]:
+    if na_prob_file is not None and not task.has_unanswerable:
+        raise ConfigError(f"--na-prob-file: expected squad-2.0, got {task.name}")
     examples, counts = examples_of_file(task, references, split=split)
     read = TASK_TYPES[task.type].read_predictions(predictions, examples, task=task)
-    score = _score(task, examples, read, counts, split=split, where=references)
-    if no_answer is None:
-        return score
-    file, threshold = no_answer
-    sure = read_no_answer_probabilities(file)
-    figures = official_figures(examples, texts_by_id(read), sure, threshold=threshold)
-    return score._replace(official=figures)
+    data = _score(task, examples, read, counts, split=split, where=references)
+    if na_prob_file is not None:
+        probabilities = read_no_answer_probabilities(na_prob_file)
+        texts = texts_by_id(read)
+        data["official"] = official_figures(
+            examples, texts, probabilities, threshold=na_prob_thresh
+        )
+    return data
 
 
 def score_model(
@@ -173,57 +123,50 @@ def score_model(
     out: Path | None,
     store: str | None,
     allow_task_mismatch: bool = False,
-) -> Score:
-    """Ask a model about a file of a task, and score what it says.
-
-    Args:
-        allow_task_mismatch: Accept a model of another task, and labels that it does not know.
+) -> dict[str, Any]:
+    """Predict the examples of a file with a model, and return their metrics and counts.
 
     Raises:
         ConfigError: The model was fine-tuned for another task, or its labels differ.
-        TaskDataError, PredictionsError: the file cannot be used, or has no answers.
+        TaskDataError, PredictionsError: The file cannot be used, or has no answers.
     """
     predictors = open_predictors(model, store=store)
-    own = predictors[0].task
     labels = predictors[0].labels
-    _check_task(task, own, labels=labels, model=model, allow_task_mismatch=allow_task_mismatch)
+    _check_task(task, predictors[0].task, labels, model, allow_task_mismatch=allow_task_mismatch)
     examples, counts = examples_of_file(task, references, split=split, labels=labels)
-    if (
-        strange := counts.get("rows-dropped-label-not-of-the-model", 0)
-    ) and not allow_task_mismatch:
+    unknown = counts.get("rows-dropped-label-not-of-the-model", 0)
+    if unknown and not allow_task_mismatch:
         raise ConfigError(
             f"{references}: expected labels of {model} ({', '.join(labels)}), got others in "
-            f"{strange:,} of {counts['rows-in']:,} rows. Pass a file of its task, or "
+            f"{unknown:,} of {counts['rows-in']:,} rows. Pass a file of its task, or "
             "--allow-task-mismatch to drop those rows"
         )
-    said = answers(predictors, examples, progress=f"{split} of {task.name}")
+    from model.finetuning.prediction import answer  # loads torch
+
+    predictions = answer(predictors, examples, progress=f"{split} of {task.name}")
     if out is not None:
-        out.write_bytes(to_lines(said))
-    return _score(task, examples, said, counts, split=split, where=references)
+        out.write_bytes(to_lines(predictions))
+    return _score(task, examples, predictions, counts, split=split, where=references)
 
 
 def _check_task(
-    task: Task, own: Task, *, labels: Sequence[str], model: str, allow_task_mismatch: bool
+    task: Task, own: Task, labels: Sequence[str], model: str, *, allow_task_mismatch: bool
 ) -> None:
-    """See that a model's answers are those of a task.
+    """Raise ConfigError if a model was not fine-tuned for a task.
 
-    A task without training data of its own, such as GLUE's diagnostic set, is for the models of
-    other tasks with its labels.
+    A task without training data, such as GLUE's diagnostic set, accepts models with its labels.
     """
-    where = f"{model} was fine-tuned for {own.name} ({own.type})"
-    alike = task.type == own.type and task.choices == own.choices
-    if not alike or (
-        task.labels and task.type == "classification" and set(task.labels) != set(labels)
-    ):
-        answers = f", its labels are {', '.join(labels)}" if labels else ""
-        expected = f" with the labels {', '.join(task.labels)}" if task.labels else ""
+    can_answer = (task.type, task.choices) == (own.type, own.choices)
+    if task.type == "classification" and task.labels:
+        can_answer = can_answer and set(task.labels) == set(labels)
+    is_trained = task.name == own.name or "train" not in task.splits or allow_task_mismatch
+    if not (can_answer and is_trained):
+        expected = f"{task.name} ({', '.join((task.type, *task.labels))})"
+        got = f"{own.name} ({', '.join((own.type, *labels))})"
+        hint = ", or --allow-task-mismatch" if can_answer else ""
         raise ConfigError(
-            f"{where}{answers}; {task.name} is {task.type}{expected}: choose a model of that task"
-        )
-    if task.name != own.name and "train" in task.splits and not allow_task_mismatch:
-        raise ConfigError(
-            f"{where}, not for {task.name}, so that its score would say nothing of {task.name}: "
-            "choose a model of that task, or pass --allow-task-mismatch"
+            f"{model}: expected a model of {expected}, got one that was fine-tuned for {got}. Pass "
+            f"a model of that task{hint}"
         )
 
 
@@ -235,21 +178,23 @@ def _score(
     *,
     split: str,
     where: str,
-) -> Score:
+) -> dict[str, Any]:
+    """Return task, metrics from 0 to 1, counts of rows, and what the split was cut to."""
     task_type = TASK_TYPES[task.type]
     if not task_type.is_answered(examples):
         raise PredictionsError(
-            f"{where}: not every example has an answer to compare with: expected a file with them, "
-            "such as dev; `bertloom predict --file` answers one without"
+            f"{where}: expected an answer in every example. Pass a file with answers, such as dev; "
+            "`bertloom predict --file` predicts without"
         )
-    if task.type != "span":  # whose official scorer goes by id, and counts what is missing as 0
+    if task.type != "span":  # the official script counts missing spans as 0
         check_ids(predictions, examples, where="the predictions")
     metrics = task_type.score(examples, predictions, task=task)
     kept = sum(map(len, examples["sentence_lengths"])) if task.type == "tagging" else len(examples)
     cut = cut_split(kept, left_out=0, split=split, task=task, data="")
-    return Score(
-        task.name,
-        {name: float(value) for name, value in metrics.items()},
-        counts,
-        cut=split_text(split, cut) if cut else "",
-    )
+    return {
+        "task": task.name,
+        "metrics": {name: float(value) for name, value in metrics.items()},
+        "counts": counts,
+        "official": None,
+        "cut": split_text(split, cut) if cut else "",
+    }

@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import echo, print_result
+from flows.cli import options
+from flows.cli.console import echo
+from flows.cli.tables import print_result, table
 from flows.fetch.downloads import bytes_present
 from flows.fetch.http_client import HttpClient
 from flows.fetch.task_datasets import TaskDataset, fetch_dataset, load_sources
 from flows.fetch.wikipedia import fetch_wikipedia, find_dump
-from flows.formatting import align_columns, format_bytes
+from flows.formatting import format_bytes
 from schemas.errors import UsageError
 
 fetch = typer.Typer(
@@ -38,7 +40,6 @@ OutputOption = Annotated[
         parser=_local_folder, help="Folder to write to: DIR/WIKI/DATE, DIR/glue/CoLA, DIR/squad."
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; messages go to stderr.")]
 ConnectionsOption = Annotated[
     int, typer.Option(min=1, max=8, help="Concurrent downloads; the official sites allow two.")
 ]
@@ -50,20 +51,15 @@ SourcesOption = Annotated[
 
 @fetch.command()
 def wikipedia(
-    wiki: Annotated[str, typer.Option(help="Name of the wiki, e.g. simplewiki or enwiki.")],
-    date: Annotated[
-        str, typer.Option(help="YYYYMMDD, or latest for the newest complete dump.")
-    ] = "latest",
+    wiki: options.Wiki,
+    date: options.DumpDate = "latest",
     output_dir: OutputOption = Path("downloads"),
-    mirror: Annotated[
-        str | None,
-        typer.Option(help="URL of a mirror. Default: $BERTLOOM_MIRROR or the official site."),
-    ] = None,
+    mirror: options.Mirror = None,
     connections: ConnectionsOption = 2,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the files without downloading them.")
     ] = False,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Download the articles of a wiki and their indexes."""
     log = partial(echo, err=as_json)
@@ -73,24 +69,19 @@ def wikipedia(
         )
         size = format_bytes(fetched.bytes_downloaded)
         line = f"{wiki} {fetched.date}: {size} downloaded, all files verified by sha1"
-        print_result(fetched._asdict(), [line, *fetched.files], as_json=as_json)
+        print_result(fetched._asdict(), line, *fetched.files, as_json=as_json)
         return
     with HttpClient(log=log) as client:
         dump = find_dump(wiki, date=date, mirror=mirror, client=client)
     folder = output_dir / wiki / dump.date
-    sizes = {
-        file.name: (file.size or 0, bytes_present(file, folder))
-        for file in (*dump.indexes, *dump.articles)
-    }
+    dump_files = [*dump.indexes, *dump.articles]
+    sizes = {f.name: (f.size or 0, bytes_present(f, folder)) for f in dump_files}
+    files = [{"name": name, "size": n, "bytes_present": m} for name, (n, m) in sizes.items()]
+    data = {"wiki": wiki, "date": dump.date, "mirror": dump.mirror, "folder": str(folder)}
     rows = [(name, *map(format_bytes, pair)) for name, pair in sizes.items()]
-    files = [
-        {"name": name, "size": size, "bytes_present": present}
-        for name, (size, present) in sizes.items()
-    ]
-    table = align_columns([("file", "size", "present"), *rows], right=(1, 2))
-    plan = {"wiki": wiki, "date": dump.date, "mirror": dump.mirror, "folder": str(folder)}
-    lines = [*table, f"\nfrom {dump.mirror} to {folder}"]
-    print_result({**plan, "files": files}, lines, as_json=as_json)
+    shown = table(("file", "size", "present"), rows, right=(1, 2))
+    source = f"\nfrom {dump.mirror} to {folder}"
+    print_result({**data, "files": files}, shown, source, as_json=as_json)
 
 
 def _add_benchmark(benchmark: str, *, help: str) -> None:
@@ -115,7 +106,7 @@ def _add_benchmark(benchmark: str, *, help: str) -> None:
             ),
         ] = False,
         connections: ConnectionsOption = 2,
-        as_json: JsonOption = False,
+        as_json: options.Json = False,
     ) -> None:
         known = load_sources(sources).datasets
         names = [name for name, dataset in known.items() if dataset.benchmark == benchmark]
@@ -124,27 +115,18 @@ def _add_benchmark(benchmark: str, *, help: str) -> None:
             message = f"expected {', '.join(names)}, got {', '.join(sorted(unknown))}"
             raise UsageError(f"fetch {benchmark}: {message}. See `bertloom fetch list`")
         with HttpClient(log=partial(echo, err=as_json)) as client:
-            fetched = [
-                fetch_dataset(
-                    name,
-                    known[name],
-                    output_dir,
-                    client=client,
-                    trust_on_first_use=trust_on_first_use,
-                    connections=connections,
-                )
-                for name in requested
-            ]
+            fetch_one = partial(
+                fetch_dataset,
+                client=client, trust_on_first_use=trust_on_first_use, connections=connections,
+            )  # fmt: skip
+            fetched = [fetch_one(name, known[name], output_dir) for name in requested]
         rows = [
-            (
-                item.name,
-                f"{format_bytes(item.bytes_downloaded)} downloaded",
-                f"{len(item.files)} files verified",
-                str(output_dir / known[item.name].folder),
-            )
+            (item.name, format_bytes(item.bytes_downloaded), str(len(item.files)), folder)
             for item in fetched
+            for folder in [str(output_dir / known[item.name].folder)]
         ]
-        print_result([item._asdict() for item in fetched], align_columns(rows), as_json=as_json)
+        files = table(("dataset", "downloaded", "verified files", "folder"), rows, right=(1, 2))
+        print_result([item._asdict() for item in fetched], files, as_json=as_json)
 
 
 _add_benchmark("glue", help="Download the GLUE tasks and the diagnostic set.")
@@ -153,22 +135,24 @@ _add_benchmark("swag", help="Download SWAG.")
 
 
 @fetch.command("list")
-def list_sources(sources: SourcesOption = None, as_json: JsonOption = False) -> None:
+def list_sources(sources: SourcesOption = None, as_json: options.Json = False) -> None:
     """List the datasets, their licenses, and those that have to be ordered."""
     known = load_sources(sources)
     rows = [
         (name, f"fetch {dataset.benchmark}", *_size_and_checksums(dataset), dataset.license)
         for name, dataset in known.datasets.items()
     ]
-    lines = [
-        *align_columns([("dataset", "command", "size", "checksums", "license"), *rows], right=(2,)),
-        "\nany wiki: fetch wikipedia --wiki simplewiki",
-        *(
-            f"not available for download: {name} ({dataset.license}); {dataset.instructions}"
-            for name, dataset in known.manual.items()
-        ),
+    manual = [
+        f"not available for download: {name} ({dataset.license}); {dataset.instructions}"
+        for name, dataset in known.manual.items()
     ]
-    print_result(known.model_dump(mode="json"), lines, as_json=as_json)
+    print_result(
+        known.model_dump(mode="json"),
+        table(("dataset", "command", "size", "checksums", "license"), rows, right=(2,)),
+        "\nany wiki: fetch wikipedia --wiki simplewiki",
+        *manual,
+        as_json=as_json,
+    )
 
 
 def _size_and_checksums(dataset: TaskDataset) -> tuple[str, str]:

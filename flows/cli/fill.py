@@ -1,4 +1,4 @@
-"""`bertloom fill`: what a pretrained model puts where a text has [MASK]."""
+"""The command `fill`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli import options
 from flows.cli.completion import artifact_names
 from flows.cli.console import echo_raw
 from flows.cli.model_loading import open_filler
-from flows.cli.options import JsonOption, StoreOption
-from flows.cli.predict import lines_of
+from flows.cli.predict import decode_lines
 from schemas.errors import PredictionsError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def fill(
     text: Annotated[
         str | None,
-        typer.Argument(help="A text with one [MASK] or more; without it, lines of standard input."),
+        typer.Argument(help="Text with at least one [MASK]. Default: lines of standard input."),
     ] = None,
     model: Annotated[
         str,
@@ -35,33 +35,30 @@ def fill(
         ),
     ] = "",
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="Candidates per mask.")] = 5,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: options.Store = None,
+    as_json: options.Json = False,
 ) -> None:
-    """Ask a pretrained model what stands where a text has [MASK]."""
-    texts = (
-        [text] if text is not None else [line for line in lines_of(sys.stdin.buffer) if line != ""]
-    )
-    if not texts:
-        raise PredictionsError("no text: give one with [MASK] in it, or lines on standard input")
+    """Predict the masked tokens of a text."""
+    lines = [text] if text is not None else decode_lines(sys.stdin.buffer)
+    if not any(line is None or line.strip() for line in lines):
+        raise PredictionsError("expected a text with [MASK], or lines on standard input, got none")
     filler = open_filler(model, store=store)
-    for number, line in enumerate(texts, start=1):
+    for number, line in enumerate(lines, start=1):
         if line is None:
-            raise PredictionsError(f"line {number} of standard input is not UTF-8")
+            raise PredictionsError(f"line {number} of standard input: expected UTF-8")
         if not line.strip():
             continue
-        [found] = filler.fill([line], k=top_k)
+        [filled] = filler.fill([line], k=top_k)
         if as_json:
-            echo_raw(json.dumps(found.as_json(), ensure_ascii=False))
+            echo_raw(json.dumps(filled.as_json(), ensure_ascii=False))
         else:
-            for shown in filled_lines(found):
+            for shown in (filled.filled, *mask_lines(filled)):
                 echo_raw(shown)
 
 
-def filled_lines(found: FilledText) -> Iterator[str]:
-    """The filled text, and below it the likeliest pieces for each mask with their probabilities."""
-    yield found.filled
-    for number, candidates in enumerate(found.masks, start=1):
-        which = f"[MASK] {number}" if len(found.masks) > 1 else "[MASK]"
-        listed = ", ".join(f"{each.token} {each.probability:.3f}" for each in candidates)
-        yield f"  {which}: {listed}"
+def mask_lines(text: FilledText) -> Iterator[str]:
+    """Yield the most probable tokens of each mask, with probabilities in percent."""
+    for number, candidates in enumerate(text.masks, start=1):
+        mask = f"[MASK] {number}" if len(text.masks) > 1 else "[MASK]"
+        tokens = ", ".join(f"{item.token} {item.probability:.1%}" for item in candidates)
+        yield f"  {mask}: {tokens}"

@@ -1,120 +1,102 @@
-"""`bertloom ls` and `bertloom runs`: artifacts and runs of a store as rows of a table."""
+"""The command `ls`."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Annotated, Any, TypeGuard
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
+from flows.cli import options
 from flows.cli.completion import stage_names
-from flows.cli.console import echo, print_json, print_lines
-from flows.cli.options import JsonOption, StoreOption, open_store
-from flows.cli.terminal import print_table
-from flows.formatting import format_bytes, format_duration
-from flows.lineage.openlineage import send_abort
+from flows.cli.tables import print_result, table
+from flows.formatting import format_bytes
 from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.listing import ListedArtifact, list_artifacts
-from flows.store.runs import RunRecord, list_runs, reconcile_runs
-from schemas.errors import ArtifactCorruptError, UsageError
-from schemas.manifest import Manifest
+from schemas.errors import UsageError
 from schemas.trial_names import entry_label
 
-_MOST_REFS = 3
-_CORRUPT = "see `bertloom verify`"
+_MAX_REFS = 3
 
 
 def ls(
     stage: Annotated[
-        str | None, typer.Argument(help="Artifacts of this stage only.", autocompletion=stage_names)
+        str | None, typer.Argument(help="Stage. Default: all.", autocompletion=stage_names)
     ] = None,
-    refs: Annotated[bool, typer.Option("--refs", help="List refs, and where they lead.")] = False,
-    pins: Annotated[bool, typer.Option("--pins", help="List pins, and their reasons.")] = False,
+    refs: Annotated[bool, typer.Option("--refs", help="List the refs instead.")] = False,
+    pins: Annotated[bool, typer.Option("--pins", help="List the pins instead.")] = False,
     trials: Annotated[
-        bool, typer.Option("--trials", help="List each trial of a grid by itself.")
+        bool, typer.Option("--trials", help="List every trial of a grid separately.")
     ] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    store: options.Store = None,
+    as_json: options.Json = False,
 ) -> None:
-    """List what is in the store, the newest first."""
+    """List the artifacts of a store, newest first."""
     if refs and pins:
-        raise UsageError("expected one of --refs and --pins")
-    opened = open_store(store)
+        raise UsageError("expected one of --refs and --pins, got both")
+    opened = options.open_store(store)
     if refs:
-        pointers = ((name, opened.ref(name)) for name in opened.refs())
-        found = [{"ref": name, **to.model_dump()} for name, to in pointers if to is not None]
-        moved = [(r["ref"], r["artifact_id"], r["stage"], r["committed"][:19]) for r in found]
-        _print(found, ("ref", "artifact", "stage", "moved"), moved, as_json=as_json, less=(2, 3))
+        _list_refs(opened, as_json=as_json)
     elif pins:
-        pinned = opened.pins()
-        rows = [
-            (artifact_id, pin.pointer.stage, pin.pinned[:19], pin.reason)
-            for artifact_id, pin in pinned.items()
-        ]
-        head = ("artifact", "stage", "pinned", "reason")
-        records = {artifact_id: pin.model_dump() for artifact_id, pin in pinned.items()}
-        _print(records, head, rows, as_json=as_json, folds=(3,))
+        _list_pins(opened, as_json=as_json)
     else:
-        artifacts = list_artifacts(opened, stage)
-        found = [_artifact_json(item) for item in artifacts]
-        titles = ("artifact", "stage", "committed", "holds", "size", "refs")
-        shown = () if as_json else _rows(artifacts, all_trials=trials)
-        _print(found, titles, shown, as_json=as_json, right=(3, 4), folds=(3, 5), less=(1, 2))
-        if not as_json:
-            print_lines(_being_built(opened, stage))
+        _list_artifacts(opened, stage, trials=trials, as_json=as_json)
 
 
-def _print(
-    found: Any,
-    head: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    as_json: bool,
-    **layout: Collection[int],
-) -> None:
-    if as_json:
-        print_json(found)
-    else:
-        print_table(head, rows, **layout)
+def _list_refs(store: ArtifactStore, *, as_json: bool) -> None:
+    refs = [(name, pointer) for name in store.refs() if (pointer := store.ref(name)) is not None]
+    data = [{"ref": name, **pointer.model_dump()} for name, pointer in refs]
+    rows = [(name, p.artifact_id, p.stage, format_time(p.committed)) for name, p in refs]
+    print_result(data, table(("ref", "artifact", "stage", "created"), rows), as_json=as_json)
 
 
-def _being_built(store: ArtifactStore, wanted: str | None) -> list[str]:
-    """Who is building what right now, and which job of an engine does it."""
-    return [
-        f"being built: {stage} {key[:12]} by {holder}"
-        for (stage, key), holder in sorted(live_holders(store).items())
-        if wanted in (None, stage)
+def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
+    pins = store.pins()
+    data = {artifact_id: pin.model_dump() for artifact_id, pin in pins.items()}
+    rows = [
+        (artifact_id, pin.pointer.stage, format_time(pin.pinned), pin.reason)
+        for artifact_id, pin in pins.items()
     ]
+    print_result(data, table(("artifact", "stage", "pinned", "reason"), rows), as_json=as_json)
 
 
-def _artifact_json(item: ListedArtifact) -> dict[str, Any]:
+def _list_artifacts(
+    store: ArtifactStore, stage: str | None, *, trials: bool, as_json: bool
+) -> None:
+    artifacts = list_artifacts(store, stage)
+    groups: dict[str, list[ListedArtifact]] = defaultdict(list)
+    for item in artifacts:
+        groups[item.pointer.artifact_id if trials else _group_name(item)].append(item)
+    header = ("artifact", "stage", "created", "contents", "size", "refs")
+    in_progress = [
+        f"being built: {stage_name} {key[:12]} by {holder}"
+        for (stage_name, key), holder in sorted(live_holders(store).items())
+        if stage in (None, stage_name)
+    ]
+    rows = [_row(name, group) for name, group in groups.items()]
+    data = [_as_json(item) for item in artifacts]
+    print_result(data, table(header, rows, right=(4,)), *in_progress, as_json=as_json)
+
+
+def _as_json(item: ListedArtifact) -> dict[str, Any]:
     return {
         **item.pointer.model_dump(exclude={"parts"}),
-        "holds": _holds(item),
+        "contents": _contents(item),
         "size": item.size,
         "refs": list(item.refs),
         "is_pinned": item.is_pinned,
     }
 
 
-def _holds(item: ListedArtifact) -> str:
-    return summarize(item.manifest) if item.manifest else f"CORRUPT: {_CORRUPT}"
+def _contents(item: ListedArtifact) -> str:
+    return summarize(item.manifest) if item.manifest else "CORRUPT: see `bertloom verify`"
 
 
-def _rows(found: Iterable[ListedArtifact], *, all_trials: bool) -> list[tuple[str, ...]]:
-    """(artifact, stage, committed, holds, size, names) of each; trials of one grid as one row."""
-    grouped: dict[str, list[ListedArtifact]] = defaultdict(list)
-    for item in found:
-        grouped[item.pointer.artifact_id if all_trials else _group(item)].append(item)
-    return [_artifact_row(name, group) for name, group in grouped.items()]
-
-
-def _group(item: ListedArtifact) -> str:
-    """The entry of a recipe that an artifact is a trial of; else its own id."""
+def _group_name(item: ListedArtifact) -> str:
+    """Return the recipe entry of a trial, or the id of another artifact."""
     if item.manifest is None or get_stage(item.pointer.stage).summarize_many is None:
         return item.pointer.artifact_id
     for name in item.refs:
@@ -124,82 +106,18 @@ def _group(item: ListedArtifact) -> str:
     return f"run {item.manifest.produced_by.run_id}"
 
 
-def _artifact_row(name: str, group: Sequence[ListedArtifact]) -> tuple[str, ...]:
-    first = group[0]
-    stage, committed = first.pointer.stage, first.pointer.committed[:19].replace("T", " ")
-    size = format_bytes(sum(item.size for item in group))
+def _row(name: str, group: Sequence[ListedArtifact]) -> tuple[str, ...]:
+    first, size = group[0], format_bytes(sum(item.size for item in group))
+    stage, created = first.pointer.stage, format_time(first.pointer.committed)
     if len(group) > 1:
-        holds = get_stage(stage).summary_of([item.manifest for item in group if item.manifest])
-        return "", stage, committed, holds, size, name if first.refs else "(no ref)"
-    names = [*first.refs[:_MOST_REFS], *(["..."] if len(first.refs) > _MOST_REFS else [])]
-    names += ["(pinned)"] if first.is_pinned else []
-    return first.pointer.artifact_id, stage, committed, _holds(first), size, " ".join(names)
+        manifests = [item.manifest for item in group if item.manifest]
+        contents = get_stage(stage).summary_of(manifests)
+        return "", stage, created, contents, size, name if first.refs else "(no ref)"
+    refs = [*first.refs[:_MAX_REFS], *(["..."] if len(first.refs) > _MAX_REFS else [])]
+    refs += ["(pinned)"] if first.is_pinned else []
+    return first.pointer.artifact_id, stage, created, _contents(first), size, " ".join(refs)
 
 
-def runs(
-    mark_crashed: Annotated[
-        bool,
-        typer.Option("--mark-crashed", help="First mark runs whose process is gone as crashed."),
-    ] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the runs that the store has records of, the newest first."""
-    opened = open_store(store)
-    if mark_crashed:
-        for item in reconcile_runs(opened, close=send_abort):
-            state = "marked as crashed" if item.is_dead else "left as running"
-            echo(f"{item.run_id}: {state}: {item.reason}", err=True)
-    records = list_runs(opened)
-    found = [
-        record.model_dump(mode="json")
-        if isinstance(record, RunRecord)
-        else {"run_id": run_id, "state": "corrupt"}
-        for run_id, record in records.items()
-    ]
-    head = ("run", "state", "recipe", "engine", "started", "took", "steps", "cached", "result")
-    rows = () if as_json else _run_rows(opened, records)
-    _print(found, head, rows, as_json=as_json, right=(5, 6, 7), folds=(8,), less=(3, 4, 6, 7))
-
-
-def _run_rows(
-    store: ArtifactStore, records: Mapping[str, RunRecord | ArtifactCorruptError]
-) -> Iterator[tuple[str, ...]]:
-    last = [item.steps[-1].manifest for item in records.values() if _has_steps(item)]
-    manifests = store.manifests(last)
-    for run_id, record in records.items():
-        if isinstance(record, ArtifactCorruptError):
-            yield run_id, "corrupt", "", "", "", "", "", "", str(record)
-            continue
-        yield (
-            run_id,
-            record.state,
-            record.recipe_name,
-            record.engine,
-            record.started[:19].replace("T", " "),
-            _duration(record),
-            f"{len(record.steps)}/{len(record.planned) or len(record.steps)}",
-            str(sum(step.was_cached for step in record.steps)),
-            _result(record, manifests),
-        )
-
-
-def _has_steps(record: RunRecord | ArtifactCorruptError) -> TypeGuard[RunRecord]:
-    return isinstance(record, RunRecord) and bool(record.steps)
-
-
-def _result(record: RunRecord, manifests: Mapping[str, Manifest | ArtifactCorruptError]) -> str:
-    """Return the failed steps of a run or why it ended early, or the summary of its last step."""
-    failures = record.failures.items()
-    failed = ", ".join(f"{label} failed" if label else text for label, text in failures)
-    manifest = manifests.get(record.steps[-1].manifest) if record.steps else None
-    if failed or manifest is None:
-        return failed
-    return summarize(manifest) if isinstance(manifest, Manifest) else f"CORRUPT: {_CORRUPT}"
-
-
-def _duration(record: RunRecord) -> str:
-    """Return how long a run took or has taken; of a crashed one, until its last record."""
-    started, updated = map(datetime.fromisoformat, (record.started, record.updated_at))
-    ended = datetime.now(UTC) if record.state == "running" else updated
-    return format_duration(max(0.0, (ended - started).total_seconds()))
+def format_time(timestamp: str) -> str:
+    """Return an ISO timestamp without fractions of a second: `2026-01-31 12:00:00`."""
+    return timestamp[:19].replace("T", " ")

@@ -1,4 +1,4 @@
-"""Commands to try after a run; each works as it is printed."""
+"""Commands to try after a run; each works as printed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flows.lineage.rows import read_rows
-from flows.report.steps import Built, Steps
+from flows.lineage.shards import read_rows
+from flows.report.run_steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
 from model.tasks import find_task
-from schemas.redaction import escape_control_characters, redact
+from schemas.redaction import redact
 
 _MAX_COMMANDS = 3
 _MAX_ROWS = 100
-"""Rows of a shard that are searched for a short example."""
-
-_SENTENCE_LENGTHS = range(30, 90)
-"""Characters of a sentence that a command shows."""
+"""Number of dev examples that are searched for a short one."""
 
 
 def next_commands(
@@ -27,55 +24,54 @@ def next_commands(
 
     Args:
         steps: Steps of the run.
-        evaluation: Evaluation whose model is asked, if there is one.
+        evaluation: Evaluation whose model predicts, if there is one.
         store: Store of the run.
         recipe: Name of the recipe.
         options: Text that each command ends with, such as `--store runs/store`.
     """
-    arguments = _arguments(steps, evaluation, store, recipe)
-    commands = [shlex.join(["bertloom", *words]) for words in arguments if _is_printable(words)]
-    return [f"{command} {options}".rstrip() for command in commands[:_MAX_COMMANDS]]
+    commands = []
+    for words in _commands(steps, evaluation, store, recipe):
+        text = shlex.join(["bertloom", *words])
+        if text.isprintable() and redact(text) == text:
+            commands.append(f"{text} {options}".rstrip())
+    return commands[:_MAX_COMMANDS]
 
 
-def _arguments(
+def _commands(
     steps: Steps, evaluation: Built | None, store: ArtifactStore, recipe: str
 ) -> Iterator[list[str]]:
-    """Yield the arguments of all commands that fit, most interesting first."""
-    if evaluation and (question := _find_question(evaluation, steps, store)):
-        yield ["predict", f"{recipe}/{evaluation.label}", *question]
-    elif (phase := steps.last_holding("checkpoint")) and (text := _find_masked_text(steps, store)):
+    """Yield the words of all commands that fit, most interesting first."""
+    if evaluation and (arguments := _shortest_example(evaluation, store)):
+        yield ["predict", f"{recipe}/{evaluation.label}", *arguments]
+    elif phase := steps.last_of_type("checkpoint"):
+        text = "The capital of [MASK] is"
         yield ["fill", text, "--model", f"{recipe}/{phase.label}"]
     last = evaluation or steps.built[-1]
     yield ["lineage", f"{recipe}/{last.label}"]
-    rows = (steps.last_holding(things) for things in ("instances", "tokens", "documents"))
-    for built in list(filter(None, rows))[:1]:
-        yield ["trace", f"{recipe}/{built.label}:0"]
-        yield ["head", f"{recipe}/{built.label}", "-n", "1"]
+    for output_type in ("instances", "tokens", "documents"):
+        if built := steps.last_of_type(output_type):
+            yield ["trace", f"{recipe}/{built.label}:0"]
+            yield ["head", f"{recipe}/{built.label}", "-n", "1"]
+            break
     yield ["show", f"{recipe}/{last.label}"]
 
 
-def _is_printable(words: list[str]) -> bool:
-    """Return whether the console prints these words unchanged, on one line."""
-    text = "".join(words)
-    return text.isprintable() and escape_control_characters(redact(text)) == text
-
-
-def _find_question(evaluation: Built, steps: Steps, store: ArtifactStore) -> list[str]:
+def _shortest_example(evaluation: Built, store: ArtifactStore) -> list[str]:
     """Return the shortest dev example of an evaluation as arguments of `predict`."""
-    ref = evaluation.manifest.input("examples")
-    examples = [b for b in steps.built if ref and b.manifest.artifact_id == ref.artifact_id]
+    examples = store.artifact(evaluation.manifest).input("examples")
+    if examples is None or "dev.arrow" not in examples.files:
+        return []
     task_type = find_task(str(evaluation.statistics["task"])).type
-    questions = [
-        _question(task_type, row) for built in examples for row in _rows(built, store, "dev.arrow")
-    ]
+    rows = read_rows(examples.url("dev.arrow"), start=0, count=_MAX_ROWS)
+    arguments = [_predict_arguments(task_type, row) for _, row in rows]
     return min(
-        (words for words in questions if not words[0].startswith("-")),
+        (words for words in arguments if not words[0].startswith("-")),
         key=lambda words: len(" ".join(words)),
         default=[],
     )
 
 
-def _question(task_type: str, row: Mapping[str, Any]) -> list[str]:
+def _predict_arguments(task_type: str, row: Mapping[str, Any]) -> list[str]:
     if task_type == "span":
         return [row["context"], "--question", row["question"]]
     if task_type == "choice":
@@ -84,21 +80,3 @@ def _question(task_type: str, row: Mapping[str, Any]) -> list[str]:
     if task_type == "tagging":
         return [" ".join(row["words"][: row["sentence_lengths"][0]])]
     return [row["text_a"], *(("--text-pair", row["text_b"]) if row["text_b"] else ())]
-
-
-def _find_masked_text(steps: Steps, store: ArtifactStore) -> str:
-    """Return a sentence of the corpus whose longest word is masked, "" if none fits."""
-    documents = steps.last_holding("documents")
-    for row in _rows(documents, store) if documents else ():
-        for sentence in map(str, row["sentences"]):
-            words = sentence.split()
-            if len(sentence) in _SENTENCE_LENGTHS and len(words) > 3 and sentence[0].isalpha():
-                return sentence.replace(max(words, key=len).strip('.,;:!?"'), "[MASK]", 1)
-    return ""
-
-
-def _rows(built: Built, store: ArtifactStore, prefix: str = "part-") -> list[dict[str, Any]]:
-    """Return the first rows of the first file with this prefix; [] without such a file."""
-    entries = [e for e in built.manifest.files if e.rows and e.path.startswith(prefix)]
-    urls = [store.url(f"{built.manifest.data_path}/{entry.stored_name}") for entry in entries[:1]]
-    return [row for url in urls for _, row in read_rows(url, start=0, count=_MAX_ROWS)]

@@ -1,167 +1,164 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
 
-from flows.cli.completion import (
-    artifact_names,
-    recipe_names,
-    runner_names,
-    stage_names,
-    step_names,
-    task_names,
-)
+from flows.cli import completion
+from flows.lineage.resolve import artifact_of_path, resolve
 from flows.recipes.errors import format_validation_error
 from flows.recipes.loader import default_store
+from flows.store.artifact import Artifact as StoredArtifact
 from flows.store.artifacts import ArtifactStore
 from model.tasks import Task, task_of
-from pipelines.runners.launch import RUNNERS
 from schemas.errors import UsageError
 from schemas.finetune_configs import ExamplesConfig
 
-_ENGINES = ("prefect", "local")
-
-
-def _check_engine(name: str) -> str:
-    if name not in _ENGINES:
-        raise UsageError(f"--engine: expected {' or '.join(_ENGINES)}, got {name!r:.80}")
-    return name
-
-
-def _known_runner(name: str | None) -> str | None:
-    if name is not None and name not in RUNNERS:
-        raise UsageError(f"--runner {name}: choose one of {', '.join(RUNNERS)}")
-    return name
-
-
-RecipeArgument = Annotated[
+Recipe = Annotated[
     str,
     typer.Argument(
-        help="A recipe file, or the name of a packaged one.", autocompletion=recipe_names
+        help="Recipe file, or name of a packaged recipe.", autocompletion=completion.recipe_names
     ),
 ]
-ArtifactArgument = Annotated[
+Artifact = Annotated[
     str,
     typer.Argument(
         help="Id, cache key, ref (RECIPE/STAGE), step of the newest run (evaluate.cola), stage "
-        "(its newest), or path.",
-        autocompletion=artifact_names,
+        "for its newest artifact, or path.",
+        autocompletion=completion.artifact_names,
     ),
 ]
-TaskArgument = Annotated[
+TaskName = Annotated[
     str,
-    typer.Argument(help="A task, such as sst-2, squad-1.1, conll-2003.", autocompletion=task_names),
+    typer.Argument(
+        help="Task, e.g. sst-2, squad-1.1, conll-2003.", autocompletion=completion.task_names
+    ),
 ]
-ColumnsOption = Annotated[
+Columns = Annotated[
     list[str] | None,
     typer.Option(
         "--column",
-        metavar="WHAT=COLUMN",
-        help="Where the task's files have what: a column's name, or its number from 0. Of texts: "
+        metavar="FIELD=COLUMN",
+        help="Map a field to a column name or 0-based index, e.g. text=review. Fields of texts: "
         "text (or text_a, text_b), label or score, id; of tagged words: words, tags.",
     ),
 ]
-TableOption = Annotated[
+FileFormat = Annotated[
     list[str] | None,
     typer.Option(
         "--table",
         metavar="KEY=VALUE",
-        help="With --column, how lines are cut: delimiter=tab, comma, semicolon or spaces; "
+        help="With --column, format of the lines: delimiter=tab, comma, semicolon or spaces; "
         "header=false; quoted=false; comment_prefix=#.",
     ),
 ]
-LabelsOption = Annotated[
+Labels = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="Names of the labels or tags that the files hold as numbers, in the order of the "
-        "numbers from 0, with commas between: O,B-PER,I-PER. Default: the names in the file.",
+        help="Names of the labels or tags that the files store as numbers, in order from 0: "
+        "O,B-PER,I-PER. Default: the names in the file.",
     ),
 ]
-StoreOption = Annotated[
+Store = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="The artifact store: a folder or a memory://, s3:// or gs:// URL. Else what the "
-        "recipe says, $BERTLOOM_STORE, or ./store.",
+        help="Artifact store: a folder or a memory://, s3:// or gs:// URL. Default: the recipe's "
+        "store, $BERTLOOM_STORE or ./store.",
     ),
 ]
-ChangesOption = Annotated[
+Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a value of the recipe (repeatable)."),
 ]
-RebuildOption = Annotated[
+Rebuild = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STAGE",
-        help="Build this stage even if it is there; or: all.",
-        autocompletion=stage_names,
+        help="Build this stage even if it is cached, or `all` (repeatable).",
+        autocompletion=completion.stage_names,
     ),
 ]
-UntilOption = Annotated[
+Until = Annotated[
     str,
     typer.Option(
         metavar="STAGE",
-        help="Run this stage and what it needs, no more.",
-        autocompletion=step_names,
+        help="Run only this stage and everything upstream of it.",
+        autocompletion=completion.step_names,
     ),
 ]
-EngineOption = Annotated[
-    str,
-    typer.Option(
-        help="prefect, or local: in this process, without a server.",
-        autocompletion=lambda incomplete: [e for e in _ENGINES if e.startswith(incomplete)],
-        callback=_check_engine,
-    ),
-]
-RunnerOption = Annotated[
+Wiki = Annotated[str, typer.Option(help="Name of the wiki, e.g. simplewiki or enwiki.")]
+DumpDate = Annotated[str, typer.Option(help="YYYYMMDD, or latest for the newest complete dump.")]
+Mirror = Annotated[
     str | None,
-    typer.Option(
-        help="Where Beam runs: local, threads, portable, dataflow, flink, spark.",
-        autocompletion=runner_names,
-        callback=_known_runner,
-    ),
+    typer.Option(help="URL of a mirror. Default: $BERTLOOM_MIRROR or the official site."),
 ]
-WorkersOption = Annotated[int | None, typer.Option(min=1, help="Worker processes on this machine.")]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+Engine = Annotated[
+    Literal["prefect", "local"],
+    typer.Option(help="prefect, or local to run in this process without a server."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-AllOption = Annotated[bool, typer.Option("--all", help="Leave nothing out.")]
+Runner = Annotated[
+    Literal["local", "threads", "portable", "dataflow", "flink", "spark"] | None,
+    typer.Option(help="Beam runner. Default: the recipe's."),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Worker processes on this machine. Default: the recipe's.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+All = Annotated[bool, typer.Option("--all", help="Show all entries.")]
 
 
 def open_store(root: str | None) -> ArtifactStore:
-    """The store that is named, or the default one; it has to be there."""
+    """Open an existing store. None: the default one."""
     return ArtifactStore(root or default_store(), create=False)
+
+
+def open_artifact(name: str, store: str | None) -> StoredArtifact:
+    """Return the artifact with a name, path or URL; a path needs no store."""
+    if (artifact := artifact_of_path(name)) is not None:
+        return artifact
+    opened = open_store(store)
+    return opened.artifact(resolve(name, store=opened))
+
+
+def parse_pairs(
+    option: str, values: Sequence[str] | None, *, example: str
+) -> list[tuple[str, str]]:
+    """Split the `NAME=VALUE` texts of a repeatable option.
+
+    Raises:
+        UsageError: A text has another form.
+    """
+    pairs = [text.partition("=") for text in values or ()]
+    if wrong := next((pair for pair in pairs if not all(pair)), None):
+        raise UsageError(f"--{option}: expected NAME=VALUE such as {example}, got {''.join(wrong)}")
+    return [(name, value) for name, _, value in pairs]
 
 
 def parse_columns(
     columns: Sequence[str] | None, table: Sequence[str] | None, labels: str | None
 ) -> dict[str, Any]:
-    """Return the values of `--column`, `--table` and `--labels` as fields of `ExamplesConfig`.
+    """Return `--column`, `--table` and `--labels` as fields of `ExamplesConfig`.
 
     Raises:
-        UsageError: one is not of the form NAME=VALUE, or is given twice.
+        UsageError: A text has not the form NAME=VALUE.
     """
-    found: dict[str, dict[str, Any]] = {"columns": {}, "file_format": {}}
-    for option, field, given in (("column", "columns", columns), ("table", "file_format", table)):
-        for text in given or ():
-            name, equals, value = text.partition("=")
-            if not (name and equals and value):
-                example = "text=review or words=1" if option == "column" else "header=false"
-                raise UsageError(f"--{option} {text}: expected NAME=VALUE, such as {example}")
-            if name in found[field]:
-                raise UsageError(f"--{option} {text}: {name} is given twice")
-            is_number = option == "column" and value.isascii() and value.isdigit()
-            truths = {"true": True, "false": False} if option == "table" else {}
-            found[field][name] = int(value) if is_number else truths.get(value, value)
-    names = {"labels": [name.strip() for name in labels.split(",")]} if labels else {}
-    return {field: values for field, values in found.items() if values} | names
+    fields: dict[str, Any] = {}
+    if columns:
+        pairs = parse_pairs("column", columns, example="text=review or words=1")
+        fields["columns"] = {name: int(v) if v.isdecimal() else v for name, v in pairs}
+    if table:
+        pairs = parse_pairs("table", table, example="header=false")
+        fields["file_format"] = {n: {"true": True, "false": False}.get(v, v) for n, v in pairs}
+    if labels:
+        fields["labels"] = [name.strip() for name in labels.split(",")]
+    return fields
 
 
 def task_with_columns(
@@ -173,12 +170,11 @@ def task_with_columns(
         ConfigError: The task has no such columns or labels.
         UsageError: A value cannot be used.
     """
-    given = parse_columns(columns, table, labels)
-    if not given:
+    fields = parse_columns(columns, table, labels)
+    if not fields:
         return task
     try:
-        return task_of(ExamplesConfig.model_validate({"task": task.name, "data_dir": ".", **given}))
+        return task_of(ExamplesConfig(task=task.name, data_dir=".", **fields))
     except ValidationError as error:
-        raise UsageError(
-            f"--column, --table or --labels: {format_validation_error(error)}"
-        ) from error
+        message = format_validation_error(error)
+        raise UsageError(f"--column, --table or --labels: {message}") from error

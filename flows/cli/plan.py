@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich.table import Table
+
 from flows.bert import plan_recipe, recipe_steps
-from flows.cli.console import echo, print_json, print_lines
-from flows.cli.options import (
-    ChangesOption,
-    JsonOption,
-    RebuildOption,
-    RecipeArgument,
-    StoreOption,
-    UntilOption,
-)
-from flows.cli.terminal import in_terminal, print_table
-from flows.formatting import align_columns, format_bytes, format_count, format_duration
+from flows.cli import options
+from flows.cli.console import echo
+from flows.cli.tables import print_result, table
+from flows.formatting import format_bytes, format_count, format_duration
 from flows.recipes.loader import load_recipe
 from flows.run.dependencies import missing_dependencies
-from flows.run.estimates import (
-    StepEstimate,
-    check_disk_space,
-    format_estimate,
-    free_bytes,
-)
+from flows.run.estimates import format_estimate, free_bytes
 from flows.run.plan import PlannedStep, estimate_run, plan_rows
-from flows.run.preflight import raw_paths
+from flows.run.preflight import check_disk_space, raw_paths
 from flows.run.run import find_store
 from flows.run.sweep_summary import summarize_sweep, sweep_rows
 from pipelines.runners.checks import launch_lines
@@ -35,15 +25,15 @@ from schemas.recipe import Recipe
 
 
 def plan(
-    recipe: RecipeArgument,
-    changes: ChangesOption = None,
-    store: StoreOption = None,
-    rebuild: RebuildOption = None,
-    until: UntilOption = "",
-    as_json: JsonOption = False,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    store: options.Store = None,
+    rebuild: options.Rebuild = None,
+    until: options.Until = "",
+    as_json: options.Json = False,
 ) -> None:
     """Show what a run would do: each step, cached or to build, and why."""
-    loaded = load_recipe(recipe, overrides=changes or (), store=store)
+    loaded = load_recipe(recipe, overrides=overrides or (), store=store)
     print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
 
 
@@ -68,62 +58,53 @@ def print_plan(
 ) -> Sequence[PlannedStep]:
     """Print what a run would do, and return it."""
     planned = plan_recipe(recipe, store=find_store(recipe.store), rebuild=rebuild, until=until)
-    launched = [] if recipe.execution.runner in RUNNERS_HERE else _launch_lines(recipe, until)
-    found: dict[str, Any] = {
+    steps = recipe_steps(recipe, until=until)
+    data: dict[str, Any] = {
         "recipe": recipe.name,
         "store": recipe.store,
-        "steps": [_step_json(step) for step in planned],
-        **({"launch_options": launched} if launched else {}),
+        "steps": [
+            {**step._asdict(), "estimate": step.estimate._asdict() if step.estimate else None}
+            for step in planned
+        ],
     }
-    waiting = sum(step.state != "cached" for step in planned)
-    estimate = estimate_run(planned)
-    if waiting:
-        found["estimate"] = {**estimate._asdict(), "free_bytes": free_bytes(recipe.store)}
-    added = summarize_sweep(recipe, recipe_steps(recipe), planned)
-    if added:
-        found["sweep"] = [one._asdict() for one in added]
-    if as_json:
-        print_json(found)
-        return planned
-    _print_steps(planned)
-    print_lines(
-        [
-            *(["", *align_columns(sweep_rows(added), right=(1, 2))] if added else []),
-            f"\n{format_count(len(planned), 'step')}, {waiting:,} to build",
-            *([format_estimate(estimate, store=recipe.store)] if waiting else []),
-            f"store: {recipe.store}",
-            *launched,
-        ]
-    )
-    if lack := missing_dependencies(recipe_steps(recipe, until=until)):
-        echo(f"note: {lack}", err=True)
+    if recipe.execution.runner not in RUNNERS_HERE:
+        paths = [recipe.store, *raw_paths(steps)]
+        data["launch_options"] = launch_lines(recipe.execution, places=paths)
+    if any(step.state != "cached" for step in planned):
+        estimate = estimate_run(planned)
+        data["estimate"] = {**estimate._asdict(), "free_bytes": free_bytes(recipe.store)}
+    sweep = summarize_sweep(recipe, recipe_steps(recipe), planned)
+    if sweep:
+        data["sweep"] = [variant._asdict() for variant in sweep]
+    parts = _parts(recipe, planned, sweep_rows(sweep), data.get("launch_options", []))
+    print_result(data, *parts, as_json=as_json)
+    if not as_json and (missing := missing_dependencies(steps)):
+        echo(f"note: {missing}", err=True)
     return planned
 
 
-def _step_json(step: PlannedStep) -> dict[str, Any]:
-    estimate = step.estimate._asdict() if step.estimate is not None else None
-    return {**step._asdict(), "estimate": estimate}
-
-
-def _print_steps(planned: Sequence[PlannedStep]) -> None:
-    """A row a step; where somebody sees them, with what each is expected to take."""
-    rows = plan_rows(planned)
-    if not in_terminal():
-        print_lines(align_columns([("step", "key", "state", ""), *rows]))
-        return
-    estimates = {step.label: step.estimate for step in planned}
-    shown = []
-    for label, _, state, reason in rows:
-        taken = estimates.get(label)
-        about = (_about(taken), format_bytes(taken.disk_bytes)) if taken is not None else ("", "")
-        shown.append((label, state, *about, reason))
-    print_table(("step", "state", "time", "disk", ""), shown, right=(2, 3), folds=(4,))
-
-
-def _about(estimate: StepEstimate) -> str:
-    return "?" if estimate.seconds is None else format_duration(estimate.seconds)
-
-
-def _launch_lines(recipe: Recipe, until: str) -> list[str]:
-    places = [recipe.store, *raw_paths(recipe_steps(recipe, until=until))]
-    return launch_lines(recipe.execution, places=places)
+def _parts(
+    recipe: Recipe,
+    planned: Sequence[PlannedStep],
+    sweep: Sequence[tuple[str, ...]],
+    launch_options: Sequence[str],
+) -> Iterator[str | Table]:
+    estimates = {step.label: step.estimate for step in planned if step.estimate is not None}
+    rows = []
+    for label, key, state, reason in plan_rows(planned):
+        estimate, time, disk = estimates.get(label), "", ""
+        if estimate is not None:
+            time = "?" if estimate.seconds is None else format_duration(estimate.seconds)
+            disk = format_bytes(estimate.disk_bytes)
+        rows.append((label, key, state, time, disk, reason))
+    yield table(("step", "key", "state", "time", "disk", "reason"), rows, right=(3, 4))
+    if sweep:
+        header, *variants = sweep
+        yield ""
+        yield table(header, variants, right=(1, 2))
+    waiting = sum(step.state != "cached" for step in planned)
+    yield f"\n{format_count(len(planned), 'step')}, {waiting:,} to build"
+    if waiting:
+        yield format_estimate(estimate_run(planned), store=recipe.store)
+    yield f"store: {recipe.store}"
+    yield from launch_options

@@ -1,4 +1,4 @@
-"""`bertloom quickstart`: train a small model on a folder of texts."""
+"""The command `quickstart`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import echo, echo_raw, print_lines
-from flows.cli.fill import filled_lines
+from flows.cli import options
+from flows.cli.console import echo, echo_raw
+from flows.cli.fill import mask_lines
 from flows.cli.final_summary import warning_lines
 from flows.cli.model_loading import best_checkpoint, open_filler
-from flows.cli.options import EngineOption, StoreOption
 from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
-from flows.cli.recipes import write_schema_beside
+from flows.cli.schema import write_schema_next_to
+from flows.cli.tables import print_parts
 from flows.quickstart.folder_scan import scan_folder, scan_lines
 from flows.quickstart.mask_prompts import held_out_prompts
 from flows.quickstart.recipe_proposal import (
@@ -28,8 +29,8 @@ from flows.quickstart.recipe_proposal import (
     write_recipe,
 )
 from flows.recipes.loader import default_store, load_recipe
-from flows.run.estimates import check_disk_space
 from flows.run.plan import PlannedStep, estimate_run
+from flows.run.preflight import check_disk_space
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
@@ -53,8 +54,8 @@ def quickstart(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write the recipe and show the plan; build nothing.")
     ] = False,
-    store: StoreOption = None,
-    engine: EngineOption = "local",
+    store: options.Store = None,
+    engine: options.Engine = "local",
 ) -> None:
     """Train a small model on a folder of texts.
 
@@ -63,13 +64,10 @@ def quickstart(
     """
     root = store or default_store()
     scan = scan_folder(folder, store=None if "://" in root else Path(root).absolute())
-    echo(f"{scan.folder}")
-    print_lines(scan_lines(scan))
-    name = name or recipe_name(scan.folder)
-    proposal = propose(scan, this_machine(), minutes=minutes, name=name)
-    for warning in proposal.warnings:
-        echo(f"  warning   {warning}")
-    echo(f"  proposed  {proposal.summary}")
+    proposal = propose(scan, this_machine(), minutes=minutes, name=name or recipe_name(scan.folder))
+    warnings = [f"  warning   {warning}" for warning in proposal.warnings]
+    lines = [str(scan.folder), *scan_lines(scan), *warnings, f"  proposed  {proposal.summary}"]
+    print_parts(*lines)
     file = recipe or Path(f"{proposal.name}.yaml")
     loaded, planned = _write_and_plan(proposal, file, store=store)
     if dry_run or not (yes or not sys.stdin.isatty() or typer.confirm("\nrun it?", default=True)):
@@ -78,7 +76,7 @@ def quickstart(
     check_disk_space(estimate_run(planned), store=loaded.store)
     echo("")
     results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
-    _show_results(loaded, results, language=scan.guess.language)
+    _print_results(loaded, results, language=scan.guess.language)
 
 
 def _write_and_plan(
@@ -94,33 +92,31 @@ def _write_and_plan(
         if is_new:
             file.unlink()
         raise
-    if message := write_schema_beside(file):
+    if message := write_schema_next_to(file):
         echo(message)
     return loaded, planned
 
 
-def _show_results(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> None:
+def _print_results(recipe: Recipe, results: Sequence[StepResult], *, language: str) -> None:
     """Print predictions of the best phase for held-out texts, and how to continue."""
     store = get_store(recipe.store)
-    phases = [result.manifest for result in results if result.manifest.stage == PRETRAIN.name]
-    checkpoint = best_checkpoint(phases)
-    filler = open_filler(checkpoint.artifact_id, store=recipe.store)
+    phases = [result for result in results if result.manifest.stage == PRETRAIN.name]
+    checkpoint = best_checkpoint([phase.manifest for phase in phases])
+    print_parts("", *warning_lines(results))
+    if checkpoint != phases[-1].manifest:
+        label = next(phase.label for phase in phases if phase.manifest == checkpoint)
+        echo(f"`bertloom fill` uses {label}, which has the lowest held-out perplexity")
     prompts = held_out_prompts(checkpoint, store=store, limit=_MAX_PROMPTS)
-    if warnings := warning_lines(results):
-        print_lines(["", *warnings])
-    if checkpoint != phases[-1]:
-        label = next(result.label for result in results if result.manifest == checkpoint)
-        echo(f"\n`bertloom fill` uses {label}, which has the lowest held-out perplexity")
     if prompts:
-        echo("\npredictions on held-out text:")
+        echo("predictions on held-out text:")
+    filler = open_filler(checkpoint.artifact_id, store=recipe.store)
     for prompt in prompts:
         [text] = filler.fill([prompt.text])
-        echo_raw(f"\n{prompt.text}")
-        print_lines(line for line in filled_lines(text) if line.startswith("  "))
-        echo_raw(f"  original: {prompt.word}")
+        for line in (f"\n{prompt.text}", *mask_lines(text), f"  original: {prompt.word}"):
+            echo_raw(line)
     example = '"The capital of [MASK] is"'
     if language != "en":
-        example = shlex.quote(prompts[0].context if prompts else "... [MASK] ...")
+        example = shlex.quote(prompts[0].text if prompts else "... [MASK] ...")
     echo_raw(f"\ntry it:\n  bertloom fill {example}{_store_option(recipe)}")
     echo(f"report: {store.url(f'reports/{recipe.name}.html')}")
 

@@ -1,4 +1,4 @@
-"""`bertloom report`."""
+"""The command `report`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from flows.cli import options
 from flows.cli.completion import run_names
-from flows.cli.console import print_result
-from flows.cli.options import JsonOption, StoreOption, open_store
+from flows.cli.tables import print_result
 from flows.report.index import write_index
 from flows.report.page import report_page, write_report
 from flows.store.backend import open_backend
@@ -23,46 +23,44 @@ def report(
         str,
         typer.Argument(
             metavar="[RUN|RECIPE]",
-            help="A run's id or the beginning of it, or a recipe, whose last run is taken. "
-            "Without it the last run of all.",
+            help="Id of a run or its first digits, or a recipe for its last run. Default: the last "
+            "run of all.",
             autocompletion=run_names,
         ),
     ] = "",
     index: Annotated[
-        bool, typer.Option("--index", help="Write the page of all runs alone, reports/index.html.")
+        bool, typer.Option("--index", help="Write only the page of all runs, reports/index.html.")
     ] = False,
     no_text: Annotated[
         bool,
         typer.Option(
-            "--no-text", help="Without sentences and raw text (report_include_text: false)."
+            "--no-text", help="Exclude sentences and raw text (report_include_text: false)."
         ),
     ] = False,
-    store: StoreOption = None,
+    store: options.Store = None,
     out: Annotated[Path | None, typer.Option(help="Write the page to this file as well.")] = None,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Write a run's report, one page of HTML, anew, and say where it is."""
-    opened = open_store(store)
+    """Write the HTML report of a run again, and print where it is."""
+    opened = options.open_store(store)
     if index:
         if run or out is not None:
-            raise UsageError("--index is the page of all runs: expected no RUN and no --out")
+            raise UsageError("--index: expected no RUN and no --out")
         url = write_index(opened)
-        print_result({"index": url}, [f"all runs: {url}"], as_json=as_json)
+        print_result({"index": url}, f"all runs: {url}", as_json=as_json)
         return
     record, is_newest = find_run(opened, run)
     url = write_report(opened, record, is_newest=is_newest, text=not no_text)
-    all_runs = write_index(opened)
-    if out is not None:
-        # Without the link to the page of all runs, which is not beside it.
-        page = dump_page(report_page(opened, record, text=not no_text).encode())
-        open_backend(str(out.absolute().parent)).replace(out.name, page)  # whole or not at all
-    found = {
+    data = {
         "run_id": record.run_id,
-        "recipe": record.recipe.get("name"),
+        "recipe": record.recipe_name,
         "state": record.state,
         "report": url,
-        "index": all_runs,
+        "index": write_index(opened),
         "out": str(out.absolute()) if out is not None else None,
     }
-    line = f"report of run {record.run_id}, {record.state}: {out if out is not None else url}"
-    print_result(found, [line], as_json=as_json)
+    if out is not None:  # written again without the link to the page of all runs
+        page = dump_page(report_page(opened, record, text=not no_text).encode())
+        open_backend(str(out.absolute().parent)).replace(out.name, page)
+    line = f"report of run {record.run_id}, {record.state}: {out or url}"
+    print_result(data, line, as_json=as_json)

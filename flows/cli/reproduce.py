@@ -1,18 +1,20 @@
-"""`bertloom reproduce`."""
+"""The command `reproduce`."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flows.cli import options
 from flows.cli.completion import artifact_names
-from flows.cli.console import echo, print_result
-from flows.cli.options import JsonOption, StoreOption, WorkersOption, open_store
+from flows.cli.console import echo
+from flows.cli.tables import print_result
 from flows.formatting import format_count
-from flows.reproduction.bundle import write_bundle
-from flows.reproduction.rerun import run_bundle
+from flows.reproduction.check_bundle import run_bundle
+from flows.reproduction.write_bundle import write_bundle
 from schemas.errors import UsageError
 
 
@@ -36,9 +38,9 @@ def reproduce(
     copy_inputs: Annotated[
         bool, typer.Option("--copy-inputs", help="Copy the raw files into the bundle.")
     ] = False,
-    store: StoreOption = None,
-    workers: WorkersOption = None,
-    as_json: JsonOption = False,
+    store: options.Store = None,
+    workers: options.Workers = None,
+    as_json: options.Json = False,
 ) -> None:
     """Write a bundle that reproduces an artifact on another machine, or run a bundle.
 
@@ -50,18 +52,19 @@ def reproduce(
             "expected ARTIFACT FOLDER to write a bundle, or FOLDER --run to build its artifact"
         )
     if folder is None:
-        comparison = run_bundle(
-            Path(artifact), store=store, workers=workers, log=lambda line: echo(line, err=as_json)
-        )
-        print_result(comparison.to_json(), list(comparison.lines()), as_json=as_json)
+        log = partial(echo, err=as_json)
+        comparison = run_bundle(Path(artifact), store=store, workers=workers, log=log)
+        print_result(comparison.model_dump(mode="json"), *comparison.lines(), as_json=as_json)
         if not comparison.is_equal:
             raise typer.Exit(1)
         return
-    expected = write_bundle(artifact, folder, store=open_store(store), copy_inputs=copy_inputs)
-    inputs = "copied to" if copy_inputs else "to be copied to"
-    counts = (
-        f"{format_count(len(expected.steps), 'step')}, "
-        f"{format_count(len(expected.inputs), 'input')} {inputs} {folder}/inputs"
-    )
-    lines = [f"{expected.target}: {counts}", f"next: bertloom reproduce {folder} --run"]
-    print_result(expected.model_dump(mode="json"), lines, as_json=as_json)
+    opened = options.open_store(store)
+    expected = write_bundle(artifact, folder, store=opened, copy_inputs=copy_inputs)
+    counts = f"{format_count(len(expected.steps), 'step')}, "
+    counts += format_count(len(expected.inputs), "input")
+    verb = "copied to" if copy_inputs else "to be copied to"
+    lines = [
+        f"{expected.target}: {counts} {verb} {folder}/inputs",
+        f"next: bertloom reproduce {folder} --run",
+    ]
+    print_result(expected.model_dump(mode="json"), *lines, as_json=as_json)

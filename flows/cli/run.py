@@ -8,42 +8,30 @@ from typing import Annotated, Any
 import typer
 
 from flows.bert import recipe_steps
-from flows.cli.console import echo, print_json, print_lines
-from flows.cli.final_summary import WIDTH, summary_lines
-from flows.cli.options import (
-    ChangesOption,
-    DryRunOption,
-    EngineOption,
-    JsonOption,
-    RebuildOption,
-    RecipeArgument,
-    RunnerOption,
-    StoreOption,
-    UntilOption,
-    WorkersOption,
-)
+from flows.cli import options
+from flows.cli.final_summary import summary_parts
 from flows.cli.plan import print_estimate, print_plan
 from flows.cli.progress import StepPrinter
-from flows.cli.terminal import in_terminal, terminal_size
+from flows.cli.tables import print_result
 from flows.preparation import prepare_run
 from flows.recipes.loader import load_recipe
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
-from flows.running import execute_run, start_engine
+from flows.running import execute_run
 from schemas.recipe import Recipe
 
 
 def run(
-    recipe: RecipeArgument,
-    changes: ChangesOption = None,
-    store: StoreOption = None,
-    runner: RunnerOption = None,
-    workers: WorkersOption = None,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    store: options.Store = None,
+    runner: options.Runner = None,
+    workers: options.Workers = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", min=1, help="Maximum number of concurrent steps. Default: 1."),
     ] = None,
-    engine: EngineOption = "prefect",
+    engine: options.Engine = "prefect",
     ignore_disk_space: Annotated[
         bool, typer.Option("--ignore-disk-space", help="Run even if the disk is too small.")
     ] = False,
@@ -51,15 +39,15 @@ def run(
         bool,
         typer.Option("--detach", help="If interrupted, leave Beam jobs running; rerun attaches."),
     ] = False,
-    dry_run: DryRunOption = False,
-    rebuild: RebuildOption = None,
-    until: UntilOption = "",
-    as_json: JsonOption = False,
+    dry_run: options.DryRun = False,
+    rebuild: options.Rebuild = None,
+    until: options.Until = "",
+    as_json: options.Json = False,
 ) -> None:
     """Run a recipe: build what is not in the store yet."""
     loaded = load_recipe(
         recipe,
-        overrides=changes or (),
+        overrides=overrides or (),
         store=store,
         runner=runner,
         workers=workers,
@@ -69,7 +57,6 @@ def run(
     if dry_run:
         print_plan(loaded, rebuild=rebuild or (), until=until, as_json=as_json)
         return
-    start_engine(engine)
     prepared = prepare_run(
         loaded,
         recipe_steps(loaded, until=until),
@@ -82,16 +69,17 @@ def run(
 
 
 def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: bool = False) -> None:
-    """Print what a run built and where the last number came from."""
-    opened = get_store(recipe.store)
-    page = opened.url(f"reports/{recipe.name}.html")
-    if as_json:
-        built = [_result_json(result) for result in results]
-        print_json({"recipe": recipe.name, "store": opened.root, "report": page, "steps": built})
-        return
-    width = terminal_size()[0] if in_terminal() else WIDTH
-    echo("")
-    print_lines(summary_lines(results, store=opened, recipe=recipe.name, report=page, width=width))
+    """Print the summary of a run."""
+    store = get_store(recipe.store)
+    report = store.url(f"reports/{recipe.name}.html")
+    data = {
+        "recipe": recipe.name,
+        "store": store.root,
+        "report": report,
+        "steps": [_result_json(result) for result in results],
+    }
+    parts = summary_parts(results, store=store, recipe=recipe.name, report=report)
+    print_result(data, *parts, as_json=as_json)
 
 
 def _result_json(result: StepResult) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`bertloom sample`."""
+"""The command `sample`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from schemas.errors import ConfigError
 
 
 def sample(
-    folder: Annotated[str, typer.Argument(help="Where to write it: a folder or an fsspec URL.")],
-    articles: Annotated[int, typer.Option(min=1, help="Articles of the wiki.")] = 4400,
+    folder: Annotated[str, typer.Argument(help="Folder to write to: a path or an fsspec URL.")],
+    articles: Annotated[int, typer.Option(min=1, help="Number of wiki articles.")] = 4400,
     books: Annotated[int, typer.Option(min=0, help="Number of books.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another world.")] = 0,
-    date: Annotated[str, typer.Option(help="Eight digits, in the files' names.")] = "20260101",
+    seed: Annotated[int, typer.Option(min=0, help="Seed: another seed writes other texts.")] = 0,
+    date: Annotated[str, typer.Option(help="YYYYMMDD in the names of the files.")] = "20260101",
     size_mb: Annotated[
-        float | None, typer.Option(help="MB of XML, however many articles that takes.")
+        float | None, typer.Option(help="MB of XML to write, in place of --articles.")
     ] = None,
     pages_per_stream: Annotated[int, typer.Option(help="Pages of each bz2 stream.")] = 100,
-    compresslevel: Annotated[int, typer.Option(help="Of bz2, 1 to 9.")] = 9,
+    compresslevel: Annotated[int, typer.Option(help="bz2 compression level (1-9).")] = 9,
 ) -> None:
-    """Write the embedded sample: a small wiki dump, books and labeled sets of a made-up world."""
+    """Write the embedded sample: a small wiki dump, books and labeled datasets."""
     try:
         files = write_sample(
             folder, articles=articles, tales=books, seed=seed, date=date, size_mb=size_mb,

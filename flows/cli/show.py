@@ -1,120 +1,107 @@
-"""`bertloom show`: what an artifact says of itself."""
+"""The command `show`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from flows.cli.console import print_result
-from flows.cli.options import ArtifactArgument, StoreOption, open_store
-from flows.formatting import align_columns, format_bytes, format_duration, format_metric, is_metric
-from flows.lineage.names import artifact_of_path, resolve
+from flows.cli import options
+from flows.cli.tables import print_result, table
+from flows.formatting import format_bytes, format_duration, format_metric, is_metric
 from flows.nested_values import flatten
 from flows.record_counts import list_sources, record_counts
 from flows.run.stages import summarize
-from flows.store.artifact import Artifact
-from schemas.manifest import Manifest, RawInput
+from schemas.manifest import Manifest
 
-_SHOWN_FILES = 20
+_MAX_FILES = 20
 
 
 def show(
-    artifact: ArtifactArgument,
-    store: StoreOption = None,
+    artifact: options.Artifact,
+    store: options.Store = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole manifest.")] = False,
     all_files: Annotated[bool, typer.Option("--all", help="List every file.")] = False,
 ) -> None:
     """Show an artifact: counts, files, inputs, configuration, environment."""
-    found = find_artifact(artifact, store=store)
-    manifest = found.manifest
-    lines = artifact_lines(manifest, root=found.store.root, all_files=all_files)
-    print_result(manifest.model_dump(mode="json"), lines, as_json=as_json)
+    opened = options.open_artifact(artifact, store)
+    manifest = opened.manifest
+    parts = _parts(manifest, opened.store.root, max_files=None if all_files else _MAX_FILES)
+    print_result(manifest.model_dump(mode="json"), *parts, as_json=as_json)
 
 
-def find_artifact(name: str, *, store: str | None) -> Artifact:
-    """Return the artifact that a name, path or URL names."""
-    if (artifact := artifact_of_path(name)) is not None:
-        return artifact
-    opened = open_store(store)
-    return opened.artifact(resolve(name, store=opened))
-
-
-def artifact_lines(manifest: Manifest, *, root: str, all_files: bool) -> Iterator[str]:
-    """What a person asks for first."""
-    made = manifest.produced_by
-    dirty = ", with uncommitted changes" if made.git_dirty else ""
-    facts = [
-        ("artifact", manifest.artifact_id),
-        ("stage", f"{manifest.stage} (version {manifest.stage_version})"),
-        ("holds", f"{summarize(manifest)}, {format_bytes(manifest.size_bytes)}"),
-        ("content", manifest.content_digest),
-        ("rows", manifest.rows_digest or "(no table)"),
-        ("cache key", manifest.cache_key),
-        ("folder", f"{root}/{manifest.artifact_path}"),
-        (
-            "built",
-            f"{made.started_at}, {format_duration(made.duration_seconds)}, runner {made.runner}",
-        ),
-        ("run", made.run_id),
-        ("code", f"{made.git_commit}{dirty}" if made.git_commit else "commit unknown"),
-    ]
-    yield from align_columns([(f"{name}:", value) for name, value in facts])
-    sections = {
-        "notes": list(manifest.notes),
-        "counts": _count_lines(manifest.counters),
-        "statistics": _statistics_lines(manifest.statistics),
-        "made from": _input_lines(manifest),
-        "files": _file_lines(manifest, all_files=all_files),
-        "configuration": _leaf_lines(manifest.config),
-        "environment": _environment_lines(manifest),
+def _parts(manifest: Manifest, root: str, *, max_files: int | None) -> Iterator[str | Table]:
+    produced_by = manifest.produced_by
+    dirty = ", with uncommitted changes" if produced_by.git_dirty else ""
+    time = f"{produced_by.started_at}, {format_duration(produced_by.duration_seconds)}"
+    facts = {
+        "artifact": manifest.artifact_id,
+        "stage": f"{manifest.stage} (version {manifest.stage_version})",
+        "contents": f"{summarize(manifest)}, {format_bytes(manifest.size_bytes)}",
+        "content digest": manifest.content_digest,
+        "rows digest": manifest.rows_digest or "(no table)",
+        "cache key": manifest.cache_key,
+        "folder": f"{root}/{manifest.artifact_path}",
+        "built": f"{time}, runner {produced_by.runner}",
+        "run": produced_by.run_id,
+        "code": f"{produced_by.git_commit}{dirty}" if produced_by.git_commit else "commit unknown",
     }
-    for title, lines in sections.items():
-        yield from ("", title, *(f"  {line}" for line in lines)) if lines else ()
+    yield table(("", ""), [(f"{name}:", value) for name, value in facts.items()])
+    sections: dict[str, Sequence[str | Table]] = {
+        "notes": list(manifest.notes),
+        "counts": _counts(manifest.counters),
+        "statistics": _values(manifest.statistics),
+        "inputs": _inputs(manifest, max_files),
+        "files": _files(manifest, max_files),
+        "configuration": _values(manifest.config),
+        "environment": _environment(manifest),
+    }
+    for title, parts in sections.items():
+        if parts:
+            yield f"\n{title}"
+            yield from parts
 
 
-def _count_lines(counters: Mapping[str, int]) -> list[str]:
-    lines, found = list[str](), record_counts(counters)
+def _counts(counters: Mapping[str, int]) -> list[str | Table]:
+    counts, parts = record_counts(counters), list[str | Table]()
     for source in ("", *list_sources(counters)):
-        if rows := [item.row for item in found if item.source == source]:
-            title = f"of source {source}" if source else "things"
-            lines += align_columns([(title, "in", "kept", "dropped", ""), *rows], right=(1, 2, 3))
-    plain = [
+        if rows := [item.row for item in counts if item.source == source]:
+            title = f"source {source}" if source else "records"
+            header = (title, "in", "kept", "dropped", "reason")
+            parts.append(table(header, rows, right=(1, 2, 3)))
+    others = [
         (name, f"{value:,}")
         for name, value in counters.items()
         if "@" not in name and not name.endswith(("-in", "-kept")) and "-dropped-" not in name
     ]
-    return [*lines, *align_columns(plain, right=(1,))]
+    return [*parts, table(("", ""), others, right=(1,))] if others else parts
 
 
-def _input_lines(manifest: Manifest) -> list[str]:
-    inputs = [
-        (ref.name, ref.artifact_id, ref.stage, ref.content_digest[:19]) for ref in manifest.inputs
+def _inputs(manifest: Manifest, max_files: int | None) -> list[str | Table]:
+    rows: list[tuple[str, ...]] = [
+        (ref.name, ref.artifact_id, ref.content_digest[:19], ref.stage) for ref in manifest.inputs
     ]
-    raw = [
+    files = manifest.raw_inputs[:max_files]
+    rows += [
         (
             item.name,
             format_bytes(item.size_bytes),
             f"sha256:{item.sha256[:12]}",
-            _told(item),
+            "believed" if item.trusted_checksum_file else item.checksum,
             item.uri,
         )
-        for item in manifest.raw_inputs[:_SHOWN_FILES]
+        for item in files
     ]
-    more = len(manifest.raw_inputs) - len(raw)
-    rest = [f"and {more:,} raw files more (--all)"] if more else []
-    return [*align_columns(inputs), *align_columns(raw, right=(1,)), *rest]
+    rest = len(manifest.raw_inputs) - len(files)
+    more = [f"and {rest:,} more raw files (--all)"] if rest else []
+    return [table(("",) * 5, rows), *more] if rows else []
 
 
-def _told(item: RawInput) -> str:
-    """What a raw file was compared with."""
-    return "believed" if item.trusted_checksum_file else item.checksum
-
-
-def _file_lines(manifest: Manifest, *, all_files: bool) -> list[str]:
-    shown = manifest.files if all_files else manifest.files[:_SHOWN_FILES]
+def _files(manifest: Manifest, max_files: int | None) -> list[str | Table]:
+    files = manifest.files[:max_files]
     rows = [
         (
             entry.path,
@@ -122,32 +109,25 @@ def _file_lines(manifest: Manifest, *, all_files: bool) -> list[str]:
             format_bytes(entry.size_bytes),
             f"sha256:{entry.sha256[:12]}",
         )
-        for entry in shown
+        for entry in files
     ]
-    more = len(manifest.files) - len(shown)
-    return [*align_columns(rows, right=(1, 2)), *([f"and {more:,} more (--all)"] if more else [])]
+    rest = len(manifest.files) - len(files)
+    more = [f"and {rest:,} more (--all)"] if rest else []
+    return [table(("", "", "", ""), rows, right=(1, 2)), *more]
 
 
-def _environment_lines(manifest: Manifest) -> list[str]:
-    used = manifest.environment
-    keyed = manifest.cache_key_inputs.get("environment", {})
-    rows = [("python", used.python), ("platform", used.platform)]
-    rows += [(name, version) for name, version in keyed.items() if name != "python"]
-    others = len(used.packages) - len(rows) + 2
-    return [*align_columns(rows), f"and {others} packages more (--json lists them all)"]
+def _environment(manifest: Manifest) -> list[str | Table]:
+    environment = manifest.environment
+    in_key = manifest.cache_key_inputs.get("environment", {})
+    versions = {"python": environment.python, "platform": environment.platform, **in_key}
+    rest = len(environment.packages) - len(versions) + 2
+    return [table(("", ""), versions.items()), f"and {rest} more packages (--json)"]
 
 
-def _statistics_lines(statistics: Mapping[str, object]) -> list[str]:
-    values = flatten(statistics)
+def _values(values: Mapping[str, Any]) -> list[str | Table]:
     return [
         f"{name}: {format_metric(name, value)}"
         if is_metric(name) and isinstance(value, float)
         else f"{name}: {json.dumps(value, ensure_ascii=False)}"
-        for name, value in values.items()
-    ]
-
-
-def _leaf_lines(value: Mapping[str, object]) -> list[str]:
-    return [
-        f"{name}: {json.dumps(item, ensure_ascii=False)}" for name, item in flatten(value).items()
+        for name, value in flatten(values).items()
     ]

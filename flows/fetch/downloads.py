@@ -132,7 +132,6 @@ class _FileDownload:
     ) -> None:
         self._file, self._client, self._advance = file, client, advance
         self._path, self._partial = folder / file.name, folder / _STAGING / file.name
-        self._etag = folder / _STAGING / f"{file.name}.etag"
         self._total = file.size
         self._received = self._downloaded = 0
 
@@ -140,10 +139,10 @@ class _FileDownload:
         """Complete the file in the staging folder, unless its own folder has it, and verify it."""
         file = self._file
         if self._path.is_file() and self._digest(self._path) == file.digest:
-            self._restart()
+            self._partial.unlink(missing_ok=True)
             self._advance(self._path.stat().st_size)
             return Download(self._path, str(file.digest), 0)
-        if self._partial.is_file() and (file.digest or self._etag.is_file()):
+        if self._partial.is_file():
             self._move_to(self._partial.stat().st_size)
         is_resumed = self._received > 0
         while True:
@@ -162,7 +161,6 @@ class _FileDownload:
         """Move the file to its name, if it was downloaded."""
         if self._partial.is_file():
             self._partial.replace(self._path)
-        self._etag.unlink(missing_ok=True)
 
     def _digest(self, path: Path) -> str:
         with path.open("rb") as source:
@@ -180,18 +178,17 @@ class _FileDownload:
 
     def _request(self) -> None:
         """Request the file, or the rest of it."""
+        if self._file.digest is None:  # the first part may be of another version
+            self._restart()
         headers = {"Range": f"bytes={self._received}-"} if self._received else {}
-        if self._received and self._etag.is_file():
-            headers["If-Range"] = self._etag.read_text("utf-8")
         with self._client.open(self._file.url, headers) as response:
             self._prepare(response)
             limit = _MAX_UNANNOUNCED_BYTES if self._total is None else self._total
             with self._partial.open("ab") as sink:
                 for chunk in response.iter_raw():
                     if self._client.cancelled.is_set():
-                        raise fetch_error(
-                            self._file.url, "cancelled", hint="Run it again to resume"
-                        )
+                        hint = "Run it again to resume"
+                        raise fetch_error(self._file.url, "cancelled", hint=hint)
                     if self._received + len(chunk) > limit:
                         self._restart()
                         message = f"expected at most {limit:,} bytes, got more"
@@ -204,7 +201,7 @@ class _FileDownload:
         self._total = self._received if self._total is None else self._total
 
     def _prepare(self, response: httpx.Response) -> None:
-        """Decide whether a response continues the partial file or starts over."""
+        """Check the size, and start over unless the response continues the partial file."""
         content_range = response.headers.get("Content-Range", "")
         size = response.headers.get("Content-Length", "")
         if response.status_code == 206 and content_range.startswith(f"bytes {self._received}-"):
@@ -214,8 +211,6 @@ class _FileDownload:
             if response.status_code != 200:
                 url = public_address(self._file.url)
                 raise TransientError(f"{url}: cannot continue with {content_range!r}", url=url)
-            if (etag := response.headers.get("ETag", "")).startswith('"'):  # not a weak one
-                self._etag.write_text(etag, "utf-8")
         if size.isdecimal():
             self._total = self._file.size or int(size)
             if self._total != int(size):
@@ -224,7 +219,6 @@ class _FileDownload:
 
     def _restart(self) -> None:
         self._partial.unlink(missing_ok=True)
-        self._etag.unlink(missing_ok=True)
         self._move_to(0)
 
     def _move_to(self, received: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 import zipfile
 import zlib
 from importlib.resources import files as package_files
@@ -19,6 +18,7 @@ from flows.fetch.downloads import (
     record_origins,
 )
 from flows.fetch.http_client import HttpClient, fetch_error
+from flows.recipes.errors import format_validation_error
 from flows.recipes.safe_yaml import YamlDocument, parse_yaml, read_yaml
 from pipelines.io.local_files import write_whole
 from schemas.base_configs import Config, SourceName
@@ -27,8 +27,6 @@ from schemas.errors import ConfigError
 FileName = Annotated[str, Field(pattern=FILE_NAME)]
 
 _MAX_UNPACKED_BYTES = 1 << 30
-_MAX_UNPACKED_RATIO = 100
-"""Maximum size of the unpacked files, as a multiple of the size of the archive."""
 
 
 class SourceFile(Config):
@@ -115,9 +113,7 @@ def _validate(document: YamlDocument) -> Sources:
     try:
         return Sources.model_validate(document.value or {})
     except ValidationError as error:
-        first = error.errors()[0]
-        field, message = ".".join(map(str, first["loc"])), first["msg"]
-        raise ConfigError(f"{document.where}: {field}: {message}") from error
+        raise ConfigError(f"{document.where}: {format_validation_error(error)}") from error
 
 
 def fetch_dataset(
@@ -160,16 +156,15 @@ def _unpack(file: SourceFile, folder: Path) -> None:
     Names in the archive are never used as paths, so that nothing is written outside the folder.
     """
     archive = folder / file.save_as
-    limit = min(_MAX_UNPACKED_BYTES, _MAX_UNPACKED_RATIO * archive.stat().st_size)
     try:
         with zipfile.ZipFile(archive) as source:
             members = [source.getinfo(name) for name in file.unpack]
-            if (size := sum(member.file_size for member in members)) > limit:
-                raise fetch_error(file.url, f"expected at most {limit:,} bytes, got {size:,}")
+            size = sum(member.file_size for member in members)
+            if size > _MAX_UNPACKED_BYTES:
+                message = f"expected at most {_MAX_UNPACKED_BYTES:,} bytes, got {size:,}"
+                raise fetch_error(file.url, message)
             check_disk_space(folder, size)
             for member in members:
-                if stat.S_ISLNK(member.external_attr >> 16):
-                    raise fetch_error(file.url, f"expected a file, got a link: {member.filename}")
                 path = folder / file.unpack[member.filename]
                 if not path.is_file() or zlib.crc32(path.read_bytes()) != member.CRC:
                     write_whole(path, source.read(member))

@@ -1,1 +1,1 @@
-"""What was made from what: graphs, pictures, traces of rows, differences, names of artifacts."""
+"""Lineage of artifacts: graphs and pictures, traces of rows, differences, and names."""

@@ -1,32 +1,35 @@
-"""What a store can be asked about where things came from; `bertloom` has these by name."""
+"""Upstream and downstream lineage by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from flows.lineage.graph import LineageGraph, downstream_graph, joined, upstream_graph
-from flows.lineage.names import Metric, find_target, last_number
-from flows.lineage.rendering import tree_lines
+from flows.lineage.resolve import Metric, latest_metric, resolve_name
 from flows.store.artifacts import ArtifactStore
+
+if TYPE_CHECKING:
+    from flows.lineage.graph import LineageGraph
 
 Direction = Literal["upstream", "downstream", "both"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lineage:
-    """What something was made from, or what was made from it."""
+    """Result of a query."""
 
     graph: LineageGraph | None
     """None for a metric that several steps have."""
 
     metrics: tuple[Metric, ...] = ()
-    """The numbers that were asked for."""
+    """Requested metrics."""
 
     def __str__(self) -> str:
-        """The numbers, and the graph as a tree, as `bertloom lineage` prints them."""
-        lines = [str(metric) for metric in self.metrics]
-        return "\n".join(lines + (tree_lines(self.graph) if self.graph is not None else []))
+        """Return the metrics, and the graph as a tree, as `bertloom lineage` prints them."""
+        from flows.lineage.text_formats import tree_lines
+
+        tree = tree_lines(self.graph) if self.graph is not None else []
+        return "\n".join([*map(str, self.metrics), *tree])
 
 
 def lineage(
@@ -40,23 +43,23 @@ def lineage(
 
     Args:
         store: Store to search.
-        name: Name as for `flows.lineage.names.find_target`. "": last metric of the newest run.
-        direction: None: downstream for a raw file, else upstream.
+        name: Name as for `flows.lineage.resolve.resolve_name`. "": last metric of the newest run.
+        direction: None: downstream for a raw file, upstream for other names.
         collapse: Merge similar nodes, see `flows.lineage.graph.collapsed`.
 
     Raises:
         ArtifactNotFoundError: Nothing, or more than one result, has the name.
     """
-    target = find_target(name, store=store) if name else last_number(store)
-    manifests = [target.manifest] if target.manifest is not None else []
-    if not manifests and not target.files:
-        return Lineage(graph=None, metrics=target.metrics)
-    builders = {
-        "upstream": [upstream_graph],
-        "downstream": [downstream_graph],
-        "both": [upstream_graph, downstream_graph],
-    }[direction or ("downstream" if target.files else "upstream")]
+    from flows.lineage.graph import downstream_graph, joined, upstream_graph  # loads networkx
+
+    resolved = resolve_name(name, store=store) if name else latest_metric(store)
+    manifests = [resolved.manifest] if resolved.manifest is not None else []
+    if not manifests and not resolved.files:
+        return Lineage(graph=None, metrics=resolved.metrics)
+    direction = direction or ("downstream" if resolved.files else "upstream")
     graphs = [
-        build(manifests, store=store, collapse=collapse, files=target.files) for build in builders
+        build(manifests, store=store, collapse=collapse, files=resolved.files)
+        for name, build in (("upstream", upstream_graph), ("downstream", downstream_graph))
+        if direction in (name, "both")
     ]
-    return Lineage(graph=joined(graphs[0], graphs[-1]), metrics=target.metrics)
+    return Lineage(graph=joined(graphs[0], graphs[-1]), metrics=resolved.metrics)

@@ -1,1 +1,1 @@
-"""Corpora under names that move on: comparing, publishing, rebuilding each month."""
+"""Publishing of corpora under refs that move, and their monthly rebuild."""

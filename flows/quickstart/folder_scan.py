@@ -13,7 +13,6 @@ import json
 import os
 import re
 import statistics
-import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,14 +36,10 @@ _SUFFIXES = {
     "parquet": r"\.(parquet|pq)$",
 }
 _DUMP_LISTS = re.compile(r"-pages-articles-multistream-index.*|-(md5|sha1|sha256)sums\.txt$")
-_CONVERTIBLE = frozenset({".pdf", ".docx", ".doc", ".odt", ".html", ".htm", ".epub", ".rtf"})
 _TEXT_COLUMNS = ("text", "content", "body", "article", "document", "raw_text", "maintext")
 _MAX_OPENED, _HEAD_BYTES, _MAX_ROW_BYTES = 24, 1 << 16, 1 << 24
-_MAX_LISTED = 50
-"""Maximum number of files that a recipe lists one by one."""
-
-_EXPANSION = {".gz": 3.0, ".tgz": 3.0, ".bz2": 4.0, ".tbz2": 4.0, ".zst": 3.5, ".xz": 4.0,
-              ".txz": 4.0}  # fmt: skip
+_EXPANSION = {".gz": 3.0, ".tgz": 3.0, ".zip": 3.0, ".bz2": 4.0, ".tbz2": 4.0, ".zst": 3.5,
+              ".xz": 4.0, ".txz": 4.0}  # fmt: skip
 """Approximate ratio of plain to compressed bytes."""
 
 _DUMP_TEXT_RATIO = 0.3
@@ -53,7 +48,6 @@ _DUMP_TEXT_RATIO = 0.3
 _GUTENBERG = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG", re.IGNORECASE)
 _LONG_FILE_BYTES, _MANY_FILES = 1 << 16, 20
 _WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
-_STORE = "folder: artifact store of bertloom"
 
 
 class FileGroup(NamedTuple):
@@ -63,7 +57,7 @@ class FileGroup(NamedTuple):
     """Kind of the source: `wikipedia`, `books` or `text`."""
 
     title: str
-    """Name of one file: "text file", "MediaWiki dump"."""
+    """Name of one file, such as "MediaWiki dump"."""
 
     files: int
     size: int
@@ -107,20 +101,17 @@ class _File(NamedTuple):
         return int(self.size * _EXPANSION.get(self.path.suffix, 1.0))
 
 
-class _Context(NamedTuple):
+class _Scan(NamedTuple):
     """State of a scan."""
 
-    folder: Path | None
-    """Folder whose path alone selects the files of the only group."""
-
-    has_store: bool
-    """True if an artifact store is, or will be, inside the folder."""
-
-    mixed: frozenset[Path]
-    """Folders with files that must not be read, so that patterns would match too much."""
+    mixed: set[Path]
+    """Folders with files that a pattern would match, although they cannot be read."""
 
     samples: list[str]
+    """First bytes of the opened texts."""
+
     ignored: Counter[str]
+    """Number of ignored files by type and reason."""
 
 
 def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
@@ -140,31 +131,27 @@ def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
         raise ConfigError(f"{folder}: expected a folder, got a file. Pass the folder of your texts")
     if not folder.is_dir():
         raise MissingInputError(f"{folder}: no such folder. Pass the folder of your texts")
-    ignored, mixed = Counter[str](), set[Path]()
+    scan = _Scan(set(), [], Counter())
     by_format = defaultdict[str, list[_File]](list)
-    for path in _walk(folder, store, ignored):
+    for path in _walk(folder, store, scan.ignored):
         file_format, reason = _classify(path)
         if not reason:
             by_format[file_format].append(_File(path, path.stat().st_size))
             continue
-        ignored[reason] += 1
+        scan.ignored[reason] += 1
         if file_format:
-            mixed.add(path.parent)
-    has_store = _STORE in ignored or (store is not None and store.is_relative_to(folder))
-    is_simple = len(by_format) == 1 and not mixed and not has_store
-    root, samples = folder if is_simple else None, list[str]()
-    context = _Context(root, has_store, frozenset(mixed), samples, ignored)
+            scan.mixed.add(path.parent)
     groups: list[FileGroup] = []
     for file_format, files in sorted(by_format.items()):
-        groups += _GROUPERS[file_format](files, context)
+        groups += _GROUPERS[file_format](files, scan)
+    ignored, sample = tuple(scan.ignored.most_common()), "\n".join(scan.samples)
     if not groups:
-        reasons = "; ".join(_pluralize(*item) for item in ignored.most_common()) or "it is empty"
+        reasons = "; ".join(_pluralize(*item) for item in ignored) or "no file"
         raise MissingInputError(
             f"{folder}: expected .txt, .md, .jsonl or Parquet files, MediaWiki dumps (.xml, "
             f".xml.bz2) or archives of books (.zip, .tar.gz), got {reasons}"
         )
-    sample, skipped = "\n".join(samples), tuple(ignored.most_common())
-    return FolderScan(folder, tuple(groups), skipped, guess_language(sample), sample)
+    return FolderScan(folder, tuple(groups), ignored, guess_language(sample), sample)
 
 
 def scan_lines(scan: FolderScan) -> Iterator[str]:
@@ -189,24 +176,17 @@ def _pluralize(text: str, count: int) -> str:
 
 def _walk(folder: Path, store: Path | None, ignored: Counter[str]) -> Iterator[Path]:
     """Yield the files in a folder, without hidden ones and those of artifact stores."""
-    visited: set[tuple[int, int]] = set()
     denied = "folder: no permission to read it"
-    for name, folders, names in os.walk(
-        folder, followlinks=True, onerror=lambda _: ignored.update([denied])
-    ):
-        stat = Path(name).stat()
+    for name, folders, names in os.walk(folder, onerror=lambda _: ignored.update([denied])):
         if Path(name) == store or ("FORMAT.json" in names and "artifacts" in folders):
-            ignored[_STORE] += 1
+            ignored["folder: artifact store of bertloom"] += 1
             folders.clear()
-        elif (stat.st_dev, stat.st_ino) in visited:  # a link to a folder above
-            folders.clear()
-        else:
-            visited.add((stat.st_dev, stat.st_ino))
-            folders[:] = sorted(each for each in folders if not each.startswith("."))
-            hidden = [each for each in names if each.startswith(".")]
-            if hidden:
-                ignored["hidden file"] += len(hidden)
-            yield from (Path(name, each) for each in sorted(set(names) - set(hidden)))
+            continue
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        visible = sorted(each for each in names if not each.startswith("."))
+        if hidden := len(names) - len(visible):
+            ignored["hidden file"] += hidden
+        yield from (Path(name, each) for each in visible)
 
 
 def _classify(path: Path) -> tuple[str, str]:
@@ -214,10 +194,6 @@ def _classify(path: Path) -> tuple[str, str]:
     suffix, name = path.suffix.lower(), path.name
     file_format = next((key for key in _SUFFIXES if re.search(_SUFFIXES[key], name)), "")
     if not file_format:
-        if suffix in _CONVERTIBLE:
-            return "", f"{suffix} file: convert to .txt first"
-        if any(re.search(pattern, name.lower()) for pattern in _SUFFIXES.values()):
-            return "", f"{path.suffix} file: rename to lower case"
         return "", f"{suffix} file: unsupported type" if suffix else "file without a suffix"
     if _DUMP_LISTS.search(name):
         return file_format, ".txt file: index or checksums of a dump"
@@ -235,62 +211,69 @@ def _classify(path: Path) -> tuple[str, str]:
     return file_format, ""
 
 
-def _group_archives(files: list[_File], context: _Context) -> Iterator[FileGroup]:
-    context.samples.append(_archive_head(files[0].path))
-    fields = {"name": "books", "paths": [str(file.path) for file in files]}
-    text_bytes = sum(map(_archive_text_bytes, files))
+def _group(
+    kind: str,
+    title: str,
+    files: list[_File],
+    fields: dict[str, Any],
+    *,
+    ratio: float = 1.0,
+    documents: int = 0,
+) -> FileGroup:
+    """Return the group of files, with `ratio` bytes of text per byte without compression."""
     size = sum(file.size for file in files)
-    yield FileGroup("books", "archive of books", len(files), size, text_bytes, 0, fields)
+    text_bytes = int(ratio * sum(file.plain_size for file in files))
+    return FileGroup(kind, title, len(files), size, text_bytes, documents, fields)
 
 
-def _group_dumps(files: list[_File], context: _Context) -> Iterator[FileGroup]:
-    heads = [_decode(_head(file.path, 1 << 19)) for file in _select(files)[:3]]
-    for head in heads:
+def _group_archives(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
+    scan.samples.append(_archive_head(files[0].path))
+    fields = {"name": "books", "paths": [str(file.path) for file in files]}
+    yield _group("books", "archive of books", files, fields)
+
+
+def _group_dumps(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
+    for file in _select(files)[:3]:
+        head = _decode(_head(file.path, 1 << 19))
         text = re.sub(r"<[^>]*>|[\[\]{}|=*#']+|https?:\S+", " ", head)
-        context.samples.append(text[-4 * _HEAD_BYTES :])
+        scan.samples.append(text[-4 * _HEAD_BYTES :])
     # A truncated download still has enough pages for a model; the run warns.
-    fields: dict[str, Any] = {
+    fields = {
         "name": "wiki",
         "paths": [str(file.path) for file in files],
         "on_corrupt": "keep-whole-pages",
     }
-    if not all("xml:lang=" in head for head in heads):
-        fields["language"] = ""  # to be replaced by the language of the texts
-    size = sum(file.size for file in files)
-    text_bytes = int(sum(file.plain_size for file in files) * _DUMP_TEXT_RATIO)
-    yield FileGroup("wikipedia", "MediaWiki dump", len(files), size, text_bytes, 0, fields)
+    yield _group("wikipedia", "MediaWiki dump", files, fields, ratio=_DUMP_TEXT_RATIO)
 
 
-def _group_markdown(files: list[_File], context: _Context) -> Iterator[FileGroup]:
-    # Folders and patterns select .txt files only, so that each file is listed.
+def _group_markdown(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
+    # Patterns of a source select .txt files only.
     paths = [str(file.path) for file in files]
-    yield from _group_documents(files, context, "notes", "Markdown file", paths)
+    yield from _group_documents(files, scan, "notes", "Markdown file", paths)
 
 
-def _group_texts(files: list[_File], context: _Context) -> Iterator[FileGroup]:
-    paths = _paths(files, context, context.folder)
+def _group_texts(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
+    paths = _paths(files, scan)
     heads = [_decode(_head(file.path, _HEAD_BYTES)) for file in _select(files)]
-    books = [head for head in heads if _GUTENBERG.search(head) or _is_wrapped(head)]
-    if 2 * len(books) <= len(heads):
-        yield from _group_documents(files, context, "texts", "text file", paths)
+    if 2 * sum(_GUTENBERG.search(head) is not None for head in heads) <= len(heads):
+        yield from _group_documents(files, scan, "texts", "text file", paths)
         return
-    context.samples.extend(heads)
-    size, text_bytes = sum(file.size for file in files), sum(file.plain_size for file in files)
+    scan.samples.extend(heads)
     fields = {"name": "books", "paths": paths}
     title = "text file (one book each)"
-    yield FileGroup("books", title, len(files), size, text_bytes, len(files), fields)
+    yield _group("books", title, files, fields, documents=len(files))
 
 
 def _group_documents(
-    files: list[_File], context: _Context, name: str, title: str, paths: list[str]
+    files: list[_File], scan: _Scan, name: str, title: str, paths: list[str]
 ) -> Iterator[FileGroup]:
     """Yield a group of plain texts with the delimiter of their documents."""
     heads = [head for file in _select(files) if (head := _decode(_head(file.path, _HEAD_BYTES)))]
     if not heads:
-        context.ignored["text file: unknown encoding"] += len(files)
+        scan.ignored["text file: unknown encoding"] += len(files)
         return
-    context.samples.extend(heads)
-    size, text_bytes = sum(file.size for file in files), sum(file.plain_size for file in files)
+    scan.samples.extend(heads)
+    text_bytes = sum(file.plain_size for file in files)
     delimiter, documents = "file", len(files)
     is_long = statistics.median(file.size for file in files) >= _LONG_FILE_BYTES
     if len(files) < _MANY_FILES or is_long:
@@ -304,39 +287,37 @@ def _group_documents(
     if documents < _MANY_FILES:  # split them, so that some documents can be held out
         fields["max_document_bytes"] = max(2048, text_bytes // 100)
         documents = max(documents, text_bytes // fields["max_document_bytes"])
-    yield FileGroup("text", title, len(files), size, text_bytes, documents, fields)
+    yield _group("text", title, files, fields, documents=documents)
 
 
-def _group_tables(files: list[_File], context: _Context) -> Iterator[FileGroup]:
-    """Yield one group per column with texts."""
+def _group_tables(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
+    """Yield one group per column with texts; files that are not opened have the most common one."""
     is_parquet = files[0].path.suffix in (".parquet", ".pq")
     by_column = defaultdict[str, list[_File]](list)
-    tables = defaultdict[str, list[_TableHead]](list)
-    opened = files if len(files) <= 200 else _select(files)
+    tables = defaultdict[str, list[_Table]](list)
+    opened = _select(files)
     for file in opened:
         table = _read_parquet(file) if is_parquet else _read_json_lines(file)
         if table is None:
-            context.ignored[f"{file.path.suffix} file: no column with text"] += 1
+            scan.ignored[f"{file.path.suffix} file: no column with text"] += 1
             continue
         by_column[table.column].append(file)
         tables[table.column].append(table)
-        context.samples.append(table.sample)
-    if len(files) > len(opened) and len(by_column) == 1:
-        by_column = defaultdict(list, dict.fromkeys(by_column, files))
-    prefix, title = ("parquet", "Parquet file") if is_parquet else ("json", "JSON lines file")
+        scan.samples.append(table.sample)
+    if by_column:
+        common = max(by_column, key=lambda column: len(by_column[column]))
+        by_column[common] += [file for file in files if file not in opened]
+    name, title = ("parquet", "Parquet file") if is_parquet else ("json", "JSON lines file")
     for number, (column, members) in enumerate(sorted(by_column.items()), start=1):
         ratio = statistics.mean(table.text_ratio for table in tables[column])
-        text_bytes = int(ratio * sum(file.plain_size for file in members))
-        documents = int(text_bytes / statistics.mean(table.row_bytes for table in tables[column]))
-        root = context.folder if len(members) == len(files) else None
         fields = {
-            "name": f"{prefix}{number if len(by_column) > 1 else ''}",
-            "paths": _paths(members, context, root),
+            "name": f"{name}{number if len(by_column) > 1 else ''}",
+            "paths": _paths(members, scan),
             "text_column": column,
         }
-        size = sum(file.size for file in members)
-        group_title = f"{title} ({column})"
-        yield FileGroup("text", group_title, len(members), size, text_bytes, documents, fields)
+        group = _group("text", f"{title} ({column})", members, fields, ratio=ratio)
+        row_bytes = statistics.mean(table.row_bytes for table in tables[column])
+        yield group._replace(documents=int(group.text_bytes / row_bytes))
 
 
 _GROUPERS = {
@@ -349,23 +330,21 @@ _GROUPERS = {
 }
 
 
-def _paths(files: Sequence[_File], context: _Context, folder: Path | None) -> list[str]:
-    """Return the paths of a source: the folder, patterns or single files."""
-    if folder is not None and len(files) > 1:
-        return [str(folder)]
-    # Patterns include files that are added later, and never match inside a store.
-    if len(files) <= _MAX_LISTED and not context.has_store:
-        return [str(file.path) for file in files]
+def _paths(files: Sequence[_File], scan: _Scan) -> list[str]:
+    """Return a pattern per folder, or single files if the pattern would match too much.
+
+    Patterns include files that are added later, and never match inside a store.
+    """
     paths: set[str] = set()
     for path, _ in files:
         endings = (re.search(pattern, path.name) for pattern in _SUFFIXES.values())
         ending = next(match[0] for match in endings if match)
         pattern = f"{glob.escape(str(path.parent))}/*{ending}"
-        paths.add(str(path) if path.parent in context.mixed else pattern)
+        paths.add(str(path) if path.parent in scan.mixed else pattern)
     return sorted(paths)
 
 
-class _TableHead(NamedTuple):
+class _Table(NamedTuple):
     """Measurements of the first rows of a table."""
 
     column: str
@@ -377,7 +356,7 @@ class _TableHead(NamedTuple):
     """Bytes of text per row."""
 
 
-def _measure_rows(rows: Sequence[dict[str, Any]]) -> _TableHead | None:
+def _measure_rows(rows: Sequence[dict[str, Any]]) -> _Table | None:
     """Measure the column with texts: the first with a usual name, or the longest."""
     lengths = Counter[str]()
     for row in rows:
@@ -390,21 +369,20 @@ def _measure_rows(rows: Sequence[dict[str, Any]]) -> _TableHead | None:
     text_bytes = sum(len(text.encode()) for text in texts)
     total = sum(len(json.dumps(row, ensure_ascii=False, default=str).encode()) + 1 for row in rows)
     sample = "\n".join(texts)[:_HEAD_BYTES]
-    return _TableHead(column, sample, text_bytes / total, max(1.0, text_bytes / len(rows)))
+    return _Table(column, sample, text_bytes / total, max(1.0, text_bytes / len(rows)))
 
 
-def _read_json_lines(file: _File) -> _TableHead | None:
-    head = _head(file.path, _HEAD_BYTES)
-    if len(head) == _HEAD_BYTES and b"\n" not in head:
+def _read_json_lines(file: _File) -> _Table | None:
+    rows, head = [], _head(file.path, _HEAD_BYTES)
+    if b"\n" not in head:
         head = _head(file.path, _MAX_ROW_BYTES)
-    rows = []
     for line in _decode(head).split("\n")[:100]:
         with contextlib.suppress(ValueError):  # the last line is incomplete
             rows.append(json.loads(line))
     return _measure_rows([row for row in rows if isinstance(row, dict)])
 
 
-def _read_parquet(file: _File) -> _TableHead | None:
+def _read_parquet(file: _File) -> _Table | None:
     import pyarrow as pa  # lazy import: only for Parquet files
     import pyarrow.parquet as pq
 
@@ -454,16 +432,6 @@ def _decode(data: bytes) -> str:
     return text.text if text is not None else ""
 
 
-def _archive_text_bytes(file: _File) -> int:
-    if file.path.suffix != ".zip":
-        return file.plain_size
-    try:
-        with zipfile.ZipFile(file.path) as archive:
-            return sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, OSError):
-        return 0
-
-
 def _archive_head(path: Path) -> str:
     """Return the first bytes of the first text in an archive; "" if it cannot be read."""
     file = SourceFile(uri=str(path), name=path.name, size=path.stat().st_size, sha256="")
@@ -472,13 +440,3 @@ def _archive_head(path: Path) -> str:
             if stream is not None and member.name.endswith(".txt"):
                 return _decode(stream.read(_HEAD_BYTES))
     return ""
-
-
-def _is_wrapped(text: str) -> bool:
-    """Return whether most lines end near a fixed width, as in books typed for a screen."""
-    lengths = sorted(len(line) for line in text.splitlines() if line.strip())
-    if len(lengths) < 40:
-        return False
-    width = lengths[int(0.95 * len(lengths))]
-    near = sum(0.75 * width < length <= width + 3 for length in lengths)
-    return 40 <= width <= 100 and near > 0.5 * len(lengths)

@@ -20,9 +20,6 @@ from schemas.manifest import Manifest
 
 _MAX_ROWS = 200
 _MIN_PIECES, _MAX_PIECES = 8, 40
-_CONTEXT_PIECES = 4
-"""Word pieces on either side of the mask in a short prompt."""
-
 _UNSPACED = r"[\u3001\u3002\u300c-\u300f\u4e00-\u9fff]"
 _EXTRA_SPACE = re.compile(f"(?<={_UNSPACED}) | (?={_UNSPACED})")
 """Spaces next to characters that are written without spaces."""
@@ -34,9 +31,6 @@ class MaskPrompt(NamedTuple):
     text: str
     word: str
     """Masked word."""
-
-    context: str
-    """Words around the mask, as a short prompt."""
 
 
 def held_out_prompts(checkpoint: Manifest, *, store: ArtifactStore, limit: int) -> list[MaskPrompt]:
@@ -59,7 +53,6 @@ def held_out_prompts(checkpoint: Manifest, *, store: ArtifactStore, limit: int) 
     rows = list(islice(_held_out_rows(manifest, store=store), _MAX_ROWS))
     frequency = Counter(tokenizer.id_to_token(token) for ids in rows for token in ids)
     prompts = [prompt for ids in rows if (prompt := _mask_word(ids, tokenizer)) is not None]
-    prompts.sort(key=lambda prompt: -frequency[prompt.word])
     by_word = {prompt.word: prompt for prompt in reversed(prompts)}
     return sorted(by_word.values(), key=lambda prompt: -frequency[prompt.word])[:limit]
 
@@ -88,30 +81,15 @@ def _mask_word(ids: Sequence[int], tokenizer: Tokenizer) -> MaskPrompt | None:
     pieces = [str(tokenizer.id_to_token(token)) for token in tokens]
     if not _MIN_PIECES <= len(pieces) <= _MAX_PIECES or set(pieces) & set(SPECIAL_TOKENS):
         return None
-    starts = [not piece.startswith(CONTINUATION) for piece in pieces] + [True]
     positions = [
         position
         for position in range(2, len(pieces) - 2)
-        if pieces[position].isalpha()
-        and starts[position + 1]
-        and (len(pieces[position]) > 2 or ord(pieces[position][0]) > 0x2E80)
+        if pieces[position].isalpha() and not pieces[position + 1].startswith(CONTINUATION)
+        if len(pieces[position]) > 2 or ord(pieces[position][0]) > 0x2E80
     ]
     if not positions:
         return None
     position = positions[len(positions) // 2]
-    first = max(0, position - _CONTEXT_PIECES)
-    while not pieces[first][0].isalnum():
-        first += 1
-    end = min(len(pieces), position + _CONTEXT_PIECES)
-    while not starts[end]:
-        end += 1
-    text, context = (
-        _join(tokens[start:position], tokens[position + 1 : stop], tokenizer)
-        for start, stop in ((0, len(pieces)), (first, end))
-    )
-    return MaskPrompt(text, pieces[position], context)
-
-
-def _join(before: Sequence[int], after: Sequence[int], tokenizer: Tokenizer) -> str:
-    text = f"{tokenizer.decode(before)} {MASK} {tokenizer.decode(after)}"
-    return _EXTRA_SPACE.sub("", text.strip())
+    before, after = tokenizer.decode(tokens[:position]), tokenizer.decode(tokens[position + 1 :])
+    text = _EXTRA_SPACE.sub("", f"{before} {MASK} {after}".strip())
+    return MaskPrompt(text, pieces[position])

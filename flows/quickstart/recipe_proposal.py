@@ -182,11 +182,8 @@ def _held_out_fraction(scan: FolderScan) -> float:
 
 
 def _source(group: FileGroup, language: str) -> dict[str, object]:
-    """Return the fields of a source; a dump states its language itself in most cases."""
     source = {"kind": group.kind, **group.fields}
-    if group.kind != "wikipedia" or "language" in group.fields:
-        source["language"] = language
-    return source
+    return source if group.kind == "wikipedia" else {**source, "language": language}
 
 
 def _template() -> jinja2.Template:

@@ -6,6 +6,9 @@ numbers, a single value in place of a list, `extends`, presets of models.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import json
 from typing import Any
 
@@ -13,6 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from model.tasks import TASKS
 from pipelines.runners.launch import RUNNERS
+from schemas.base_configs import Config
 from schemas.model_configs import PRESETS
 from schemas.recipe import Recipe
 
@@ -49,7 +53,7 @@ _PRESET = {
 
 def schema_text() -> str:
     """Return the JSON Schema (draft 2020-12) of recipe files as the text of a file."""
-    schema: Schema = _for_files(Recipe.model_json_schema())
+    schema: Schema = _for_files(Recipe.model_json_schema(schema_generator=_WithDescriptions))
     parts = schema["$defs"]
     del schema["properties"]["expanded_sweep"], parts["ExpandedEntry"]  # written by bertloom only
     for part in parts.values():
@@ -75,6 +79,30 @@ def schema_text() -> str:
     dialect = GenerateJsonSchema.schema_dialect
     schema = {"$schema": dialect, **schema, "title": "bertloom recipe"}
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def field_descriptions(model: type[Config]) -> dict[str, str]:
+    """Return the docstring below each field of a configuration, by field name."""
+    texts: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if issubclass(base, Config):
+            (definition,) = ast.parse(inspect.getsource(base)).body
+            for field, below in itertools.pairwise(getattr(definition, "body", [])):
+                match field, below:
+                    case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                        texts[name] = inspect.cleandoc(text)
+    return texts
+
+
+class _WithDescriptions(GenerateJsonSchema):
+    """JSON Schema with the docstrings of fields."""
+
+    def model_schema(self, schema: Any) -> Schema:
+        """Return the schema of a configuration."""
+        result = super().model_schema(schema)
+        for name, text in field_descriptions(schema["cls"]).items():
+            result["properties"][name]["description"] = text
+        return result
 
 
 def _for_files(schema: Any) -> Any:

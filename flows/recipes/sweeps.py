@@ -18,18 +18,11 @@ from flows.recipes.errors import Problem, RecipeError
 from flows.recipes.overrides import SECTIONS, apply_variant
 from schemas.base_configs import Config
 from schemas.finetune_configs import ExpandedEntry
-from schemas.recipe import Recipe
+from schemas.recipe import REFERENCES, Recipe
 from schemas.trial_names import grid_point
 
 MAX_COMBINATIONS = 256
 _MAX_NAME_LENGTH = 64  # of a SourceName
-
-_READS = {
-    "pretrain": {"instances": "build_instances", "init_from_phase": "pretrain"},
-    "finetune": {"examples": "build_examples", "init_from_phase": "pretrain"},
-    "ensembles": {"members": "finetune"},
-}
-"""Fields that name other entries, and the section of those, by section."""
 
 _PHASE = "pretrain."  # tables read phases under such names, next to evaluations by entry
 
@@ -133,7 +126,7 @@ class _Expansion:
             config = getattr(recipe, section)[entry]
             reads = {
                 field: self._copy_name(at, read_section, getattr(config, field))
-                for field, read_section in _READS.get(section, {}).items()
+                for field, read_section in REFERENCES.get(section, {}).items()
             }
             configs.append(config.model_copy(update=reads))
         first = [configs.index(config) for config in configs]

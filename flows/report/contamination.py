@@ -1,128 +1,119 @@
-"""Evaluation texts that were found in a corpus, as the command and the report show them."""
+"""Evaluation texts that occur in a corpus, for the command line and the report."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from flows.report.steps import Steps
+from flows.report.run_steps import Steps
 from flows.store.artifacts import ArtifactStore
+from model.tables.grids import Grid
 from pipelines.contamination.names import PASSAGES_FILE
 from schemas.errors import StoreError
 from schemas.manifest import Manifest
 
-_PASSAGE = 280
-"""Characters that are shown of a passage."""
+_MAX_PASSAGE = 280
+"""Maximum number of characters of a passage that are shown."""
 
-Columns = list[tuple[str, list[str]]]
-"""A table: title and cells of each column."""
+_PASSAGE_HEADER = ("example", "field", "words", "in document", "at word", "passage")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contamination:
+class Contamination(NamedTuple):
     """The section about evaluation texts in the corpus."""
 
     summary: str
-    fields: Columns
-    splits: Columns
-    passages: Columns
-    """The longest that corpus and tasks share."""
+    fields: Grid
+    splits: Grid
+    passages: Grid
+    """Longest passages that corpus and tasks share."""
 
     problem: str = ""
-    """Why the passages are not shown."""
+    """Why the passages are missing."""
 
 
 def read_contamination(store: ArtifactStore, steps: Steps) -> Contamination | None:
-    """None where a run has no such search."""
-    found = steps.last_holding("contamination")
-    return contamination_of(store, found.manifest) if found else None
+    """Return the result of a run's search for evaluation texts; None without a search."""
+    built = steps.last_of_type("contamination")
+    return contamination_of(store, built.manifest) if built else None
 
 
 def contamination_of(store: ArtifactStore, manifest: Manifest) -> Contamination:
-    """Result of a find-contamination artifact."""
-    counters, statistics = manifest.counters, manifest.statistics
+    """Return the result of a find-contamination artifact."""
+    counters, config = manifest.counters, manifest.config
     passages, problem = list[dict[str, Any]](), ""
     try:
-        passages = _passages(store, manifest)
-    except (OSError, StoreError, ValueError) as error:
+        with store.artifact(manifest).open(PASSAGES_FILE) as source:
+            passages = json.load(source)
+    except StoreError as error:
         problem = f"{PASSAGES_FILE} cannot be read: {error}"
-    looked = counters.get("documents-kept", 0)
     return Contamination(
         summary=(
             f"{counters['texts-contaminated']:,} of {counters['texts-in']:,} texts are in "
-            f"{counters['documents-with-a-text']:,} of {looked:,} documents; "
-            f"{counters['documents-to-leave-out']:,} have "
-            f"{manifest.config['min_overlap']:.0%} of a "
-            f"text or more. {counters['ngrams-common']:,} of {counters['ngrams']:,} runs of "
-            f"{manifest.config['ngram_size']} words are in more than "
-            f"{manifest.config['max_document_frequency']} documents and count for nothing."
+            f"{counters['documents-with-a-text']:,} of {counters.get('documents-kept', 0):,} "
+            f"documents; {counters['documents-to-leave-out']:,} have "
+            f"{config['min_overlap']:.0%} of a text or more. {counters['ngrams-common']:,} of "
+            f"{counters['ngrams']:,} n-grams of {config['ngram_size']} words are in more than "
+            f"{config['max_document_frequency']} documents and are ignored."
         ),
-        fields=_field_columns(statistics["fields"]),
-        splits=_split_columns(statistics["splits"]),
-        passages=_passage_columns(passages),
+        fields=_fields_grid(manifest.statistics["fields"]),
+        splits=_splits_grid(manifest.statistics["splits"]),
+        passages=_passages_grid(passages),
         problem=problem,
     )
 
 
-def _passages(store: ArtifactStore, manifest: Manifest) -> list[dict[str, Any]]:
-    entry = manifest.file(PASSAGES_FILE)
-    if entry is None:
-        raise StoreError(f"{manifest.manifest_path}: the artifact lists no {PASSAGES_FILE}")
-    found: list[dict[str, Any]] = json.loads(
-        store.backend.read(f"{manifest.data_path}/{entry.stored_name}")
-    )
-    return found
-
-
-def share(part: int, whole: int) -> str:
-    """A share in percent; a dash of nothing."""
+def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def _field_columns(rows: Sequence[dict[str, Any]]) -> Columns:
-    shares = [name for name in (rows[0] if rows else ()) if name.startswith("found-")]
-    titles = {
-        "texts": "texts",
-        "too-short": "too short",
-        "clean": "clean",
-        "contaminated": "found",
-        **{name: f"{name.removeprefix('found-')} of it" for name in shares},
-    }
-    return [
-        ("task", [row["task"] for row in rows]),
-        ("split", [row["split"] for row in rows]),
-        ("field", [row["field"] for row in rows]),
-        *((title, [f"{row[name]:,}" for row in rows]) for name, title in titles.items()),
-        ("share of texts", [share(row["contaminated"], row["texts"]) for row in rows]),
-        ("share of runs", [share(row["ngrams-found"], row["ngrams"]) for row in rows]),
-    ]
-
-
-def _split_columns(rows: Sequence[dict[str, Any]]) -> Columns:
-    return [
-        ("task", [row["task"] for row in rows]),
-        ("split", [row["split"] for row in rows]),
-        ("examples", [f"{row['examples']:,}" for row in rows]),
-        ("with a text found", [f"{row['examples-contaminated']:,}" for row in rows]),
-        ("share", [share(row["examples-contaminated"], row["examples"]) for row in rows]),
-    ]
-
-
-def _passage_columns(rows: Sequence[dict[str, Any]]) -> Columns:
-    cut = [row["passage"][:_PASSAGE] for row in rows]
-    return [
-        ("example", [f"{row['task']} {row['split']} {row['example_id']}" for row in rows]),
-        ("field", [row["field"] for row in rows]),
-        ("words", [f"{row['longest_run']:,} of {row['words']:,}" for row in rows]),
-        ("in document", [f"{row['title'] or '(no title)'} ({row['document_id']})" for row in rows]),
-        ("at word", [f"{row['document_word']:,}" for row in rows]),
+def _fields_grid(rows: Sequence[dict[str, Any]]) -> Grid:
+    overlaps = [name for name in (rows[0] if rows else ()) if name.startswith("found-")]
+    header = (
+        *("task", "split", "field", "texts", "too short", "clean", "found"),
+        *(f"{name.removeprefix('found-')} of it" for name in overlaps),
+        *("share of texts", "share of n-grams"),
+    )
+    counts = ("texts", "too-short", "clean", "contaminated", *overlaps)
+    cells = tuple(
         (
-            "passage",
-            [
-                text + (" ..." if text != row["passage"] else "")
-                for text, row in zip(cut, rows, strict=True)
-            ],
-        ),
-    ]
+            *(row["task"], row["split"], row["field"]),
+            *(f"{row[name]:,}" for name in counts),
+            _percent(row["contaminated"], row["texts"]),
+            _percent(row["ngrams-found"], row["ngrams"]),
+        )
+        for row in rows
+    )
+    return Grid("Texts of tasks that are in the corpus", header, (cells,), (), texts=3)
+
+
+def _splits_grid(rows: Sequence[dict[str, Any]]) -> Grid:
+    header = ("task", "split", "examples", "with a text found", "share")
+    cells = tuple(
+        (
+            *(row["task"], row["split"]),
+            *(f"{row['examples']:,}", f"{row['examples-contaminated']:,}"),
+            _percent(row["examples-contaminated"], row["examples"]),
+        )
+        for row in rows
+    )
+    return Grid("Examples with such a text", header, (cells,), (), texts=2)
+
+
+def _passages_grid(rows: Sequence[dict[str, Any]]) -> Grid:
+    cells = tuple(
+        (
+            f"{row['task']} {row['split']} {row['example_id']}",
+            row["field"],
+            f"{row['longest_run']:,} of {row['words']:,}",
+            f"{row['title'] or '(no title)'} ({row['document_id']})",
+            f"{row['document_word']:,}",
+            _cut(row["passage"]),
+        )
+        for row in rows
+    )
+    return Grid("The longest passages", _PASSAGE_HEADER, (cells,), (), texts=6)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_PASSAGE else f"{text[:_MAX_PASSAGE]} ..."

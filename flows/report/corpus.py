@@ -3,119 +3,103 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from flows.record_counts import RecordCounts, list_sources, record_counts
-from flows.report.figures import Figure, kept_figure
-from flows.report.lengths import instance_figure, token_figure
-from flows.report.steps import Built, Steps
+from flows.report.figure_cache import Figure, cached_figure
+from flows.report.length_histograms import instance_figure, token_figure
+from flows.report.run_steps import Steps
 from flows.store.artifacts import ArtifactStore
 from pipelines.counters import UNKNOWN_TEMPLATE
 
-_MOST_TEMPLATES = 10
-_MAX_WORD_LENGTH = 20  # characters, on average; a text without spaces has more between two of them
+_MAX_TEMPLATES = 10
+_MAX_WORD_LENGTH = 20
+"""Characters. Longer mean word lengths are those of languages without spaces."""
 
 
-class Templates(NamedTuple):
-    """Templates within the sentences of a source that no rule is known for."""
+class UnknownTemplates(NamedTuple):
+    """Templates in the sentences of a source that no rule expands."""
 
     source: str
     number: int
     per_word: float | None
-    """Share of the source's words; None where words are not counted."""
+    """Number over the words of the source; None if words are not counted."""
 
-    most_often: str
-    """Their names, and how often each was found."""
+    most_frequent: str
+    """Names with their counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Corpus:
-    """The section about the corpus."""
+class Corpus(NamedTuple):
+    """Counters and figures of the section about the corpus."""
 
     counters: Mapping[str, int]
-    """Counters of the documents and tokens."""
+    """Counters of the documents, and of tokens by source."""
 
     record_counts: Sequence[tuple[str, RecordCounts]]
-    """Each with the label of its step."""
+    """Counts with the label of their step."""
 
-    templates: Sequence[Templates]
-    documents: Built | None
-    vocabulary: Built | None
-    tokens: Built | None
-    instances: Sequence[Built]
+    templates: Sequence[UnknownTemplates]
     figures: Mapping[str, Figure]
     """Figures by title."""
 
     @property
     def sources(self) -> list[str]:
-        """Names of the recipe's sources that anything is counted by."""
+        """Sources with separate counters."""
         return list_sources(self.counters)
 
     def by_source(self, name: str) -> list[int | None]:
-        """A count of each source and of all together; empty where it is not counted by source."""
-        found = [self.counters.get(f"{name}@{source}") for source in self.sources]
-        return [*found, self.counters.get(name)] if any(n is not None for n in found) else []
+        """Return a counter for each source and the total; empty if it is not counted by source."""
+        counts = [self.counters.get(f"{name}@{source}") for source in self.sources]
+        is_counted = any(count is not None for count in counts)
+        return [*counts, self.counters.get(name)] if is_counted else []
 
 
 def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
-    """None where a run has no artifact of a corpus."""
-    own = steps.holding("documents", "vocabulary", "tokens", "instances")
-    if not own:
+    """Return the section about the corpus; None for a run without corpus steps."""
+    built = steps.of_type("documents", "vocabulary", "tokens", "instances")
+    if not built:
         return None
-    documents, tokens = (steps.last_holding(things) for things in ("documents", "tokens"))
-    instances = steps.holding("instances")
+    documents, tokens = steps.last_of_type("documents"), steps.last_of_type("tokens")
     counters = dict(documents.counters) if documents else {}
-    if tokens is not None:
-        counters |= {k: n for k, n in tokens.counters.items() if k.partition("@")[0] == "tokens"}
     figures = {}
     if tokens is not None:
-        figures["Documents and sentences"] = kept_figure(
-            store,
-            "tokens",
-            made_of=[("", tokens.manifest.artifact_id)],
-            draw=lambda name: token_figure(store, tokens, name=name),
-        )
-    if instances:
-        figures["Instances"] = kept_figure(
-            store,
-            "instances",
-            made_of=[(item.label, item.manifest.artifact_id) for item in instances],
-            draw=lambda name: instance_figure(store, instances, name=name),
-        )
+        counters |= {k: n for k, n in tokens.counters.items() if k.partition("@")[0] == "tokens"}
+        draw = partial(token_figure, store, tokens)
+        figures["Documents and sentences"] = cached_figure(store, "tokens", [tokens], draw)
+    if instances := steps.of_type("instances"):
+        draw = partial(instance_figure, store, instances)
+        figures["Instances"] = cached_figure(store, "instances", instances, draw)
     return Corpus(
         counters=counters,
         record_counts=[
-            (item.label, found) for item in own for found in record_counts(item.counters)
+            (step.label, counts) for step in built for counts in record_counts(step.counters)
         ],
         templates=unknown_templates(documents.counters) if documents else [],
-        documents=documents,
-        vocabulary=steps.last_holding("vocabulary"),
-        tokens=tokens,
-        instances=instances,
         figures=figures,
     )
 
 
-def unknown_templates(counters: Mapping[str, int]) -> list[Templates]:
-    """Return the unknown templates of each source that has any."""
-    found = []
+def unknown_templates(counters: Mapping[str, int]) -> list[UnknownTemplates]:
+    """Return the unknown templates of each source that counts them."""
+    rows = []
     for source in list_sources(counters):
         if (number := counters.get(f"templates-unknown@{source}")) is None:
             continue
-        named = [
-            (name.removeprefix(UNKNOWN_TEMPLATE).removesuffix(f"@{source}"), count)
+        by_name = {
+            name.removeprefix(UNKNOWN_TEMPLATE).removesuffix(f"@{source}"): count
             for name, count in counters.items()
             if name.startswith(UNKNOWN_TEMPLATE) and name.endswith(f"@{source}")
-        ]
-        named.sort(key=lambda item: (-item[1], item[0]))
-        most_often = ", ".join(f"{name} {count:,}" for name, count in named[:_MOST_TEMPLATES])
-        words = _words(counters, source)
-        found.append(Templates(source, number, number / words if words else None, most_often))
-    return found
+        }
+        ranked = sorted(by_name.items(), key=lambda item: (-item[1], item[0]))
+        most_frequent = ", ".join(f"{name} {n:,}" for name, n in ranked[:_MAX_TEMPLATES])
+        words = _count_words(counters, source)
+        per_word = number / words if words else None
+        rows.append(UnknownTemplates(source, number, per_word, most_frequent))
+    return rows
 
 
-def _words(counters: Mapping[str, int], source: str) -> int:
+def _count_words(counters: Mapping[str, int], source: str) -> int:
     """Return the number of words of a source; without spaces, two characters are a word."""
     words = counters.get(f"words@{source}", 0)
     characters = counters.get(f"characters@{source}", 0)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from typing import NamedTuple
 
 from flows.formatting import format_bytes
 from flows.lineage.graph import FILES, TRIALS, LineageGraph, Node, merged, upstream_graph
-from flows.lineage.picture import graph_svg
-from flows.report.steps import Group, Steps, group_anchor
+from flows.lineage.svg import graph_svg
+from flows.report.figure_cache import Figure, Panel, cached_figure
+from flows.report.run_steps import Group, Steps, group_anchor
 from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore
-from schemas.errors import BertloomError
 from schemas.trial_names import entry_label
 
 _ALONE = 4
@@ -38,23 +39,31 @@ class Lineage(NamedTuple):
 
 
 def read_lineage(store: ArtifactStore, steps: Steps) -> Lineage | None:
-    """The lineage of all artifacts that nothing else in the run was made from; None without any."""
+    """Return the lineage of all artifacts of a run, or None without any."""
     if not steps.built:
         return None
-    ends = {item.manifest.artifact_id: item.manifest for item in steps.built}
-    used = {ref.artifact_id for manifest in ends.values() for ref in manifest.inputs}
-    last = [manifest for key, manifest in ends.items() if key not in used]
-    try:
-        graph = upstream_graph(last, store=store)
-    except BertloomError as error:
-        return Lineage("", "", f"The lineage cannot be followed: {error}")
+    figure = cached_figure(store, "lineage", steps.built, partial(_draw, store, steps))
+    if figure.problem:
+        return Lineage("", "", figure.problem)
+    *short, whole = (panel.svg for panel in figure.panels)
+    return Lineage("".join(short), whole)
+
+
+def _draw(store: ArtifactStore, steps: Steps, *, name: str) -> Figure:
+    """Draw the overview, unless it is the same as the whole, and the whole."""
+    manifests = {built.manifest.artifact_id: built.manifest for built in steps.built}
+    used = {ref.artifact_id for manifest in manifests.values() for ref in manifest.inputs}
+    outputs = [manifest for key, manifest in manifests.items() if key not in used]
+    graph = upstream_graph(outputs, store=store)
     links = _links(graph, steps)
-    whole = graph_svg(graph, links=links)
+    panels = [Panel(name, "whole", graph_svg(graph, name=name, links=links))]
     small = overview(graph)
-    if len(small.nodes) == len(graph.nodes):
-        return Lineage("", whole)
-    links |= _stage_links(steps.groups)
-    return Lineage(graph_svg(small, links=links, is_compact=True), whole)
+    if len(small.nodes) < len(graph.nodes):
+        links |= _stage_links(steps.groups)
+        overview_name = f"{name}-overview"
+        svg = graph_svg(small, name=overview_name, links=links, is_compact=True)
+        panels.insert(0, Panel(overview_name, "overview", svg))
+    return Figure(panels=tuple(panels))
 
 
 def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
@@ -62,11 +71,11 @@ def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
     found = (step for group in steps.groups for step in group.steps)
     links = {s.manifest.artifact_id: f"#{s.anchor}" for s in found if s.manifest and s.anchor}
     known = {group.anchor for group in steps.groups if len(group.steps) > 1}
-    grids = {entry_label(item.name): group_anchor(item.label) for item in steps.holding("trial")}
-    for item in steps.holding("evaluation"):
+    grids = {entry_label(item.name): group_anchor(item.label) for item in steps.of_type("trial")}
+    for item in steps.of_type("evaluation"):
         if (anchor := grids.get(item.name)) in known:
-            inputs = graph.made_from.get(item.manifest.artifact_id, ())
-            links |= {key: f"#{anchor}" for _, key in inputs if key.startswith(TRIALS)}
+            inputs = graph.upstream(item.manifest.artifact_id)
+            links |= {key: f"#{anchor}" for key in inputs if key.startswith(TRIALS)}
     return links
 
 
@@ -95,16 +104,15 @@ def overview(graph: LineageGraph) -> LineageGraph:
     stages = Counter(of_stage.values())
     keys = {key: _stage_id(stage) for key, stage in of_stage.items() if stages[stage] > 1}
     _fold_files(graph, keys)
-    return merged(graph, keys, draw=_group)
+    return merged(graph, keys, make_node=_group)
 
 
 def _fold_files(graph: LineageGraph, keys: dict[str, str]) -> None:
-    users = graph.used_by()
     by_user: dict[str, list[str]] = defaultdict(list)
     for node in graph.nodes.values():
         if node.raw_input is None and not node.id.startswith(FILES):
             continue
-        ends = {keys.get(user, user) for _, user in users.get(node.id, ())}
+        ends = {keys.get(user, user) for user in graph.downstream(node.id)}
         if len(ends) == 1:
             by_user[ends.pop()].append(node.id)
     for user, files in by_user.items():

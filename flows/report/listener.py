@@ -1,4 +1,4 @@
-"""Listener that writes the report of a run when it has ended."""
+"""Listener that writes the report of a run when it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ReportListener:
-    """Writes the page of a run and the index of all runs; names the page in the run's errors."""
+    """Writes the page of a run and the index of all runs; adds the page's URL to errors."""
 
     def on_event(self, event: Event) -> None:
         """Write the report at the end of a run."""
@@ -27,7 +27,7 @@ class ReportListener:
 
 
 def write_run_report(store: ArtifactStore, record: RunRecord, *, is_newest: bool = True) -> str:
-    """Write the report of a run and update the index; an error is logged.
+    """Write the report of a run and update the index; log an error.
 
     Args:
         store: Artifact store of the run.
@@ -39,7 +39,7 @@ def write_run_report(store: ArtifactStore, record: RunRecord, *, is_newest: bool
     """
     try:
         url = write_report(store, record, is_newest=is_newest)
-        write_index(store, anew=[record.run_id])
+        write_index(store, refresh=[record.run_id])
     except Exception as error:
         _LOGGER.warning("the report of run %s was not written: %r", record.run_id, error)
         _LOGGER.debug("traceback of the report", exc_info=True)

@@ -1,4 +1,4 @@
-"""Records that stages leave for the report: text samples, dropped records, lengths."""
+"""Records that stages write for the report: text samples, dropped records, lengths."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flows.report.steps import Built, Steps
+from flows.report.run_steps import Built, Steps
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ArtifactCorruptError
-from schemas.manifest import Manifest
 
-_SAMPLES = "__records__/samples.json"
-_MAX_LENGTHS = 4
+_SAMPLES_FILE, _LENGTHS_FILE = "__records__/samples.json", "__records__/lengths.json"
+_MAX_INSTANCE_SETS = 4
 
 
 class Texts(NamedTuple):
@@ -24,18 +23,20 @@ class Texts(NamedTuple):
     """Samples of instances, by the name of the recipe's entry."""
 
     problem: str = ""
-    """Why the samples cannot be read; "" if they can."""
+    """Why the samples cannot be read."""
 
 
 def read_texts(store: ArtifactStore, steps: Steps) -> Texts:
     """Return the text samples of a run's corpus steps."""
-    documents = steps.last_holding("documents")
-    corpus = [*filter(None, [documents]), *steps.holding("near_duplicates", "contamination")]
+    corpus = [
+        *steps.of_type("documents")[-1:],
+        *steps.of_type("near_duplicates", "contamination"),
+    ]
     try:
-        records = [read_record(store, built.manifest, _SAMPLES) for built in corpus]
+        records = [_read_record(store, built, _SAMPLES_FILE) for built in corpus]
         instances = [
-            (built.name, read_record(store, built.manifest, _SAMPLES).get("instances", []))
-            for built in steps.holding("instances")[:_MAX_LENGTHS]
+            (built.name, _read_record(store, built, _SAMPLES_FILE).get("instances", []))
+            for built in steps.of_type("instances")[:_MAX_INSTANCE_SETS]
         ]
     except ArtifactCorruptError as error:
         return Texts(problem=f"Not read: {error}")
@@ -52,21 +53,13 @@ def read_lengths(store: ArtifactStore, built: Built) -> dict[str, Any]:
     Raises:
         ArtifactCorruptError: The record is missing or damaged.
     """
-    return read_record(store, built.manifest, "__records__/lengths.json")
+    return _read_record(store, built, _LENGTHS_FILE)
 
 
-def read_record(store: ArtifactStore, manifest: Manifest, name: str) -> dict[str, Any]:
-    """Return a record file of an artifact as JSON values; empty if the stage writes none.
-
-    Raises:
-        ArtifactCorruptError: The file is missing or damaged.
-    """
-    entry = manifest.file(name)
-    if entry is None:
+def _read_record(store: ArtifactStore, built: Built, path: str) -> dict[str, Any]:
+    """Return a record file as JSON values; empty if the stage writes none."""
+    if built.manifest.file(path) is None:
         return {}
-    path = f"{manifest.data_path}/{entry.stored_name}"
-    try:
-        record: dict[str, Any] = json.loads(store.backend.read(path))
-    except (FileNotFoundError, ValueError) as error:
-        raise ArtifactCorruptError(f"{store.url(path)}: expected a JSON record: {error}") from error
+    with store.artifact(built.manifest).open(path) as source:
+        record: dict[str, Any] = json.load(source)
     return record

@@ -5,12 +5,12 @@ They are in `inputs/`, or in the folder that `$BERTLOOM_INPUTS` names.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from flows.fetch.downloads import read_origins
 from schemas.addresses import public_address
@@ -21,20 +21,20 @@ VARIABLE = "BERTLOOM_INPUTS"
 ROOT = f"${{{VARIABLE}:-inputs}}"
 """Folder of the inputs, as recipes write it."""
 
-_MAX_NAMED = 50
+_MAX_PATHS = 50
 """A source with more files is read by its folder."""
 
 
 class InputFile(BaseModel):
     """A raw file that a step reads."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: RelativePath
-    """Path below the folder of inputs."""
+    """Path relative to the folder of inputs."""
 
     size: int
-    """Bytes."""
+    """Size in bytes."""
 
     sha256: str
     checksum: str = ""
@@ -44,112 +44,102 @@ class InputFile(BaseModel):
     """URL that the file came from, or its name."""
 
     is_parsed: bool = False
-    """Whether the digest is one of the parsed content, which the step itself verifies."""
+    """True if `sha256` is a digest of the parsed content, which the step itself verifies."""
+
+    uri: str = Field(default="", exclude=True)
+    """Original address; not in files."""
 
 
-class PlacedFile(NamedTuple):
-    """A file of a bundle, and where it was read."""
-
-    file: InputFile
-    uri: str
-
-
-def place_inputs(
+def resolve_inputs(
     stage: str, config: dict[str, Any], raw: Sequence[RawInput], *, name: str
-) -> list[PlacedFile]:
-    """Let a step's configuration read its files from the bundle, and return those files.
+) -> list[InputFile]:
+    """Change a step's configuration to read its raw files from the bundle, and return the files.
 
     Args:
         stage: Name of the stage.
-        config: Configuration in the recipe; its paths are changed.
+        config: Configuration in the recipe. Its paths are changed.
         raw: Raw files that the step read.
         name: Entry of the recipe, "" if the recipe has one step of the stage.
     """
     if not raw:
         return []
     if stage == "build-documents":
-        return [file for source in config["sources"] for file in _place_source(source, raw)]
+        return [file for source in config["sources"] for file in _resolve_source(source, raw)]
     if stage == "build-vocabulary":
         path = f"vocabulary/{raw[0].name}"
         config["vocab_file"] = f"{ROOT}/{path}"
-        return [_file(raw[0], path, is_parsed=True)]
+        return [_input_file(raw[0], path, is_parsed=True)]
     if stage == "build-examples":
-        return _place_examples(config, raw, folder=f"examples/{name}")
-    # Tables name the last parts of a checkpoint's path as what a model started from.
+        return _resolve_examples(config, raw, folder=f"examples/{name}")
+    # Tables show the last parts of a checkpoint's path.
     parts = str(config["init_checkpoint"]).rstrip("/").split("/")
-    below = "/".join(("checkpoints", name, *parts[-3 if parts[-1] == "data" else -1 :]))
-    config["init_checkpoint"] = f"{ROOT}/{below}"
-    return [_file(item, f"{below}/{item.name}") for item in raw]
+    folder = "/".join(("checkpoints", name, *parts[-3 if parts[-1] == "data" else -1 :]))
+    config["init_checkpoint"] = f"{ROOT}/{folder}"
+    return [_input_file(item, f"{folder}/{item.name}") for item in raw]
 
 
-def _place_source(source: dict[str, Any], raw: Sequence[RawInput]) -> list[PlacedFile]:
+def _resolve_source(source: dict[str, Any], raw: Sequence[RawInput]) -> list[InputFile]:
     own = [item for item in raw if item.key_digest.partition("\t")[0] == source["name"]]
-    # Files of one name in several folders get a folder each.
     repeats = Counter[str]()
-    folders: dict[str, list[RawInput]] = {}
+    folders: dict[str, list[RawInput]] = defaultdict(list)  # files of equal names are apart
     for item in sorted(own, key=lambda item: (item.name, item.uri)):  # the order of the plan
         number, repeats[item.name] = repeats[item.name], repeats[item.name] + 1
         suffix = f"~{number:03d}" if number else ""
-        folders.setdefault(f"documents/{source['name']}{suffix}", []).append(item)
+        folders[f"documents/{source['name']}{suffix}"].append(item)
     paths: list[str] = []
     for folder, items in folders.items():
-        # A file that is named is read whatever its suffix; nested names include their folders.
-        named = [f"{folder}/{item.name}" for item in items if "/" not in item.name][:_MAX_NAMED]
+        # In a folder, only files with known suffixes are read, and names include subfolders.
+        named = [f"{folder}/{item.name}" for item in items if "/" not in item.name][:_MAX_PATHS]
         paths += named if len(named) == len(items) else [folder, *named]
-    source["paths"] = [_escaped(path) for path in paths]
+    source["paths"] = [_escape(path) for path in paths]
     if "trust_checksums" in source:
         source["trust_checksums"] = False
     return [
-        _file(item, f"{folder}/{item.name}") for folder, items in folders.items() for item in items
+        _input_file(item, f"{folder}/{item.name}")
+        for folder, items in folders.items()
+        for item in items
     ]
 
 
-def _place_examples(
+def _resolve_examples(
     config: dict[str, Any], raw: Sequence[RawInput], *, folder: str
-) -> list[PlacedFile]:
-    """Place files under their official names, and those that are named by split by split."""
-    data_dir, splits = config.get("data_dir"), config.get("data_files") or {}
-    by_split: dict[str, list[str]] = {split: [] for split in splits}
-    files: dict[str, PlacedFile] = {}
+) -> list[InputFile]:
+    """Name the files of each split; files that the task reads next to them keep their place."""
+    by_split: dict[str, list[str]] = defaultdict(list)
+    files: dict[str, InputFile] = {}
     for item in raw:
         split, _, name = item.name.partition("/")
-        parts = item.key_digest.split(" ")
-        if "evidence" in parts[1:]:
+        position = item.key_digest.split(" ")[1]
+        if "/evidence/" in name:  # a folder of documents
             config["evidence_dir"] = f"{ROOT}/{folder}/evidence"
             path = f"{folder}/evidence/{name.rpartition('/evidence/')[2]}"
-            files[path] = _file(item, path, is_parsed=True)
+            files[path] = _input_file(item, path, is_parsed=True)
             continue
-        if split in splits:
-            path = f"{folder}/{split}/{name}"
-            if path in by_split[split]:  # two folders have a file of this name
-                path = f"{folder}/{split}/{parts[1]}/{name}"
-            if parts[1] != "beside":
-                by_split[split].append(path)
-        else:
-            below = str(data_dir or "").rstrip("/") + "/"
-            is_below = item.uri.startswith(below)
-            path = f"{folder}/{item.uri.removeprefix(below) if is_below else name}"
-        files[path] = _file(item, path)
-    config["data_dir"] = f"{ROOT}/{folder}" if data_dir else None
-    config["data_files"] = {split: list(map(_escaped, paths)) for split, paths in by_split.items()}
+        path = f"{folder}/{split}/{name}"
+        if path in files:  # two folders have a file of this name
+            path = f"{folder}/{split}/{position}/{name}"
+        if position != "beside":
+            by_split[split].append(_escape(path))
+        files[path] = _input_file(item, path)
+    config |= {"data_dir": None, "data_files": dict(by_split)}
     return list(files.values())
 
 
-def _escaped(path: str) -> str:
-    """Return the path of an input as recipes write it: other dollar signs are no variables."""
+def _escape(path: str) -> str:
+    """Return the path of an input as recipes write it, in which `$` starts a variable."""
     return f"{ROOT}/{path.replace('$', '$$')}"
 
 
-def _file(item: RawInput, path: str, *, is_parsed: bool = False) -> PlacedFile:
-    file = InputFile(
+def _input_file(item: RawInput, path: str, *, is_parsed: bool = False) -> InputFile:
+    return InputFile(
         path=path,
         size=item.size_bytes,
         sha256=item.sha256,
         checksum=item.checksum,
         source=_origin(item),
         is_parsed=is_parsed,
+        uri=item.uri,
     )
-    return PlacedFile(file, item.uri)
 
 
 def _origin(item: RawInput) -> str:

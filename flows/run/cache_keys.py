@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from flows.nested_values import flatten
 from flows.run.graph import Step
 from flows.run.provenance import key_environment
-from schemas.fingerprint import cache_key, cache_key_inputs, fingerprint
+from schemas.fingerprint import cache_key, fingerprint
 from schemas.manifest import Manifest, RawInput
 
+KEY_VERSION = 2
 _ABSENT = object()
 
 
@@ -37,14 +38,17 @@ def step_key(step: Step, *, inputs: Mapping[str, Manifest]) -> StepKey:
     """
     stage = step.stage
     raw = tuple(stage.raw_inputs(step.config)) if stage.raw_inputs is not None else ()
-    spec = cache_key_inputs(
-        stage.name,
-        stage_version=stage.version,
-        config=step.config.cache_key_fields(),
-        inputs={name: _input_digests(inputs[name]) for name in step.inputs},
-        raw_inputs=[item.key_digest or item.sha256 for item in raw],
-        environment=key_environment(stage.libraries, python_independent=stage.python_independent),
-    )
+    spec = {
+        "v": KEY_VERSION,
+        "stage": stage.name,
+        "stage_version": stage.version,
+        "config": step.config.cache_key_fields(),
+        "inputs": {name: _input_digests(inputs[name]) for name in step.inputs},
+        "raw_inputs": sorted(item.key_digest or item.sha256 for item in raw),
+        "environment": key_environment(
+            stage.libraries, python_independent=stage.python_independent
+        ),
+    }
     return StepKey(cache_key(spec), spec, raw)
 
 

@@ -1,14 +1,14 @@
 """Estimates of the time and disk space that a run needs.
 
-Volumes go from step to step: bytes of text, tokens. Earlier artifacts of a stage in the store say
-how long its steps take; without any, measured rates do (docs/measured.md).
+Volumes (bytes of text, tokens) go from step to step. Times come from earlier artifacts of a stage
+in the store, or from measured rates (docs/measured.md).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
@@ -16,7 +16,6 @@ from typing import NamedTuple
 from flows.formatting import format_bytes, format_duration
 from flows.run.graph import Step
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, VocabularyConfig
-from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 from schemas.model_configs import PretrainConfig
 
@@ -26,7 +25,6 @@ _BYTES_PER_PARAMETER = 12
 
 _TEXT_RATIO = {"xml": 0.3, "parquet": 0.7, "bz2": 1.2, "gz": 1.2, "tgz": 2.4, "zip": 2.4}
 """Bytes of text per byte of a raw file, by suffix; 1.0 for others."""
-
 
 _STAGE_RATES = {
     "build-documents": (1.5, 1e6, 0.5),
@@ -68,16 +66,14 @@ class _Volume(NamedTuple):
 
     text_bytes: float = 0
     tokens: float = 0
-    length: float = 0
-    """Mean number of tokens of an instance."""
-
+    tokens_per_instance: float = 0
     vocab_size: int = 0
     hidden_size: int = 0
     encoder_parameters: int = 0
 
 
 def estimate_steps(
-    steps: Sequence[Step],
+    steps: Iterable[Step],
     *,
     manifests: Mapping[str, Manifest],
     raw_bytes: Mapping[str, int],
@@ -98,23 +94,29 @@ def estimate_steps(
     for step in steps:
         upstream = (volumes[label] for label in step.inputs.values() if label in volumes)
         before = _Volume(*map(max, zip(_Volume(), *upstream, strict=True)))
-        manifest, read = manifests.get(step.label), raw_bytes.get(step.label, 0)
-        volume = volumes[step.label] = _pass_on(step, before, manifest, read=read)
-        if manifest is not None:
-            continue
-        own = earlier(step.stage.name)
-        if isinstance(step.config, PretrainConfig):
-            estimates[step.label] = _estimate_training(step.config, volume, own)
-        else:
-            estimates[step.label] = _estimate_job(step, volume, own, workers=workers)
+        manifest = manifests.get(step.label)
+        counters = manifest.counters if manifest is not None else {}
+        volume = _pass_on(step, before, counters, raw_bytes=raw_bytes.get(step.label, 0))
+        volumes[step.label] = volume
+        if manifest is None:
+            own = earlier(step.stage.name)
+            estimates[step.label] = (
+                _estimate_training(step.config, volume, own)
+                if isinstance(step.config, PretrainConfig)
+                else _estimate_job(step, volume, own, workers=workers)
+            )
     return estimates
 
 
-def _pass_on(step: Step, before: _Volume, manifest: Manifest | None, *, read: int) -> _Volume:
+def _pass_on(
+    step: Step, before: _Volume, counters: Mapping[str, int], *, raw_bytes: int
+) -> _Volume:
     """Return the volume after a step: counted if its artifact is in the store."""
-    config, counters = step.config, manifest.counters if manifest else {}
+    config = step.config
     if isinstance(config, DocumentsConfig):
-        return _Volume(text_bytes=_amount(counters) if manifest else read * _text_ratio(config))
+        paths = [path for source in config.sources for path in source.paths]
+        ratio = mean(_TEXT_RATIO.get(path.rpartition(".")[2].lower(), 1.0) for path in paths)
+        return _Volume(text_bytes=_amount(counters) or raw_bytes * ratio)
     if isinstance(config, VocabularyConfig):
         return before._replace(vocab_size=counters.get("vocabulary-size", config.vocab_size))
     if step.stage.name == "build-tokens":
@@ -122,9 +124,8 @@ def _pass_on(step: Step, before: _Volume, manifest: Manifest | None, *, read: in
         return before._replace(tokens=counters.get("tokens", tokens))
     if isinstance(config, InstancesConfig):
         tokens = before.tokens * config.dupe_factor * (1 - config.held_out_fraction)
-        return before._replace(
-            tokens=counters.get("tokens", tokens), length=0.85 * config.max_seq_length
-        )
+        tokens = counters.get("tokens", tokens)
+        return before._replace(tokens=tokens, tokens_per_instance=0.85 * config.max_seq_length)
     if isinstance(config, PretrainConfig) and (model := config.model) is not None:
         hidden, inner = model.hidden_size, model.feed_forward_size
         encoder = model.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * inner)
@@ -133,24 +134,16 @@ def _pass_on(step: Step, before: _Volume, manifest: Manifest | None, *, read: in
 
 
 def _amount(counters: Mapping[str, int]) -> float:
-    """Return what the time of a stage grows with: tokens, or bytes of text before there are any."""
+    """Return what the time of a stage is proportional to: tokens, or bytes of text without them."""
     return counters.get("tokens", _BYTES_PER_WORD * counters.get("words", 0))
-
-
-def _text_ratio(config: DocumentsConfig) -> float:
-    """Return bytes of text per byte of the raw files."""
-    suffixes = (path.rpartition(".")[2] for source in config.sources for path in source.paths)
-    return mean(_TEXT_RATIO.get(suffix.lower(), 1.0) for suffix in suffixes)
 
 
 def _estimate_job(
     step: Step, volume: _Volume, own: Sequence[Manifest], *, workers: int
 ) -> StepEstimate:
     if step.stage.name not in _STAGE_RATES:  # a stage of a task: as long as earlier ones
-        if not own:
-            return StepEstimate()
-        seconds = median(manifest.produced_by.duration_seconds for manifest in own)
-        return StepEstimate(seconds, int(median(manifest.size_bytes for manifest in own)))
+        seconds = median(manifest.produced_by.duration_seconds for manifest in own) if own else None
+        return StepEstimate(seconds, int(median(item.size_bytes for item in own)) if own else 0)
     start, rate, disk = _STAGE_RATES[step.stage.name]
     amount, rate = volume.tokens or volume.text_bytes, rate * max(1, workers)
     ratios = [
@@ -169,20 +162,17 @@ def _estimate_training(
     # While a checkpoint is written, the one that it replaces is still there.
     checkpoints = config.checkpoints.save_total_limit + 2 + len(config.kept_steps) / 3
     disk_bytes = int(_BYTES_PER_PARAMETER * (encoder + hidden * vocab_size) * checkpoints)
-    if config.budget.max_minutes is not None:
-        return StepEstimate(60 * config.budget.max_minutes + TRAINING_START, disk_bytes)
-    batch = (
-        config.batch.global_batch_tokens or (config.batch.global_batch_size or 256) * volume.length
-    )
-    tokens = config.budget.max_tokens or (config.budget.max_steps or 0) * batch
+    budget, batch = config.budget, config.batch
+    if budget.max_minutes is not None:
+        return StepEstimate(60 * budget.max_minutes + TRAINING_START, disk_bytes)
+    instances = batch.global_batch_size or 256
+    batch_tokens = batch.global_batch_tokens or instances * volume.tokens_per_instance
+    tokens = budget.max_tokens or (budget.max_steps or 0) * batch_tokens
     model = config.model and config.model.model_dump(mode="json")
-    speeds = [
-        manifest.counters["tokens"] / manifest.produced_by.duration_seconds
-        for manifest in own
-        if manifest.config.get("model") == model
-    ]
-    if speeds:
-        return StepEstimate(tokens / median(speeds), disk_bytes)
+    same = [manifest for manifest in own if manifest.config.get("model") == model]
+    if same:
+        speed = median(item.counters["tokens"] / item.produced_by.duration_seconds for item in same)
+        return StepEstimate(tokens / speed, disk_bytes)
     if config.device != "cpu" and Path("/dev/nvidia0").exists():  # torch takes seconds to load
         return StepEstimate(None, disk_bytes)
     flops = 6 * tokens * (encoder + 0.15 * hidden * (hidden + vocab_size))
@@ -208,14 +198,3 @@ def free_bytes(folder: str) -> int | None:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
-
-
-def check_disk_space(estimate: RunEstimate, *, store: str) -> None:
-    """Raise ConfigError if the disk cannot hold the artifacts."""
-    free = free_bytes(store)
-    if free is not None and estimate.disk_bytes > free:
-        raise ConfigError(
-            f"{store}: not enough disk space: need about {format_bytes(estimate.disk_bytes)}, "
-            f"{format_bytes(free)} free. Free space with `bertloom gc`, choose another --store, or "
-            "pass --ignore-disk-space"
-        )

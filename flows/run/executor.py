@@ -11,15 +11,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any
 
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_chain,
-    wait_fixed,
-)
-
 from flows.run.graph import Step
 from flows.run.run import RETRY_DELAYS, Run, poll_delays
 from flows.run.step_execution import is_transient
@@ -82,41 +73,29 @@ def _stop_on_error(run: Run, running: set[Future[Any]]) -> Iterator[None]:
 def local_executor(run: Run) -> Iterator[Submit]:
     """Yield a function that executes a step in this process, without a server.
 
-    With `run.max_parallel` 1, steps run in this thread, where a signal interrupts them.
+    It tries again after a transient error. With `run.max_parallel` 1, steps run in this thread,
+    where a signal interrupts them.
     """
 
     def execute(step: Step) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            _retrying(run, step)(run.execute, step)
-        except Exception as error:
-            run.fail(step, error)
-        future.set_result(None)
-        return future
+        for delay in (*RETRY_DELAYS, None):
+            try:
+                run.execute(step)
+                break
+            except Exception as error:
+                retry_delay = delay if is_transient(error) else None
+                run.fail(step, error, retry_delay=retry_delay)
+            if retry_delay is None or run.stopping.wait(retry_delay):
+                break
+        done: Future[Any] = Future()
+        done.set_result(None)
+        return done
 
     if run.max_parallel == 1:
         yield execute
         return
     with ThreadPoolExecutor(run.max_parallel, thread_name_prefix="bertloom-step") as pool:
         yield lambda step: pool.submit(execute, step)
-
-
-def _retrying(run: Run, step: Step) -> Retrying:
-    """Return a caller that tries again after a transient error."""
-
-    def report(state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, Exception):
-            run.fail(step, error, retry_delay=state.upcoming_sleep)
-
-    return Retrying(
-        retry=retry_if_exception(is_transient),
-        stop=stop_after_attempt(1 + len(RETRY_DELAYS)),
-        wait=wait_chain(*(wait_fixed(delay) for delay in RETRY_DELAYS)),
-        sleep=run.wait,
-        before_sleep=report,
-        reraise=True,
-    )
 
 
 @contextlib.contextmanager

@@ -62,49 +62,43 @@ def plan_steps(
         InputError: A raw file is missing or does not match its checksum list.
         UnknownStepError: `rebuild` names no step.
     """
-    return _Planner(recipe, graph, store=store, rebuild=rebuild).plan()
+    planner = _Planner(recipe, store, graph.select_all(rebuild))
+    planned = [planner.plan_step(step) for step in graph]
+    to_build = frozenset(step.label for step in planned if step.state != "cached")
+    if not to_build:
+        return planned
+    estimates = estimate_steps(
+        graph,
+        manifests={k: v for k, v in planner.manifests.items() if k not in to_build},
+        raw_bytes=planner.raw_bytes,
+        workers=recipe.execution.workers,
+        earlier=lambda stage: planner.newest(stage)[:_MAX_MEASURED],
+    )
+    return [step._replace(estimate=estimates.get(step.label)) for step in planned]
 
 
 class _Planner:
+    """Looks up steps, each after its inputs."""
+
     def __init__(
-        self,
-        recipe: Recipe,
-        graph: StepGraph,
-        *,
-        store: ArtifactStore | None,
-        rebuild: Collection[str],
+        self, recipe: Recipe, store: ArtifactStore | None, rebuilt: frozenset[str]
     ) -> None:
-        self._recipe, self._graph, self._store = recipe, graph, store
-        self._rebuilt = graph.select_all(rebuild)
-        self._manifests: dict[str, Manifest] = {}
-        self._raw_bytes: dict[str, int] = {}
+        self._recipe, self._store, self._rebuilt = recipe, store, rebuilt
+        self.manifests: dict[str, Manifest] = {}
+        self.raw_bytes: dict[str, int] = {}
         self._newest: dict[str, list[Manifest]] = {}
 
-    def plan(self) -> list[PlannedStep]:
-        planned = [self._plan_step(step) for step in self._graph]
-        to_build = frozenset(step.label for step in planned if step.state != "cached")
-        if not to_build:
-            return planned
-        estimates = estimate_steps(
-            list(self._graph),
-            manifests={k: v for k, v in self._manifests.items() if k not in to_build},
-            raw_bytes=self._raw_bytes,
-            workers=self._recipe.execution.workers,
-            earlier=lambda stage: self._newest_of(stage)[:_MAX_MEASURED],
-        )
-        return [step._replace(estimate=estimates.get(step.label)) for step in planned]
-
-    def _plan_step(self, step: Step) -> PlannedStep:
-        unknown = [label for label in step.inputs.values() if label not in self._manifests]
+    def plan_step(self, step: Step) -> PlannedStep:
+        unknown = [label for label in step.inputs.values() if label not in self.manifests]
         if unknown:
             entries = dict.fromkeys(entry_label(label) for label in unknown)
             return PlannedStep(step.label, "unknown", reason=f"after {_join_names(list(entries))}")
-        inputs = {name: self._manifests[label] for name, label in step.inputs.items()}
+        inputs = {name: self.manifests[label] for name, label in step.inputs.items()}
         key = step_key(step, inputs=inputs)
-        self._raw_bytes[step.label] = sum(item.size_bytes for item in key.raw_inputs)
+        self.raw_bytes[step.label] = sum(item.size_bytes for item in key.raw_inputs)
         manifest, reason = self._look_up(step, key)
         if manifest is not None:
-            self._manifests[step.label] = manifest
+            self.manifests[step.label] = manifest
         if manifest is None or step.label in self._rebuilt:
             reason = reason or "--rebuild"
             return PlannedStep(step.label, "build", key.cache_key, reason=reason)
@@ -127,23 +121,20 @@ class _Planner:
     def _nearest(self, step: Step, key: StepKey, store: ArtifactStore) -> Manifest | None:
         """Return the artifact with the most similar key; the recipe's last one wins a tie."""
         last = self._read(store.ref(f"{self._recipe.name}/{step.label}"))
-        candidates = [*last, *self._newest_of(step.stage.name)]
         return min(
-            candidates,
+            [*last, *self.newest(step.stage.name)],
             key=lambda manifest: len(changed_fields(manifest.cache_key_inputs, key.spec)),
             default=None,
         )
 
-    def _newest_of(self, stage: str) -> list[Manifest]:
+    def newest(self, stage: str) -> list[Manifest]:
         """Return the newest artifacts of a stage, newest first."""
         if self._store is None:
             return []
         if stage not in self._newest:
             pointers = sorted(self._store.pointers(stage), key=lambda pointer: pointer.committed)
-            newest = pointers[: -_MAX_COMPARED - 1 : -1]
-            self._newest[stage] = [
-                manifest for pointer in newest for manifest in self._read(pointer)
-            ]
+            pointers = pointers[: -_MAX_COMPARED - 1 : -1]
+            self._newest[stage] = [item for pointer in pointers for item in self._read(pointer)]
         return self._newest[stage]
 
     def _read(self, pointer: Pointer | None) -> list[Manifest]:

@@ -33,24 +33,15 @@ def checkout() -> Checkout:
     folder = Path(__file__).parents[2]
     if not (folder / ".git").exists():
         return Checkout("", None)
+    command = ["git", "-C", str(folder), "status", "--porcelain=v2", "--branch"]
     try:
-        commit = _git(folder, "rev-parse", "HEAD").strip()
-        return Checkout(commit, bool(_git(folder, "status", "--porcelain").strip()))
-    except (OSError, subprocess.SubprocessError):
-        # No git on this machine, or a repository without a commit.
+        process = subprocess.run(  # noqa: S603 - fixed arguments, no shell
+            command, capture_output=True, encoding="utf-8", check=True, timeout=_GIT_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError):  # no git on this machine
         return Checkout("", None)
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    process = subprocess.run(  # noqa: S603 - fixed arguments, no shell
-        ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's git
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=True,
-        timeout=_GIT_SECONDS,
-    )
-    return process.stdout
+    headers = dict(re.findall(r"(?m)^# (\S+) (\S+)", process.stdout))
+    return Checkout(headers["branch.oid"], bool(re.search("(?m)^[^#]", process.stdout)))
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,7 +32,6 @@ from flows.run.events import (
     StepProgress,
     StepSkipped,
     StepStarted,
-    emit,
 )
 from flows.run.graph import Step, StepGraph
 from flows.run.plan import PlannedStep
@@ -55,6 +55,7 @@ from schemas.recipe import Recipe
 RETRY_DELAYS: tuple[float, ...] = (10, 60)
 """Seconds before each further try of a step that failed with a transient error."""
 
+_LOGGER = logging.getLogger(__name__)
 _STOP_SECONDS = 0.5
 _KEY_DIGITS = 10
 """Digits of the cache key in the name of a step's job; the digits after them name the store."""
@@ -103,16 +104,7 @@ class Run:
         planned: Sequence[PlannedStep] = (),
         provided: Mapping[str, Manifest] | None = None,
     ) -> None:
-        """Prepare a run; nothing is written yet.
-
-        Args:
-            recipe: Recipe to run.
-            graph: Its steps.
-            listeners: Receive the events of the run, in this order.
-            rebuild: Steps to build even if they are cached: `all`, stage names or step labels.
-            engine: `prefect` or `local`, for the run's record.
-            planned: Plan of the run, for estimates.
-            provided: Artifacts that steps read and no step of the run builds, by label.
+        """Take a plan and listeners; nothing is written yet. See `flows.preparation.prepare_run`.
 
         Raises:
             UnknownStepError: `rebuild` names no step.
@@ -154,8 +146,14 @@ class Run:
         return [self.step_results[s.label] for s in self.steps if s.label in self.step_results]
 
     def emit(self, event: Event) -> None:
-        """Send an event to the listeners."""
-        emit(event, self.listeners)
+        """Send an event to the listeners, in order; log the errors that they raise."""
+        for listener in self.listeners:
+            try:
+                listener.on_event(event)
+            except Exception as error:
+                name = type(listener).__name__
+                _LOGGER.warning("%s failed on %s: %r", name, type(event).__name__, error)
+                _LOGGER.debug("traceback of %s", name, exc_info=True)
 
     def __enter__(self) -> Self:
         self.is_started = True
@@ -288,7 +286,7 @@ class Run:
         if step.label not in self._waiting:
             self._waiting.add(step.label)
             text = f"{step.label}  waiting for {lease}, which is building this artifact"
-            self.emit(RunMessage(text))
+            self.emit(RunMessage(self, text))
         return False
 
     def _release(self, step: Step) -> None:
@@ -315,7 +313,7 @@ class Run:
         self.emit(StepStarted(self, step, self.inputs(step), key.cache_key, work))
         with (
             submitting(self._submission(step, lease)),
-            listening(lambda reading: self.emit(StepProgress(step, reading))),
+            listening(lambda reading: self.emit(StepProgress(self, step, reading))),
         ):
             yield
 
@@ -324,7 +322,7 @@ class Run:
 
         def submitted(job: SubmittedJob) -> None:
             lease.name_job(job.id, job.url)
-            self.emit(JobSubmitted(step, job))
+            self.emit(JobSubmitted(self, step, job))
 
         # The same recipe in another store is another job.
         store_digest = hashlib.sha256(self.store.root.encode()).hexdigest()
@@ -332,8 +330,8 @@ class Run:
         return Submission(
             job_name(self.recipe.name, step.label, key=key),
             told=submitted,
-            ended=lambda job, usage: self.emit(JobFinished(step, job, usage)),
-            say=lambda text: self.emit(RunMessage(text)),
+            ended=lambda job, usage: self.emit(JobFinished(self, step, job, usage)),
+            say=lambda text: self.emit(RunMessage(self, text)),
             places=(self.recipe.store, *raw_paths(self.steps)),
             stopping=self.stopping,
             detach=self.recipe.execution.detach,
@@ -355,4 +353,4 @@ class Run:
     def skip(self, step: Step) -> None:
         """Report that a step does not run, because inputs of it were not built."""
         missing = [label for label in step.inputs.values() if label not in self.step_results]
-        self.emit(StepSkipped(step, tuple(dict.fromkeys(missing))))
+        self.emit(StepSkipped(self, step, tuple(dict.fromkeys(missing))))

@@ -158,7 +158,7 @@ def stage_folders(
 def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> StageInput:
     """Return an artifact in the form that stages read.
 
-    Records are left out: they are not part of the content, which cache keys are made of.
+    Records are excluded: they are not part of the content digest, and so of no cache key.
     """
     return StageInput(
         name=name,
@@ -263,6 +263,17 @@ def _stop_when_lost(lease: Lease, step: Step) -> Iterator[None]:
         except Exception as error:
             if lease.is_held():
                 raise
-            raise LeaseLostError(lease.run_id, step.label, lease.new_holder()) from error
+            raise _lease_lost(lease, step) from error
     if not lease.renew():
-        raise LeaseLostError(lease.run_id, step.label, lease.new_holder())
+        raise _lease_lost(lease, step)
+
+
+def _lease_lost(lease: Lease, step: Step) -> LeaseLostError:
+    run, holder = lease.run_id, lease.new_holder()
+    return LeaseLostError(
+        f"{step.label}: expected run {run} to hold the lease, got {holder or 'a run that ended'}. "
+        "Nothing was published and no checkpoint was deleted. Run again to use its result",
+        run=run,
+        step=step.label,
+        holder=holder,
+    )

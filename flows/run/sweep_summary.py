@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flows.run.graph import StepGraph
@@ -41,30 +41,24 @@ def summarize_sweep(
     if not recipe.sweep:
         return []
     needed = {
-        combination: {step.label for step in graph.with_upstream(evaluations)}
-        for combination, evaluations in _evaluations(recipe).items()
+        variants: {step.label for step in graph.with_upstream(evaluations)}
+        for variants, evaluations in _evaluations(recipe).items()
     }
-    stages = {step.label: step.stage.name for step in graph}
-
-    def count(combination: Sequence[str], labels: Collection[str]) -> VariantSteps:
-        steps = [step for step in planned if step.label in labels]
-        by_stage = Counter(stages[step.label] for step in steps)
-        to_build = sum(step.state != "cached" for step in steps)
-        return VariantSteps(
-            dict(zip(recipe.sweep, combination, strict=False)), dict(by_stage), to_build
-        )
-
     in_some, in_all = set.union(*needed.values()), set.intersection(*needed.values())
-    seen = {step.label for step in planned if step.label in in_all or step.label not in in_some}
-    rows = [count((), seen)]
-    for combination, labels in needed.items():
-        rows.append(count(combination, labels - seen))
-        seen = seen | labels
+    shared = {step.label for step in planned if step.label in in_all or step.label not in in_some}
+    rows, seen = list[VariantSteps](), set[str]()
+    for variants, labels in {(): shared, **needed}.items():
+        steps = [step for step in planned if step.label in labels - seen]
+        by_stage = Counter(step.label.partition(".")[0] for step in steps)
+        to_build = sum(step.state != "cached" for step in steps)
+        names = dict(zip(recipe.sweep, variants, strict=False))
+        rows.append(VariantSteps(names, dict(by_stage), to_build))
+        seen |= labels
     return rows
 
 
 def _evaluations(recipe: Recipe) -> Mapping[tuple[str, ...], set[str]]:
-    """Return the labels of the evaluations that each combination of variants affects."""
+    """Return the labels of the evaluations of each combination of variants."""
     return {
         combination: {
             f"evaluate.{item.entry}"

@@ -5,5 +5,5 @@
 - `backend`: put-if-absent and compare-and-swap on disk, in memory, on S3 and GCS.
 - `runs`, `leases`, `process_identity`: which runs are active, and what they build.
 - `gc_roots`, `garbage_collection`: what is retained, and deletion of the rest.
-- `verification`, `missing_files`, `shard_checks`, `records`, `work_items`: integrity checks.
+- `verification`, `shard_checks`, `record_checks`, `records`, `work_items`: integrity checks.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -121,21 +122,16 @@ class Artifact:
         return f"{self.manifest.data_path}/{entry.stored_name}"
 
     def _check(self, entry: FileEntry) -> None:
-        path, backend = self._path(entry), self.store.backend
-        try:
+        path, backend, sha256 = self._path(entry), self.store.backend, "no file"
+        with contextlib.suppress(FileNotFoundError):
             checked = (backend.root, *backend.version(path), entry.sha256)
             if checked in _CHECKED:
                 return
             with backend.open(path) as source:
                 sha256 = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
-        except FileNotFoundError as error:
-            raise self._corrupt(entry, "no file") from error
         if sha256 != entry.sha256:
-            raise self._corrupt(entry, f"sha256 {sha256}")
+            raise ArtifactCorruptError(
+                f"{self}: {backend.url(path)}: expected sha256 {entry.sha256}, got {sha256}. Run "
+                "`bertloom verify`, which quarantines the artifact, then the recipe again"
+            )
         _CHECKED.add(checked)
-
-    def _corrupt(self, entry: FileEntry, got: str) -> ArtifactCorruptError:
-        return ArtifactCorruptError(
-            f"{self}: {self.store.url(self._path(entry))}: expected sha256 {entry.sha256}, got "
-            f"{got}. Run `bertloom verify`, which quarantines the artifact, then the recipe again"
-        )

@@ -1,33 +1,19 @@
 """Artifact store: immutable folders, each published by a pointer under its cache key.
 
-    FORMAT.json                                  layout and digest of the store
-    artifacts/STAGE/ID/data/                     files, which the stage writes there
-    artifacts/STAGE/ID/manifest.json             lists the files of the artifact
-    artifacts/STAGE/ID/README.md                 card (`flows.cards`)
-    keys/  refs/  pins/                          pointers (`flows.store.pointers`)
-    runs/RUN_ID/                                 records of runs (`flows.store.runs`)
-    leases/STAGE/CACHE_KEY.json                  run that builds a key (`flows.store.leases`)
-    work/STAGE/CACHE_KEY/                        files from which a stopped stage resumes
-    pieces/STAGE/DIGEST/                         finished work items (`flows.store.work_items`)
-    quarantine/STAGE/CACHE_KEY-RANDOM.json       pointer of a corrupt artifact, with the reason
-    quarantine/conflicts/STAGE/ID.json           two artifacts of one key that differ
-    tombstones/ID.json                           artifact that garbage collection is deleting
-
-Readers see an artifact only through a pointer. A folder without one is left over from a crash or a
-lost race.
+docs/store.md shows the layout. Readers see an artifact only through a pointer. A folder without one
+is left over from a crash or a lost race.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from flows.store.artifact import Artifact
 from flows.store.backend import open_backend
 from flows.store.pointers import Pointer, StorePointers, key_path, now, parse_pointer, pointer_to
-from flows.store.records import parse_record, read_record
-from flows.store.work_items import delete_items
+from flows.store.records import Record, load_records, parse_record, read_record, read_records
 from schemas.checksummed import dump_json, load_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, DeterminismError, StoreError
 from schemas.manifest import Manifest
@@ -65,6 +51,23 @@ class Commit(NamedTuple):
     """Earlier artifact of the key that a rebuild replaced."""
 
 
+class Conflict(Record):
+    """Record of two different artifacts of one cache key."""
+
+    stage: str
+    cache_key: str
+    published: str
+    """Path of the manifest that was published first."""
+
+    other: str
+    """Path of the manifest that was refused."""
+
+    contents: tuple[str, str]
+    """Content digests of both."""
+
+    differing_files: tuple[str, ...]
+
+
 class ArtifactStore(StorePointers):
     """Artifact store in a local folder or at an fsspec URL."""
 
@@ -78,34 +81,33 @@ class ArtifactStore(StorePointers):
         self.backend = open_backend(root)
         self._manifests: dict[str, Manifest] = {}
         try:
-            self._open(create=create)
+            layout = load_json(self._read_format(create=create))
         except StoreError:
             raise
-        except Exception as error:  # each client has its own exceptions
-            raise self.backend.open_error(error) from error
-
-    def _open(self, *, create: bool) -> None:
-        stored = self.backend.read_if_exists("FORMAT.json")
-        if stored is None:
-            if not create:
-                self.backend.check_reachable()
-                raise ArtifactNotFoundError(
-                    f"{self.root}: expected an artifact store, got no FORMAT.json. Set --store, or "
-                    "create a store with `bertloom run`"
-                )
-            if self.backend.is_remote:
-                self.backend.check_capabilities()
-            self.backend.put_if_absent("FORMAT.json", dump_json(_FORMAT))
-            stored = self.backend.read("FORMAT.json")
-        try:
-            layout = load_json(stored)
         except ValueError as error:
             raise StoreError(f"store {self.root}: FORMAT.json: {error}") from error
+        except Exception as error:  # each client has its own exceptions
+            raise self.backend.open_error(error) from error
         if layout != _FORMAT:
             raise StoreError(
                 f"store {self.root}: FORMAT.json: expected {_FORMAT}, got {layout}. Use another "
                 "folder"
             )
+
+    def _read_format(self, *, create: bool) -> bytes:
+        stored = self.backend.read_if_exists("FORMAT.json")
+        if stored is not None:
+            return stored
+        if not create:
+            self.backend.check_reachable()
+            raise ArtifactNotFoundError(
+                f"{self.root}: expected an artifact store, got no FORMAT.json. Set --store, or "
+                "create a store with `bertloom run`"
+            )
+        if self.backend.is_remote:
+            self.backend.check_capabilities()
+        self.backend.put_if_absent("FORMAT.json", dump_json(_FORMAT))
+        return self.backend.read("FORMAT.json")
 
     @property
     def root(self) -> str:
@@ -149,12 +151,13 @@ class ArtifactStore(StorePointers):
         if stored is None:
             return None
         try:
-            manifest = self.read_manifest(self._parse(path, stored).manifest)
+            pointer = parse_record(Pointer, stored, backend=self.backend, path=path)
+            manifest = self.read_manifest(pointer.manifest)
             self.check_files(manifest)
             # Tells garbage collection that the artifact is in use. Fails if it took the pointer.
             self.backend.touch(path)
         except (ArtifactCorruptError, ArtifactNotFoundError) as error:
-            self._quarantine(stage, cache_key, stored=stored, reason=str(error))
+            self.quarantine(path, expected=stored, reason=str(error))
             return None
         except FileNotFoundError:
             return None
@@ -167,13 +170,12 @@ class ArtifactStore(StorePointers):
             ArtifactNotFoundError: There is no such manifest.
             ArtifactCorruptError: It is corrupt.
         """
-        try:
-            stored = self.backend.read(path)
-        except FileNotFoundError as error:
+        manifest = read_record(self.backend, Manifest, path)
+        if manifest is None:
             raise ArtifactNotFoundError(
                 f"{self.url(path)}: expected a manifest, got no file. Run the recipe again"
-            ) from error
-        return parse_record(Manifest, stored, backend=self.backend, path=path)
+            )
+        return manifest
 
     def manifest(self, path: str) -> Manifest:
         """Return a manifest as `read_manifest` does. From S3 and GCS it is fetched only once."""
@@ -181,13 +183,7 @@ class ArtifactStore(StorePointers):
 
     def manifests(self, paths: Iterable[str]) -> dict[str, Manifest | ArtifactCorruptError]:
         """Return the manifests that exist, by path, or the error of a corrupt one."""
-        manifests: dict[str, Manifest | ArtifactCorruptError] = {}
-        for path, stored in self.backend.read_many(dict.fromkeys(paths)).items():
-            try:
-                manifests[path] = parse_record(Manifest, stored, backend=self.backend, path=path)
-            except ArtifactCorruptError as error:
-                manifests[path] = error
-        return manifests
+        return read_records(self.backend, Manifest, paths)
 
     def _cache(self, manifest: Manifest) -> Manifest:
         if self.backend.is_remote:
@@ -256,15 +252,12 @@ class ArtifactStore(StorePointers):
         # Retried workers leave files behind. Readers that open the whole folder must not see them.
         for stray in sizes.keys() - {entry.stored_name for entry in manifest.files}:
             self.backend.delete(f"{manifest.data_path}/{stray}")
-        stored = dump_json(manifest.model_dump(mode="json"))
-        if not self.backend.put_if_absent(manifest.manifest_path, stored):
-            raise StoreError(
-                f"{self.url(manifest.manifest_path)}: expected a new attempt, got a manifest"
-            )
-        replaced = self.pointer(manifest.stage, manifest.cache_key) if replace else None
-        if replaced is not None:
-            self.quarantine(replaced, reason=f"rebuilt as {manifest.artifact_id}")
+        self.backend.replace(manifest.manifest_path, dump_json(manifest.model_dump(mode="json")))
         path = key_path(manifest.stage, manifest.cache_key)
+        replaced = read_record(self.backend, Pointer, path) if replace else None
+        if replaced is not None:
+            reason = f"rebuilt as {manifest.artifact_id}"
+            self.quarantine(path, expected=replaced.to_json(), reason=reason)
         while not self.backend.put_if_absent(path, pointer_to(manifest).to_json()):
             # Another run was first. If its artifact is corrupt, the lookup frees the key.
             winner = self.lookup(manifest.stage, manifest.cache_key)
@@ -278,72 +271,44 @@ class ArtifactStore(StorePointers):
         """Record and raise a conflict if two artifacts of one key differ."""
         if winner.content_digest == loser.content_digest:
             return
-        other, own = ({entry.path: entry.sha256 for entry in m.files} for m in (winner, loser))
-        differing = [path for path in sorted({*other, *own}) if other.get(path) != own.get(path)]
+        files = [{entry.path: entry.sha256 for entry in m.files} for m in (winner, loser)]
+        differing = sorted({path for path, _ in files[0].items() ^ files[1].items()})
+        conflict = Conflict(
+            stage=loser.stage,
+            cache_key=loser.cache_key,
+            published=winner.manifest_path,
+            other=loser.manifest_path,
+            contents=(winner.content_digest, loser.content_digest),
+            differing_files=tuple(differing),
+        )
         record = f"{_CONFLICTS}/{loser.stage}/{loser.artifact_id}.json"
-        conflict = {
-            "cache_key": loser.cache_key,
-            "published": winner.manifest_path,
-            "other": loser.manifest_path,
-            "contents": [winner.content_digest, loser.content_digest],
-            "differing_files": differing,
-        }
-        self.backend.put_if_absent(record, dump_json(conflict))
-        is_equal = winner.rows_digest == loser.rows_digest
+        self.backend.put_if_absent(record, conflict.to_json())
         raise DeterminismError(
-            f"{loser.stage}: expected equal files for cache key {loser.cache_key[:12]}, got "
-            f"{'the same rows in' if is_equal else 'other rows in'} other files "
-            f"({', '.join(differing[:_MAX_SHOWN])}{' ...' if differing[_MAX_SHOWN:] else ''}): "
-            f"{winner.artifact_id} is published, {loser.artifact_id} stays for comparison. The "
-            f"stage depends on an input that is not part of its key; see {self.url(record)}"
+            f"{loser.stage}: expected the files of {winner.artifact_id} for cache key "
+            f"{loser.cache_key[:12]}, got other content of {', '.join(differing[:_MAX_SHOWN])}. "
+            f"{loser.artifact_id} stays for comparison. The stage depends on an input that is not "
+            f"part of its key; see {self.url(record)}"
         )
 
-    def conflicts(self) -> list[dict[str, Any]]:
-        """Return the recorded conflicts, each with the `stage` and the path of its `record`.
+    def conflicts(self) -> dict[str, Conflict]:
+        """Return the recorded conflicts, by path of the record.
 
         Raises:
             ArtifactCorruptError: A record is corrupt.
         """
-        return [
-            {"stage": path.split("/")[2], "record": path, **read_record(self.backend, path)}
-            for path in self.backend.names(_CONFLICTS)
-        ]
+        return load_records(self.backend, Conflict, _CONFLICTS)
 
-    # Quarantine
-
-    def quarantine(self, pointer: Pointer, *, reason: str) -> None:
-        """Move the pointer of a key to quarantine, unless another run has replaced it."""
-        stored = self.backend.read_if_exists(key_path(pointer.stage, pointer.cache_key))
-        if stored is not None and parse_pointer(stored) == pointer:
-            self._quarantine(pointer.stage, pointer.cache_key, stored=stored, reason=reason)
-
-    def _quarantine(self, stage: str, cache_key: str, *, stored: bytes, reason: str) -> None:
-        if self.backend.read_if_exists(key_path(stage, cache_key)) != stored:
+    def quarantine(self, path: str, *, expected: bytes, reason: str) -> None:
+        """Move a pointer below `keys/` to quarantine if it still is `expected`, corrupt or not."""
+        if self.backend.read_if_exists(path) != expected:
             return
-        record: dict[str, Any] = {"quarantined_at": now(), "reason": reason}
-        if (pointer := parse_pointer(stored)) is not None:
-            record["pointer"] = pointer.model_dump(exclude_defaults=True)
-        name = f"{cache_key}-{uuid.uuid4().hex[:8]}"
-        self.backend.put_if_absent(f"quarantine/{stage}/{name}.json", dump_json(record))
-        self.backend.compare_and_delete(key_path(stage, cache_key), expected=stored)
-
-    def quarantine_artifacts(
-        self,
-        reasons: Mapping[str, str],
-        *,
-        files: Mapping[str, Collection[str]] | None = None,
-    ) -> None:
-        """Quarantine artifacts, and delete the records of the work items that they came from.
-
-        Args:
-            reasons: Reason by artifact id.
-            files: Stored names of the corrupt files, of artifacts whose manifest is right: only
-                the records of these files are deleted.
-        """
-        for pointer in list(self.pointers()):
-            if pointer.artifact_id in reasons:
-                location = pointer.manifest.rpartition("/")[0]
-                objects = (files or {}).get(pointer.artifact_id)
-                # First, because a run that finds no pointer builds from the records that are left.
-                delete_items(self.backend, pointer.stage, location, objects=objects)
-                self.quarantine(pointer, reason=reasons[pointer.artifact_id])
+        pointer = parse_pointer(expected)
+        record = {
+            "quarantined_at": now(),
+            "reason": reason,
+            "pointer": pointer.model_dump(exclude_defaults=True) if pointer else None,
+        }
+        _, stage, _, name = path.removesuffix(".json").split("/")
+        copy = f"quarantine/{stage}/{name}-{uuid.uuid4().hex[:8]}.json"
+        self.backend.put_if_absent(copy, dump_json(record))
+        self.backend.compare_and_delete(path, expected=expected)

@@ -3,7 +3,7 @@
 ========  =======================  ====================================================
 backend   `put_if_absent`          `compare_and_swap`, `compare_and_delete`
 ========  =======================  ====================================================
-disk      hard link                `flock` on a file in `.locks/`
+disk      hard link                `flock` on `.lock`
 memory    lock of this process     the same lock
 S3        `If-None-Match: *`       `If-Match` with the tag of the compared bytes
 GCS       `ifGenerationMatch=0`    `ifGenerationMatch` with the generation of those bytes
@@ -20,7 +20,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import errno
-import hashlib
 import os
 import threading
 import uuid
@@ -36,7 +35,6 @@ from pipelines.io.local_files import file_lock, sync_folder, write_whole, writte
 from schemas.errors import StoreError
 from schemas.paths import check_relative_path
 
-_NUM_LOCKS = 64
 _MEMORY_LOCK = threading.Lock()
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
@@ -61,28 +59,21 @@ def open_backend(root: str) -> StoreBackend:
     Raises:
         StoreError: The protocol is unknown, its package is missing, or it has no put-if-absent.
     """
-    scheme = root.partition("://")[0]
     try:
         fs, path = file_system(root)
+        backend = _BACKENDS[fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]]
     except ImportError as error:
-        package = _PACKAGES.get(scheme)
+        package = _PACKAGES.get(root.partition("://")[0])
         extra = f"'bertloom[{package.removesuffix('fs')}]'" if package else f"({error})"
         raise StoreError(
             f"store {root}: expected {package or 'its package'} to be installed. "
             f"Run: pip install {extra}"
         ) from error
-    except ValueError as error:
+    except (ValueError, KeyError) as error:
         raise StoreError(
-            f"store {root}: {error}. Expected a folder or a memory://, s3:// or gs:// URL"
+            f"store {root}: expected a folder or a memory://, s3:// or gs:// URL ({error})"
         ) from error
-    protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    for protocol, backend in _BACKENDS.items():
-        if protocol in protocols:
-            return backend(fs, path)
-    raise StoreError(
-        f"store {root}: expected a folder or a memory://, s3:// or gs:// URL, got one of "
-        f"{'/'.join(sorted(protocols))}, which has no put-if-absent"
-    )
+    return backend(fs, path)
 
 
 class StoreBackend(abc.ABC):
@@ -91,6 +82,9 @@ class StoreBackend(abc.ABC):
     is_local = False
     is_remote = False
     """True if each call is a request to a server (S3 and GCS)."""
+
+    _hint = "Check the path and its permissions"
+    """Remedy if the client cannot open the store."""
 
     def __init__(self, fs: Any, folder: str) -> None:
         self.fs = fs
@@ -124,7 +118,9 @@ class StoreBackend(abc.ABC):
 
     def open_error(self, error: Exception) -> StoreError:
         """Return the error of a store that its client cannot open."""
-        return StoreError(f"store {self.root}: cannot be opened: {type(error).__name__}: {error}")
+        return StoreError(
+            f"store {self.root}: cannot be opened: {type(error).__name__}: {error}. {self._hint}"
+        )
 
     def check_reachable(self) -> None:  # noqa: B027 - only buckets have something to check
         """Raise the client's error if the bucket does not exist."""
@@ -186,18 +182,13 @@ class StoreBackend(abc.ABC):
             path for path in self.stat(folder) if not path.rpartition("/")[2].startswith(".")
         )
 
-    def folders(self, folder: str) -> dict[str, float]:
-        """Return the modification time of each direct subfolder of a folder on disk, by path."""
-        del folder
-        return {}
-
-    @abc.abstractmethod
     def version(self, path: str) -> tuple[object, ...]:
         """Return values that change when a file is written.
 
         Raises:
             FileNotFoundError: There is no such file.
         """
+        return path, self.fs.ukey(self._full(path))
 
     # Writing
 
@@ -212,18 +203,13 @@ class StoreBackend(abc.ABC):
         """Write a file. Readers see the old content or the new one."""
         self.fs.pipe_file(self._full(path), data)
 
+    @abc.abstractmethod
     def compare_and_swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
         """Write a file if it holds `expected`, or, for None, if it does not exist.
 
         Returns:
             Whether the file holds `data` now. False if another caller changed it first.
         """
-        if expected is None:
-            return self.put_if_absent(path, data)
-        return self._swap(path, data, expected)
-
-    @abc.abstractmethod
-    def _swap(self, path: str, data: bytes, expected: bytes) -> bool: ...
 
     @abc.abstractmethod
     def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
@@ -269,11 +255,8 @@ class StoreBackend(abc.ABC):
         with self._probe_file() as path:
             if not self.put_if_absent(path, b"first") or self.put_if_absent(path, b"second"):
                 raise self._capability_error("put-if-absent to fail for an existing file")
-            if (
-                not self.compare_and_swap(path, b"third", expected=b"first")
-                or self.compare_and_swap(path, b"fourth", expected=b"first")
-                or self._ignores_condition(path, deleting=False)
-            ):
+            is_swapped = self.compare_and_swap(path, b"third", expected=b"first")
+            if not is_swapped or self._ignores_condition(path, deleting=False):
                 raise self._capability_error("compare-and-swap to fail for a changed file")
 
     def ignores_conditional_delete(self) -> bool:
@@ -288,7 +271,7 @@ class StoreBackend(abc.ABC):
                 return True
             self.replace(path, b"second")
             is_deleted = self.compare_and_delete(path, expected=b"second") is not None
-            if not is_deleted and self.read_many([path]):
+            if not is_deleted and self.read_if_exists(path) is not None:
                 raise self._capability_error("compare-and-delete of an unchanged file to succeed")
             return False
 
@@ -316,14 +299,25 @@ class _LockingBackend(StoreBackend):
     """Backend that compares and writes under a lock."""
 
     @abc.abstractmethod
-    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]: ...
+    def _lock(self) -> contextlib.AbstractContextManager[object]:
+        """Lock the store."""
 
-    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
-        with self._lock(path):
+    @abc.abstractmethod
+    def _remove(self, path: str) -> float:
+        """Delete a file and return when it was last written or touched."""
+
+    def compare_and_swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
+        if expected is None:
+            return self.put_if_absent(path, data)
+        with self._lock():
             current = self.read_if_exists(path)
             if current == expected:
                 self.replace(path, data)
         return current in (expected, data)
+
+    def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
+        with self._lock():
+            return self._remove(path) if self.read_if_exists(path) == expected else None
 
 
 class _Disk(_LockingBackend):
@@ -353,22 +347,15 @@ class _Disk(_LockingBackend):
     def replace(self, path: str, data: bytes) -> None:
         write_whole(Path(self._full(path)), data)
 
-    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
-        """Lock one of 64 files, which the paths of the store share."""
-        number = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big") % _NUM_LOCKS
-        return file_lock(Path(self._root) / ".locks" / f"{number:02d}")
+    def _lock(self) -> contextlib.AbstractContextManager[object]:
+        return file_lock(Path(self._root) / ".lock")
 
-    def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
+    def _remove(self, path: str) -> float:
         target = Path(self._full(path))
-        try:
-            with self._lock(path), target.open("rb") as source:
-                if source.read() != expected:
-                    return None
-                target.unlink()
-                # Read after the unlink: each touch either shows in this time or fails.
-                return os.fstat(source.fileno()).st_mtime
-        except FileNotFoundError:
-            return None
+        with target.open("rb") as source:
+            target.unlink()
+            # Read after the unlink: each touch either shows in this time or fails.
+            return os.fstat(source.fileno()).st_mtime
 
     def touch(self, path: str) -> None:
         try:
@@ -376,14 +363,6 @@ class _Disk(_LockingBackend):
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise
-
-    def folders(self, folder: str) -> dict[str, float]:
-        start = len(self._full(""))
-        try:
-            with os.scandir(self._full(folder)) as items:
-                return {item.path[start:]: item.stat().st_mtime for item in items if item.is_dir()}
-        except FileNotFoundError:
-            return {}
 
     def version(self, path: str) -> tuple[object, ...]:
         stat = Path(self._full(path)).stat()
@@ -393,8 +372,7 @@ class _Disk(_LockingBackend):
 class _Memory(_LockingBackend):
     """fsspec's memory file system of this process."""
 
-    def _lock(self, path: str) -> contextlib.AbstractContextManager[object]:
-        del path
+    def _lock(self) -> contextlib.AbstractContextManager[object]:
         return _MEMORY_LOCK
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -404,20 +382,14 @@ class _Memory(_LockingBackend):
             self.replace(path, data)
             return True
 
-    def compare_and_delete(self, path: str, *, expected: bytes) -> float | None:
-        with _MEMORY_LOCK:
-            if self.read_if_exists(path) != expected:
-                return None
-            return float(self.fs.store.pop(self._full(path)).modified.timestamp())
+    def _remove(self, path: str) -> float:
+        return float(self.fs.store.pop(self._full(path)).modified.timestamp())
 
     def touch(self, path: str) -> None:
         with _MEMORY_LOCK:
             if not self.fs.exists(self._full(path)):
                 raise FileNotFoundError(path)
             self.fs.store[self._full(path)].modified = datetime.now(UTC)
-
-    def version(self, path: str) -> tuple[object, ...]:
-        return (self._full(path), self.fs.modified(self._full(path)))
 
     def _modified(self, info: Mapping[str, Any]) -> float:
         return float(self.fs.modified(info["name"]).timestamp())
@@ -427,27 +399,9 @@ class _Bucket(StoreBackend):
     """Object store that writes and deletes under conditions on an object's version."""
 
     is_remote = True
-    _settings = ""
-    """Settings that tell the client the server and the credentials, for errors."""
-
-    def open_error(self, error: Exception) -> StoreError:
-        bucket = self.fs.split_path(self._root)[0]
-        if isinstance(error, FileNotFoundError):
-            return StoreError(
-                f"store {self.root}: expected a bucket {bucket} that these credentials can see. "
-                "Create it, or correct the URL"
-            )
-        return StoreError(
-            f"{super().open_error(error)}. Expected a bucket {bucket} to list, read and write: "
-            f"check the network and the credentials ({self._settings})"
-        )
 
     def check_reachable(self) -> None:
-        self._list_bucket(self.fs.split_path(self._root)[0])
-
-    @abc.abstractmethod
-    def _list_bucket(self, bucket: str) -> None:
-        """List one object of a bucket."""
+        self.fs.ls(self.fs.split_path(self._root)[0])
 
     @abc.abstractmethod
     def _read_version(self, path: str) -> tuple[bytes, str]:
@@ -465,20 +419,12 @@ class _Bucket(StoreBackend):
         """Fetch concurrently."""
         requested = {self._full(path): path for path in paths}
         results = self.fs.cat(list(requested), on_error="return") if requested else {}
-        contents = {}
-        for full, path in requested.items():  # keeps the caller's order, which fsspec does not
-            data = results.get(full)
-            if isinstance(data, FileNotFoundError) or data is None:
-                continue
-            if isinstance(data, BaseException):
-                raise data
-            contents[path] = bytes(data)
-        return contents
-
-    def version(self, path: str) -> tuple[object, ...]:
-        self.fs.invalidate_cache(self._full(path))
-        info = self.fs.info(self._full(path))
-        return path, int(info["size"]), str(info.get("generation") or info.get("ETag"))
+        for error in results.values():
+            if isinstance(error, Exception) and not isinstance(error, FileNotFoundError):
+                raise error
+        # In the caller's order, which fsspec does not keep.
+        contents = {path: results.get(full) for full, path in requested.items()}
+        return {path: data for path, data in contents.items() if isinstance(data, bytes)}
 
     def _find(self, folder: str) -> dict[str, Any]:
         # By prefix: a missing folder costs one request instead of three.
@@ -488,37 +434,39 @@ class _Bucket(StoreBackend):
         except FileNotFoundError:
             return {}
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        try:
-            self.fs.pipe_file(self._full(path), data, mode="create")
-        except OSError as error:
-            if (current := self.read_if_exists(path)) is not None:
-                return current == data
-            if isinstance(error, FileExistsError):
-                return False
-            raise
-        return True
-
     def _try_read_version(self, path: str) -> tuple[bytes | None, str]:
         try:
             return self._read_version(path)
         except FileNotFoundError:
             return None, ""
 
-    def _swap(self, path: str, data: bytes, expected: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        return self._write(path, data, version="")
+
+    def compare_and_swap(self, path: str, data: bytes, *, expected: bytes | None) -> bool:
+        if expected is None:
+            return self.put_if_absent(path, data)
         current, version = self._try_read_version(path)
         if current != expected:
             return current == data
-        return self._put_version(path, data, version=version)
+        return self._write(path, data, version=version)
 
-    def _put_version(self, path: str, data: bytes, *, version: str) -> bool:
-        """Write a file that still has the version. Return whether it holds the data now."""
+    def _write(self, path: str, data: bytes, *, version: str) -> bool:
+        """Write a file that still has the version, "" for none. Return whether it holds the data.
+
+        Raises:
+            OSError: The server failed. The file still has the version.
+        """
         try:
-            self._put(path, data, version=version)
+            if version:
+                self._put(path, data, version=version)
+            else:
+                self.fs.pipe_file(self._full(path), data, mode="create")
         except OSError as error:
             current, new_version = self._try_read_version(path)
-            if new_version == version and error.errno != errno.EBUSY:
-                raise  # the file did not change: the condition is not the reason
+            is_conflict = isinstance(error, FileExistsError) or error.errno == errno.EBUSY
+            if new_version == version and not is_conflict:
+                raise
             return current == data
         return True
 
@@ -537,7 +485,7 @@ class _Bucket(StoreBackend):
 
     def _ignores_condition(self, path: str, *, deleting: bool) -> bool:
         _, version = self._read_version(path)
-        self._put_version(path, b"changed since", version=version)
+        self._write(path, b"changed since", version=version)
         with contextlib.suppress(OSError):
             if deleting:
                 self._delete(path, version=version)
@@ -547,12 +495,12 @@ class _Bucket(StoreBackend):
 
 
 class _S3(_Bucket):
-    _settings = "AWS_ENDPOINT_URL; AWS_PROFILE, or AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY"
+    _hint = (
+        "Check that the bucket exists, the network (AWS_ENDPOINT_URL) and the credentials "
+        "(AWS_PROFILE, or AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY)"
+    )
     _needs_bare_tags = False
     """True if the server expects tags without quotes in `If-Match`, as Ceph's gateway does."""
-
-    def _list_bucket(self, bucket: str) -> None:
-        self.fs.call_s3("list_objects_v2", Bucket=bucket, MaxKeys=1)
 
     def _read_version(self, path: str) -> tuple[bytes, str]:
         async def get() -> tuple[bytes, str]:
@@ -581,10 +529,10 @@ class _S3(_Bucket):
 
 
 class _Gcs(_Bucket):
-    _settings = "`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS"
-
-    def _list_bucket(self, bucket: str) -> None:
-        self.fs.call("GET", "b/{}/o", bucket, maxResults=1)
+    _hint = (
+        "Check that the bucket exists, the network and the credentials "
+        "(`gcloud auth application-default login`, or GOOGLE_APPLICATION_CREDENTIALS)"
+    )
 
     def _read_version(self, path: str) -> tuple[bytes, str]:
         headers, content = self.fs.call("GET", self.fs.url(self._full(path)))
@@ -614,7 +562,5 @@ _BACKENDS: dict[str, type[StoreBackend]] = {
     "file": _Disk,
     "memory": _Memory,
     "s3": _S3,
-    "s3a": _S3,
     "gs": _Gcs,
-    "gcs": _Gcs,
 }

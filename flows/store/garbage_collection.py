@@ -25,22 +25,18 @@ next collection continues with the tombstones.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import NamedTuple
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileInfo, StoreBackend
-from flows.store.gc_roots import StoreScan, folders_below, group_by_folder, scan_store
-from flows.store.leases import read_lease
-from flows.store.pointers import now
-from flows.store.records import REMEDIES, parse_record
+from flows.store.gc_roots import StoreScan, group_by_folder, last_write, scan_store
+from flows.store.leases import live_holders, read_lease
+from flows.store.records import REMEDIES
 from flows.store.work_items import blobs_path, finished_item, item_files
-from schemas.checksummed import dump_json
-from schemas.paths import RelativePath
 
 _TEMPORARY = re.compile(r"(^|/)(\.[^/]+\.[0-9a-f]{32}|[^/]+\.[0-9a-f]{12}\.partial)$")
 _UNUSED_SECONDS = 60 * 24 * 3600
@@ -53,7 +49,7 @@ class Garbage(NamedTuple):
 
     kind: str
     """`artifact`, `attempt` (never published), `work`, `pieces`, `quarantine`, `lease`, `probe`,
-    `leftover` (temporary file, or file of a retried worker) or `run`."""
+    `leftover` (temporary file) or `run`."""
 
     path: str
     files: int
@@ -91,7 +87,6 @@ class GarbageReport:
     """Artifacts that came into use in the meantime and stay."""
 
     notes: tuple[str, ...] = ()
-    is_dry_run: bool = True
 
     @property
     def freed(self) -> int:
@@ -128,26 +123,77 @@ def collect_garbage(
     Raises:
         ArtifactCorruptError: A record that decides what is retained is corrupt. Nothing is deleted.
     """
-    collector = _Collector(store, keep_runs=keep_runs, grace_seconds=grace_hours * 3600)
-    scan, others = collector.scan, list(_other_garbage(collector, delete_runs=delete_runs))
+    rescan = functools.partial(
+        scan_store, store, keep_runs=keep_runs, grace_seconds=grace_hours * 3600
+    )
+    scan = rescan()
+    unused = {
+        location: Garbage.of(
+            "artifact" if location in scan.published else "attempt", location, files
+        )
+        for location, files in scan.attempts.items()
+        if location not in scan.reachable
+    }
+    others = list(_other_garbage(store, scan, unused, delete_runs=delete_runs))
     restored: set[str] = set()
     if not dry_run:
-        restored = collector.delete_artifacts()
+        restored = _delete_artifacts(store.backend, scan, unused.keys(), rescan)
         for item in others:
             _delete(store.backend, item)
-    deleted = [item for item in collector.artifacts() if item.path not in restored]
     retained = (
-        Retained(path, Garbage.of("artifact", path, scan.attempts[path].files).size, reason)
+        Retained(path, Garbage.of("artifact", path, scan.attempts[path]).size, reason)
         for path, reason in sorted(scan.reachable.items())
         if path in scan.attempts
     )
     return GarbageReport(
-        garbage=(*deleted, *others),
+        garbage=(*(item for path, item in unused.items() if path not in restored), *others),
         retained=tuple(retained),
         restored=tuple(sorted(restored)),
         notes=tuple(scan.notes),
-        is_dry_run=dry_run,
     )
+
+
+def _delete_artifacts(
+    backend: StoreBackend,
+    scan: StoreScan,
+    unused: Set[str],
+    rescan: Callable[..., StoreScan],
+) -> set[str]:
+    """Delete in the order of the module's docstring. Return those that came into use."""
+    published = {location: scan.published[location] for location in unused & scan.published.keys()}
+    for location, (pointer, _) in published.items():
+        backend.replace(_tombstone_path(location), pointer.to_json())
+    used = set()
+    for location, (pointer, used_before) in published.items():
+        last_used = backend.compare_and_delete(pointer.path, expected=pointer.to_json())
+        if last_used is None:  # quarantined or replaced: left to a later collection
+            backend.delete(_tombstone_path(location))
+        if last_used is None or last_used > used_before:
+            used.add(location)
+    second = rescan(used=used, being_deleted=unused)
+    if backend.is_remote and second.active_runs - scan.active_runs:
+        used.update(unused)
+    restored = {location for location in unused if location in used | second.reachable.keys()}
+    _restore_pointers(backend, second, restored | second.reachable.keys())
+    for location in unused - restored:
+        backend.delete(f"{location}/manifest.json")
+        backend.delete_folder(location)
+        backend.delete(_tombstone_path(location))
+    return restored
+
+
+def _restore_pointers(backend: StoreBackend, scan: StoreScan, retained: Collection[str]) -> None:
+    """Restore the pointers of retained artifacts, also those of an interrupted collection."""
+    for path, pointer in scan.tombstones.items():
+        if pointer.location in scan.attempts:
+            if pointer.location not in retained:
+                continue
+            backend.put_if_absent(pointer.path, pointer.to_json())
+        backend.delete(path)
+
+
+def _tombstone_path(location: str) -> str:
+    return f"tombstones/{location.rpartition('/')[2]}.json"
 
 
 def _delete(backend: StoreBackend, item: Garbage) -> None:
@@ -161,164 +207,48 @@ def _delete(backend: StoreBackend, item: Garbage) -> None:
         backend.delete(item.path)
 
 
-# Artifacts
-
-
-class _Tombstone(BaseModel):
-    """Record of an artifact that is being deleted."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    location: RelativePath
-    started: str
-    """ISO 8601, UTC."""
-
-    scanned: float
-    """Time of the scan that found the artifact unused, in seconds since the epoch."""
-
-    key: Annotated[RelativePath, Field(pattern="^keys/")]
-    """Path of the deleted pointer."""
-
-    pointer: str
-    """Content of that pointer."""
-
-
-class _Collector:
-    """First scan of a collection, and the deletion of artifacts."""
-
-    def __init__(self, store: ArtifactStore, *, keep_runs: int, grace_seconds: float) -> None:
-        self.store, self.backend = store, store.backend
-        self._limits: dict[str, Any] = {"keep_runs": keep_runs, "grace_seconds": grace_seconds}
-        self.scan = scan = scan_store(store, **self._limits)
-        self.cutoff = scan.time - grace_seconds
-        """Seconds since the epoch. Files written later are retained."""
-
-        # An active run can have found what an interrupted collection started to delete.
-        tombstones = dict(_tombstones(store))
-        _, started = scan.oldest_active
-        for location in scan.attempts.keys() & tombstones.keys() - scan.reachable.keys():
-            if started < tombstones[location].scanned:
-                scan.reachable[location] = "an active run can have found it"
-        self.unused = sorted(scan.attempts.keys() - scan.reachable.keys())
-
-    def artifacts(self) -> Iterator[Garbage]:
-        """Yield unused artifacts and attempts."""
-        for location in self.unused:
-            kind = "artifact" if location in self.scan.published else "attempt"
-            yield Garbage.of(kind, location, self.scan.attempts[location].files)
-
-    def delete_artifacts(self) -> set[str]:
-        """Delete in the order of the module's docstring. Return those that came into use."""
-        self._write_tombstones()
-        used = self._delete_pointers()
-        unused = set(self.unused)
-        second = scan_store(self.store, **self._limits, used=used, being_deleted=unused)
-        if self.backend.is_remote and set(second.active_runs) - set(self.scan.active_runs):
-            used |= unused
-        restored = {path for path in self.unused if path in used or path in second.reachable}
-        self._restore_pointers(second, restored)
-        for location in self.unused:
-            if location not in restored:
-                self.backend.delete(f"{location}/manifest.json")
-                self.backend.delete_folder(location)
-                self.backend.delete(_tombstone(location))
-        return restored
-
-    def _write_tombstones(self) -> None:
-        for location in self.unused:
-            key = self.scan.published.get(location)
-            if key is not None:  # otherwise never published, or it has a tombstone
-                record = _Tombstone(
-                    location=location,
-                    started=now(),
-                    scanned=self.scan.time,
-                    key=key.path,
-                    pointer=key.stored.decode(),
-                )
-                self.backend.replace(_tombstone(location), dump_json(record.model_dump()))
-
-    def _delete_pointers(self) -> set[str]:
-        """Return the locations whose pointers were used since the scan."""
-        used: set[str] = set()
-        for location in self.unused:
-            if (key := self.scan.published.get(location)) is not None:
-                last_used = self.backend.compare_and_delete(key.path, expected=key.stored)
-                if last_used is None:  # quarantined or replaced: left to a later collection
-                    self.backend.delete(_tombstone(location))
-                if last_used is None or last_used > key.used:
-                    used.add(location)
-        return used
-
-    def _restore_pointers(self, scan: StoreScan, restored: set[str]) -> None:
-        """Restore the pointers of what is reachable, also those of an interrupted collection."""
-        for location, tombstone in list(_tombstones(self.store)):
-            is_deleted = location not in scan.attempts
-            if location in restored or location in scan.reachable or is_deleted:
-                if not is_deleted:
-                    self.backend.put_if_absent(tombstone.key, tombstone.pointer.encode())
-                self.backend.delete(_tombstone(location))
-
-
-def _tombstone(location: str) -> str:
-    return f"tombstones/{location.rpartition('/')[2]}.json"
-
-
-def _tombstones(store: ArtifactStore) -> Iterator[tuple[str, _Tombstone]]:
-    for path in store.backend.names("tombstones"):
-        if (stored := store.backend.read_if_exists(path)) is not None:
-            record = parse_record(_Tombstone, stored, backend=store.backend, path=path)
-            yield record.location, record
-
-
 # Other files
 
 
-def _other_garbage(collector: _Collector, *, delete_runs: bool) -> Iterator[Garbage]:
-    backend, scan, cutoff = collector.backend, collector.scan, collector.cutoff
-    yield from _work_folders(collector)
-    yield from _work_items(collector)
+def _other_garbage(
+    store: ArtifactStore, scan: StoreScan, unused: Collection[str], *, delete_runs: bool
+) -> Iterator[Garbage]:
+    backend, leased = store.backend, live_holders(store)
+    for folder, files in group_by_folder(backend.stat("work"), 2).items():
+        _, stage, cache_key = folder.split("/")
+        if last_write(files) <= scan.cutoff and (stage, cache_key) not in leased:
+            yield Garbage.of("work", folder, files)
+    yield from _work_items(backend, scan, unused)
     for path in backend.names("leases"):
         stored, holder = read_lease(backend, path)
         if stored is not None and holder is None:
             yield Garbage("lease", path, 1, len(stored), len(stored))
-    for folder in (*(REMEDIES.keys() - {"artifacts"}), "probe"):
-        for path, info in backend.stat(folder).items():
+    for folder in ("probe", *REMEDIES):
+        for path, info in backend.stat(folder).items() if folder != "artifacts" else ():
             is_temporary = _TEMPORARY.search(path) is not None
-            if info.modified <= cutoff and (is_temporary or folder in ("quarantine", "probe")):
+            if info.modified <= scan.cutoff and (is_temporary or folder in ("quarantine", "probe")):
                 yield Garbage.of("leftover" if is_temporary else folder, path, {path: info})
-    for location, listed in sorted(scan.listed.items()):
-        if location in scan.published:  # others can be in the middle of publication
-            for path, info in scan.attempts[location].files.items():
-                if path not in listed and info.modified <= cutoff:
-                    yield Garbage.of("leftover", path, {path: info})
     if delete_runs:
-        for folder, files in sorted(group_by_folder(backend.stat("runs"), 1).items()):
+        for folder, files in group_by_folder(backend.stat("runs"), 1).items():
             if folder.split("/")[1] not in scan.retained_runs:
                 yield Garbage.of("run", folder, files)
 
 
-def _work_folders(collector: _Collector) -> Iterator[Garbage]:
-    for folder, (files, written) in folders_below(collector.backend, "work").items():
-        _, stage, cache_key = folder.split("/")
-        if written <= collector.cutoff and (stage, cache_key) not in collector.scan.leased:
-            yield Garbage.of("work", folder, files)
-
-
-def _work_items(collector: _Collector) -> Iterator[Garbage]:
+def _work_items(
+    backend: StoreBackend, scan: StoreScan, unused: Collection[str]
+) -> Iterator[Garbage]:
     """Yield records whose files are gone, and records of parts of finished items."""
-    scan, unused = collector.scan, set(collector.unused)
-    retained = (folder for location, folder in scan.attempts.items() if location not in unused)
-    existing = {path for folder in retained for path in folder.files}
-    records = collector.backend.stat("pieces")
+    retained = (files for location, files in scan.attempts.items() if location not in unused)
+    existing = {path for files in retained for path in files}
+    records = backend.stat("pieces")
     for path, info in records.items():
-        if info.modified > collector.cutoff or not path.endswith(".json"):
+        if info.modified > scan.cutoff or not path.endswith(".json"):
             continue
-        try:
-            artifacts = item_files(collector.backend, path)
-        except FileNotFoundError:
-            continue
-        is_recent = info.modified > collector.cutoff - _UNUSED_SECONDS
-        is_usable = any(existing.issuperset(names) and (names or is_recent) for names in artifacts)
+        is_recent = info.modified > scan.cutoff - _UNUSED_SECONDS
+        is_usable = any(
+            existing.issuperset(names) and (names or is_recent)
+            for names in item_files(backend, path)
+        )
         if not is_usable or finished_item(path) in records:
             for name in (path, blobs_path(path)):
                 if name in records:

@@ -22,12 +22,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pydantic import BaseModel, ConfigDict
-
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.process_identity import ProcessIdentity, this_process
-from schemas.checksummed import dump_json, load_json
+from schemas.checksummed import load_json
 
 TIME_TO_LIVE = 60.0
 """Seconds."""
@@ -38,20 +36,12 @@ _LOST_SECONDS = 0.5
 _LOGGER = logging.getLogger(__name__)
 
 
-class LeaseHolder(BaseModel):
-    """Run that holds a lease."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class LeaseHolder(ProcessIdentity):
+    """Run that holds a lease, and its process."""
 
     holder: str
     """Id of the run."""
 
-    host: str
-    """First field of `ProcessIdentity`; the next three are the others."""
-
-    system: str
-    pid: int
-    process_start: float
     expires_at: float
     """Seconds since the epoch, by the holder's clock."""
 
@@ -66,8 +56,7 @@ class LeaseHolder(BaseModel):
     @property
     def is_live(self) -> bool:
         """True if others have to wait for it."""
-        process = ProcessIdentity.from_record(self.model_dump())
-        return self.expires_at > time.time() and not process.is_gone
+        return self.expires_at > time.time() and not self.is_gone
 
     def __str__(self) -> str:
         job = f"; job {self.job_id} {self.job_url}".rstrip() if self.job_id else ""
@@ -89,11 +78,6 @@ def read_lease(backend: StoreBackend, path: str) -> tuple[bytes | None, LeaseHol
     return stored, holder if holder and holder.is_live else None
 
 
-def live_holder(store: ArtifactStore, stage: str, cache_key: str) -> LeaseHolder | None:
-    """Return who builds a key now, None if it is free."""
-    return read_lease(store.backend, lease_path(stage, cache_key))[1]
-
-
 def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
     """Return the holders of all live leases, by stage and cache key."""
     holders = {}
@@ -103,22 +87,6 @@ def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
         if holder is not None:
             holders[stage, name.removesuffix(".json")] = holder
     return holders
-
-
-@contextmanager
-def try_acquire(
-    store: ArtifactStore,
-    stage: str,
-    cache_key: str,
-    *,
-    holder: str,
-    ttl_seconds: float = TIME_TO_LIVE,
-) -> Iterator[LeaseHolder | None]:
-    """Hold a lease for a block if it is free. Yield None, or the holder if it is not free."""
-    with acquire_or_holder(
-        store, stage, cache_key, holder=holder, ttl_seconds=ttl_seconds
-    ) as lease:
-        yield lease if isinstance(lease, LeaseHolder) else None
 
 
 @contextmanager
@@ -132,12 +100,7 @@ def acquire_or_holder(
 ) -> Iterator[Lease | LeaseHolder]:
     """Hold a lease for a block if it is free. Yield it, or its holder if it is not free.
 
-    Args:
-        store: Artifact store.
-        stage: Stage of the cache key.
-        cache_key: Key to build.
-        holder: Id of the run.
-        ttl_seconds: How long the lease stays if this machine dies.
+    `holder` is the id of the run. The lease stays for `ttl_seconds` if this machine dies.
     """
     lease = Lease(store.backend, lease_path(stage, cache_key), holder, ttl_seconds)
     if (other := lease.acquire()) is not None:
@@ -162,7 +125,7 @@ class Lease:
         """Called repeatedly after another run took the lease, until the block ends."""
 
         self._backend, self._path, self._ttl = backend, path, ttl_seconds
-        process, token = this_process()._asdict(), uuid.uuid4().hex
+        process, token = this_process().model_dump(), uuid.uuid4().hex
         self._own = LeaseHolder(holder=holder, **process, expires_at=0, token=token)
         self._stored: bytes | None = None
         self._lock = threading.Lock()
@@ -187,7 +150,7 @@ class Lease:
         """
         with self._lock:
             renewed = self._own.model_copy(update={"expires_at": time.time() + self._ttl})
-            data = dump_json(renewed.model_dump())
+            data = renewed.to_json()
             is_held = self._backend.compare_and_swap(self._path, data, expected=self._stored)
             if is_held:
                 self._stored = data
@@ -196,17 +159,17 @@ class Lease:
     def is_held(self) -> bool:
         """Renew the lease. Return False only if another run certainly took it."""
         try:
-            if not self.renew():
-                _LOGGER.warning("another run took the lease %s", self._path)
-                return False
+            return self.renew()
         except Exception as error:  # a failing disk or network: the next turn tries again
             _LOGGER.debug("the lease %s was not renewed: %s", self._path, error)
-        return True
+            return True
 
     def keep(self, ended: threading.Event) -> None:
         """Renew the lease until `ended` is set. If it is lost, call `on_lost` until then."""
         while not ended.wait(self._ttl / 3) and self.is_held():
             pass
+        if not ended.is_set():
+            _LOGGER.warning("another run took the lease %s", self._path)
         # Repeatedly: a training that is about to start has no process to stop yet.
         while not ended.is_set():
             self.on_lost()

@@ -12,13 +12,12 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from flows.store.backend import StoreBackend
-from flows.store.records import parse_record
-from schemas.checksummed import dump_json, load_json
+from flows.store.records import Record, load_records, read_record, read_records
+from schemas.checksummed import load_json
 from schemas.errors import (
-    ArtifactCorruptError,
     ArtifactNotFoundError,
     ConfigError,
     RefConflictError,
@@ -29,7 +28,6 @@ from schemas.paths import RelativePath
 _LOGGER = logging.getLogger(__name__)
 # A part that starts with a dot could be `..` or a hidden file.
 _REF_NAME = re.compile(r"[\w@+=-][\w@+=.-]*(/[\w@+=-][\w@+=.-]*)*")
-_MAX_TRIES = 100
 
 
 def now() -> str:
@@ -37,10 +35,8 @@ def now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-class Pointer(BaseModel):
+class Pointer(Record):
     """Artifact that a cache key or a ref points to."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     manifest: RelativePath
     """Path of the manifest in the store."""
@@ -52,7 +48,7 @@ class Pointer(BaseModel):
     committed: str
     """ISO 8601, UTC."""
 
-    parts: dict[str, RelativePath] = {}
+    parts: dict[str, RelativePath] = Field(default_factory=dict)
     """Path of each manifest of a published corpus, by step label."""
 
     @property
@@ -60,18 +56,22 @@ class Pointer(BaseModel):
         """Paths of all manifests that it points to."""
         return (self.manifest, *self.parts.values())
 
-    def to_json(self) -> bytes:
-        """Return the bytes of its file."""
-        return dump_json(self.model_dump(exclude_defaults=True))
+    @property
+    def path(self) -> str:
+        """Path of the pointer under its cache key."""
+        return key_path(self.stage, self.cache_key)
+
+    @property
+    def location(self) -> str:
+        """Folder of the artifact."""
+        return self.manifest.rpartition("/")[0]
 
     def __str__(self) -> str:
         return f"{self.stage} {self.artifact_id}"
 
 
-class Pin(BaseModel):
+class Pin(Record):
     """Artifact that garbage collection retains with everything upstream of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     reason: str
     pinned: str
@@ -92,10 +92,10 @@ def pointer_to(manifest: Manifest) -> Pointer:
     )
 
 
-def parse_pointer(stored: bytes) -> Pointer | None:
-    """Return the pointer in the bytes of a file, None if they are corrupt."""
+def parse_pointer(stored: bytes | None) -> Pointer | None:
+    """Return the pointer in the bytes of a file, None if they are corrupt or there is no file."""
     try:
-        return Pointer.model_validate(load_json(stored))
+        return Pointer.model_validate(load_json(stored or b""))
     except ValueError:  # includes pydantic's
         return None
 
@@ -124,50 +124,26 @@ class StorePointers:
 
     backend: StoreBackend
 
-    def _parse(self, path: str, stored: bytes) -> Pointer:
-        return parse_record(Pointer, stored, backend=self.backend, path=path)
-
-    def _read(self, path: str) -> Pointer | None:
-        stored = self.backend.read_if_exists(path)
-        return None if stored is None else self._parse(path, stored)
-
     # Keys
 
     def pointer(self, stage: str, cache_key: str) -> Pointer | None:
         """Return the pointer of a cache key without a look at its artifact, None if absent."""
-        return self._read(key_path(stage, cache_key))
+        return read_record(self.backend, Pointer, key_path(stage, cache_key))
 
     def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
         """Yield every published artifact, or those of a stage. Corrupt pointers are logged."""
-        for pointer in self._keys(stage).values():
+        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
+        for pointer in read_records(self.backend, Pointer, paths).values():
             if isinstance(pointer, Pointer):
                 yield pointer
             else:
                 _LOGGER.warning("skipped: %s", pointer)
 
-    def corrupt_pointers(self) -> dict[tuple[str, str], str]:
-        """Return the error of each corrupt pointer, by stage and cache key."""
-        return {
-            (path.split("/")[1], path.rpartition("/")[2].removesuffix(".json")): str(pointer)
-            for path, pointer in self._keys(None).items()
-            if not isinstance(pointer, Pointer)
-        }
-
-    def _keys(self, stage: str | None) -> dict[str, Pointer | ArtifactCorruptError]:
-        pointers: dict[str, Pointer | ArtifactCorruptError] = {}
-        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
-        for path, stored in self.backend.read_many(paths).items():
-            try:
-                pointers[path] = self._parse(path, stored)
-            except ArtifactCorruptError as error:
-                pointers[path] = error
-        return pointers
-
     # Refs
 
     def ref(self, name: str) -> Pointer | None:
         """Return what a ref points to, None if there is no such ref."""
-        return self._read(ref_path(name))
+        return read_record(self.backend, Pointer, ref_path(name))
 
     def refs(self) -> list[str]:
         """Return the names of all refs, sorted."""
@@ -180,18 +156,9 @@ class StorePointers:
         Nothing is written if it points there already. A corrupt ref is replaced.
         """
         path, new = ref_path(name), pointer_to(manifest)
-        for _ in range(_MAX_TRIES):
-            stored = self.backend.read_if_exists(path)
-            current = parse_pointer(stored) if stored is not None else None
-            if current is not None and current == new.model_copy(
-                update={"committed": current.committed}
-            ):
-                return
-            if self.backend.compare_and_swap(path, new.to_json(), expected=stored):
-                return
-        raise RefConflictError(
-            f"ref {name!r}: other runs moved it {_MAX_TRIES} times in the meantime. Try again"
-        )
+        current = parse_pointer(self.backend.read_if_exists(path))
+        if current is None or current.model_copy(update={"committed": new.committed}) != new:
+            self.backend.replace(path, new.to_json())
 
     def swap_ref(self, name: str, pointer: Pointer, *, expected: Pointer | None) -> None:
         """Move a ref such as `corpus/simplewiki/latest` if it points to `expected`.
@@ -199,29 +166,19 @@ class StorePointers:
         Raises:
             RefConflictError: It points to something else. Nothing is changed.
         """
-        path = ref_path(name)
-        stored = self.backend.read_if_exists(path)
-        current = None if stored is None else self._parse(path, stored)
-        if current == expected:
-            if self.backend.compare_and_swap(path, pointer.to_json(), expected=stored):
-                return
-            current = self.ref(name)
-        raise RefConflictError(
-            f"ref {name!r}: expected {expected or 'no ref'}, got {current or 'no ref'}: another "
-            "run moved it. Check where it points to, then try again"
-        )
-
-    def delete_ref(self, name: str) -> None:
-        """Delete a ref if it exists. The artifact stays until garbage collection."""
-        self.backend.delete(ref_path(name))
+        old = expected.to_json() if expected else None
+        if not self.backend.compare_and_swap(ref_path(name), pointer.to_json(), expected=old):
+            raise RefConflictError(
+                f"ref {name!r}: expected {expected or 'no ref'}, got {self.ref(name) or 'no ref'}: "
+                "another run moved it. Check where it points to, then try again"
+            )
 
     # Pins
 
     def pin(self, manifest: Manifest, *, reason: str) -> None:
         """Retain an artifact and everything upstream of it until it is unpinned."""
         pin = Pin(reason=reason, pinned=now(), pointer=pointer_to(manifest))
-        path = f"pins/{manifest.artifact_id}.json"
-        self.backend.replace(path, dump_json(pin.model_dump(exclude_defaults=True)))
+        self.backend.replace(_pin_path(manifest.artifact_id), pin.to_json())
 
     def unpin(self, artifact_id: str) -> None:
         """Delete a pin.
@@ -234,13 +191,13 @@ class StorePointers:
                 f"{self.backend.root}: {artifact_id} is not pinned; pins: "
                 f"{', '.join(pins) or 'none'}"
             )
-        self.backend.delete(f"pins/{artifact_id}.json")
+        self.backend.delete(_pin_path(artifact_id))
 
     def pins(self) -> dict[str, Pin]:
         """Return all pins, by artifact id."""
-        return {
-            path.removeprefix("pins/").removesuffix(".json"): parse_record(
-                Pin, self.backend.read(path), backend=self.backend, path=path
-            )
-            for path in self.backend.names("pins")
-        }
+        pins = load_records(self.backend, Pin, "pins").values()
+        return {pin.pointer.artifact_id: pin for pin in pins}
+
+
+def _pin_path(artifact_id: str) -> str:
+    return f"pins/{artifact_id}.json"

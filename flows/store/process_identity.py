@@ -5,18 +5,21 @@ from __future__ import annotations
 import functools
 import os
 import socket
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
 
 import psutil
+
+from flows.store.records import Record
 
 _START_TOLERANCE = 1.0
 """Seconds. Clock adjustments move the boot time that psutil subtracts."""
 
 
-class ProcessIdentity(NamedTuple):
-    """Identity of a process, distinct from later processes with the same number."""
+class ProcessIdentity(Record):
+    """Identity of a process, distinct from later processes with the same number.
+
+    Run records and leases extend it by what the process does.
+    """
 
     host: str
     """Name of the machine."""
@@ -27,11 +30,6 @@ class ProcessIdentity(NamedTuple):
     pid: int
     process_start: float
     """Start of the process in seconds after boot, 0 if unknown."""
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Return the identity in the fields of a run record or a lease."""
-        return cls(*(record[name] for name in cls._fields))
 
     @property
     def is_here(self) -> bool:
@@ -44,14 +42,18 @@ class ProcessIdentity(NamedTuple):
         if not self.is_here:
             return False
         start = start_of(self.pid)
-        is_other = bool(self.process_start and start) and not _is_close(start, self.process_start)
-        return start is None or is_other
+        if start is None:
+            return True
+        is_known = bool(start and self.process_start)
+        return is_known and abs(start - self.process_start) >= _START_TOLERANCE
 
 
 def this_process() -> ProcessIdentity:
     """Return the identity of the current process."""
     pid = os.getpid()
-    return ProcessIdentity(socket.gethostname(), _system(), pid, start_of(pid) or 0.0)
+    return ProcessIdentity(
+        host=socket.gethostname(), system=_system(), pid=pid, process_start=start_of(pid) or 0.0
+    )
 
 
 def start_of(pid: int) -> float | None:
@@ -68,10 +70,6 @@ def start_of(pid: int) -> float | None:
         return None
     except psutil.AccessDenied:
         return 0.0
-
-
-def _is_close(start: float | None, other: float) -> bool:
-    return start is not None and abs(start - other) < _START_TOLERANCE
 
 
 @functools.cache

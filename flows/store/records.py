@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flows.store.backend import StoreBackend
-from schemas.checksummed import load_json
+from schemas.checksummed import dump_json, load_json
 from schemas.errors import ArtifactCorruptError
-
-Model = TypeVar("Model", bound=BaseModel)
-
 
 REMEDIES = {
     "keys": "run the recipe again: the stage is built again",
@@ -28,18 +26,17 @@ REMEDIES = {
 """Remedy for a corrupt record, by top-level folder."""
 
 
-def read_record(backend: StoreBackend, path: str) -> dict[str, Any]:
-    """Return the content of a record.
+class Record(BaseModel):
+    """Content of a record."""
 
-    Raises:
-        FileNotFoundError: There is no such record.
-        ArtifactCorruptError: The record is corrupt.
-    """
-    stored = backend.read(path)
-    try:
-        return load_json(stored)
-    except ValueError as error:
-        raise corrupt_record(backend, path, error) from error
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_json(self) -> bytes:
+        """Return the bytes of its file. Fields with their default are not written."""
+        return dump_json(self.model_dump(mode="json", exclude_defaults=True))
+
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse_record(model: type[Model], stored: bytes, *, backend: StoreBackend, path: str) -> Model:
@@ -50,15 +47,47 @@ def parse_record(model: type[Model], stored: bytes, *, backend: StoreBackend, pa
     """
     try:
         return model.model_validate(load_json(stored))
-    except ValueError as error:  # includes pydantic's
-        raise corrupt_record(backend, path, error) from error
+    except ValueError as error:
+        reason = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        remedy = REMEDIES[path.partition("/")[0]]
+        raise ArtifactCorruptError(
+            f"{backend.url(path)}: corrupt record: {reason}; {remedy}"
+        ) from error
 
 
-def corrupt_record(backend: StoreBackend, path: str, error: Exception) -> ArtifactCorruptError:
-    """Return the error of a record that is not what was written."""
-    reason = str(error)
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    remedy = REMEDIES[path.partition("/")[0]]
-    return ArtifactCorruptError(f"{backend.url(path)}: corrupt record: {reason}; {remedy}")
+def read_record(backend: StoreBackend, model: type[Model], path: str) -> Model | None:
+    """Return a record as a model, None if it does not exist.
+
+    Raises:
+        ArtifactCorruptError: The record is corrupt.
+    """
+    stored = backend.read_if_exists(path)
+    return None if stored is None else parse_record(model, stored, backend=backend, path=path)
+
+
+def read_records(
+    backend: StoreBackend, model: type[Model], paths: Iterable[str]
+) -> dict[str, Model | ArtifactCorruptError]:
+    """Return the records that exist, by path, or the error of a corrupt one."""
+    records: dict[str, Model | ArtifactCorruptError] = {}
+    for path, stored in backend.read_many(dict.fromkeys(paths)).items():
+        try:
+            records[path] = parse_record(model, stored, backend=backend, path=path)
+        except ArtifactCorruptError as error:
+            records[path] = error
+    return records
+
+
+def load_records(backend: StoreBackend, model: type[Model], folder: str) -> dict[str, Model]:
+    """Return every record of a folder, by path.
+
+    Raises:
+        ArtifactCorruptError: A record is corrupt.
+    """
+    return {
+        path: parse_record(model, stored, backend=backend, path=path)
+        for path, stored in backend.read_many(backend.names(folder)).items()
+    }

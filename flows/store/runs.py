@@ -12,17 +12,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from flows.formatting import format_duration
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
 from flows.store.pointers import now
 from flows.store.process_identity import ProcessIdentity
-from flows.store.records import parse_record
+from flows.store.records import Record, read_record, read_records
 from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.paths import RelativePath
@@ -42,10 +42,8 @@ _MAX_NEWEST = 50
 _LOGGER = logging.getLogger(__name__)
 
 
-class StepRecord(BaseModel):
+class StepRecord(Record):
     """Result of a step, small enough for Prefect's database."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     label: str
     manifest: RelativePath
@@ -56,10 +54,8 @@ class StepRecord(BaseModel):
     warning: str = ""
 
 
-class JobRecord(BaseModel):
+class JobRecord(Record):
     """Job that a step submitted to an engine."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     label: str
     """Label of the step."""
@@ -77,14 +73,12 @@ class JobRecord(BaseModel):
     attached: bool = False
     """True if an earlier run submitted it."""
 
-    resource_usage: dict[str, float] = {}
+    resource_usage: dict[str, float] = Field(default_factory=dict)
     """Usage that the engine reports (`vcpu-seconds`). Empty while it runs."""
 
 
-class RunRecord(BaseModel):
-    """File `runs/RUN_ID/run.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class RunRecord(ProcessIdentity):
+    """File `runs/RUN_ID/run.json`: a run and its process."""
 
     run_id: str
     """Starts with the start time (UTC), so that ids sort by it."""
@@ -105,12 +99,6 @@ class RunRecord(BaseModel):
     flow_run_id: str = ""
     """Id of Prefect's flow run, "" without Prefect."""
 
-    host: str
-    """First field of the run's `ProcessIdentity`; the next three are the others."""
-
-    system: str
-    pid: int
-    process_start: float
     git_commit: str = ""
     git_dirty: bool | None = None
     rebuild: tuple[str, ...] = ()
@@ -120,7 +108,7 @@ class RunRecord(BaseModel):
     steps: tuple[StepRecord, ...] = ()
     """Finished steps, in order."""
 
-    failures: dict[str, str] = {}
+    failures: dict[str, str] = Field(default_factory=dict)
     """Error by step label. "" is the run itself."""
 
     jobs: tuple[JobRecord, ...] = ()
@@ -130,16 +118,6 @@ class RunRecord(BaseModel):
         """Name of the recipe."""
         return str(self.recipe.get("name", ""))
 
-    @property
-    def process(self) -> ProcessIdentity:
-        """Process of the run."""
-        return ProcessIdentity(self.host, self.system, self.pid, self.process_start)
-
-    @property
-    def is_dead(self) -> bool:
-        """True if it says that it runs on this machine, but its process is gone."""
-        return self.state == "running" and self.process.is_gone
-
 
 def record_path(run_id: str) -> str:
     """Return the path of a run's record."""
@@ -147,12 +125,8 @@ def record_path(run_id: str) -> str:
 
 
 def write_run(store: ArtifactStore, record: RunRecord) -> None:
-    """Write a run's record, with the time."""
-    _write(store, record.model_copy(update={"updated_at": now()}))
-
-
-def _write(store: ArtifactStore, record: RunRecord) -> None:
-    store.backend.replace(record_path(record.run_id), dump_json(record.model_dump(mode="json")))
+    """Write a run's record."""
+    store.backend.replace(record_path(record.run_id), record.to_json())
 
 
 def run_ids(store: ArtifactStore) -> list[str]:
@@ -168,26 +142,21 @@ def read_run(store: ArtifactStore, run_id: str) -> RunRecord:
         ArtifactNotFoundError: There is no such run.
         ArtifactCorruptError: The record is corrupt.
     """
-    path = record_path(run_id)
-    if (stored := store.backend.read_if_exists(path)) is None:
+    record = read_record(store.backend, RunRecord, record_path(run_id))
+    if record is None:
         raise ArtifactNotFoundError(
             f"{store.root}: expected the id of a run, got {run_id!r}. `bertloom runs` lists them"
         )
-    return parse_record(RunRecord, stored, backend=store.backend, path=path)
+    return record
 
 
 def read_runs(
     store: ArtifactStore, ids: Iterable[str]
 ) -> dict[str, RunRecord | ArtifactCorruptError]:
     """Return the records that exist, by run id, or the error of a corrupt one."""
-    records: dict[str, RunRecord | ArtifactCorruptError] = {}
     paths = {record_path(run_id): run_id for run_id in ids}
-    for path, stored in store.backend.read_many(paths).items():
-        try:
-            records[paths[path]] = parse_record(RunRecord, stored, backend=store.backend, path=path)
-        except ArtifactCorruptError as error:
-            records[paths[path]] = error
-    return records
+    records = read_records(store.backend, RunRecord, paths)
+    return {paths[path]: record for path, record in records.items()}
 
 
 def list_runs(
@@ -198,11 +167,9 @@ def list_runs(
     records = read_runs(store, sorted(heartbeats, reverse=True) if ids is None else ids)
     for run_id, record in records.items():
         if isinstance(record, RunRecord) and record.state == "running":
-            liveness = check_liveness(record, silence=time.time() - heartbeats[run_id])
-            if liveness.is_over:
-                failures = {**record.failures, "": f"{liveness.reason}. {RESUME_HINT}"}
-                update = {"state": "crashed", "failures": failures}
-                records[run_id] = record.model_copy(update=update)
+            is_over, reason = check_liveness(record, heartbeat=heartbeats[run_id])
+            if is_over:
+                records[run_id] = _ended(record, "crashed", f"{reason}. {RESUME_HINT}")
     return records
 
 
@@ -224,8 +191,8 @@ def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
         for run_id, record in records.items()
     }
     matches = [run_id for run_id in recipes if run_id.startswith(name)]
-    if name in matches or not name:
-        matches = [name or run_id for run_id in matches[:1]]
+    if name in recipes or not name:
+        matches = [name] if name else matches[:1]
     matches = matches or [run_id for run_id, recipe in recipes.items() if recipe == name][:1]
     if not matches:
         num_corrupt = sum(recipe is None for recipe in recipes.values())
@@ -246,30 +213,26 @@ def find_run(store: ArtifactStore, name: str) -> tuple[RunRecord, bool]:
 # Heartbeats
 
 
-class Heartbeat:
+class Heartbeat(threading.Thread):
     """Writes the heartbeat of a run until it is stopped or its process ends."""
 
     def __init__(self, store: ArtifactStore, run_id: str) -> None:
+        super().__init__(name=f"alive-{run_id}", daemon=True)
         self._store, self._path = store, f"runs/{run_id}/alive.json"
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name=f"alive-{run_id}", daemon=True)
 
-    def start(self) -> None:
+    def run(self) -> None:
         """Write a heartbeat every `HEARTBEAT_SECONDS`."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop writing."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
             try:
                 self._store.backend.replace(self._path, dump_json({"updated_at": now()}))
             except Exception as error:  # a failing disk or network: the next turn tries again
                 _LOGGER.debug("%s was not written: %s", self._path, error)
+
+    def stop(self) -> None:
+        """Stop writing."""
+        self._ended.set()
+        self.join()
 
 
 def last_heartbeats(store: ArtifactStore) -> dict[str, float]:
@@ -283,72 +246,66 @@ def last_heartbeats(store: ArtifactStore) -> dict[str, float]:
 
 
 class Liveness(NamedTuple):
-    """Answer to the question if a run that says `running` has ended, with the reason."""
+    """Result of a check if a run that says `running` has ended, with the reason."""
 
     is_over: bool
     reason: str
 
 
-def check_liveness(record: RunRecord, *, silence: float) -> Liveness:
-    """Return whether a run that says `running` has ended, `silence` seconds after a heartbeat."""
-    process = record.process
-    if process.is_here:
-        is_gone = process.is_gone
-        state = "is gone" if is_gone else "is running"
-        return Liveness(is_gone, f"process {process.pid} on this machine {state}")
-    reason = f"no heartbeat for {format_duration(max(silence, 0.0))}"
-    return Liveness(silence > HEARTBEAT_TIMEOUT, reason)
+def check_liveness(record: RunRecord, *, heartbeat: float) -> Liveness:
+    """Return whether a run that says `running` has ended.
+
+    Args:
+        record: Record of the run.
+        heartbeat: Time of its last heartbeat in seconds since the epoch.
+    """
+    if record.is_here:
+        state = "is gone" if record.is_gone else "is running"
+        return Liveness(record.is_gone, f"process {record.pid} on this machine {state}")
+    silence = max(time.time() - heartbeat, 0.0)
+    return Liveness(silence > HEARTBEAT_TIMEOUT, f"no heartbeat for {format_duration(silence)}")
 
 
-# Reconciliation: records of runs that ended without saying so
+# Records of runs that ended without saying so
 
 
-class ReconciledRun(NamedTuple):
-    """Result for a run that said `running`."""
+def reconcile_runs(store: ArtifactStore, *, close: Close) -> dict[str, Liveness]:
+    """Mark every run that says `running`, has ended and holds no lease as crashed.
 
-    run_id: str
-    is_dead: bool
-    """True if it is marked as crashed now."""
-
-    reason: str
+    Returns:
+        Every run that said `running`, by id. It is marked if it is over.
+    """
+    heartbeats = last_heartbeats(store)
+    holders = {holder.holder for holder in live_holders(store).values()}
+    runs = {}
+    for record in _running(store, sorted(heartbeats)):
+        liveness = check_liveness(record, heartbeat=heartbeats[record.run_id])
+        if record.run_id in holders and not record.is_gone:
+            liveness = Liveness(False, "it holds a lease")
+        is_marked = liveness.is_over and _mark(store, record, close)
+        runs[record.run_id] = liveness._replace(is_over=is_marked)
+    return runs
 
 
 def mark_crashed_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list[str]:
     """Mark the newest runs of a recipe whose process on this machine is gone; return their ids."""
-    newest = _running(store, run_ids(store)[-_MAX_NEWEST:])
-    dead = [record for record in newest if record.recipe_name == recipe and record.is_dead]
-    return [record.run_id for record in dead if _mark(store, record, close)]
+    runs = (run for run in _newest_running(store) if run.recipe_name == recipe and run.is_gone)
+    return [run.run_id for run in runs if _mark(store, run, close)]
 
 
 def mark_flow_run_ended(
     store: ArtifactStore, flow_run_id: str, *, state: RunState, reason: str, close: Close
 ) -> list[str]:
     """Write the end of a Prefect flow run to its records; return their ids."""
-    newest = _running(store, run_ids(store)[-_MAX_NEWEST:])
-    records = [record for record in newest if record.flow_run_id == flow_run_id]
-    return [r.run_id for r in records if _mark(store, r, close, state=state, reason=reason)]
+    runs = (run for run in _newest_running(store) if run.flow_run_id == flow_run_id)
+    return [run.run_id for run in runs if _mark(store, run, close, state=state, reason=reason)]
 
 
-def reconcile_runs(store: ArtifactStore, *, close: Close) -> list[ReconciledRun]:
-    """Mark every run that says `running`, has ended and holds no lease as crashed.
-
-    Returns:
-        Every run that said `running`.
-    """
-    time_now, heartbeats = time.time(), last_heartbeats(store)
-    holders = {holder.holder for holder in live_holders(store).values()}
-    runs = []
-    for record in _running(store, sorted(heartbeats)):
-        silence = time_now - heartbeats[record.run_id]
-        is_over, reason = check_liveness(record, silence=silence)
-        if record.run_id in holders and not record.is_dead:
-            is_over, reason = False, "it holds a lease"
-        is_dead = is_over and _mark(store, record, close)
-        runs.append(ReconciledRun(record.run_id, is_dead, reason))
-    return runs
+def _newest_running(store: ArtifactStore) -> Iterator[RunRecord]:
+    return _running(store, run_ids(store)[-_MAX_NEWEST:])
 
 
-def _running(store: ArtifactStore, ids: Sequence[str]) -> Iterator[RunRecord]:
+def _running(store: ArtifactStore, ids: Iterable[str]) -> Iterator[RunRecord]:
     for record in read_runs(store, ids).values():
         if isinstance(record, RunRecord) and record.state == "running":
             yield record
@@ -366,8 +323,12 @@ def _mark(
     current = read_run(store, record.run_id)
     if current.state != "running":
         return False
-    failures = {**current.failures, "": reason}
-    # Without a new time: it ended when it last wrote its record.
-    _write(store, current.model_copy(update={"state": state, "failures": failures}))
+    write_run(store, _ended(current, state, reason))
     close(store, current.run_id)
     return True
+
+
+def _ended(record: RunRecord, state: RunState, reason: str) -> RunRecord:
+    """Return the record of an ended run. `updated_at` stays: the run ended at its last write."""
+    failures = {**record.failures, "": reason}
+    return record.model_copy(update={"state": state, "failures": failures})

@@ -10,7 +10,6 @@ A missing or corrupt record only costs time: the item is computed again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
 from typing import Any
 
 from flows.store.backend import StoreBackend
@@ -36,43 +35,24 @@ def delete_item(backend: StoreBackend, path: str) -> None:
 
 
 def item_files(backend: StoreBackend, path: str) -> list[list[str]]:
-    """Return the paths of an item's files, one list per artifact. Empty for a corrupt record.
-
-    Raises:
-        FileNotFoundError: There is no such record.
-    """
+    """Return the paths of an item's files, one list per artifact. Empty if there is no record."""
     try:
-        record = load_json(backend.read(path))
+        record = load_json(backend.read_if_exists(path) or b"")
         return [[str(name) for name in names] for names in record["places"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):  # corrupt
         return []
 
 
-def delete_items(
-    backend: StoreBackend, stage: str, location: str, *, objects: Collection[str] | None = None
-) -> None:
+def delete_items(backend: StoreBackend, stage: str, location: str) -> None:
     """Delete the records of the items of an artifact, so that no later job reuses them.
 
-    Args:
-        backend: Backend of the store.
-        stage: Stage of the artifact.
-        location: Folder of the artifact.
-        objects: Names of the corrupt files: records of other files stay. None: every record of
-            the artifact, and those of the stage without files, which do not name their artifact.
+    Records of the stage that name no file do not name their artifact: they are deleted, too.
     """
-    data = f"{location}/data/"
     for path in backend.names(f"pieces/{stage}"):
-        if not path.endswith(".json"):
-            continue
-        try:
-            artifacts = item_files(backend, path)
-        except FileNotFoundError:
-            continue
-        names = {name for artifact in artifacts for name in artifact}
-        here = {name.removeprefix(data) for name in names if name.startswith(data)}
-        is_affected = (here or not names) if objects is None else not here.isdisjoint(objects)
-        if is_affected or not artifacts:
-            delete_item(backend, path)
+        if path.endswith(".json"):
+            names = [name for names in item_files(backend, path) for name in names]
+            if not names or any(name.startswith(f"{location}/") for name in names):
+                delete_item(backend, path)
 
 
 def check_blobs(backend: StoreBackend, path: str, record: dict[str, Any]) -> str:
@@ -81,11 +61,5 @@ def check_blobs(backend: StoreBackend, path: str, record: dict[str, Any]) -> str
     if not expected:
         return ""
     stored = backend.read_if_exists(blobs_path(path))
-    if stored is None:
-        return f"{blobs_path(path)} is missing"
-    digest = hashlib.sha256(stored).hexdigest()
-    return (
-        ""
-        if digest == expected
-        else f"{blobs_path(path)}: expected sha256 {expected}, got {digest}"
-    )
+    digest = "no file" if stored is None else hashlib.sha256(stored).hexdigest()
+    return "" if digest == expected else f"{blobs_path(path)}: expected {expected}, got {digest}"

@@ -21,7 +21,7 @@ RECORDS = frozenset({CURVE_FILE, TIMING_FILE})
 class TrialJob(BaseModel):
     """Everything that one training needs to know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     """What people see, such as `finetune.cola.bs16-lr2e-05-ep3-r0`."""
@@ -59,7 +59,7 @@ class TrialJob(BaseModel):
 class EvaluationJob(BaseModel):
     """Splits to be answered by one model or several."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     """What people see."""

@@ -15,7 +15,7 @@ from schemas.model_configs import PretrainConfig
 class TrainingJob(BaseModel):
     """Everything that training needs to know; a file of it can be handed to torchrun by hand."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     """What people see, such as `pretrain.phase-1`."""

@@ -32,7 +32,6 @@ class Record(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         serialize_by_alias=True,
-        use_attribute_docstrings=True,
     )
 
 

@@ -9,7 +9,6 @@ from model.tasks import find_task
 from model.tasks.cut_data import cut_on, split_text
 from model.telling.percent import format_percent
 from schemas.manifest import Manifest
-from schemas.stage import STATISTICS_ERRORS
 
 
 def training_amount(manifest: Manifest) -> str:
@@ -37,10 +36,7 @@ def trial_amount(manifest: Manifest) -> str:
 def trials_amount(manifests: Sequence[Manifest]) -> str:
     """How many trials there are, and the range of the metric that chooses."""
     count = f"{len(manifests)} trial{'s' if len(manifests) != 1 else ''}"
-    try:
-        firsts = [next(iter(_dev_metrics(manifest)), None) for manifest in manifests]
-    except STATISTICS_ERRORS:
-        return count
+    firsts = [next(iter(_dev_metrics(manifest)), None) for manifest in manifests]
     values = [found[1] for found in firsts if found is not None]
     if not values or firsts[0] is None:
         return count

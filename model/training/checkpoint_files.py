@@ -47,7 +47,6 @@ class _Part(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         validate_by_name=True,
         serialize_by_alias=True,
     )

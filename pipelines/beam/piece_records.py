@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class PieceRecord(BaseModel):
     """A finished piece, or a finished file of one: its counts, and where its files are."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: int = Field(default=RECORD_VERSION, ge=RECORD_VERSION, le=RECORD_VERSION)
     files: tuple[FileEntry, ...]

@@ -29,7 +29,7 @@ _DROPPED = re.compile(r"([a-z]+)-dropped-([a-z0-9-]+)@(.+)", re.DOTALL)
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class DocumentSample(_Record):

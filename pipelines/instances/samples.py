@@ -24,7 +24,7 @@ _MAX_ROWS, _MAX_TOKENS = 20_000, 90
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class TokenRun(_Record):

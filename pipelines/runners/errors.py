@@ -15,7 +15,7 @@ from typing import Any
 
 from pipelines.io.file_systems import file_system
 from schemas.error_serialization import deserialize_error, serialize_error
-from schemas.errors import BertloomError, RunnerError
+from schemas.errors import BertloomError
 
 
 class ErrorFiles:
@@ -39,17 +39,17 @@ class ErrorFiles:
 
     @contextlib.contextmanager
     def raised_again(self, job: str) -> Iterator[None]:
-        """Raise, for the runner's own error, that of the first piece that failed."""
+        """Replace the runner's error by that of the first work item that failed.
+
+        Errors of this process are replaced too: Beam raises a copy without their attributes.
+        """
         try:
             yield
-        except RunnerError as error:
+        except BertloomError as error:
             first = self._first(job)
             if first is None:
                 raise
             raise first from error
-        except BertloomError:
-            self._first(job)  # raised in this process, with its traceback
-            raise
 
     def _first(self, job: str) -> Exception | None:
         """The error of the first piece that failed, made again; the files are taken away."""

@@ -14,8 +14,8 @@ from support.finetuning_builder import write_checkpoint
 from support.task_file_builder import ROWS, write_task_file
 
 from flows.cli.model_loading import open_predictors
-from flows.cli.predict import AskedTexts, ask, file_as_examples
-from flows.lineage.names import resolve
+from flows.cli.predict import Questions, answer_lines, read_questions
+from flows.lineage.resolve import resolve
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.finetuning.prediction import Predictor
@@ -118,16 +118,15 @@ def test_the_model_answers_a_file_again_as_it_did(
     predictors = open_predictors(f"all/evaluate.{name}", store=recipe.store)
     (path,) = recipe.build_examples[name].data_files[split]
     asked = asked_of(name, path, split=split, predictors=predictors)
-    said = [json.loads(line) for line in ask(predictors, asked, as_json=True)]
+    said = [json.loads(line) for line in answer_lines(predictors, asked, as_json=True)]
     found = resolve(f"all/evaluate.{name}", store=store)
     url = store.url(f"{found.data_path}/predictions-{split}.jsonl")
     assert said == [task.in_words(row) for row in read_lines(url)]
-    assert len(list(ask(predictors, asked, as_json=False))) == len(said)
+    assert len(list(answer_lines(predictors, asked, as_json=False))) == len(said)
 
 
-def asked_of(name: str, path: str, *, split: str, predictors: Sequence[Predictor]) -> AskedTexts:
-    examples, _ = file_as_examples(TASKS[name], path, split=split, labels=predictors[0].labels)
-    return AskedTexts(examples, {})
+def asked_of(name: str, path: str, *, split: str, predictors: Sequence[Predictor]) -> Questions:
+    return read_questions(TASKS[name], path, split=split, labels=predictors[0].labels)
 
 
 def test_mnlis_model_answers_the_diagnostic_set(
@@ -138,7 +137,7 @@ def test_mnlis_model_answers_the_diagnostic_set(
     predictors = open_predictors("all/evaluate.mnli", store=recipe.store)
     split = next(iter(TASKS["ax"].splits))
     asked = asked_of("ax", path, split=split, predictors=predictors)
-    answers = [line.split("\t")[0] for line in ask(predictors, asked, as_json=False)]
+    answers = [line.split("\t")[0] for line in answer_lines(predictors, asked, as_json=False)]
     assert len(answers) == ROWS
     assert set(answers) <= set(TASKS["mnli"].labels)
 

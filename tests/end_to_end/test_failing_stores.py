@@ -12,7 +12,7 @@ import pytest
 from support.fake_gcs import FakeGcs, gcs_environment
 
 from benchmarks.object_store import Proxy, S3Server, environment
-from flows.cli.doctor import store_findings
+from flows.cli.doctor import check_store
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system
@@ -140,7 +140,7 @@ def test_the_whole_flow_where_one_request_in_twenty_fails(
     assert set(proxy.harmed) == set(_RETRIED)
     assert sum(proxy.harmed.values()) >= len(proxy.requests) // 20
     assert _contents(store) == undisturbed
-    assert {finding.state for finding in store_findings(store)} == {"ok"}
+    assert {finding.state for finding in check_store(store)} == {"ok"}
     assert _left_over(store) == []
 
 

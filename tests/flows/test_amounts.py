@@ -39,11 +39,3 @@ def test_evaluation_has_mean_deviation_and_restarts_in_percent() -> None:
     }
     amount = get_stage("evaluate").summary(made("evaluate", statistics))
     assert amount == "accuracy 27.6 ± 5.4, 5 restarts, best 33.6"
-
-
-def test_statistics_of_another_make_are_no_fault() -> None:
-    for statistics in ({}, {"task": "gone", "metrics": {"dev": {"f1": 0.5}}}, {"metrics": 3}):
-        for name in ("build-examples", "finetune", "evaluate", "pretrain", "build-vocabulary"):
-            assert get_stage(name).summary(made(name, statistics)) == "0 files"
-        given = made("finetune", statistics)
-        assert get_stage("finetune").summary_of([given, given]) == "2 trials"

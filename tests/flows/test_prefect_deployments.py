@@ -1,4 +1,4 @@
-"""Schedules, cancelling, crashes and going on, with a real Prefect server, work pool and worker."""
+"""Schedules, cancellation, crashes and retries, with a Prefect server, work pool and worker."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ LABELS = [
 
 
 class Scheduled:
-    """The deployment `nightly` of a recipe that takes seconds."""
+    """Deployment `nightly` of a recipe that needs seconds."""
 
     def __init__(self, server: PrefectServer, folder: Path) -> None:
         self.server = server
         self.store = str(folder / "store")
         recipe = folder / "recipe.yaml"
         recipe.write_text(yaml.safe_dump(tiny_recipe(folder)), encoding="utf-8")
-        # As it is in the repository, but for what is run and how often.
+        # The deployment of the repository with other parameters and another schedule.
         deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
         (nightly,) = [d for d in deployments["deployments"] if d["name"] == "nightly"]
         nightly["parameters"] = {"recipe": str(recipe), "store": self.store}
@@ -54,27 +54,27 @@ class Scheduled:
         return self.server.flow_runs(states=states)
 
     def pause(self) -> None:
-        """No further firings; a run that another is in the way of would be cancelled."""
+        """Stop the schedule and wait for its runs: only one run of the deployment is allowed."""
         self.server.post(f"/deployments/{self.deployment['id']}/pause_deployment")
         unfinished = ("SCHEDULED", "PENDING", "RUNNING")
         self.server.wait_for("end of all runs", lambda: not self.runs(*unfinished))
 
     def start(self, **parameters: Any) -> str:
-        """A run with further parameters, and its id."""
+        """Start a run with additional parameters; return its id."""
         path = f"/deployments/{self.deployment['id']}/create_flow_run"
         parameters = {**self.deployment["parameters"], **parameters}
         run: dict[str, Any] = self.server.post(path, parameters=parameters)
         return str(run["id"])
 
     def record(self, flow_run_id: str) -> RunRecord | None:
-        """The newest one of a flow run."""
+        """Return the newest record of a flow run."""
         store = ArtifactStore(self.store)
         records = [read_run(store, run_id) for run_id in run_ids(store)]
         own = [record for record in records if record.flow_run_id == flow_run_id]
         return own[-1] if own else None
 
     def running_record(self, flow_run_id: str) -> RunRecord:
-        """That of a run which has begun to build."""
+        """Wait until the run has started, and return its record."""
 
         def look() -> RunRecord | None:
             record = self.record(flow_run_id)
@@ -85,7 +85,7 @@ class Scheduled:
 
 
 def tiny_recipe(folder: Path) -> dict[str, Any]:
-    """A corpus of a few pages and a pretraining of a few steps."""
+    """Return a recipe with a corpus of a few pages and a pretraining of a few steps."""
     sample = write_sample(str(folder / "sample"), articles=40, tales=1, pages_per_stream=20)
     recipe: Recipe = small_recipe(sample)
     written = recipe.model_dump(mode="json", exclude={"store", "execution"})
@@ -109,7 +109,7 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduled]:
         yield Scheduled(server, folder)
 
 
-def test_a_schedule_fires_and_the_next_firing_reuses_everything(scheduled: Scheduled) -> None:
+def test_second_scheduled_run_is_cached(scheduled: Scheduled) -> None:
     server = scheduled.server
     completed: list[dict[str, Any]] = server.wait_for(
         "two completed runs", lambda: (r := scheduled.runs("COMPLETED"))[1:] and r
@@ -141,7 +141,7 @@ def test_a_schedule_fires_and_the_next_firing_reuses_everything(scheduled: Sched
     assert found == dict.fromkeys(LABELS, "Cached")
 
 
-def test_the_automation_for_silent_runs_is_taken(scheduled: Scheduled) -> None:
+def test_automation_is_accepted_by_server(scheduled: Scheduled) -> None:
     file = ROOT / "flows" / "automations.yaml"
     scheduled.server.command("automation", "create", "--from-file", str(file))
     (automation,) = scheduled.server.post("/automations/filter")
@@ -149,7 +149,7 @@ def test_the_automation_for_silent_runs_is_taken(scheduled: Scheduled) -> None:
     assert automation["trigger"]["within"] == 70
 
 
-def test_cancelled_the_training_stops_and_the_record_says_so(scheduled: Scheduled) -> None:
+def test_cancelled_flow_run_stops_training_and_marks_record(scheduled: Scheduled) -> None:
     flow_run_id = scheduled.start(overrides=["pretrain.tiny.budget.max_steps=1000000"])
     work = Path(scheduled.store) / "work" / "pretrain"
     scheduled.server.wait_for("training", lambda: list(work.glob("*/reading.json")))
@@ -163,11 +163,11 @@ def test_cancelled_the_training_stops_and_the_record_says_so(scheduled: Schedule
     )
     assert record.state == "interrupted"
     assert not trainings(work)
-    assert list(work.glob("*/checkpoints/*"))  # where the next run goes on
+    assert list(work.glob("*/checkpoints/*"))  # the next run resumes from them
 
 
 def trainings(work: Path) -> list[str]:
-    """Command lines of processes that train there."""
+    """Return the command lines of processes that train in a folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has just ended
@@ -176,7 +176,7 @@ def trainings(work: Path) -> list[str]:
     return found
 
 
-def test_killed_the_worker_says_so_and_a_retry_completes(scheduled: Scheduled) -> None:
+def test_killed_flow_run_is_marked_as_crashed_and_retry_completes(scheduled: Scheduled) -> None:
     flow_run_id = scheduled.start(rebuild=["build-documents"])
     os.kill(scheduled.running_record(flow_run_id).pid, signal.SIGKILL)
     assert scheduled.server.ended(flow_run_id)["state_type"] == "CRASHED"
@@ -194,9 +194,9 @@ def test_killed_the_worker_says_so_and_a_retry_completes(scheduled: Scheduled) -
 
 
 def _retried(server: PrefectServer, flow_run_id: str) -> str:
-    """How a retry ends, once there is room for one.
+    """Retry a flow run until Prefect accepts it; return the type of its final state.
 
-    Prefect gives a crashed run's place free a while after the crash, and cancels who comes before.
+    Prefect frees the slot of a crashed run some time after the crash, and cancels earlier retries.
     """
 
     def look() -> str | None:
@@ -209,7 +209,7 @@ def _retried(server: PrefectServer, flow_run_id: str) -> str:
 
 
 def _is_whole(store: str) -> bool:
-    """Whether everything that is published is, to the byte, what its manifest says."""
+    """Return whether all files of a store have the digests of their manifests."""
     from flows.store.verification import verify
 
     opened = ArtifactStore(store)

@@ -1,4 +1,4 @@
-"""The corpus flow on a real (ephemeral) Prefect server, shared by those of the test run."""
+"""Flows on a Prefect server, which all tests of a session share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def recipe(prefect_server: None, fakes: FakeStages, tmp_path: Path) -> Recipe:
 
 
 def record_of(recipe: Recipe) -> dict[str, Any]:
-    """The newest run's record."""
+    """Return the record of the newest run."""
     store = ArtifactStore(recipe.store)
     records = [read_run(store, run_id) for run_id in run_ids(store)]
     return max(records, key=lambda record: record.updated_at).model_dump()
@@ -46,7 +46,7 @@ def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
     chosen = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run_id]))
-    deadline = time.monotonic() + 30  # the server records what tasks report in its own time
+    deadline = time.monotonic() + 30  # the server records task runs asynchronously
     with get_client(sync_client=True) as client:
         while True:
             found = client.read_task_runs(flow_run_filter=chosen)
@@ -57,7 +57,7 @@ def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:
 
 
 def artifacts() -> dict[str, Any]:
-    """The newest of each key, as the server has them."""
+    """Return the newest artifact of each key."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.sorting import ArtifactSort
 
@@ -66,7 +66,7 @@ def artifacts() -> dict[str, Any]:
         return {item.key: item for item in reversed(found) if item.key}
 
 
-def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> None:
+def test_second_flow_run_has_cached_states(recipe: Recipe, fakes: FakeStages) -> None:
     lines: list[str] = []
     first = run_recipe(recipe, log=lines.append)
     assert [result.label for result in first] == LABELS
@@ -89,7 +89,6 @@ def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> No
     assert f"[Report](file://{recipe.store}/runs/{record['run_id']}/report.html)" in (
         shown["run-fake"].data
     )
-    assert "| build-documents |" in shown["run-fake"].data
 
     second = run_recipe(recipe, log=lines.append)
     assert fakes.calls == []
@@ -99,7 +98,7 @@ def test_the_flow_builds_and_then_finds(recipe: Recipe, fakes: FakeStages) -> No
     assert {name: run.state.name for name, run in runs.items()} == dict.fromkeys(LABELS, "Cached")
 
 
-def test_both_engines_make_the_same(
+def test_engines_build_the_same_artifacts(
     recipe: Recipe,
     fakes: FakeStages,
     tmp_path: Path,
@@ -112,10 +111,10 @@ def test_both_engines_make_the_same(
         assert one.manifest.content_digest == other.manifest.content_digest
 
 
-def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> None:
+def test_user_error_is_not_retried_and_is_state_message(recipe: Recipe, fakes: FakeStages) -> None:
     fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
     lines: list[str] = []
-    with pytest.raises(VocabularyError, match="too small a corpus"):
+    with pytest.raises(VocabularyError):
         run_recipe(recipe, log=lines.append)
     assert fakes.calls == ["documents", "vocabulary"]
     assert "build-vocabulary  FAILED: too small a corpus" in lines
@@ -132,14 +131,14 @@ def test_a_users_error_is_not_tried_again(recipe: Recipe, fakes: FakeStages) -> 
 
 
 def flow_message(flow_run_id: str) -> str:
-    """The message of the state that a flow run is in."""
+    """Return the message of a flow run's state."""
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
         return str(client.read_flow_run(UUID(flow_run_id)).state.message)
 
 
-def test_prefect_logs_a_users_error_in_a_sentence(recipe: Recipe, fakes: FakeStages) -> None:
+def test_prefect_logs_user_error_without_traceback(recipe: Recipe, fakes: FakeStages) -> None:
     kept: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = kept.append  # type: ignore[method-assign]
@@ -159,18 +158,7 @@ def test_prefect_logs_a_users_error_in_a_sentence(recipe: Recipe, fakes: FakeSta
     assert sum(text.count("\n") + 1 for text in texts) < 20
 
 
-def test_prefect_logs_a_fault_of_ours_with_its_traceback() -> None:
-    from flows.prefect_flows import log_user_errors_without_traceback
-
-    log_user_errors_without_traceback()
-    record = logging.LogRecord("prefect.flow_runs", logging.ERROR, "", 0, "failed", (), None)
-    for error, is_kept in ((ZeroDivisionError(), True), (VocabularyError("small"), False)):
-        record.exc_info = (type(error), error, None)
-        assert logging.getLogger("prefect.flow_runs").filter(record)
-        assert (record.exc_info is not None) == is_kept
-
-
-def test_a_passing_fault_is_tried_again(
+def test_transient_error_is_retried(
     recipe: Recipe,
     fakes: FakeStages,
     monkeypatch: pytest.MonkeyPatch,
@@ -183,9 +171,9 @@ def test_a_passing_fault_is_tried_again(
     assert fakes.calls.count("tokens") == 2
 
 
-def test_instance_stages_are_independent(recipe: Recipe, fakes: FakeStages) -> None:
-    fakes.module.FAULTS["instances"] = [ValueError("first")]
-    with pytest.raises(ValueError, match="first"):
+def test_failed_step_does_not_stop_independent_steps(recipe: Recipe, fakes: FakeStages) -> None:
+    fakes.module.FAULTS["instances"] = [ZeroDivisionError()]
+    with pytest.raises(ZeroDivisionError):
         run_recipe(recipe, log=lambda line: None)
     record = record_of(recipe)
     assert len(record["failures"]) == 1
@@ -193,7 +181,7 @@ def test_instance_stages_are_independent(recipe: Recipe, fakes: FakeStages) -> N
 
 
 @pytest.mark.slow  # several runs by Prefect
-def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:
+def test_rebuild_reaches_flow(recipe: Recipe, fakes: FakeStages) -> None:
     run_recipe(recipe, log=lambda line: None)
     _ = fakes.calls
     run_recipe(recipe, log=lambda line: None, rebuild=("build-tokens",))
@@ -201,11 +189,11 @@ def test_a_rebuild_is_passed_on(recipe: Recipe, fakes: FakeStages) -> None:
 
 
 @pytest.mark.slow
-def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
+def test_concurrent_steps_wait_for_their_inputs(recipe: Recipe, fakes: FakeStages) -> None:
     execution = recipe.execution.model_copy(update={"max_parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution})
-    fakes.module.FAULTS["instances"] = [ValueError("first")]
-    with pytest.raises(ValueError, match="first"):
+    fakes.module.FAULTS["instances"] = [ZeroDivisionError()]
+    with pytest.raises(ZeroDivisionError):
         run_recipe(recipe, log=lambda line: None)
     record = record_of(recipe)
     assert len(record["failures"]) == 1
@@ -218,14 +206,14 @@ def test_steps_side_by_side(recipe: Recipe, fakes: FakeStages) -> None:
     assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
 
 
-def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
+def test_interrupt_stops_trainings_of_other_threads(
     recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped, told = threading.Event(), []
+    stopped, results = threading.Event(), []
 
     def train(*_: Any, **__: Any) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        told.append(stopped.wait(5))
+        results.append(stopped.wait(5))
         raise RuntimeError("stopped")
 
     monkeypatch.setattr(fakes.module, "documents", train)
@@ -236,25 +224,25 @@ def test_an_interrupt_stops_what_other_threads_train_for_a_part_of_a_flow(
     monkeypatch.setattr("flows.preparation.check_inputs", lambda steps: None)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe, log=lambda line: None)
-    assert told == [True]
+    assert results == [True]
     assert record_of(recipe)["state"] == "interrupted"
 
 
-def test_how_prefect_ended_a_flow_run_is_in_its_record(fakes: FakeStages, tmp_path: Path) -> None:
+def test_run_record_has_final_state_of_flow_run(fakes: FakeStages, tmp_path: Path) -> None:
     from prefect.client.schemas.objects import FlowRun
     from prefect.states import Cancelled, Crashed, Failed
 
     from flows.prefect_flows import bert_flow, mark_run_ended
 
     recipe = fakes.recipe(str(tmp_path / "store"))
-    wanted = {"crashed": Crashed, "interrupted": Cancelled, "failed": Failed}
-    for state, made in wanted.items():
-        given = {"recipe": recipe.model_dump(mode="json")}
-        flow_run = FlowRun(flow_id=uuid4(), parameters=given)
+    states = {"crashed": Crashed, "interrupted": Cancelled, "failed": Failed}
+    for state, create_state in states.items():
+        parameters = {"recipe": recipe.model_dump(mode="json")}
+        flow_run = FlowRun(flow_id=uuid4(), parameters=parameters)
         run = prepare_run(recipe, StepGraph())
         run.flow_run_id = str(flow_run.id)
         with run:
-            mark_run_ended(bert_flow, flow_run, made(message="its process is gone"))
+            mark_run_ended(bert_flow, flow_run, create_state(message="its process is gone"))
             record = read_run(run.store, run.run_id)
             assert (record.state, record.failures) == (state, {"": "its process is gone"})
 

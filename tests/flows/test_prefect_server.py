@@ -1,4 +1,4 @@
-"""A run with Prefect's own server of a process: ended by a signal, killed, and started again."""
+"""Runs with an ephemeral Prefect server: ended by a signal, killed, and resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flows.store.runs import RunRecord, read_run, run_ids
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
-# A stage that waits, in Python, while a file exists.
+# A stage that waits while a file exists.
 SLOW = """
 
 _tokens = tokens
@@ -56,7 +56,7 @@ with installed(code, pytest.MonkeyPatch()) as fakes:
 
 
 class Runs:
-    """Runs of the fake recipe in one store and one $PREFECT_HOME, each in a process of its own."""
+    """Runs of the fake recipe in one store and one $PREFECT_HOME, each in its own process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class Runs:
             )
 
     def start_and_wait(self) -> subprocess.Popen[bytes]:
-        """A run that is in the middle of a stage, and stays there."""
+        """Start a run, and wait until it executes the stage that waits."""
         self.wait_file.touch()
         self._began.unlink(missing_ok=True)
         process = self.start()
@@ -97,26 +97,26 @@ class Runs:
         return [read_run(store, run_id) for run_id in run_ids(store)]
 
     def prefect_states(self, table: str = "flow_run") -> list[str]:
-        """Of all flow runs or task runs, as they are in Prefect's database, by their start."""
+        """Return the states of all flow runs or task runs in Prefect's database, oldest first."""
         with closing(sqlite3.connect(self.folder / "prefect" / "prefect.db")) as database:
             rows = database.execute(f"select state_type from {table} order by created")
             return [row[0] for row in rows]
 
 
 def servers_of(pid: int) -> list[str]:
-    """Command lines of Prefect servers that a process started."""
+    """Return the command lines of the Prefect servers that a process started."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode().split("\0")
         except OSError:  # it has just ended
             continue
-        if "flows.prefect_server" in words and str(pid) in words:
+        if any("prefect_server_process" in word for word in words) and str(pid) in words:
             found.append(" ".join(words))
     return found
 
 
-def test_ended_killed_and_started_again(tmp_path: Path) -> None:
+def test_run_resumes_after_signal_and_after_kill(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     process = runs.start_and_wait()
     assert len(servers_of(process.pid)) == 1
@@ -143,7 +143,7 @@ def test_ended_killed_and_started_again(tmp_path: Path) -> None:
     assert [step.was_cached for step in records[-1].steps] == [True, True, False, False, False]
 
 
-def test_server_of_a_process_refuses_requests_without_its_secret(
+def test_ephemeral_server_refuses_requests_without_its_secret(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from prefect.client.orchestration import get_client
@@ -170,6 +170,8 @@ def test_server_of_a_process_refuses_requests_without_its_secret(
     )
 
 
-def test_server_that_is_configured_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configured_server_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     assert start_server() is None

@@ -1,4 +1,4 @@
-"""Defaults of Prefect's settings, also if a flow is imported from Python."""
+"""Defaults of Prefect's settings in a process that imports a flow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(json.dumps({
 
 
 def settings(home: Path, **more: str) -> dict[str, object]:
-    """Prefect's, in a new process that imports a flow, of a user with this home folder."""
+    """Return Prefect's settings in a new process of a user with this home folder."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -41,7 +41,7 @@ def settings(home: Path, **more: str) -> dict[str, object]:
     return found
 
 
-def test_no_telemetry_and_a_folder_of_our_own(tmp_path: Path) -> None:
+def test_defaults_have_no_telemetry_and_own_folder(tmp_path: Path) -> None:
     assert settings(tmp_path) == {
         "home": str(tmp_path / ".cache" / "bertloom" / "prefect"),
         "analytics": False,
@@ -52,7 +52,7 @@ def test_no_telemetry_and_a_folder_of_our_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_what_the_user_says_stays(tmp_path: Path, is_named: bool) -> None:
+def test_settings_of_user_are_kept(tmp_path: Path, is_named: bool) -> None:
     own = tmp_path / ".prefect"
     more = {"PREFECT_SERVER_ANALYTICS_ENABLED": "true"}
     if is_named:

@@ -1,4 +1,4 @@
-"""The monthly rebuild on a real (ephemeral) Prefect server, with tiny stages and a tiny site."""
+"""The monthly rebuild on an ephemeral Prefect server, with fake stages and a fake site."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from support.fake_stages import installed
 
 from flows.fetch.wikipedia import FetchedDump, WikipediaDump
-from flows.publish.publishing import CorpusRefusedError
-from flows.publish.rebuilding import RebuildOrder
+from flows.publish.monthly_rebuild import RebuildRequest
+from flows.publish.publish import CorpusChangeLimitError
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import FetchError
 
@@ -27,27 +27,27 @@ publish: {name: corpus/tiny}
 
 @pytest.fixture
 def months(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Words of the dump of each date that a site offers; its date."""
-    offered: dict[str, int] = {}
+    """Number of words of each dump of a site, by date."""
+    dumps: dict[str, int] = {}
 
     def find_dump(wiki: str, *, mirror: str | None, **more: Any) -> WikipediaDump:
         if mirror != "http://user:secret@mirror?other-name=secret":
-            raise FetchError(f"expected the mirror's own address, found {mirror}")
-        return WikipediaDump(wiki, max(offered), "", (), ())
+            raise FetchError(f"expected the mirror with credentials, got {mirror}")
+        return WikipediaDump(wiki, max(dumps), "", (), ())
 
     def fetch_wikipedia(wiki: str, *, date: str, output_dir: Path, **more: Any) -> FetchedDump:
         into = output_dir / wiki / date
         file = into / f"{wiki}-{date}-pages-articles-multistream.xml.bz2"
-        file.write_text(" ".join(f"word{number}" for number in range(offered[date])))
+        file.write_text(" ".join(f"word{number}" for number in range(dumps[date])))
         return FetchedDump(wiki, date, str(into), (str(file),), file.stat().st_size)
 
     module = "flows.fetch.wikipedia"
     monkeypatch.setattr(f"{module}.find_dump", find_dump)
     monkeypatch.setattr(f"{module}.fetch_wikipedia", fetch_wikipedia)
-    return offered
+    return dumps
 
 
-def test_the_flow(
+def test_flow_publishes_skips_and_refuses(
     prefect_server: None,
     months: dict[str, int],
     tmp_path: Path,
@@ -57,32 +57,32 @@ def test_the_flow(
 
     file, store = tmp_path / "tiny.yaml", ArtifactStore(str(tmp_path / "store"))
     file.write_text(RECIPE)
-    order = RebuildOrder(
+    request = RebuildRequest(
         str(file),
         "tinywiki",
         downloads=str(tmp_path / "dumps"),
         store=store.root,
         mirror="http://user:secret@mirror?other-name=secret",
     )
-    said: list[str] = []
-    began = datetime.now(UTC)
+    lines: list[str] = []
+    started = datetime.now(UTC)
     with installed(tmp_path / "code", monkeypatch) as fakes:
         months["20261001"] = 1000
-        first = rebuild_with_prefect(order, say=said.append)
-        assert (first["outcome"], first["kept_as"]) == ("moved", "corpus/tiny/20261001")
+        first = rebuild_with_prefect(request, log=lines.append)
+        assert (first["outcome"], first["version_ref"]) == ("published", "corpus/tiny/20261001")
         assert fakes.calls == ["documents", "vocabulary", "tokens", "instances"]
 
-        again = rebuild_with_prefect(order, say=said.append)
-        assert again["outcome"] == "nothing to do"
+        again = rebuild_with_prefect(request, log=lines.append)
+        assert again["outcome"] == "skipped"
         assert fakes.calls == []
 
         months["20261101"] = 500
         before = store.ref("corpus/tiny/latest")
-        with pytest.raises(CorpusRefusedError, match="documents 1,000 -> 500"):
-            rebuild_with_prefect(order, say=said.append)
+        with pytest.raises(CorpusChangeLimitError, match="documents-kept 1,000 -> 500"):
+            rebuild_with_prefect(request, log=lines.append)
         assert store.ref("corpus/tiny/latest") == before
 
-    runs, artifacts = told(since=began)
+    runs, artifacts = read_server(since=started)
     assert [(run.state.name, run.parent_task_run_id is None) for run in runs] == [
         ("Completed", True),
         ("Completed", False),
@@ -90,17 +90,17 @@ def test_the_flow(
         ("Failed", True),
         ("Completed", False),
     ]
-    assert runs[2].state.message.startswith("nothing to do: 20261001 is published already")
-    assert "documents 1,000 -> 500 (-50.00 %; allowed -2 to +25 %)" in runs[3].state.message
+    assert "20261001" in runs[2].state.message
+    assert "documents-kept 1,000 -> 500 (-50.00 %; allowed -2 to +25 %)" in runs[3].state.message
     assert not any("secret" in str(run.parameters) for run in runs)
     (page,) = [item for item in artifacts if item.key == "corpus-of-tinywiki"]
-    assert "Refused" in page.data
-    assert "| build-documents | documents | 1,000 | 500 | -50.00 % | -2 to +25 % |" in page.data
-    assert any("corpus/tiny/latest leads to" in line for line in said)
+    cells = ["build-documents", "documents-kept", "1,000", "500", "-50.00", "%"]
+    assert any(line.split()[:6] == cells for line in page.data.splitlines())
+    assert any("corpus/tiny/latest now points to" in line for line in lines)
 
 
-def told(*, since: datetime) -> tuple[list[Any], list[Any]]:
-    """The flow runs in the order of their start, and the artifacts, as the server has them."""
+def read_server(*, since: datetime) -> tuple[list[Any], list[Any]]:
+    """Return the flow runs in the order of their start, and the artifacts."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterStartTime
     from prefect.client.schemas.sorting import FlowRunSort

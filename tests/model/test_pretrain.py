@@ -13,7 +13,7 @@ from support.training_builder import TINY, tiny_config
 
 from flows.bert import plan_recipe
 from flows.lineage.graph import upstream_graph
-from flows.lineage.rendering import tree_lines
+from flows.lineage.text_formats import tree_lines
 from flows.run.log_lines import result_summary
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe

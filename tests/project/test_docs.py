@@ -15,11 +15,12 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 from support.cli_runner import Cli
-from support.doc_commands import NOT_RUN, PAGES, ROOT, RUN, RUN_WITH_MODELS, Block, blocks
+from support.doc_commands import NOT_RUN, PAGES, ROOT, RUN, RUN_WITH_MODELS, Block, blocks, shape
 from support.report_builder import with_trainings
 from typer.main import get_command
 
 from flows.cli.app import app, main
+from flows.recipes.json_schema import field_descriptions
 from flows.recipes.loader import load_recipe
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
@@ -163,9 +164,15 @@ def test_shown_commands_run_with_models(
 def run(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(folder)
     assert len(block.ours()) == len(block.commands), "other programs' commands cannot be run here"
+    printed: list[str] = []
     for command in block.ours():
-        said = cli(*command)
-        assert said.code == 0, (command, said.err)
+        result = cli(*command)
+        assert result.code == 0, (command, result.err)
+        printed += (result.out + result.err).replace(f"{folder}/", "").splitlines()
+    if block.page == "commands.md":
+        remaining = iter(map(shape, printed))
+        missing = [line for line in block.output if shape(line) not in remaining]
+        assert not missing, "\n".join([f"not printed: {missing[0]}", *printed])
 
 
 # Recipes, fields, links
@@ -203,9 +210,10 @@ def all_configs() -> list[type[Config]]:
 
 @pytest.mark.parametrize("model", all_configs(), ids=lambda model: model.__name__)
 def test_every_field_says_what_it_is_for(model: type[Config]) -> None:
-    for name, field in model.model_fields.items():
-        assert len((field.description or "").split()) >= 2, name
-        assert field.description.rstrip().endswith((".", ")")), name
+    descriptions = field_descriptions(model)
+    for name in model.model_fields:
+        assert len(descriptions[name].split()) >= 2, name
+        assert descriptions[name].endswith((".", ")")), name
 
 
 def test_every_number_has_a_unit_and_the_page_of_fields_is_current() -> None:

@@ -42,7 +42,7 @@ ROOMS = {
         "pretrain build_examples finetune evaluate tabulate",
     ],
     "flows": [
-        "formatting log_filters nested_values prefect_settings record_counts",
+        "formatting log_filters nested_values plots prefect_settings record_counts",
         "recipes",
         "fetch sample store",
         "run",
@@ -52,9 +52,9 @@ ROOMS = {
         "corpus finetuning pretraining",
         "evaluation",
         "bert",
+        "prefect_server prefect_server_process",
         "preparation prefect_artifacts",
         "prefect_flows",
-        "prefect_server",
         "running",
         "publish quickstart",
         "rebuild reproduction",
@@ -143,7 +143,8 @@ def test_commands_without_work_load_neither_torch_nor_beam_nor_prefect(
         "from flows.cli.app import main\n"
         "with contextlib.suppress(SystemExit):\n"
         "    main()\n"
-        "print(sorted({'torch', 'apache_beam', 'prefect'} & set(sys.modules)))"
+        "heavy = {'torch', 'apache_beam', 'prefect', 'networkx', 'matplotlib'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
     )
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

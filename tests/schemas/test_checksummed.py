@@ -1,4 +1,4 @@
-"""What is said of records that are not what was written."""
+"""Corrupt records of a store are reported by path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, DeterminismError
 
 
-def conflict(store: ArtifactStore) -> str:
+def write_conflict(store: ArtifactStore) -> str:
     first, second = prepared(store), prepared(store, "two")
     store.commit(first)
     with pytest.raises(DeterminismError):
@@ -39,7 +39,7 @@ def conflict(store: ArtifactStore) -> str:
     ],
 )
 @pytest.mark.parametrize("stored", [b"{", b"[]", b'{"sha256": "x"}'])
-def test_a_damaged_record_is_named_with_what_to_do(
+def test_corrupt_record_is_named(
     tmp_path: Path,
     path: str,
     read: Callable[[ArtifactStore], object] | None,
@@ -47,23 +47,23 @@ def test_a_damaged_record_is_named_with_what_to_do(
 ) -> None:
     store = ArtifactStore(str(tmp_path))
     store.backend.replace(path, stored)
-    with pytest.raises(ArtifactCorruptError) as caught:
+    with pytest.raises(ArtifactCorruptError) as error:
         read(store) if read else store.read_manifest(path)
-    assert str(caught.value).startswith(f"{tmp_path}/{path}: ")
-    assert "\n" not in str(caught.value)
+    assert str(error.value).startswith(f"{tmp_path}/{path}: ")
+    assert "\n" not in str(error.value)
 
 
-def test_a_record_of_other_fields_names_the_first_that_is_wrong(tmp_path: Path) -> None:
+def test_record_with_wrong_field_is_named_by_field(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path))
     store.backend.replace("refs/a.json", dump_json({"manifest": 1}))
     with pytest.raises(ArtifactCorruptError, match=r"refs/a\.json: .*manifest: "):
         store.ref("a")
 
 
-def test_a_damaged_conflict_is_named(tmp_path: Path) -> None:
+def test_corrupt_conflict_is_named(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path))
-    path = conflict(store)
-    assert [found["stage"] for found in store.conflicts()] == [STAGE]
+    path = write_conflict(store)
+    assert list(store.conflicts()) == [path]
     store.backend.replace(path, b"{")
     with pytest.raises(ArtifactCorruptError, match=path):
         store.conflicts()

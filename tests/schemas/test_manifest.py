@@ -48,7 +48,7 @@ def manifest(**changes: Any) -> Manifest:
         "content_digest": f"sha256:{DIGEST}",
         "rows_digest": "",
         "artifact_path": "artifacts/build-tokens/aaaaaaaaaaaaaaaa",
-        "files": (entry(), entry("part-00001.arrow", size=4)),
+        "files": (entry(), entry("part-00001.arrow", size_bytes=4)),
         "counters": {"documents-in": 1},
         "statistics": {},
         "table_name": "tokens",
@@ -79,7 +79,7 @@ def test_it_answers_by_name() -> None:
     assert found.manifest_path == "artifacts/build-tokens/aaaaaaaaaaaaaaaa/manifest.json"
     assert found.data_path == "artifacts/build-tokens/aaaaaaaaaaaaaaaa/data"
     assert found.size_bytes == 7
-    assert found.file("part-00001.arrow") == entry("part-00001.arrow", size=4)
+    assert found.file("part-00001.arrow") == entry("part-00001.arrow", size_bytes=4)
     assert found.file("part-00002.arrow") is None
     reference = found.input("documents")
     assert reference is not None

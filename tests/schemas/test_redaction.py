@@ -1,4 +1,4 @@
-"""`schemas.redaction`: what is shown is shown, not obeyed, and opens no door."""
+"""Redaction of secrets and escaping of control characters in shown text."""
 
 from __future__ import annotations
 
@@ -54,17 +54,19 @@ KEYS = ["AKIA" + "ABCDEFGHIJKLMNOP", "hf_" + "a1" * 17, "ghp_" + "b2" * 18]
 
 
 @pytest.mark.parametrize("text", SECRETS)
-def test_no_secret_is_left(text: str) -> None:
-    told = redact(text)
-    assert "SECRET" not in told
-    assert "***" in told
-    for error in (ConfigError(text), CorruptInputError(text, file="f", offset=3)):
-        again = pickle.loads(pickle.dumps(error))
-        assert str(error) == str(again) == told
+def test_secret_is_redacted_in_text_and_errors(text: str) -> None:
+    redacted = redact(text)
+    assert "SECRET" not in redacted
+    assert "***" in redacted
+    for error in (ConfigError(text), CorruptInputError(text, file=text, offset=3)):
+        copy = pickle.loads(pickle.dumps(error))
+        assert str(error) == str(copy) == redacted
+        assert vars(copy) == vars(error)
+        assert "SECRET" not in str(vars(error))
 
 
 @pytest.mark.parametrize("text", KEYS)
-def test_keys_say_themselves_what_they_are(text: str) -> None:
+def test_key_with_known_prefix_is_redacted(text: str) -> None:
     assert redact(f"refused: {text}.") == "refused: ***."
 
 
@@ -74,13 +76,19 @@ def test_colon_behind_secret_parameter_stays() -> None:
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_harmless_text_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
 def test_values_of_secret_names_and_options() -> None:
-    given = {"api_key": "x", "client_secret": "x", "seed": 1, "a": [{"password": "x"}], "keys": "y"}
-    assert redact(given) == {
+    values = {
+        "api_key": "x",
+        "client_secret": "x",
+        "seed": 1,
+        "a": [{"password": "x"}],
+        "keys": "y",
+    }
+    assert redact(values) == {
         "api_key": "***",
         "client_secret": "***",
         "seed": 1,
@@ -100,29 +108,29 @@ def test_values_of_secret_names_and_options() -> None:
 @pytest.mark.parametrize(
     "sign", ["\x1b", "\x00", "\x07", "\x08", "\r", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f"]
 )
-def test_control_characters_are_written_out(sign: str) -> None:
-    told = escape_control_characters(f"a{sign}b\tc\nd é 人 \u200d")
-    assert told == f"a\\u{ord(sign):04x}b\tc\nd é 人 \u200d"
+def test_control_characters_are_escaped(sign: str) -> None:
+    escaped = escape_control_characters(f"a{sign}b\tc\nd é 人 \u200d")
+    assert escaped == f"a\\u{ord(sign):04x}b\tc\nd é 人 \u200d"
 
 
-def test_half_a_character_can_be_printed() -> None:
+def test_lone_surrogate_is_escaped() -> None:
     assert escape_control_characters("a\udcff").encode("utf-8") == b"a\\udcff"
 
 
-def test_a_note_and_the_error_itself_hold_none() -> None:
+def test_notes_of_errors_are_redacted() -> None:
     error = BertloomError("s3://a:SECRET@b")
     error.add_note("of http://u:SECRET@host")
     assert "SECRET" not in f"{error} {error.__notes__} {error!r}"
 
 
-def test_log_lines_are_guarded(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_are_redacted_and_escaped() -> None:
     record = logging.LogRecord(
         "botocore", logging.WARNING, "x", 1, "GET %s", ("http://u:SECRET@h/\x1b[2J",), None
     )
     assert RedactingFormatter("%(message)s").format(record) == "GET http://***@h/\\u001b[2J"
 
 
-def test_the_console_redacts_and_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_redacts_and_escapes(capsys: pytest.CaptureFixture[str]) -> None:
     console.echo("s3://a:SECRET@b/\x1b]0;title\x07")
     assert capsys.readouterr().out == "s3://***@b/\\u001b]0;title\\u0007\n"
     console.print_json({"uri": "http://x?sig=SECRET", "name": '\x1b\x9b\u202e"', "secret": "S"})
@@ -135,7 +143,7 @@ def test_the_console_redacts_and_escapes(capsys: pytest.CaptureFixture[str]) -> 
     assert out.replace("\n", "").isprintable()
 
 
-def test_an_error_of_a_command_and_its_traceback_are_guarded(
+def test_error_of_command_and_traceback_are_redacted(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -143,16 +151,15 @@ def test_an_error_of_a_command_and_its_traceback_are_guarded(
 
     monkeypatch.setattr("flows.cli.plan.load_recipe", fail)
     for options in ((), ("--debug",)):
-        said = cli(*options, "plan", "sample")
-        assert said.code == 70
-        assert "SECRET" not in said.err
-        assert "http://***@host/\\u001b[31m" in said.err
+        result = cli(*options, "plan", "sample")
+        assert result.code == 70
+        assert "SECRET" not in result.err
+        assert "http://***@host/\\u001b[31m" in result.err
 
 
-def test_nothing_goes_to_the_console_another_way() -> None:
-    """Every command prints by `flows.cli.console`."""
+def test_commands_print_by_the_console_module_only() -> None:
     root = Path(console.__file__).parents[1]
-    found = []
+    calls = []
     for file in sorted(root.rglob("*.py")):
         if file.name == "console.py" or "sample" in file.parts:
             continue
@@ -161,5 +168,5 @@ def test_nothing_goes_to_the_console_another_way() -> None:
                 continue
             name = ast.unparse(node.func)
             if name in {"print", "typer.echo", "typer.secho", "click.echo", "sys.stdout.write"}:
-                found.append(f"{file.relative_to(root)}:{node.lineno}")
-    assert found == []
+                calls.append(f"{file.relative_to(root)}:{node.lineno}")
+    assert calls == []

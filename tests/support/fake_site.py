@@ -20,7 +20,6 @@ class Request(NamedTuple):
 
     path: str
     range: str | None
-    if_range: str | None
     agent: str
 
 
@@ -44,7 +43,6 @@ class FakeSite(LocalServer):
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         self.requests: list[Request] = []
-        self.has_etags = True
         self._lock = threading.Lock()
         super().__init__(_Handler, tls=tls, site=self)
 
@@ -85,23 +83,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         site, path, requested = self.site, self.path.partition("?")[0], self.headers.get("Range")
-        if_range, agent = self.headers.get("If-Range"), self.headers.get("User-Agent", "")
-        site.requests.append(Request(path, requested, if_range, agent))
+        site.requests.append(Request(path, requested, self.headers.get("User-Agent", "")))
         fault = site.next_fault(path)
         data = site.files.get(path)
         if fault.status or data is None:
             self._send(fault.status or 404, b"", dict(fault.headers))
             return
-        etag = f'"{hashlib.md5(data).hexdigest()}"'
-        headers = {"ETag": etag} if site.has_etags else {}
         start = int(requested[len("bytes=") : -1]) if requested else 0
-        if not start or if_range not in (None, etag) or fault.ignores_range:
-            self._send(200, data, headers, fault)
+        if not start or fault.ignores_range:
+            self._send(200, data, {}, fault)
         elif start >= len(data):
             self._send(416, b"", {"Content-Range": f"bytes */{len(data)}"})
         else:
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-            self._send(206, data[start:], headers, fault)
+            content_range = f"bytes {start}-{len(data) - 1}/{len(data)}"
+            self._send(206, data[start:], {"Content-Range": content_range}, fault)
 
     def _send(
         self, status: int, body: bytes, headers: dict[str, str], fault: Fault | None = None

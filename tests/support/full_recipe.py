@@ -77,4 +77,4 @@ def run_whole(recipe: Path, store: Path, *more: str) -> subprocess.CompletedProc
 def published(store: Path) -> dict[str, str]:
     """Content digest by stage and cache key, of everything that is published."""
     pointers = [json.loads(path.read_text()) for path in (store / "keys").rglob("*.json")]
-    return {f"{item['stage']} {item['cache_key']}": item["content"] for item in pointers}
+    return {f"{item['stage']} {item['cache_key']}": item["content_digest"] for item in pointers}

@@ -60,6 +60,7 @@ def put(
         "stage": stage,
         "cache_key": hashlib.sha256(f"{stage} {key or content}".encode()).hexdigest(),
         "cache_key_inputs": {"environment": {"numpy": "2.0.0"}},
+        "counters": {"steps": 1000} if stage == "pretrain" else {},
         "raw_inputs": tuple(raw),
         "inputs": tuple(input_ref(name, one) for name, one in given.items()),
         "produced_by": ProducedBy(
@@ -133,7 +134,7 @@ def put_run(store: ArtifactStore, run_id: str, made: Mapping[str, Manifest]) -> 
         state="completed",
         started="2026-01-01T00:00:00+00:00",
         updated_at="2026-01-01T00:01:00+00:00",
-        **this_process()._asdict(),
+        **this_process().model_dump(),
         recipe={"name": "mine"},
         steps=steps,
     )

@@ -1,4 +1,4 @@
-"""Corpora with chosen figures: manifests by themselves, or committed to a store."""
+"""Corpora in a store, with counters that a test sets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INPUTS = {
 
 
 def figures(documents: int = 1000, **changes: int) -> dict[str, dict[str, int]]:
-    """Counters by label of a corpus with so many documents; `changes` are those of all steps."""
+    """Return the counters of a corpus by label; `changes` replace counters of all steps."""
     found = {
         "build-documents": {
             "pages-in": documents * 2,
@@ -57,7 +57,7 @@ def figures(documents: int = 1000, **changes: int) -> dict[str, dict[str, int]]:
 
 
 def corpus_recipe(store: str, *, limits: ChangeLimits | None = None) -> Recipe:
-    """A recipe that publishes `corpus/tiny`; its steps are never run."""
+    """Return a recipe that publishes `corpus/tiny`; its steps are never run."""
     source = WikipediaSource(name="tinywiki", paths=("nowhere.xml",))
     return Recipe(
         name="tiny",
@@ -80,7 +80,7 @@ def build(
     vocabulary_statistics: Mapping[str, Any] | None = None,
     set_refs: bool = True,
 ) -> dict[str, Manifest]:
-    """Commit a corpus with these counters, with the recipe's refs; its manifests by label.
+    """Commit a corpus with these counters and set the refs; return its manifests by label.
 
     `config` is that of each step, or `configs` has one by label.
     """

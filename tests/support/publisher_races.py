@@ -1,4 +1,4 @@
-"""What a process of a race of publishers does: a module of its own, so that each starts quickly."""
+"""A process of a race of publishers, in a module of its own so that it starts quickly."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Any
 
 from support.publication_builder import LABELS, corpus_recipe
 
-from flows.publish.publishing import publish
+from flows.publish.publish import publish
 from flows.store.artifacts import ArtifactStore
 
 
 def race(root: str, paths: list[str], start: Any, results: Any) -> None:
-    """Publish the corpus with these manifests; report what became of it."""
+    """Publish the corpus with these manifests, and put the result into a queue."""
     store = ArtifactStore(root)
-    made = {label: store.read_manifest(path) for label, path in zip(LABELS, paths, strict=True)}
+    built = {label: store.read_manifest(path) for label, path in zip(LABELS, paths, strict=True)}
     start.wait(120)
-    found = publish(corpus_recipe(root), made, store=store)
-    results.put((made["build-tokens"].artifact_id, found.outcome, found.replaced, found.kept_as))
+    result = publish(corpus_recipe(root), built, store=store)
+    tokens = built["build-tokens"].artifact_id
+    results.put((tokens, result.outcome, result.replaced, result.version_ref))

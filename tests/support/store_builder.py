@@ -76,7 +76,7 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
         "started": now(),
         "updated_at": now(),
         "recipe": {"name": "fake"},
-        **this_process()._asdict(),
+        **this_process().model_dump(),
         **changes,
     }
     store.backend.replace(f"runs/{run_id}/run.json", dump_json(record))
@@ -107,11 +107,11 @@ def input_from(manifest: Manifest, name: str = "documents") -> dict[str, Any]:
 HOLD = """
 import sys, time
 from flows.store.artifacts import ArtifactStore
-from flows.store.leases import try_acquire
+from flows.store.leases import Lease, acquire_or_holder
 
 store = ArtifactStore(sys.argv[1])
-with try_acquire(store, sys.argv[2], sys.argv[3], holder="theirs", ttl_seconds=3600) as other:
-    print("held" if other is None else other, flush=True)
+with acquire_or_holder(store, *sys.argv[2:], holder="theirs", ttl_seconds=3600) as lease:
+    print("held" if isinstance(lease, Lease) else lease, flush=True)
     time.sleep(60)
 """
 

@@ -1,7 +1,4 @@
-"""What a process of a race does: a module of its own, so that each starts quickly.
-
-And what every backend promises, whoever races.
-"""
+"""Checks that all backends pass, and a function for processes that race to create files."""
 
 from __future__ import annotations
 
@@ -15,27 +12,26 @@ REPEATS = 4096
 
 
 def race(root: str, name: str, start: Any, results: Any) -> None:
-    """Try to create each of the same files; report which were created."""
+    """Create files that other processes create as well; report which calls succeeded."""
     backend = open_backend(root)
     start.wait(60)
-    won = []
+    created = []
     for number in range(FILES):
-        won.append(backend.put_if_absent(f"keys/{number}.json", name.encode() * REPEATS))
+        created.append(backend.put_if_absent(f"keys/{number}.json", name.encode() * REPEATS))
         assert len(backend.read(f"keys/{number}.json")) == len(name) * REPEATS, "half written"
-    results.put((name, won))
+    results.put((name, created))
 
 
 def check_swaps(backend: StoreBackend) -> None:
-    """What every backend promises of `swap` and `remove`."""
-    assert not backend.compare_and_swap("x/file", b"new", expected=b"old")  # there is none
+    """Check compare-and-swap and compare-and-delete."""
+    assert not backend.compare_and_swap("x/file", b"new", expected=b"old")
     assert backend.compare_and_swap("x/file", b"1", expected=None)
     assert not backend.compare_and_swap("x/file", b"2", expected=None)
     assert not backend.compare_and_swap("x/file", b"2", expected=b"0")
     assert backend.read("x/file") == b"1"
     assert backend.compare_and_swap("x/file", b"2", expected=b"1")
-    assert backend.compare_and_swap(
-        "x/file", b"2", expected=b"1"
-    )  # as after an answer that got lost
+    # Repeated, as by a client whose response was lost.
+    assert backend.compare_and_swap("x/file", b"2", expected=b"1")
     assert backend.read("x/file") == b"2"
     assert backend.compare_and_delete("x/file", expected=b"1") is None
     assert backend.read("x/file") == b"2"
@@ -45,13 +41,13 @@ def check_swaps(backend: StoreBackend) -> None:
 
 
 def check_that_one_swap_wins(backend: StoreBackend) -> None:
-    """Of many that saw the same, one changes it; and each of many additions counts."""
+    """Check that one of several swaps with the same expectation succeeds."""
     backend.put_if_absent("counter", b"0")
     with ThreadPoolExecutor(8) as pool:
-        won = list(
+        swapped = list(
             pool.map(
                 lambda n: backend.compare_and_swap("counter", b"%d" % n, expected=b"0"), (1, 2, 3)
             )
         )
-    assert won.count(True) == 1
-    assert backend.read("counter") == b"%d" % (1 + won.index(True))
+    assert swapped.count(True) == 1
+    assert backend.read("counter") == b"%d" % (1 + swapped.index(True))

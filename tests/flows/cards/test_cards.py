@@ -18,7 +18,8 @@ from flows.cards.licenses import source_facts
 from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import collect_garbage
-from flows.store.verification import check_records, verify
+from flows.store.record_checks import check_records
+from flows.store.verification import verify
 from schemas.card_configs import CardsConfig
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest, RawInput
@@ -90,16 +91,14 @@ def test_damaged_card_is_reported_and_rewritten(stores: list[ArtifactStore], cli
     store, path = stores[1], card_file(stores[1], "build-documents")
     before = path.read_text()
     path.write_text(before.replace("museum", "circus", 1))
-    assert [problem.path for problem in check_records(store).problems] == [
-        str(path.relative_to(store.root))
-    ]
+    assert [problem.path for problem in check_records(store)] == [str(path.relative_to(store.root))]
     assert all(result.is_ok for result in verify(store, list(store.pointers())))
     card = ("card", "build-documents", "--store", store.root)
     assert cli(*card).code == 1
     recipe = str(Path(store.root).parent / "tiny.yaml")
     assert cli(*card, "--write", "--recipe", recipe).code == 0
     assert path.read_text() == before
-    assert check_records(store).problems == ()
+    assert check_records(store) == []
 
 
 def test_garbage_collection_keeps_cards(stores: list[ArtifactStore]) -> None:

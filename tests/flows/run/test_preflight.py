@@ -115,28 +115,28 @@ def test_run_and_plan_refuse_wrong_vocabulary_before_first_step(
 ) -> None:
     recipe = write_recipe(tmp_path, vocab_file=vocab_file)
     for command in (("plan", recipe), ("run", recipe, "--engine", "local")):
-        said = cli(*command)
-        assert said.code == 1
-        assert str(tmp_path / vocab_file) in said.err
+        result = cli(*command)
+        assert result.code == 1
+        assert str(tmp_path / vocab_file) in result.err
     assert not list((tmp_path / "store").glob("**/manifest*.json"))
 
 
 def test_run_accepts_wrong_vocabulary_when_its_step_is_not_run(cli: Cli, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, vocab_file="gone.txt")
-    said = cli("run", recipe, "--engine", "local", "--until", "build-documents")
-    assert said.code == 0, said.err
+    result = cli("run", recipe, "--engine", "local", "--until", "build-documents")
+    assert result.code == 0, result.err
 
 
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
 def test_preflight_refuses_checkpoint_with_wrong_vocabulary(tmp_path: Path, text: str) -> None:
     folder = write_checkpoint(tmp_path / "bert")
     Path(folder, VOCAB_FILE).write_text(text)
-    fault = check_checkpoint(folder, needs_vocabulary=True)
-    assert isinstance(fault, VocabularyError)
+    error = check_checkpoint(folder, needs_vocabulary=True)
+    assert isinstance(error, VocabularyError)
     assert check_checkpoint(folder, needs_vocabulary=False) is None
 
 
-def test_preflight_refuses_to_finetune_with_rules_that_are_not_berts(tmp_path: Path) -> None:
+def test_preflight_refuses_tokenizer_with_other_rules(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "bert")
     Path(folder, VOCAB_FILE).unlink()
     described = json.loads(tokenizer_json(VOCAB, lowercase=True))
@@ -167,28 +167,28 @@ def test_run_and_plan_refuse_wrong_task_file_before_first_step(
 ) -> None:
     recipe = examples_recipe(tmp_path, train=train)
     for command in (("plan", recipe), ("run", recipe, "--engine", "local")):
-        said = cli(*command)
-        assert said.code == 1
-        assert str(tmp_path / "train.tsv") in said.err
+        result = cli(*command)
+        assert result.code == 1
+        assert str(tmp_path / "train.tsv") in result.err
     assert not list((tmp_path / "store").glob("**/manifest*.json"))
 
 
 def test_plan_accepts_right_task_files(cli: Cli, tmp_path: Path) -> None:
     recipe = examples_recipe(tmp_path, train="sentence\tlabel\na b\t0\nc d\t1\n")
-    said = cli("plan", recipe)
-    assert said.code == 0, said.err
+    result = cli("plan", recipe)
+    assert result.code == 0, result.err
 
 
 @pytest.mark.network
 @pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json"])
-def test_preflight_reports_network_fault_of_vocabulary(closed_server: str, name: str) -> None:
+def test_preflight_reports_network_error_of_vocabulary(closed_server: str, name: str) -> None:
     with pytest.raises(NetworkError) as raised:
         check_inputs([vocabulary_step(f"{closed_server}/{name}")])
     assert raised.value.file == f"{closed_server}/{name}"
 
 
 @pytest.mark.network
-def test_preflight_reports_network_fault_of_task_folder(closed_server: str) -> None:
-    fault = check_examples(ExamplesConfig(task="cola", data_dir=f"{closed_server}/cola"))
-    assert isinstance(fault, NetworkError)
-    assert fault.file == f"{closed_server}/cola"
+def test_preflight_reports_network_error_of_task_folder(closed_server: str) -> None:
+    error = check_examples(ExamplesConfig(task="cola", data_dir=f"{closed_server}/cola"))
+    assert isinstance(error, NetworkError)
+    assert error.file == f"{closed_server}/cola"

@@ -1,4 +1,4 @@
-"""The steps that a recipe's fine-tunings stand for, and what a recipe may say of them."""
+"""Steps of fine-tuning and evaluation, and checks of their recipe fields."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ EXAMPLES = {"cola": ExamplesConfig(task="cola", data_dir="cola")}
 
 
 def recipe(**changes: Any) -> Recipe:
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "name": "mine",
         "build_examples": EXAMPLES,
         "finetune": {"cola": entry()},
         **changes,
     }
-    return Recipe(**given)
+    return Recipe(**values)
 
 
 def entry(**changes: Any) -> FinetuneConfig:
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "examples": "cola",
         "init_checkpoint": "bert",
         "batch_size": (16, 32),
@@ -43,54 +43,54 @@ def entry(**changes: Any) -> FinetuneConfig:
         "restarts": 3,
         **changes,
     }
-    return FinetuneConfig(**given)
+    return FinetuneConfig(**values)
 
 
-def by_label(found: list[Step]) -> dict[str, Step]:
-    assert len({step.label for step in found}) == len(found)
-    return {step.label: step for step in found}
+def by_label(steps: list[Step]) -> dict[str, Step]:
+    assert len({step.label for step in steps}) == len(steps)
+    return {step.label: step for step in steps}
 
 
-def test_a_grid_has_a_trial_for_each_point_and_restart() -> None:
-    found = trials(entry())
-    assert len(found) == 2 * 2 * 2 * 3
-    assert list(found)[:3] == ["bs16-lr5e-05-ep2-r0", "bs16-lr5e-05-ep2-r1", "bs16-lr5e-05-ep2-r2"]
-    points = {(c.batch_size, c.learning_rate, c.num_epochs, c.restart) for c in found.values()}
+def test_grid_has_trial_per_point_and_restart() -> None:
+    grid = trials(entry())
+    assert len(grid) == 2 * 2 * 2 * 3
+    assert list(grid)[:3] == ["bs16-lr5e-05-ep2-r0", "bs16-lr5e-05-ep2-r1", "bs16-lr5e-05-ep2-r2"]
+    points = {(c.batch_size, c.learning_rate, c.num_epochs, c.restart) for c in grid.values()}
     assert len(points) == 24
-    identities = {str(config.cache_key_fields()) for config in found.values()}
+    identities = {str(config.cache_key_fields()) for config in grid.values()}
     assert len(identities) == 24
 
 
-def test_learning_rates_that_are_nearly_equal_are_trials_of_their_own() -> None:
-    found = trials(
+def test_nearly_equal_learning_rates_are_separate_trials() -> None:
+    grid = trials(
         entry(learning_rate=(1e-5, 1.0000001e-5), batch_size=(8,), num_epochs=(2,), restarts=1)
     )
-    assert list(found) == ["bs8-lr1e-05-ep2-r0", "bs8-lr1.0000001e-05-ep2-r0"]
-    assert {entry_label(f"finetune.x.{name}") for name in found} == {"finetune.x"}
+    assert list(grid) == ["bs8-lr1e-05-ep2-r0", "bs8-lr1.0000001e-05-ep2-r0"]
+    assert {entry_label(f"finetune.x.{name}") for name in grid} == {"finetune.x"}
 
 
-def test_a_majority_has_one_trial() -> None:
-    found = trials(entry(init_checkpoint=None, method="majority"))
-    assert [config.restart for config in found.values()] == [0]
+def test_majority_baseline_has_one_trial() -> None:
+    grid = trials(entry(init_checkpoint=None, method="majority"))
+    assert [config.restart for config in grid.values()] == [0]
 
 
-def test_steps_of_a_fine_tuning_alone_need_no_corpus() -> None:
-    found = by_label(recipe_steps(recipe()))
-    assert {step.stage.name for step in found.values()} == {
+def test_finetuning_from_checkpoint_needs_no_corpus() -> None:
+    steps = by_label(recipe_steps(recipe()))
+    assert {step.stage.name for step in steps.values()} == {
         "build-examples", "finetune", "evaluate", "tabulate"
     }  # fmt: skip
-    cell = found["finetune.cola.bs16-lr5e-05-ep2-r0"]
-    assert cell.inputs == {"examples": "build-examples.cola"}
-    evaluation = found["evaluate.cola"]
+    trial = steps["finetune.cola.bs16-lr5e-05-ep2-r0"]
+    assert trial.inputs == {"examples": "build-examples.cola"}
+    evaluation = steps["evaluate.cola"]
     assert len(evaluation.inputs) == 25
     assert evaluation.inputs["bs32-lr2e-05-ep3-r2"] == "finetune.cola.bs32-lr2e-05-ep3-r2"
-    assert found["tabulate"].inputs == {"cola": "evaluate.cola"}
-    order = list(found)
-    assert all(order.index(label) < order.index(s.label) for s in found.values()
+    assert steps["tabulate"].inputs == {"cola": "evaluate.cola"}
+    order = list(steps)
+    assert all(order.index(label) < order.index(s.label) for s in steps.values()
                for label in s.inputs.values())  # fmt: skip
 
 
-def test_layers_that_the_encoder_has_not_are_refused_in_the_recipe() -> None:
+def test_feature_layers_must_exist_in_encoder() -> None:
     corpus = DocumentsConfig(sources=(TextSource(name="mine", paths=("text",)),))
     shape = ModelConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1)
     phases = {"one": {"instances": "length-128", "model": shape, "budget": {"max_steps": 1}}}
@@ -111,12 +111,12 @@ def test_layers_that_the_encoder_has_not_are_refused_in_the_recipe() -> None:
             check(layers)
 
 
-def test_a_phase_or_the_vocabulary_is_what_cells_start_from() -> None:
+def test_trials_read_phase_or_vocabulary() -> None:
     source = TextSource(name="mine", paths=("text",))
     corpus = DocumentsConfig(sources=(source,))
     tiny = ModelConfig(num_hidden_layers=1, hidden_size=8, num_attention_heads=1)
     pretrain = {"one": {"instances": "length-128", "model": tiny, "budget": {"max_steps": 1}}}
-    found = by_label(
+    steps = by_label(
         recipe_steps(
             recipe(
                 build_documents=corpus,
@@ -128,29 +128,29 @@ def test_a_phase_or_the_vocabulary_is_what_cells_start_from() -> None:
             )
         )
     )
-    cell = found["finetune.pretrained.bs16-lr5e-05-ep2-r0"]
-    assert cell.inputs == {"examples": "build-examples.cola", "checkpoint": "pretrain.one"}
-    cell = found["finetune.scratch.bs16-lr5e-05-ep2-r0"]
-    assert cell.inputs == {"examples": "build-examples.cola", "vocabulary": "build-vocabulary"}
-    starts = {found[f"evaluate.{name}"].config.start for name in ("pretrained", "scratch")}  # type: ignore[attr-defined]
+    trial = steps["finetune.pretrained.bs16-lr5e-05-ep2-r0"]
+    assert trial.inputs == {"examples": "build-examples.cola", "checkpoint": "pretrain.one"}
+    trial = steps["finetune.scratch.bs16-lr5e-05-ep2-r0"]
+    assert trial.inputs == {"examples": "build-examples.cola", "vocabulary": "build-vocabulary"}
+    starts = {steps[f"evaluate.{name}"].config.start for name in ("pretrained", "scratch")}  # type: ignore[attr-defined]
     assert starts == {"one", "scratch"}
 
 
-def test_an_ensemble_reads_the_cells_of_its_members() -> None:
+def test_ensemble_reads_trials_of_its_members() -> None:
     both = {"a": entry(restarts=2), "b": entry(batch_size=(16,), restarts=1)}
     ensemble = EnsembleConfig(members=("a", "b"), ensemble_size=3)
-    found = by_label(recipe_steps(recipe(finetune=both, ensembles={"both": ensemble})))
-    inputs = found["evaluate.both"].inputs
+    steps = by_label(recipe_steps(recipe(finetune=both, ensembles={"both": ensemble})))
+    inputs = steps["evaluate.both"].inputs
     assert len(inputs) == 1 + 16 + 4
     assert inputs["a.bs16-lr5e-05-ep2-r1"] == "finetune.a.bs16-lr5e-05-ep2-r1"
-    assert found["evaluate.both"].config.ensemble_size == 3  # type: ignore[attr-defined]
-    assert set(found["tabulate"].inputs) == {"a", "b", "both"}
+    assert steps["evaluate.both"].config.ensemble_size == 3  # type: ignore[attr-defined]
+    assert set(steps["tabulate"].inputs) == {"a", "b", "both"}
 
 
-def test_until_takes_all_cells_of_an_entry() -> None:
+def test_until_selects_all_trials_of_an_entry() -> None:
     both = {"a": entry(restarts=2), "b": entry()}
-    found = recipe_steps(recipe(finetune=both), until="finetune.a")
-    assert len(found) == 1 + 16
+    steps = recipe_steps(recipe(finetune=both), until="finetune.a")
+    assert len(steps) == 1 + 16
     assert list(recipe_steps(recipe(finetune=both), until="evaluate.b"))[-1].label == "evaluate.b"
 
 
@@ -181,7 +181,7 @@ def test_until_takes_all_cells_of_an_entry() -> None:
         ),
     ],
 )
-def test_what_a_recipe_names_has_to_be_there(changes: dict[str, Any], field: str) -> None:
+def test_references_within_recipe_are_checked(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationError) as caught:
         recipe(**changes)
     assert field in str(caught.value)
@@ -200,25 +200,25 @@ def test_what_a_recipe_names_has_to_be_there(changes: dict[str, Any], field: str
         ({"optimizer": {"learning_rate": 0.5}}, "optimizer.learning_rate"),
     ],
 )
-def test_a_grid_that_means_nothing_is_refused(changes: dict[str, Any], field: str) -> None:
+def test_invalid_grid_is_refused(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationError) as caught:
         entry(**changes)
     assert field in str(caught.value)
 
 
-def test_a_member_counts_once() -> None:
+def test_ensemble_members_are_unique() -> None:
     with pytest.raises(ValidationError, match="members"):
         EnsembleConfig(members=("a", "a"))
 
 
-def test_tasks_and_methods_are_checked_before_anything_runs(tmp_path: Path) -> None:
+def test_tasks_and_methods_are_checked_when_recipe_loads(tmp_path: Path) -> None:
     raw = {
         "name": "mine",
         "build_examples": {"cola": {"task": "cola", "data_dir": "cola"}},
         "finetune": {"x": {"examples": "cola", "init_checkpoint": "bert", "batch_size": 8}},
     }
-    found = recipe_from(raw, where="here", folder=tmp_path)
-    assert found.finetune["x"].batch_size == (8,)
+    loaded = recipe_from(raw, where="here", folder=tmp_path)
+    assert loaded.finetune["x"].batch_size == (8,)
     change = "finetune.x.method=feature-based"
     with pytest.raises(RecipeError) as error:
         recipe_from(raw, where="here", folder=tmp_path, overrides=[change])
@@ -229,7 +229,7 @@ def test_tasks_and_methods_are_checked_before_anything_runs(tmp_path: Path) -> N
     assert error.value.field == "build_examples.cola.task"
 
 
-def test_texts_longer_than_the_positions_are_refused_before_anything_runs() -> None:
+def test_max_seq_length_is_limited_by_positions() -> None:
     corpus = DocumentsConfig(sources=(TextSource(name="mine", paths=("text",)),))
     model = ModelConfig(
         num_hidden_layers=1, hidden_size=8, num_attention_heads=1, max_position_embeddings=64
@@ -238,7 +238,7 @@ def test_texts_longer_than_the_positions_are_refused_before_anything_runs() -> N
         recipe(build_documents=corpus, finetune={"x": entry(init_checkpoint=None, model=model)})
 
 
-def test_the_recipe_of_the_papers_tables_has_a_cell_for_every_system(
+def test_paper_tables_recipe_has_entry_per_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert "paper-tables" in packaged_recipes()

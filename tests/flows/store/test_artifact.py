@@ -1,4 +1,4 @@
-"""Artifacts are read through `Artifact`, which notices damage before a file is used."""
+"""`Artifact` compares the digest of each file before its first use."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_artifact_opens_its_files(any_store: ArtifactStore) -> None:
         any_store.artifact("fake/other")
 
 
-def test_artifact_knows_its_inputs(any_store: ArtifactStore) -> None:
+def test_artifact_returns_its_inputs(any_store: ArtifactStore) -> None:
     source = published(any_store)
     product = any_store.artifact(published(any_store, "two", **input_from(source)))
     assert product.upstream()["documents"].manifest == source
@@ -48,7 +48,9 @@ def test_artifact_knows_its_inputs(any_store: ArtifactStore) -> None:
 
 @pytest.mark.parametrize("is_missing", [False, True])
 @pytest.mark.parametrize("is_known", [False, True])
-def test_damage_is_noticed(any_store: ArtifactStore, is_missing: bool, is_known: bool) -> None:
+def test_corrupt_file_is_an_error(
+    any_store: ArtifactStore, is_missing: bool, is_known: bool
+) -> None:
     manifest = published(any_store, "one")
     artifact = any_store.artifact(manifest)
     if is_known:
@@ -88,24 +90,27 @@ def copied(corpus: ArtifactStore, tmp_path: Path) -> ArtifactStore:
     return ArtifactStore(str(tmp_path / "copy"))
 
 
-@pytest.mark.parametrize("name", ["part-00000.arrow", "vocab.txt"])
-@pytest.mark.parametrize("command", ["head", "trace"])
-def test_rows_of_damaged_artifact_are_not_shown(
-    copied: ArtifactStore, cli: Cli, command: str, name: str
+@pytest.mark.parametrize(
+    ("command", "name", "stage"),
+    [
+        (("head", "build-tokens"), "part-00000.arrow", "build-tokens"),
+        (("head", "build-tokens"), "vocab.txt", "build-vocabulary"),
+        (("trace", "build-tokens:0:0"), "part-00000.arrow", "build-tokens"),
+    ],
+)
+def test_command_shows_no_rows_of_corrupt_artifact(
+    copied: ArtifactStore, cli: Cli, command: tuple[str, str], name: str, stage: str
 ) -> None:
-    stage = "build-vocabulary" if name == "vocab.txt" else "build-tokens"
     manifest = copied.read_manifest(next(copied.pointers(stage)).manifest)
-    entry = manifest.file(name) or manifest.shards[0]
+    entry = manifest.file(name)
+    assert entry is not None
     path = Path(copied.url(f"{manifest.data_path}/{entry.stored_name}"))
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    if command == "trace" and name == "vocab.txt":
-        return  # reads no vocabulary
-    row = "build-tokens:0:0" if command == "trace" else "build-tokens"
-    result = cli(command, row, "--store", copied.root)
+    result = cli(*command, "--store", copied.root)
     assert (result.code, entry.stored_name in result.err) == (1, True), result
 
 
-def test_library_reads_no_damaged_rows(copied: ArtifactStore) -> None:
+def test_library_reads_no_corrupt_rows(copied: ArtifactStore) -> None:
     artifact = bertloom.open_store(copied.root).artifact("build-tokens")
     entry = artifact.manifest.shards[0]
     Path(copied.url(f"{artifact.manifest.data_path}/{entry.stored_name}")).write_bytes(
@@ -126,7 +131,7 @@ def test_library_reads_no_damaged_rows(copied: ArtifactStore) -> None:
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_damaged_model_is_not_used(
+def test_command_uses_no_corrupt_model(
     store: ArtifactStore, cli: Cli, arguments: tuple[str, ...], is_path: bool
 ) -> None:
     attempt = store.begin("pretrain")

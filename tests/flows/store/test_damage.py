@@ -1,4 +1,4 @@
-"""One flipped bit anywhere in a store is found by `verify`, and nothing is made from it."""
+"""One flipped bit anywhere in a store is found by `verify`, and no stage uses a corrupt file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import LeaseHolder, lease_path
 from flows.store.pointers import key_path, pointer_to
-from flows.store.verification import check_records, verify
+from flows.store.record_checks import check_records, find_missing_items
+from flows.store.verification import verify
 from model.finetune import finetune
 from model.pretrain import pretrain
 from model.training.artifact_files import write_file
@@ -41,7 +42,7 @@ from schemas.recipe import Recipe
 
 
 def flip(path: Path, position: int, bit: int) -> bytes:
-    """Flip one bit of a file; the file as it was."""
+    """Flip one bit of a file and return the bytes that it had."""
     before = path.read_bytes()
     data = bytearray(before)
     data[position] ^= 1 << bit
@@ -49,20 +50,20 @@ def flip(path: Path, position: int, bit: int) -> bytes:
     return before
 
 
-# One bit anywhere
+# Every kind of file
 
 
 def _kind(path: str) -> str:
-    """Files of one kind have one folder in the store and one end of their names."""
+    """Return the kind of a file: its folder in the store and the end of its name."""
     parts = path.split("/")
-    end = parts[-1].rpartition(".")[2]
+    suffix = parts[-1].rpartition(".")[2]
     if parts[0] == "artifacts":
         name = re.sub(r"[-_]?[0-9a-f]{12}(?=\.)|\d", "", parts[-1])
         return "manifest" if parts[3:] == ["manifest.json"] else f"{parts[1]} {name}"
     if parts[0] == "runs":
         return f"runs {re.sub('[0-9a-f]{32}', '', parts[-1])}"
-    deeper = "conflicts" if "conflicts" in parts else "figures" if "figures" in parts else ""
-    return " ".join(part for part in (parts[0], deeper, end) if part)
+    subfolder = "conflicts" if "conflicts" in parts else "figures" if "figures" in parts else ""
+    return " ".join(part for part in (parts[0], subfolder, suffix) if part)
 
 
 _FILES = {
@@ -75,9 +76,9 @@ _FILES = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
+def full_store(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
     """A store with every kind of file that runs leave, of every stage."""
-    store, record = corpus_run(tmp_path_factory.mktemp("whole"))
+    store, record = corpus_run(tmp_path_factory.mktemp("full"))
     steps = {step.label: step.manifest for step in record.steps}
     tokens = store.read_manifest(steps["build-tokens"])
     for stage, names in _FILES.items():
@@ -91,76 +92,68 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
             )
             for name in names
         ]
-        spec = {"stage": stage}
-        store.commit(describe(attempt, files, stage=stage, spec=spec))
+        store.commit(describe(attempt, files, stage=stage, spec={"stage": stage}))
     store.pin(tokens, reason="a test")
-    parts = {"build-tokens": tokens.manifest_path}
-    pointer = pointer_to(tokens).model_copy(update={"parts": parts})
+    pointer = pointer_to(tokens).model_copy(
+        update={"parts": {"build-tokens": tokens.manifest_path}}
+    )
     for name in ("corpus/test/1", "corpus/test/latest"):
         store.swap_ref(name, pointer, expected=None)
     loser = prepared(store, "other", spec={"seed": 8})
     published(store, "one", spec={"seed": 8})
     with pytest.raises(DeterminismError):
         store.commit(loser)
-    gone = published(store, "gone", spec={"seed": 9})
-    store.quarantine_artifacts({gone.artifact_id: "a test"})
-    tombstone = {
-        "location": "artifacts/x/y",
-        "started": "",
-        "scanned": 0.0,
-        "key": "keys/x/y.json",
-        "pointer": "",
-    }
-    store.backend.replace("tombstones/y.json", dump_json(tombstone))
+    quarantined = published(store, "quarantined", spec={"seed": 9})
+    pointer = store.pointer(quarantined.stage, quarantined.cache_key) or pointer
+    store.quarantine(pointer.path, expected=pointer.to_json(), reason="a test")
+    store.backend.replace("tombstones/y.json", pointer.to_json())
     holder = LeaseHolder(
         holder="r", host="h", system="s", pid=1, process_start=0.0, expires_at=0.0, token="t"
     )
+    store.backend.replace(lease_path("build-tokens", "0" * 64), holder.to_json())
     add_cards(store)
-    store.backend.replace(lease_path("build-tokens", "0" * 64), dump_json(holder.model_dump()))
     return store
 
 
-def _flips(store: ArtifactStore, each: int) -> Iterator[tuple[str, Path, int, int]]:
-    """`each` places in a file of each kind, drawn from the kind's name."""
-    kinds: dict[str, str] = {}
+def _positions(store: ArtifactStore, count: int) -> Iterator[tuple[str, Path, int, int]]:
+    """Yield kind, file, byte and bit, `count` times per kind of file, drawn from the kind."""
+    files: dict[str, Path] = {}
     root = Path(store.root)
-    there = {pointer.manifest.rpartition("/")[0] for pointer in store.pointers()}
+    published = {pointer.location for pointer in store.pointers()}
     for path in sorted(item for item in root.rglob("*") if item.is_file() and item.stat().st_size):
         name = path.relative_to(root).as_posix()
-        # What was withdrawn, or lost a race, does not exist for readers.
-        if not name.startswith("artifacts/") or "/".join(name.split("/")[:3]) in there:
-            kinds.setdefault(_kind(name), path.as_posix())
-    for kind, name in sorted(kinds.items()):
-        path = Path(name)
-        for number in range(each):
-            drawn = hashlib.blake2b(f"{kind} {number}".encode(), digest_size=8).digest()
-            position = int.from_bytes(drawn, "big")
+        if not name.startswith("artifacts/") or "/".join(name.split("/")[:3]) in published:
+            files.setdefault(_kind(name), path)
+    for kind, path in sorted(files.items()):
+        for number in range(count):
+            digest = hashlib.blake2b(f"{kind} {number}".encode(), digest_size=8).digest()
+            position = int.from_bytes(digest, "big")
             yield kind, path, position // 8 % path.stat().st_size, position % 8
 
 
 @pytest.mark.slow
 def test_verify_finds_every_flipped_bit(
-    whole: ArtifactStore, capsys: pytest.CaptureFixture[str]
+    full_store: ArtifactStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli = Cli(capsys)
-    sound = cli("verify", "--store", whole.root)
-    assert (sound.code, "CORRUPT" in sound.out) == (0, False), sound
-    flips = list(_flips(whole, 2))
-    kinds = {kind for kind, *_ in flips}
+    result = cli("verify", "--store", full_store.root)
+    assert (result.code, "CORRUPT" in result.out) == (0, False), result
+    positions = list(_positions(full_store, 2))
+    kinds = {kind for kind, *_ in positions}
     folders = {"keys", "refs", "pins", "runs", "reports", "pieces", "quarantine", "leases"}
     assert folders <= {kind.split()[0] for kind in kinds}, kinds
     assert "pieces blobs" in kinds
-    assert len(flips) >= 60
+    assert len(positions) >= 60
     missed = []
-    for kind, path, position, bit in flips:
+    for kind, path, position, bit in positions:
         before = flip(path, position, bit)
         try:
-            if cli("verify", "--store", whole.root, "--no-quarantine").code != 1:
+            if cli("verify", "--store", full_store.root, "--no-quarantine").code != 1:
                 missed.append(f"{kind}: bit {bit} of byte {position}")
         finally:
             path.write_bytes(before)
     assert missed == []
-    assert cli("verify", "--store", whole.root).code == 0
+    assert cli("verify", "--store", full_store.root).code == 0
 
 
 _UNNOTICED = {
@@ -172,59 +165,55 @@ _UNNOTICED = {
     "reports json",
     "reports figures json",
 }
-"""Kinds of files whose deletion loses nothing but what they say themselves."""
+"""Kinds of files whose deletion loses only their own information."""
 
 
 @pytest.mark.slow
-def test_verify_finds_every_deleted_file(whole: ArtifactStore) -> None:
+def test_verify_finds_every_deleted_file(full_store: ArtifactStore) -> None:
     outcomes: dict[str, str] = {}
-    for kind, path, *_ in _flips(whole, 1):
-        if path.name == "FORMAT.json" or ".locks" in path.parts:
-            continue
-        before = path.read_bytes()
-        path.unlink()
-        try:
-            outcomes[kind] = _outcome(whole)
-        finally:
-            path.write_bytes(before)
-    vocabulary = {kind for kind in outcomes if kind.startswith("pieces")}
-    assert {kind for kind, outcome in outcomes.items() if not outcome} <= _UNNOTICED | vocabulary
-    kinds = {kind.split()[0] for kind, outcome in outcomes.items() if outcome == "error"}
-    assert {"keys", "refs", "runs", "reports", "manifest", "build-tokens"} <= kinds, outcomes
+    for kind, path, *_ in _positions(full_store, 1):
+        if path.name != "FORMAT.json":
+            before = path.read_bytes()
+            path.unlink()
+            try:
+                outcomes[kind] = _outcome(full_store)
+            finally:
+                path.write_bytes(before)
+    items = {kind for kind in outcomes if kind.startswith("pieces")}
+    assert {kind for kind, outcome in outcomes.items() if not outcome} <= _UNNOTICED | items
+    errors = {kind.split()[0] for kind, outcome in outcomes.items() if outcome == "error"}
+    assert {"keys", "refs", "runs", "reports", "manifest", "build-tokens"} <= errors, outcomes
     assert outcomes["build-documents README.md"] == "error"
-    assert _outcome(whole) == ""
+    assert _outcome(full_store) == ""
 
 
 def _outcome(store: ArtifactStore) -> str:
     """Return what verification reports: an error, a note, or nothing."""
     results = verify(store, list(store.pointers()), deep=False)
-    records = check_records(store, has_card=has_card)
-    if store.corrupt_pointers() or records.problems or not all(item.is_ok for item in results):
+    problems = check_records(store, has_card=has_card)
+    if problems or not all(item.is_ok for item in results):
         return "error"
-    return "note" if records.notes else ""
+    return "note" if any(find_missing_items(store)) else ""
 
 
-def test_every_byte_of_a_record_counts() -> None:
+def test_digest_of_record_covers_every_bit() -> None:
     record = {"id": "a", "n": 1.5, "nested": {"list": [1, "é"]}, "sha": "x"}
-    stored, line = dump_json(record), dump_line(json.dumps(record)).encode()
-    for data in (stored, line):
+    for data in (dump_json(record), dump_line(json.dumps(record)).encode()):
         assert load_json(data) == record
-        for position in range(len(data)):
-            for bit in range(8):
-                changed = bytearray(data)
-                changed[position] ^= 1 << bit
-                with pytest.raises(ValueError):  # noqa: PT011 - one of many texts
-                    load_json(bytes(changed))
+        for position in range(8 * len(data)):
+            changed = bytearray(data)
+            changed[position // 8] ^= 1 << position % 8
+            with pytest.raises(ValueError):  # noqa: PT011 - one of many texts
+                load_json(bytes(changed))
 
 
-def test_a_record_without_a_digest_is_damage_where_all_have_one(tmp_path: Path) -> None:
-    store = ArtifactStore(str(tmp_path / "store"))
+def test_record_without_digest_is_corrupt(store: ArtifactStore) -> None:
     store.backend.replace("runs/r/run.json", b'{"run_id": "r"}\n')
-    (problem,) = check_records(store).problems
+    (problem,) = check_records(store)
     assert problem.path == "runs/r/run.json"
 
 
-# Records of pieces
+# Runs after damage
 
 
 class _Corpus(NamedTuple):
@@ -233,7 +222,7 @@ class _Corpus(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> _Corpus:
+def built_corpus(tmp_path_factory: pytest.TempPathFactory) -> _Corpus:
     """A store in which the four corpus stages ran."""
     folder = tmp_path_factory.mktemp("built")
     root = folder / "store"
@@ -243,11 +232,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> _Corpus:
 
 
 @pytest.fixture
-def corpus(built: _Corpus, tmp_path: Path) -> _Corpus:
-    """A copy of it."""
+def corpus(built_corpus: _Corpus, tmp_path: Path) -> _Corpus:
     root = tmp_path / "store"
-    shutil.copytree(built.root, root)
-    return _Corpus(built.recipe.model_copy(update={"store": str(root)}), root)
+    shutil.copytree(built_corpus.root, root)
+    return _Corpus(built_corpus.recipe.model_copy(update={"store": str(root)}), root)
 
 
 def _run(corpus: _Corpus) -> dict[str, Manifest]:
@@ -255,7 +243,7 @@ def _run(corpus: _Corpus) -> dict[str, Manifest]:
     return {result.label: result.manifest for result in results}
 
 
-def _held(manifests: Mapping[str, Manifest]) -> dict[str, Any]:
+def _contents(manifests: Mapping[str, Manifest]) -> dict[str, Any]:
     return {
         label: (
             manifest.content_digest,
@@ -267,27 +255,28 @@ def _held(manifests: Mapping[str, Manifest]) -> dict[str, Any]:
     }
 
 
-def test_a_damaged_record_of_a_piece_publishes_no_false_count(corpus: _Corpus) -> None:
-    """One bit in a digit of every record: they used to be believed, and the run said 100 %."""
+def test_corrupt_work_item_records_are_not_reused(corpus: _Corpus) -> None:
+    """One bit is flipped in a digit of every record."""
     first = _run(corpus)
     records = sorted((corpus.root / "pieces").rglob("*.json"))
     assert len(records) > 10
     for path in records:
-        found = re.search(rb'"(?!version)[a-z-]+": (\d)', path.read_bytes())
-        flip(path, found.start(1) if found else 40, 0)  # one of an empty shard counts nothing
+        digit = re.search(rb'"(?!version)[a-z-]+": (\d)', path.read_bytes())
+        flip(path, digit.start(1) if digit else 40, 0)  # the record of an empty shard has no count
     shutil.rmtree(corpus.root / "keys")
-    again = _run(corpus)
-    assert _held(again) == _held(first)
-    reused = [manifest.produced_by.reuse for manifest in again.values()]
-    assert [reuse.items_reused for reuse in reused if reuse] == [0] * len(again)
+    second = _run(corpus)
+    assert _contents(second) == _contents(first)
+    reuses = [manifest.produced_by.reuse for manifest in second.values()]
+    assert [reuse.items_reused for reuse in reuses if reuse] == [0] * len(second)
 
 
-def test_withdrawing_an_artifact_takes_the_records_that_it_came_from(
+def test_work_item_records_of_artifact_with_wrong_rows_are_deleted(
     corpus: _Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A record that was written wrongly, and carries the digest of what was written."""
+    """The records are wrong, but their digests are right."""
     first = _run(corpus)
-    for path in (corpus.root / "pieces" / "build-tokens").rglob("*.json"):
+    records = corpus.root / "pieces" / "build-tokens"
+    for path in records.rglob("*.json"):
         value = load_json(path.read_bytes())
         value["files"][0]["rows_digest"] = "0" * 32
         path.write_bytes(dump_json(value))
@@ -295,37 +284,36 @@ def test_withdrawing_an_artifact_takes_the_records_that_it_came_from(
     wrong = _run(corpus)
     assert wrong["build-tokens"].rows_digest != first["build-tokens"].rows_digest
     cli = Cli(capsys)
-    assert cli("verify", "--store", str(corpus.root)).code == 0  # the bytes are what they say
-    said = cli("verify", "--store", str(corpus.root), "--rows")
-    assert said.code == 1
-    assert "quarantined" in said.err
-    assert not list((corpus.root / "pieces" / "build-tokens").rglob("*.json"))
-    right = _run(corpus)
-    assert _held(right) == _held(first)
+    assert cli("verify", "--store", str(corpus.root)).code == 0
+    assert cli("verify", "--store", str(corpus.root), "--rows").code == 1
+    assert not list(records.rglob("*.json"))
+    assert _contents(_run(corpus)) == _contents(first)
     assert cli("verify", "--store", str(corpus.root), "--rows").code == 0
 
 
-def test_damaged_bytes_take_the_records_of_their_piece_alone(
+def test_only_item_of_corrupt_file_is_computed_again(
     corpus: _Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = _run(corpus)
     tokens = first["build-tokens"]
     flip(corpus.root / tokens.data_path / tokens.files[0].stored_name, 300, 3)
-    before = len(list((corpus.root / "pieces" / "build-tokens").rglob("*.json")))
     assert Cli(capsys)("verify", "--store", str(corpus.root)).code == 1
-    left = len(list((corpus.root / "pieces" / "build-tokens").rglob("*.json")))
-    assert left == before - 1
-    again = _run(corpus)
-    assert _held(again) == _held(first)
-    reuse = again["build-tokens"].produced_by.reuse
+    second = _run(corpus)
+    assert _contents(second) == _contents(first)
+    reuse = second["build-tokens"].produced_by.reuse
     assert reuse is not None
     assert reuse.items_reused == reuse.items - 1
 
 
-# Damaged inputs
+def test_corrupt_pointer_is_built_again(corpus: _Corpus) -> None:
+    first = _run(corpus)
+    manifest = first["build-tokens"]
+    path = corpus.root / key_path(manifest.stage, manifest.cache_key)
+    flip(path, path.read_bytes().index(manifest.content_digest.encode()) + 10, 0)
+    assert _contents(_run(corpus)) == _contents(first)
 
 
-def test_nothing_is_made_from_a_damaged_shard(
+def test_stage_fails_on_corrupt_shard_until_it_is_quarantined(
     corpus: _Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Token ids are changed on disk."""
@@ -337,15 +325,17 @@ def test_nothing_is_made_from_a_damaged_shard(
     path.write_bytes(data)
     shutil.rmtree(corpus.root / "keys" / "build-instances")
     shutil.rmtree(corpus.root / "pieces" / "build-instances")
-    with pytest.raises(ArtifactCorruptError, match="run `bertloom verify`") as caught:
+    with pytest.raises(ArtifactCorruptError) as error:
         _run(corpus)
-    text = str(caught.value)
-    for wanted in (tokens.artifact_id, tokens.files[0].path, tokens.files[0].sha256):
-        assert wanted in text
-    assert hashlib.sha256(data).hexdigest() in text
+    digest = hashlib.sha256(data).hexdigest()
+    for text in (tokens.artifact_id, tokens.files[0].path, tokens.files[0].sha256, digest):
+        assert text in str(error.value)
     assert not (corpus.root / "keys" / "build-instances").exists()
     assert Cli(capsys)("verify", "--store", str(corpus.root)).code == 1
-    assert _held(_run(corpus)) == _held(first)
+    assert _contents(_run(corpus)) == _contents(first)
+
+
+# Stages and their inputs
 
 
 class _Stages(NamedTuple):
@@ -359,13 +349,6 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> _Stages:
     folder = tmp_path_factory.mktemp("stages")
     recipe = small_recipe(small_sample(folder / "sample"))
     return _Stages(recipe, run_corpus(recipe, folder / "out"), folder / "out")
-
-
-def _given(stages: _Stages) -> dict[str, StageInput]:
-    return {
-        name: as_input(name, stages.outputs[f"build-{name}"], str(stages.folder / f"build-{name}"))
-        for name in ("documents", "vocabulary", "tokens")
-    }
 
 
 @pytest.mark.parametrize(
@@ -382,49 +365,41 @@ def _given(stages: _Stages) -> dict[str, StageInput]:
         ("instances", "vocabulary", VOCAB_FILE, 9),
     ],
 )
-def test_a_stage_reads_no_damaged_input(
+def test_stage_refuses_corrupt_input(
     stages: _Stages, tmp_path: Path, stage: str, name: str, path: str, position: int
 ) -> None:
-    """Whatever part of the file the stage has a use for."""
-    given = _given(stages)
-    entry = next(entry for entry in given[name].files if entry.path == path)
-    file = Path(given[name].data, entry.stored_name)
-    config: Any = (
-        next(iter(stages.recipe.build_instances.values()))
-        if stage == "instances"
-        else getattr(stages.recipe, f"build_{stage}")
-    )
+    inputs = {
+        name: as_input(name, stages.outputs[f"build-{name}"], str(stages.folder / f"build-{name}"))
+        for name in ("documents", "vocabulary", "tokens")
+    }
+    entry = next(entry for entry in inputs[name].files if entry.path == path)
+    file = Path(inputs[name].data, entry.stored_name)
     build: Any = {
         "vocabulary": build_vocabulary,
         "tokens": build_tokens,
         "instances": build_instances,
     }[stage]
+    config: Any = getattr(stages.recipe, f"build_{stage}")
+    config = next(iter(config.values())) if stage == "instances" else config
     before = flip(file, position, 2)
-    rows_by_shard.cache_clear()  # of what the stage before read in this process
+    rows_by_shard.cache_clear()  # rows that the earlier stage read in this process
     try:
-        with pytest.raises(ArtifactCorruptError, match="is damaged: expected") as caught:
-            build(config, inputs=given, output=str(tmp_path), execution=ExecutionConfig())
+        with pytest.raises(ArtifactCorruptError) as error:
+            build(config, inputs=inputs, output=str(tmp_path), execution=ExecutionConfig())
     finally:
         file.write_bytes(before)
-    for wanted in (path, f"{name} {given[name].artifact_id}", entry.sha256):
-        assert wanted in str(caught.value)
+    for text in (path, f"{name} {inputs[name].artifact_id}", entry.sha256):
+        assert text in str(error.value)
 
 
-def _checkpoint(folder: Path) -> StageInput:
-    store = ArtifactStore(str(folder))
+def test_training_refuses_corrupt_checkpoint(store: ArtifactStore, tmp_path: Path) -> None:
     attempt = store.begin("pretrain")
     names = ("config.json", "model.safetensors", "optimizer.safetensors", "vocab.txt")
     files = [write_file(name, [name.encode() * 20], output=attempt.output) for name in names]
-    files.append(
-        write_file("timing.jsonl", [b"{}"], output=attempt.output, excluded_from_digest=True)
-    )
-    return StageInput(
+    files.append(write_file("timing.jsonl", [b"{}"], output=attempt.output, is_record=True))
+    checkpoint = StageInput(
         name="checkpoint", artifact_id="c" * 16, data=attempt.output, files=tuple(files)
     )
-
-
-def test_training_starts_from_no_damaged_checkpoint(tmp_path: Path) -> None:
-    checkpoint = _checkpoint(tmp_path / "store")
     check_files(checkpoint)
     path = Path(checkpoint.data, "model.safetensors")
     before = flip(path, 100, 5)
@@ -435,33 +410,24 @@ def test_training_starts_from_no_damaged_checkpoint(tmp_path: Path) -> None:
         files=(),
         statistics={"task": "cola"},
     )
-    given = {"checkpoint": checkpoint, "examples": examples, "instances": examples}
-    how: dict[str, Any] = {
+    inputs = {"checkpoint": checkpoint, "examples": examples, "instances": examples}
+    options: dict[str, Any] = {
         "output": str(tmp_path / "out"),
         "execution": ExecutionConfig(),
         "work": str(tmp_path / "work"),
     }
-    cell = TrialConfig(
+    trial = TrialConfig(
         examples="x", init_from_phase="phase", batch_size=2, learning_rate=1e-3, num_epochs=1
     )
-    with pytest.raises(ArtifactCorruptError, match=r"model\.safetensors of checkpoint c+ is"):
-        finetune(cell, inputs=given, **how)
+    with pytest.raises(ArtifactCorruptError, match=r"model\.safetensors"):
+        finetune(trial, inputs=inputs, **options)
     phase = PretrainConfig(instances="x", init_from_phase="phase", budget=BudgetConfig(max_steps=1))
-    with pytest.raises(ArtifactCorruptError, match=r"model\.safetensors of checkpoint c+ is"):
-        pretrain(phase, inputs={**given, "vocabulary": examples}, **how)
+    with pytest.raises(ArtifactCorruptError, match=r"model\.safetensors"):
+        pretrain(phase, inputs={**inputs, "vocabulary": examples}, **options)
     path.write_bytes(before)
-    optimizer = Path(checkpoint.data, "optimizer.safetensors")
-    optimizer.unlink()
+    Path(checkpoint.data, "optimizer.safetensors").unlink()
     check_files(checkpoint, without=("optimizer.safetensors",))
-    with pytest.raises(ArtifactCorruptError, match="no such file"):
+    with pytest.raises(ArtifactCorruptError, match=r"optimizer\.safetensors"):
         check_files(checkpoint)
-    with pytest.raises(ArtifactCorruptError, match="expected a file tokenizer"):
+    with pytest.raises(ArtifactCorruptError, match=r"tokenizer\.json"):
         input_file(checkpoint, "tokenizer.json")
-
-
-def test_a_damaged_pointer_is_no_hit(corpus: _Corpus) -> None:
-    first = _run(corpus)
-    manifest = first["build-tokens"]
-    path = corpus.root / key_path(manifest.stage, manifest.cache_key)
-    flip(path, path.read_bytes().index(manifest.content_digest.encode()) + 10, 0)
-    assert _held(_run(corpus)) == _held(first)

@@ -1,11 +1,13 @@
+"""Garbage collection deletes what nothing retains; stopped early, it leaves a complete store."""
+
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,174 +23,189 @@ from support.store_builder import (
     write_run,
 )
 
-from flows.lineage.openlineage import send_abort
-from flows.store import garbage_collection, runs
+from flows.store import runs
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import GarbageReport, collect_garbage
-from flows.store.leases import try_acquire
-from flows.store.pointers import key_path, pointer_to
-from flows.store.runs import Heartbeat, mark_flow_run_ended, read_run, reconcile_runs, run_ids
+from flows.store.leases import acquire_or_holder
+from flows.store.pointers import key_path, pointer_to, ref_path
 from flows.store.verification import verify
 from pipelines.io.files import write_text_file
 from schemas.checksummed import dump_json
-from schemas.errors import ArtifactCorruptError, DeterminismError
+from schemas.errors import ArtifactCorruptError, DeterminismError, StoreError
 from schemas.manifest import Manifest
 
-AGO = "2020-01-01T00:00:00+00:00"
+LONG_AGO = "2020-01-01T00:00:00+00:00"
+RUN = "20260101t000000-aa"
+DAY = 24 * 3600.0
+MISSING_PID = 2**22 + 1  # above the largest possible number
 
 
 @pytest.fixture(params=["local", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    if request.param == "local":
-        return ArtifactStore(str(tmp_path / "store"))
-    return ArtifactStore(f"memory://{tmp_path.name}/garbage")
+    is_local = request.param == "local"
+    return ArtifactStore(f"{tmp_path}/store" if is_local else f"memory://{tmp_path.name}/garbage")
 
 
-def collect(store: ArtifactStore, **changes: Any) -> GarbageReport:
-    given: dict[str, Any] = {"keep_runs": 10, "grace_hours": 0, "dry_run": False}
-    return collect_garbage(store, **{**given, **changes})
+def collect(store: ArtifactStore, **options: Any) -> GarbageReport:
+    defaults: dict[str, Any] = {"keep_runs": 10, "grace_hours": 0, "dry_run": False}
+    return collect_garbage(store, **{**defaults, **options})
 
 
 def paths(report: GarbageReport, *kinds: str) -> set[str]:
     return {item.path for item in report.garbage if not kinds or item.kind in kinds}
 
 
-def is_there(store: ArtifactStore, manifest: Manifest) -> bool:
-    found = store.lookup(STAGE, manifest.cache_key)
-    assert (found is None) == (store.backend.sizes(manifest.artifact_path) == {})
-    return found is not None
+def exists(store: ArtifactStore, manifest: Manifest) -> bool:
+    is_published = store.lookup(STAGE, manifest.cache_key) is not None
+    assert is_published == bool(store.backend.sizes(manifest.artifact_path))
+    return is_published
 
 
-def several(store: ArtifactStore, count: int) -> list[Manifest]:
+def publish_several(store: ArtifactStore, count: int) -> list[Manifest]:
     return [published(store, f"text {n}", spec={"seed": n}) for n in range(count)]
 
 
-def write_run_of(store: ArtifactStore, run_id: str, *made: Manifest, **changes: Any) -> None:
+def publish_old(store: ArtifactStore, count: int) -> list[Manifest]:
+    manifests = publish_several(store, count)
+    for manifest in manifests:
+        make_old(store, manifest)
+    return manifests
+
+
+def make_old(store: ArtifactStore, manifest: Manifest) -> None:
+    pointer = pointer_to(manifest).model_copy(update={"committed": LONG_AGO})
+    store.backend.replace(pointer.path, pointer.to_json())
+    set_times(store, 0.0)
+
+
+def set_times(store: ArtifactStore, time: float) -> None:
+    """Set the modification times of all files."""
+    for path in store.backend.stat(""):
+        if store.backend.is_local:
+            os.utime(store.url(path), (time, time))
+        else:
+            file = store.backend.fs.store[store.backend._full(path)]
+            file.modified = datetime.fromtimestamp(time, UTC)
+
+
+def write_run_of(store: ArtifactStore, run_id: str, *manifests: Manifest, **fields: Any) -> None:
     steps = [
         {"label": "x", "manifest": manifest.manifest_path, "was_cached": False, "seconds": 1.0}
-        for manifest in made
+        for manifest in manifests
     ]
-    write_run(store, run_id, **{"steps": steps, **changes})
+    write_run(store, run_id, **{"steps": steps, **fields})
 
 
-def test_what_nothing_needs_is_deleted(store: ArtifactStore) -> None:
-    unused, named, pinned, of_run, of_part = several(store, 5)
+# What is retained
+
+
+def test_artifact_without_ref_pin_or_run_is_deleted(store: ArtifactStore) -> None:
+    unused, named, pinned, of_run, of_part = publish_several(store, 5)
     store.set_ref("fake/build-tokens", named)
     store.pin(pinned, reason="for later")
-    write_run_of(store, "20260101t000000-aa", of_run)
+    write_run_of(store, RUN, of_run)
     parts = pointer_to(named).model_copy(update={"parts": {"x": of_part.manifest_path}})
     store.swap_ref("corpus/latest", parts, expected=None)
     report = collect(store)
     assert paths(report, "artifact") == {unused.artifact_path}
     assert report.freed >= unused.size_bytes
-    assert not is_there(store, unused)
-    assert all(is_there(store, manifest) for manifest in (named, pinned, of_run, of_part))
-    why = {item.path: item.reason for item in report.retained}
-    assert why == {
+    assert report.by_kind()["artifact"][0] == 1
+    assert not exists(store, unused)
+    assert all(exists(store, manifest) for manifest in (named, pinned, of_run, of_part))
+    assert {item.path: item.reason for item in report.retained} == {
         named.artifact_path: "ref corpus/latest",
         pinned.artifact_path: f"pin {pinned.artifact_id}: for later",
-        of_run.artifact_path: "run 20260101t000000-aa",
+        of_run.artifact_path: f"run {RUN}",
         of_part.artifact_path: "ref corpus/latest",
     }
     assert store.backend.names("tombstones") == []
 
 
-def test_what_is_kept_keeps_what_it_was_made_from(store: ArtifactStore) -> None:
+def test_inputs_of_retained_artifacts_are_retained(store: ArtifactStore) -> None:
     first = published(store)
     second = published(store, "two", **input_from(first))
     third = published(store, "three", **input_from(second))
     store.set_ref("fake/x", third)
     assert paths(collect(store)) == set()
-    store.delete_ref("fake/x")
+    store.backend.delete(ref_path("fake/x"))
     assert len(paths(collect(store), "artifact")) == 3
 
 
-def test_a_dry_run_changes_nothing(store: ArtifactStore) -> None:
-    [unused] = several(store, 1)
+def test_dry_run_changes_nothing(store: ArtifactStore) -> None:
+    [unused] = publish_several(store, 1)
     before = store.backend.stat("")
     report = collect(store, dry_run=True)
-    assert report.is_dry_run
     assert paths(report) == {unused.artifact_path}
     assert store.backend.stat("") == before
 
 
-def test_what_is_young_is_kept_with_its_inputs(store: ArtifactStore) -> None:
+def test_artifacts_of_grace_period_are_retained_with_inputs(store: ArtifactStore) -> None:
     old = published(store)
-    young = published(store, "two", **input_from(old))
     make_old(store, old)
-    store.backend.make_folder(f"work/{STAGE}/{young.cache_key}")
+    new = published(store, "two", **input_from(old))
     assert paths(collect(store, grace_hours=24)) == set()
-    make_old(store, young)
+    make_old(store, new)
     assert paths(collect(store, grace_hours=24), "artifact") == {
         old.artifact_path,
-        young.artifact_path,
+        new.artifact_path,
     }
 
 
-def make_old(store: ArtifactStore, manifest: Manifest) -> None:
-    """Set the times of an artifact to 2020."""
-    path = key_path(STAGE, manifest.cache_key)
-    pointer = pointer_to(manifest).model_copy(update={"committed": AGO})
-    store.backend.replace(path, pointer.to_json())
-    set_times(store, 0.0)
-
-
-def set_times(store: ArtifactStore, moment: float, top: str = "") -> None:
-    """Set the times of all files and folders of a store."""
-    if store.backend.is_local:
-        for path in Path(store.root, top).rglob("*"):
-            os.utime(path, (moment, moment))
-        return
-    from datetime import UTC, datetime
-
-    for name in store.backend.stat(top):
-        store.backend.fs.store[f"{store.backend._root}/{name}"].modified = datetime.fromtimestamp(
-            moment, UTC
-        )
-
-
-def test_what_was_found_lately_is_kept(store: ArtifactStore) -> None:
-    first, second = several(store, 2)
-    make_old(store, first)
-    make_old(store, second)
+def test_artifact_found_in_grace_period_is_retained(store: ArtifactStore) -> None:
+    first, second = publish_old(store, 2)
     assert store.lookup(STAGE, first.cache_key) is not None
     assert paths(collect(store, grace_hours=24), "artifact") == {second.artifact_path}
 
 
-def test_only_so_many_runs_keep_what_they_made(store: ArtifactStore) -> None:
-    made = several(store, 3)
-    for number, manifest in enumerate(made):
+def test_artifacts_of_last_runs_are_retained(store: ArtifactStore) -> None:
+    manifests = publish_several(store, 3)
+    for number, manifest in enumerate(manifests):
         write_run_of(store, f"2026010{number}t000000-aa", manifest)
-    assert paths(collect(store, keep_runs=2)) == {made[0].artifact_path}
+    assert paths(collect(store, keep_runs=2)) == {manifests[0].artifact_path}
     assert len(store.backend.names("runs")) == 3
-    # More than there are keeps all of them.
     assert paths(collect(store, keep_runs=4, delete_runs=True)) == set()
     report = collect(store, keep_runs=1, delete_runs=True)
-    assert paths(report, "artifact") == {made[1].artifact_path}
+    assert paths(report, "artifact") == {manifests[1].artifact_path}
     assert paths(report, "run") == {"runs/20260100t000000-aa", "runs/20260101t000000-aa"}
     assert store.backend.names("runs") == ["runs/20260102t000000-aa/run.json"]
 
 
-def test_a_run_that_is_going_on_keeps_what_it_found(store: ArtifactStore) -> None:
-    first, second = several(store, 2)
-    make_old(store, first)
-    make_old(store, second)
-    write_run_of(store, "20260101t000000-aa", state="running")
+def test_active_run_retains_what_it_found(store: ArtifactStore) -> None:
+    first, second = publish_old(store, 2)
+    write_run_of(store, RUN, state="running")
     assert store.lookup(STAGE, first.cache_key) is not None
     report = collect(store, keep_runs=0)
     assert paths(report, "artifact") == {second.artifact_path}
-    [kept] = report.retained
-    assert "run 20260101t000000-aa" in kept.reason
-    # The process of the record is gone: the run died, and keeps nothing.
-    write_run_of(store, "20260101t000000-aa", state="running", pid=2**22 + 1)
+    [retained] = report.retained
+    assert RUN in retained.reason
+    write_run_of(store, RUN, state="running", pid=MISSING_PID)
     assert paths(collect(store, keep_runs=0), "artifact") == {first.artifact_path}
 
 
-def test_attempts_that_were_never_published_are_deleted(store: ArtifactStore) -> None:
+def test_active_run_retains_attempts_and_its_work(store: ArtifactStore) -> None:
+    write_run_of(store, RUN, state="running")
     attempt = store.begin(STAGE)
     write_text_file("vocab.txt", "x", output=attempt.output)
-    half = prepared(store)
-    # Killed before the pointer.
+    work = f"work/{STAGE}/{'ab' * 32}"
+    store.backend.put_if_absent(f"{work}/step-1", b"x")
+    assert paths(collect(store)) == set()
+    write_run_of(store, RUN, state="failed")
+    assert paths(collect(store)) == {attempt.location, work}
+
+
+def test_work_with_lease_is_retained(store: ArtifactStore) -> None:
+    for key in ("ab" * 32, "cd" * 32):
+        store.backend.put_if_absent(f"work/{STAGE}/{key}/step-1", b"x")
+    with acquire_or_holder(store, STAGE, "ab" * 32, holder="r"):
+        assert paths(collect(store)) == {f"work/{STAGE}/{'cd' * 32}"}
+    assert paths(collect(store)) == {f"work/{STAGE}/{'ab' * 32}"}
+    assert store.backend.sizes("work") == {}
+
+
+def test_unpublished_attempts_are_deleted(store: ArtifactStore) -> None:
+    attempt = store.begin(STAGE)
+    write_text_file("vocab.txt", "x", output=attempt.output)
+    half = prepared(store)  # killed before the pointer
     store.backend.put_if_absent(half.manifest_path, dump_json(half.model_dump(mode="json")))
     assert paths(collect(store, grace_hours=24)) == set()
     set_times(store, 0.0)
@@ -197,85 +214,118 @@ def test_attempts_that_were_never_published_are_deleted(store: ArtifactStore) ->
     assert store.backend.sizes("artifacts") == {}
 
 
-def test_an_attempt_of_a_stage_that_is_being_built_is_kept(store: ArtifactStore) -> None:
-    attempt = store.begin(STAGE)  # an old folder, into which a long stage writes at its end
-    write_text_file("vocab.txt", "x", output=attempt.output)
-    store.work(STAGE, "ab" * 32)
-    store.backend.put_if_absent(f"work/{STAGE}/{'ab' * 32}/step-1", b"x")
-    store.backend.put_if_absent(f"work/{STAGE}/{'cd' * 32}/step-1", b"x")
-    unused = published(store)
-    make_old(store, unused)
-    with try_acquire(store, STAGE, "ab" * 32, holder="r"):
-        report = collect(store)
-        assert paths(report) == {f"work/{STAGE}/{'cd' * 32}", unused.artifact_path}
-        assert not is_there(store, unused)
-    assert paths(collect(store)) == {attempt.location, f"work/{STAGE}/{'ab' * 32}"}
-    assert store.backend.sizes("work") == {}
+def test_run_of_other_machine_retains_nothing_without_heartbeat(tmp_path: Path) -> None:
+    store = ArtifactStore(str(tmp_path / "shared"))
+    [manifest] = publish_old(store, 1)
+    fields = {"host": "elsewhere", "pid": 1, "started": LONG_AGO}
+    write_run_of(store, RUN, state="running", **fields)
+    assert store.lookup(STAGE, manifest.cache_key) is not None
+    report = collect(store, keep_runs=0)
+    assert paths(report, "artifact") == set()
+    [note] = report.notes
+    assert all(text in note for text in (RUN, "elsewhere", "bertloom runs --mark-crashed"))
+    long_ago = time.time() - runs.HEARTBEAT_TIMEOUT - 60
+    os.utime(store.url(f"runs/{RUN}/run.json"), (long_ago, long_ago))
+    report = collect(store, keep_runs=0)
+    assert paths(report, "artifact") == {manifest.artifact_path}
+    assert report.notes == ()
 
 
-def test_shared_files_do_not_come_free(tmp_path: Path) -> None:
+def test_run_retains_every_artifact_on_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a run that starts while artifacts are being deleted."""
+    store = ArtifactStore(f"memory://{tmp_path.name}/remote")
+    [manifest] = publish_old(store, 1)
+    monkeypatch.setattr(type(store.backend), "is_remote", True)
+    elsewhere = {"host": "elsewhere", "pid": 1}
+    write_run_of(store, RUN, state="running", **elsewhere)
+    assert paths(collect(store, keep_runs=0)) == set()
+    write_run_of(store, RUN, **elsewhere)
+    delete = store.backend.compare_and_delete
+
+    def start_run_and_delete(path: str, *, expected: bytes) -> float | None:
+        write_run_of(store, "20260102t000000-aa", state="running", **elsewhere)
+        return None if delete(path, expected=expected) is None else 0.0
+
+    monkeypatch.setattr(store.backend, "compare_and_delete", start_run_and_delete)
+    assert collect(store, keep_runs=0).restored == (manifest.artifact_path,)
+    assert store.lookup(STAGE, manifest.cache_key) == manifest
+
+
+# Other files
+
+
+def test_hard_linked_files_are_not_counted_as_freed(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
-    kept, unused = several(store, 2)
-    store.set_ref("fake/x", kept)
+    retained, unused = publish_several(store, 2)
+    store.set_ref("fake/x", retained)
     shared = Path(store.url(f"{unused.data_path}/shared"))
     shared.write_bytes(b"x" * 5000)
-    Path(store.url(f"{kept.data_path}/shared")).hardlink_to(shared)
-    report = collect(store, dry_run=True)
-    [item] = [item for item in report.garbage if item.kind == "artifact"]
+    Path(store.url(f"{retained.data_path}/shared")).hardlink_to(shared)
+    [item] = collect(store, dry_run=True).garbage
     assert item.size - item.freed == 5000
-    [beside] = [item for item in report.garbage if item.kind == "leftover"]
-    assert (beside.size, beside.freed) == (5000, 0)
 
 
-def test_counts_without_files_are_kept_from_one_month_to_the_next(store: ArtifactStore) -> None:
+def test_linked_file_stays_readable_when_its_first_artifact_is_deleted(tmp_path: Path) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    old = published(store)
+    attempt = store.begin(STAGE)
+    Path(attempt.output, "linked").hardlink_to(store.url(file_of(store, old)))
+    entry = old.files[0].model_copy(update={"stored_name": "linked"})
+    new = store.commit(describe(attempt, [entry], spec={"seed": 9})).manifest
+    store.set_ref("fake/x", new)
+    collect(store)
+    assert not exists(store, old)
+    assert verify(store, [pointer_to(new)])[0].is_ok
+    with fsspec.open(store.url(file_of(store, new))) as source:
+        assert source.read() == b"one"
+
+
+def test_work_items_without_files_are_retained_for_two_months(store: ArtifactStore) -> None:
     path = f"pieces/{STAGE}/{'0' * 64}/ab/words.json"
     store.backend.replace(path, dump_json({"places": [[]]}))
-    set_times(store, time.time() - 35 * 24 * 3600)
+    set_times(store, time.time() - 35 * DAY)
     assert path not in paths(collect(store, grace_hours=24))
-    set_times(store, time.time() - 70 * 24 * 3600)
+    set_times(store, time.time() - 70 * DAY)
     assert path in paths(collect(store, grace_hours=24))
 
 
-def test_records_of_what_is_gone_are_deleted(store: ArtifactStore) -> None:
-    [manifest] = several(store, 1)
+def test_stale_records_and_temporary_files_are_deleted(store: ArtifactStore) -> None:
+    [manifest] = publish_several(store, 1)
     store.set_ref("fake/x", manifest)
-    there, gone = file_of(store, manifest), "artifacts/build-tokens/aa/data/part"
+    existing, missing = file_of(store, manifest), "artifacts/build-tokens/aa/data/part"
     folder = f"pieces/{STAGE}/{'0' * 64}/ab"
     for name, places in {
-        "both": [[gone], [there]],
-        "part": [[gone, there]],
-        "none": [[gone]],
+        "both": [[missing], [existing]],
+        "part": [[missing, existing]],
+        "none": [[missing]],
         "empty": [[]],
-        "both.part-00000": [[there]],
-        "unfinished.part-00000": [[there]],
+        "both.part-00000": [[existing]],
+        "unfinished.part-00000": [[existing]],
     }.items():
         store.backend.replace(f"{folder}/{name}.json", dump_json({"places": places}))
         store.backend.replace(f"{folder}/{name}.blobs", b"x")
-    store.backend.replace(f"{folder}/damaged.json", b"{")
-    store.backend.replace(f"{folder}/x.json.0123456789ab.partial", b"{")
-    store.backend.replace("probe/1234", b"x")
-    store.backend.replace("quarantine/build-tokens/1.json", b"{}")
-    store.backend.replace("leases/build-tokens/1.json", b"{}")
-    store.backend.replace(f"keys/{STAGE}/aa/.1.json.{'0' * 32}", b"half")
-    store.backend.replace(f"{manifest.data_path}/of-a-repeated-worker", b"twice")
-    set_times(store, 0.0)
-    report = collect(store, grace_hours=24)
-    deleted = ("part", "none", "empty", "both.part-00000")
-    assert paths(report) == {
-        *(f"{folder}/{name}.{end}" for name in deleted for end in ("json", "blobs")),
+    others = {
         f"{folder}/damaged.json",
         f"{folder}/x.json.0123456789ab.partial",
         "probe/1234",
         "quarantine/build-tokens/1.json",
         "leases/build-tokens/1.json",
         f"keys/{STAGE}/aa/.1.json.{'0' * 32}",
-        f"{manifest.data_path}/of-a-repeated-worker",
     }
+    for path in others:
+        store.backend.replace(path, b"{")
+    set_times(store, 0.0)
+    report = collect(store, grace_hours=24)
+    stale = ("part", "none", "empty", "both.part-00000")
+    items = {f"{folder}/{name}.{suffix}" for name in stale for suffix in ("json", "blobs")}
+    assert paths(report) == items | others
     assert not paths(report) & set(store.backend.stat(""))
-    assert is_there(store, manifest)
+    assert exists(store, manifest)
 
 
-def test_a_conflict_goes_with_the_artifact_that_lost(store: ArtifactStore) -> None:
+def test_conflict_is_deleted_with_refused_artifact(store: ArtifactStore) -> None:
     winner, loser = prepared(store, "one"), prepared(store, "two")
     store.commit(winner)
     store.set_ref("fake/x", winner)
@@ -283,26 +333,26 @@ def test_a_conflict_goes_with_the_artifact_that_lost(store: ArtifactStore) -> No
         store.commit(loser)
     assert paths(collect(store, grace_hours=24)) == set()
     set_times(store, 0.0)
-    report = collect(store, grace_hours=24)
-    assert paths(report) == {
-        loser.artifact_path,
-        f"quarantine/conflicts/{STAGE}/{loser.artifact_id}.json",
-    }
-    assert store.conflicts() == []
+    record = f"quarantine/conflicts/{STAGE}/{loser.artifact_id}.json"
+    assert paths(collect(store, grace_hours=24)) == {loser.artifact_path, record}
+    assert store.conflicts() == {}
 
 
-def test_a_damaged_manifest_stops_everything(store: ArtifactStore) -> None:
-    kept, _ = several(store, 2)
-    store.set_ref("fake/x", kept)
-    store.backend.replace(kept.manifest_path, b"{")
+# Errors
+
+
+def test_corrupt_manifest_stops_collection(store: ArtifactStore) -> None:
+    retained, _ = publish_several(store, 2)
+    store.set_ref("fake/x", retained)
+    store.backend.replace(retained.manifest_path, b"{")
     before = set(store.backend.stat(""))
-    with pytest.raises(ArtifactCorruptError, match=kept.manifest_path):
+    with pytest.raises(ArtifactCorruptError, match=retained.manifest_path):
         collect(store)
     assert set(store.backend.stat("")) == before
 
 
-def test_a_ref_to_what_is_gone_is_noted(store: ArtifactStore) -> None:
-    [manifest] = several(store, 1)
+def test_ref_to_missing_artifact_is_noted(store: ArtifactStore) -> None:
+    [manifest] = publish_several(store, 1)
     store.set_ref("fake/x", manifest)
     store.backend.delete_folder(manifest.artifact_path)
     [note] = collect(store).notes
@@ -310,38 +360,52 @@ def test_a_ref_to_what_is_gone_is_noted(store: ArtifactStore) -> None:
     assert manifest.artifact_path in note
 
 
-@pytest.mark.parametrize("how", ["found", "named", "withdrawn"])
-def test_what_comes_into_use_meanwhile_is_left(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, how: str
+@pytest.mark.parametrize("stage", ["..", "../..", "x/../../.."])
+def test_tombstone_restores_no_file_outside_of_store(tmp_path: Path, stage: str) -> None:
+    store = ArtifactStore(str(tmp_path / "store"))
+    [manifest] = publish_several(store, 1)
+    store.pin(manifest, reason="a test")
+    pointer = pointer_to(manifest).model_copy(update={"stage": stage})
+    store.backend.replace("tombstones/x.json", pointer.to_json())
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StoreError):
+        collect(store)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# Runs that start, and collections that stop, in the middle
+
+
+@pytest.mark.parametrize("event", ["found", "named", "quarantined"])
+def test_artifact_that_comes_into_use_is_restored(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
-    """Another run finds, names or withdraws it after the survey, before its pointer is removed."""
+    """Another run uses or quarantines it after the scan, before its pointer is deleted."""
     first = published(store)
     second = published(store, "two", **input_from(first))
     unused = published(store, "three", spec={"seed": 3})
     for manifest in (first, second, unused):
         make_old(store, manifest)
-    remove, done = store.backend.compare_and_delete, []
+    path = key_path(STAGE, second.cache_key)
+    stored, delete = store.backend.read(path), store.backend.compare_and_delete
 
-    def meanwhile(path: str, *, expected: bytes) -> float | None:
-        if not done:
-            done.append(how)
-            if how == "found":
-                assert store.lookup(STAGE, second.cache_key) is not None
-            elif how == "named":
-                store.set_ref("fake/x", second)
-            else:
-                remove(key_path(STAGE, second.cache_key), expected=stored)
-        return remove(path, expected=expected)
+    def use_and_delete(deleted: str, *, expected: bytes) -> float | None:
+        monkeypatch.undo()
+        if event == "found":
+            assert store.lookup(STAGE, second.cache_key) is not None
+        elif event == "named":
+            store.set_ref("fake/x", second)
+        else:
+            delete(path, expected=stored)
+        return delete(deleted, expected=expected)
 
-    stored = store.backend.read(key_path(STAGE, second.cache_key))
-    monkeypatch.setattr(store.backend, "compare_and_delete", meanwhile)
+    monkeypatch.setattr(store.backend, "compare_and_delete", use_and_delete)
     report = collect(store)
     assert set(report.restored) == {first.artifact_path, second.artifact_path}
     assert paths(report, "artifact") == {unused.artifact_path}
     assert store.backend.names("tombstones") == []
-    assert is_there(store, first)
-    if how != "withdrawn":
-        assert is_there(store, second)
+    assert exists(store, first)
+    assert event == "quarantined" or exists(store, second)
     assert verify(store, [pointer_to(first), pointer_to(second)])[1].is_ok
 
 
@@ -349,85 +413,84 @@ class Killed(BaseException):
     pass
 
 
-def die_after(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """The process ends before the change of that number."""
-    left, inside = [count], [False]
+def kill_after(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Raise `Killed` instead of change number `count`."""
+    remaining, is_nested = [count], [False]
     for name in ("put_if_absent", "replace", "compare_and_delete", "delete", "delete_folder"):
         method: Callable[..., Any] = getattr(store.backend, name)
 
-        def step(*given: Any, method: Callable[..., Any] = method, **more: Any) -> Any:
-            if inside[0]:  # one change that is made of others
-                return method(*given, **more)
-            left[0] -= 1
-            if left[0] < 0:
+        def change(*args: Any, method: Callable[..., Any] = method, **options: Any) -> Any:
+            if is_nested[0]:  # part of another change
+                return method(*args, **options)
+            remaining[0] -= 1
+            if remaining[0] < 0:
                 raise Killed
-            inside[0] = True
+            is_nested[0] = True
             try:
-                return method(*given, **more)
+                return method(*args, **options)
             finally:
-                inside[0] = False
+                is_nested[0] = False
 
-        monkeypatch.setattr(store.backend, name, step)
+        monkeypatch.setattr(store.backend, name, change)
 
 
-def test_killed_at_any_moment_it_leaves_a_sound_store(
+def test_killed_collection_leaves_complete_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for count in range(60):
+    was_killed, count = True, 0
+    while was_killed:
         store = ArtifactStore(f"memory://{tmp_path.name}/killed-{count}")
-        kept = published(store)
-        store.set_ref("fake/x", kept)
-        first = published(store, "two", **input_from(kept))
+        retained = published(store)
+        store.set_ref("fake/x", retained)
+        first = published(store, "two", **input_from(retained))
         published(store, "three", **input_from(first))
-        attempt = store.begin(STAGE)
-        write_text_file("vocab.txt", "x", output=attempt.output)
-        die_after(store, monkeypatch, count)
+        write_text_file("vocab.txt", "x", output=store.begin(STAGE).output)
+        kill_after(store, monkeypatch, count)
         try:
             collect(store)
-        except Killed:
-            was_killed = True
-        else:
             was_killed = False
+        except Killed:
+            count += 1
         monkeypatch.undo()
-        for verdict in verify(store, list(store.pointers())):
-            assert verdict.is_ok, (count, verdict)
+        for result in verify(store, list(store.pointers())):
+            assert result.is_ok, (count, result)
         collect(store)
-        assert [pointer.artifact_id for pointer in store.pointers()] == [kept.artifact_id]
+        assert [pointer.artifact_id for pointer in store.pointers()] == [retained.artifact_id]
         assert store.backend.names("tombstones") == []
-        assert {path.split("/")[2] for path in store.backend.stat("artifacts")} == {
-            kept.artifact_id
-        }
-        if not was_killed:
-            assert count > 10
-            return
-    pytest.fail("it took more changes than were tried")
+        artifacts = {path.split("/")[2] for path in store.backend.stat("artifacts")}
+        assert artifacts == {retained.artifact_id}
+    assert count > 10
 
 
-def test_what_a_killed_collection_took_away_comes_back_if_it_is_named(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_named", [True, False])
+def test_pointer_deleted_by_killed_collection_is_restored_when_in_use(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, is_named: bool
 ) -> None:
-    [manifest] = several(store, 1)
-    die_after(store, monkeypatch, 2)  # the tombstone and the pointer are done
+    [manifest] = publish_old(store, 1)
+    kill_after(store, monkeypatch, 2)  # the tombstone is written, the pointer deleted
     with pytest.raises(Killed):
         collect(store)
     monkeypatch.undo()
     assert store.lookup(STAGE, manifest.cache_key) is None
-    store.set_ref("fake/x", manifest)  # by a run that had found it before
+    if is_named:
+        store.set_ref("fake/x", manifest)
+    else:
+        write_run_of(store, RUN, state="running")  # it can have found the artifact
     collect(store)
     assert store.lookup(STAGE, manifest.cache_key) == manifest
     assert store.backend.names("tombstones") == []
 
 
-def test_killed_by_a_signal_it_leaves_a_sound_store(tmp_path: Path) -> None:
+def test_collection_killed_by_signal_leaves_complete_store(tmp_path: Path) -> None:
     store = ArtifactStore(str(tmp_path / "store"))
-    several(store, 12)
+    publish_several(store, 12)
     process = subprocess.Popen([sys.executable, "-c", COLLECT, store.root], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"deleting\n"
     process.kill()
     process.wait()
     process.stdout.close()
-    assert all(verdict.is_ok for verdict in verify(store, list(store.pointers())))
+    assert all(result.is_ok for result in verify(store, list(store.pointers())))
     collect(store)
     assert store.backend.stat("artifacts") == {}
     assert store.backend.stat("tombstones") == {}
@@ -441,192 +504,10 @@ from flows.store.garbage_collection import collect_garbage
 store = ArtifactStore(sys.argv[1])
 delete = store.backend.delete_folder
 
-def say_and_delete(path):
+def print_and_delete(path):
     print("deleting", flush=True)
     delete(path)
 
-store.backend.delete_folder = say_and_delete
+store.backend.delete_folder = print_and_delete
 collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
 """
-
-
-def test_where_nothing_can_be_touched_a_run_keeps_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """S3 and GCS do not record which artifacts a run found."""
-    store = ArtifactStore(f"memory://{tmp_path.name}/remote")
-    [manifest] = several(store, 1)
-    make_old(store, manifest)
-    monkeypatch.setattr(type(store.backend), "is_remote", property(lambda self: True))
-    monkeypatch.setattr(store.backend, "compare_and_delete", _remove_in_memory(store))
-    write_run_of(store, "20260101t000000-aa", state="running", host="elsewhere", pid=1)
-    assert paths(collect(store, keep_runs=0)) == set()
-    write_run_of(store, "20260101t000000-aa", state="completed", host="elsewhere")
-    # Another run begins between the survey and the removal.
-    tombstone = garbage_collection._tombstone
-
-    def begin_a_run(location: str) -> str:
-        write_run_of(store, "20260102t000000-aa", state="running", host="elsewhere")
-        return tombstone(location)
-
-    monkeypatch.setattr(garbage_collection, "_tombstone", begin_a_run)
-    report = collect(store, keep_runs=0)
-    assert report.restored == (manifest.artifact_path,)
-    assert store.lookup(STAGE, manifest.cache_key) == manifest
-
-
-def _remove_in_memory(store: ArtifactStore) -> Callable[..., float | None]:
-    def remove(path: str, *, expected: bytes) -> float | None:
-        if store.backend.read(path) != expected:
-            return None
-        store.backend.delete(path)
-        return 0.0
-
-    return remove
-
-
-def test_a_shard_that_others_link_to_stays_readable(tmp_path: Path) -> None:
-    """The old artifact of a rebuilt stage goes; the new one has its files by other names."""
-    store = ArtifactStore(str(tmp_path / "store"))
-    old = published(store)
-    attempt = store.begin(STAGE)
-    target = Path(attempt.output, "linked")
-    target.hardlink_to(store.url(file_of(store, old)))
-    entry = old.files[0].model_copy(update={"stored_name": "linked"})
-    new = store.commit(describe(attempt, [entry], spec={"seed": 9})).manifest
-    store.set_ref("fake/x", new)
-    collect(store)
-    assert not is_there(store, old)
-    [verdict] = verify(store, [pointer_to(new)])
-    assert verdict.is_ok
-    with fsspec.open(store.url(file_of(store, new))) as source:
-        assert source.read() == b"one"
-
-
-def test_the_report_is_json(store: ArtifactStore) -> None:
-    several(store, 1)
-    report = collect(store)
-    assert json.loads(json.dumps([item._asdict() for item in report.garbage]))
-    assert report.by_kind()["artifact"][0] == 1
-
-
-def _age(store: ArtifactStore, run_id: str, seconds: float) -> None:
-    """Set the time of the last heartbeat of a run."""
-    then = time.time() - seconds
-    for path in store.backend.names(f"runs/{run_id}"):
-        os.utime(store.backend.url(path), (then, then))
-
-
-def test_a_run_of_another_machine_that_fell_silent_keeps_nothing(tmp_path: Path) -> None:
-    store = ArtifactStore(str(tmp_path / "shared"))
-    [manifest] = several(store, 1)
-    run_id = "20260101t000000-aa"
-    make_old(store, manifest)
-    write_run_of(store, run_id, state="running", host="elsewhere", pid=1, started=AGO)
-    assert store.lookup(STAGE, manifest.cache_key) is not None
-    report = collect(store, keep_runs=0)
-    assert paths(report, "artifact") == set()
-    [note] = report.notes  # what holds it back, and what to do
-    assert run_id in note
-    assert "elsewhere" in note
-    assert "bertloom runs --mark-crashed" in note
-    _age(store, run_id, runs.HEARTBEAT_TIMEOUT + 60)
-    report = collect(store, keep_runs=0)
-    assert paths(report, "artifact") == {manifest.artifact_path}
-    assert report.notes == ()
-
-
-def test_a_heartbeat_is_a_sign_of_life_until_it_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runs, "HEARTBEAT_SECONDS", 0.02)
-    store = ArtifactStore(str(tmp_path / "shared"))
-    run_id = "20260101t000000-aa"
-    write_run_of(store, run_id, state="running", host="elsewhere", pid=1)
-    _age(store, run_id, 7200)
-    silent = runs.last_heartbeats(store)[run_id]
-    heartbeat = Heartbeat(store, run_id)
-    heartbeat.start()
-    for _ in range(500):
-        if runs.last_heartbeats(store)[run_id] > silent + 3600:
-            break
-        time.sleep(0.02)
-    heartbeat.stop()
-    assert runs.last_heartbeats(store)[run_id] > silent + 3600
-    _age(store, run_id, 7200)
-    time.sleep(0.2)
-    assert runs.last_heartbeats(store)[run_id] < silent + 3600
-
-
-def test_runs_that_are_over_are_settled_and_others_left(tmp_path: Path) -> None:
-    store = ArtifactStore(str(tmp_path / "shared"))
-    hour = 3600.0
-    started = "2026-01-01T00:00:00+00:00"
-    common = {
-        "state": "running",
-        "updated_at": started,
-        "started": started,
-        "recipe": {"name": "x"},
-    }
-    for run_id, changes, silence in (
-        ("20260101t000000-beating", {"host": "elsewhere"}, 60.0),
-        ("20260102t000000-silent", {"host": "elsewhere"}, hour),
-        ("20260105t000000-gone", {"pid": 2**22 + 1}, 1.0),
-        ("20260106t000000-here", {}, 48 * hour),
-        ("20260107t000000-training", {"host": "elsewhere"}, 48 * hour),
-    ):
-        write_run_of(store, run_id, **{**common, **changes})
-        _age(store, run_id, silence)
-    with try_acquire(store, "pretrain", "k", holder="20260107t000000-training"):
-        settled = {
-            item.run_id.partition("-")[2]: item for item in reconcile_runs(store, close=send_abort)
-        }
-    assert {name for name, item in settled.items() if item.is_dead} == {
-        "silent", "gone",
-    }  # fmt: skip
-    assert settled["training"].reason == "it holds a lease"
-    states = {run_id.partition("-")[2]: read_run(store, run_id).state for run_id in run_ids(store)}
-    assert [states[name] for name in ("silent", "here", "beating")] == [
-        "crashed", "running", "running",
-    ]  # fmt: skip
-    # Without its lease, it has ended.
-    over = {item.run_id for item in reconcile_runs(store, close=send_abort) if item.is_dead}
-    assert over == {"20260107t000000-training"}
-
-
-def test_the_running_records_of_a_flow_run_say_what_became_of_it(tmp_path: Path) -> None:
-    store = ArtifactStore(str(tmp_path / "shared"))
-    common = {"updated_at": AGO, "started": AGO, "recipe": {"name": "x"}, "steps": []}
-    for number, (flow_run_id, state) in enumerate(
-        [("mine", "completed"), ("mine", "running"), ("another", "running")]
-    ):
-        changes = {**common, "flow_run_id": flow_run_id, "state": state}
-        write_run_of(store, f"2026010{number}t000000-aa", **changes)
-    store.backend.replace("runs/20260109t000000-aa/run.json", b"{")  # passed over
-    how: dict[str, Any] = {"state": "interrupted", "reason": "cancelled", "close": send_abort}
-    assert mark_flow_run_ended(store, "mine", **how) == ["20260101t000000-aa"]
-    settled = read_run(store, "20260101t000000-aa")
-    assert (settled.state, settled.failures) == ("interrupted", {"": "cancelled"})
-    assert read_run(store, "20260102t000000-aa").state == "running"
-    assert mark_flow_run_ended(store, "mine", **how) == []
-
-
-@pytest.mark.parametrize(
-    "key", ["../outside.json", "/tmp/outside.json", "artifacts/x/manifest.json"]
-)
-def test_tombstone_with_key_outside_of_keys_is_refused(tmp_path: Path, key: str) -> None:
-    store = ArtifactStore(str(tmp_path / "store"))
-    [manifest] = several(store, 1)
-    store.pin(manifest, reason="a test")
-    tombstone = {
-        "artifact_path": manifest.artifact_path,
-        "started": AGO,
-        "scanned": 0.0,
-        "key": key,
-        "pointer": "{}",
-    }
-    store.backend.replace("tombstones/x.json", dump_json(tombstone))
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ArtifactCorruptError):
-        collect(store)
-    assert sorted(tmp_path.rglob("*")) == before

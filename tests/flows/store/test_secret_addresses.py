@@ -1,4 +1,4 @@
-"""Secrets in the addresses of sources: a run reads by them and records none of them."""
+"""Runs use secrets in the addresses of sources, and write and print none of them."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> bytes:
         form = re.sub(r"^/|\.txt.*", "", self.path)
         password = base64.b64decode(self.headers.get("Authorization", "").removeprefix("Basic "))
-        told = self.path + password.decode()
-        # A fragment stays with the client.
-        is_allowed = form == "fragment" or secret_of(form) in told or "rotated" in told
+        request = self.path + password.decode()
+        # A client does not send the fragment.
+        is_allowed = form == "fragment" or secret_of(form) in request or "rotated" in request
         if form not in FORMS or not is_allowed:
             self.send_error(403 if form in FORMS else 404)
             return b""
         data = "".join(f"Goose {n} of {form} flew. It came back.\n\n" for n in range(30)).encode()
         self.send_response(200)
-        if asked := re.match(r"bytes=(\d+)-(\d+)", self.headers["Range"] or ""):
-            data = data[int(asked[1]) : int(asked[2]) + 1]
+        if match := re.match(r"bytes=(\d+)-(\d+)", self.headers["Range"] or ""):
+            data = data[int(match[1]) : int(match[2]) + 1]
         self.send_header("Accept-Ranges", "bytes")
         self.send_header("ETag", form)
         self.send_header("Content-Length", str(len(data)))
@@ -84,8 +84,8 @@ class _Handler(BaseHTTPRequestHandler):
         return data
 
 
-class Ran(NamedTuple):
-    """A run that reads one file by each form of address, and what was printed and written."""
+class Runs(NamedTuple):
+    """Folder and output of two runs that read one file by each form of address."""
 
     folder: Path
     host: str
@@ -109,52 +109,52 @@ def _recipe(folder: Path, addresses: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
-    folder, recipes = tmp_path_factory.mktemp("ran"), tmp_path_factory.mktemp("recipes")
-    told = io.StringIO()
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    folder, recipes = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("recipes")
+    output = io.StringIO()
     with LocalServer(_Handler) as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERTLOOM_CACHE", str(folder / "cache"))
-        found = Ran(folder, server.url.removeprefix("http://"), "")
+        runs = Runs(folder, server.url.removeprefix("http://"), "")
 
         def command(*arguments: str) -> None:
             with (
-                contextlib.redirect_stdout(told),
-                contextlib.redirect_stderr(told),
+                contextlib.redirect_stdout(output),
+                contextlib.redirect_stderr(output),
                 pytest.raises(SystemExit, match=r"^0$"),
             ):
-                main([*arguments, f"--store={found.store}"])
+                main([*arguments, f"--store={runs.store}"])
 
         for secret in ("", "rotated"):
-            addresses = [found.address(form, secret=secret) for form in FORMS]
+            addresses = [runs.address(form, secret=secret) for form in FORMS]
             command("run", "--engine=local", _recipe(recipes, addresses))
-        documents = next(ArtifactStore(found.store).pointers("build-documents")).artifact_id
+        documents = next(ArtifactStore(runs.store).pointers("build-documents")).artifact_id
         command("show", documents)
         command("lineage", documents)
         command("report")
-        yield found._replace(printed=told.getvalue())
+        yield runs._replace(printed=output.getvalue())
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_run_writes_and_prints_no_secret_of_an_address(ran: Ran, form: str) -> None:
-    files = {path: path.read_bytes() for path in ran.folder.rglob("*") if path.is_file()}
+def test_run_writes_and_prints_no_secret(runs: Runs, form: str) -> None:
+    files = {path: path.read_bytes() for path in runs.folder.rglob("*") if path.is_file()}
     kinds = {path.name.rpartition(".")[2] for path in files}
     assert {"json", "arrow", "md", "html"} <= kinds
     assert any(f"notes:{form}.txt".encode() in data for data in files.values())
     assert [path for path, data in files.items() if secret_of(form).encode() in data] == []
-    assert secret_of(form) not in ran.printed
+    assert secret_of(form) not in runs.printed
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_names_of_task_files_hold_no_secret_of_an_address(ran: Ran, form: str) -> None:
-    address = ran.address(form)
+def test_names_of_task_files_contain_no_secret(runs: Runs, form: str) -> None:
+    address = runs.address(form)
     config = ExamplesConfig(task="cola", data_files={"train": [address], "dev": [address]})
     task = find_task("cola")
     inputs = raw_inputs_of(find_files(config, task=task), task=task)
     assert [item.name for item in inputs] == [f"train/{form}.txt", f"dev/{form}.txt"]
 
 
-def test_new_signature_of_an_address_changes_no_cache_key(ran: Ran) -> None:
-    store = ArtifactStore(ran.store)
+def test_new_signature_changes_no_cache_key(runs: Runs) -> None:
+    store = ArtifactStore(runs.store)
     first, second = (read_run(store, run_id).steps for run_id in run_ids(store))
     assert not any(step.was_cached for step in first)
     assert all(step.was_cached for step in second)
@@ -162,46 +162,46 @@ def test_new_signature_of_an_address_changes_no_cache_key(ran: Ran) -> None:
 
 
 @pytest.mark.parametrize("form", sorted(FORMS.keys() - {"other-name"}))
-def test_error_of_an_address_holds_no_secret(ran: Ran, tmp_path: Path, cli: Cli, form: str) -> None:
-    recipe = _recipe(tmp_path, [ran.address(form, path="missing.txt")])
+def test_error_contains_no_secret(runs: Runs, tmp_path: Path, cli: Cli, form: str) -> None:
+    recipe = _recipe(tmp_path, [runs.address(form, path="missing.txt")])
     store = f"--store={tmp_path}/store"
-    said = [
+    results = [
         cli("plan", store, recipe),
         cli("--debug", "run", "--engine=local", store, recipe),
     ]
-    assert [one.code for one in said] == [1, 1]
-    assert secret_of(form) not in "".join(one.out + one.err for one in said)
+    assert [result.code for result in results] == [1, 1]
+    assert secret_of(form) not in "".join(result.out + result.err for result in results)
     for path in tmp_path.rglob("*.*"):
         assert path.suffix == ".yaml" or secret_of(form).encode() not in path.read_bytes()
 
 
-def test_reproduction_holds_no_secret_and_asks_for_the_file(
-    ran: Ran, tmp_path: Path, cli: Cli
+def test_reproduction_contains_no_secret_and_asks_for_the_file(
+    runs: Runs, tmp_path: Path, cli: Cli
 ) -> None:
-    documents = next(ArtifactStore(ran.store).pointers("build-documents")).artifact_id
-    store = f"--store={ran.store}"
+    documents = next(ArtifactStore(runs.store).pointers("build-documents")).artifact_id
+    store = f"--store={runs.store}"
     assert cli("reproduce", store, documents, str(tmp_path / "written")).code == 0
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file())
-    assert f"http://{ran.host}/azure.txt".encode() in written
+    assert f"http://{runs.host}/azure.txt".encode() in written
     assert not any(secret_of(form).encode() in written for form in FORMS)
-    said = cli("reproduce", "--copy-inputs", store, documents, str(tmp_path / "copied"))
-    assert said.code == 1
-    assert "inputs/" in said.err
+    result = cli("reproduce", "--copy-inputs", store, documents, str(tmp_path / "copied"))
+    assert result.code == 1
+    assert "inputs/" in result.err
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "simplecache::s3"])
 @pytest.mark.parametrize("key", ["Zq7key:Zq7secret", "Zq7key:Zq7/sec/ret", "Zq7secret"])
-def test_key_in_a_bucket_address_is_refused_and_not_repeated(
+def test_key_in_bucket_address_is_refused_and_not_printed(
     bucket: str, scheme: str, key: str
 ) -> None:
     address = f"{scheme}://{key}@{bucket.removeprefix('s3://')}/a.txt"
     for read in (lambda: expand_paths([address]), lambda: digest_file(address)):
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError) as input_error:
             read()
-        assert "Zq7" not in f"{caught.value} {caught.value.__cause__}"
-    with pytest.raises(StoreError) as refused:
+        assert "Zq7" not in f"{input_error.value} {input_error.value.__cause__}"
+    with pytest.raises(StoreError) as store_error:
         ArtifactStore(address.removeprefix("simplecache::"))
-    assert "Zq7" not in f"{refused.value} {refused.value.__cause__}"
+    assert "Zq7" not in f"{store_error.value} {store_error.value.__cause__}"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_public_address_keeps_what_names_the_file(address: str, expected: str | 
     assert public_address(address) == (expected or address)
 
 
-def test_options_of_a_runner_hold_no_secret() -> None:
+def test_runner_options_are_printed_without_secrets() -> None:
     options = ExecutionConfig(
         beam_options=["--x_password", "Zq7secret", "--job=a", "--flag"]
     ).beam_options
@@ -264,7 +264,7 @@ def _plan_dump(url: str) -> list[Split]:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_dump_is_read_when_its_folder_may_not_be_listed(status: int, fresh_cache: None) -> None:
+def test_dump_is_read_when_its_folder_cannot_be_listed(status: int, fresh_cache: None) -> None:
     with LocalServer(
         _DumpHandler, status=status, data=dump([page(1, "Ink.")]), digest=""
     ) as server:
@@ -273,7 +273,7 @@ def test_dump_is_read_when_its_folder_may_not_be_listed(status: int, fresh_cache
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_fault_of_the_server_is_a_network_error(
+def test_server_error_is_a_network_error(
     status: int, fresh_cache: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(raw_files, "READ_RETRY_DELAYS", (0,))
@@ -284,14 +284,14 @@ def test_fault_of_the_server_is_a_network_error(
         raw_files.list_folder_of(f"{server.url}/dump.xml")
 
 
-@pytest.mark.parametrize("is_right", [True, False])
+@pytest.mark.parametrize("is_valid", [True, False])
 def test_dump_at_signed_address_is_compared_with_its_checksum(
-    is_right: bool, fresh_cache: None
+    is_valid: bool, fresh_cache: None
 ) -> None:
     data = dump([page(1, "Ink.")])
-    digest = hashlib.md5(data if is_right else b"", usedforsecurity=False).hexdigest()
+    digest = hashlib.md5(data if is_valid else b"", usedforsecurity=False).hexdigest()
     with LocalServer(_DumpHandler, status=200, data=data, digest=digest) as server:
-        if is_right:
+        if is_valid:
             assert _plan_dump(server.url)[0].file.checksum == f"md5:{digest}"
             return
         with pytest.raises(ChecksumError):

@@ -1,21 +1,23 @@
+"""`verify` compares artifacts with their manifests, and the rows of tables on request."""
+
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pytest
 from support.store_builder import STAGE, damage, describe, input_from, published
 
-from flows.store import verification
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import pointer_to
-from flows.store.verification import VerifyResult, verify
+from flows.store.shard_checks import check_rows
+from flows.store.verification import verify
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema
 from schemas.checksummed import dump_json
-from schemas.manifest import FileEntry, Manifest
+from schemas.manifest import Manifest
 
 SCHEMA = tokens_schema(100)
 ROWS = {
@@ -32,132 +34,118 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     return ArtifactStore(str(tmp_path) if is_local else f"memory://{tmp_path.name}/store")
 
 
-def with_shard(store: ArtifactStore, schema: pa.Schema = SCHEMA, **changes: Any) -> Manifest:
-    """An artifact with one shard; `changes` are of the shard's entry."""
+def publish_shard(store: ArtifactStore, *, data: bytes = b"", **fields: Any) -> Manifest:
+    """Publish an artifact with one shard.
+
+    Args:
+        store: Artifact store.
+        data: Content that the shard has instead of rows.
+        **fields: Changed fields of the shard's entry.
+    """
     attempt = store.begin(STAGE)
     with ShardWriter("part-00000.arrow", schema=SCHEMA, output=attempt.output) as writer:
         writer.write(pa.record_batch(ROWS, schema=SCHEMA))
     entry = writer.entry()
-    if schema is not SCHEMA:
-        path = Path(attempt.output, entry.stored_name)
-        with pa.ipc.new_file(path, schema) as sink:
-            sink.write(pa.record_batch(ROWS, schema=schema))
-        entry = of_bytes(entry, path)
-    entry = entry.model_copy(update=changes)
-    return store.commit(describe(attempt, [entry], table_name="tokens")).manifest
+    path = Path(attempt.output, entry.stored_name)
+    if data:
+        path.write_bytes(data)
+    stored = path.read_bytes()
+    digest = {"size_bytes": len(stored), "sha256": hashlib.sha256(stored).hexdigest()}
+    entry = entry.model_copy(update={**digest, **fields})
+    return store.commit(describe(attempt, [entry], table="tokens")).manifest
 
 
-def of_bytes(entry: FileEntry, path: Path) -> FileEntry:
-    data = path.read_bytes()
-    sha256 = hashlib.sha256(data).hexdigest()
-    return entry.model_copy(update={"size_bytes": len(data), "sha256": sha256})
+def find_errors(store: ArtifactStore, manifest: Manifest, *, rows: bool = False) -> tuple[str, ...]:
+    check = check_rows if rows else None
+    [result] = verify(store, [pointer_to(manifest)], check_rows=check)
+    assert result.is_ok == (not result.errors)
+    return result.errors
 
 
-def check(store: ArtifactStore, manifest: Manifest, *, rows: bool = True) -> VerifyResult:
-    [verdict] = verify(store, [pointer_to(manifest)], rows=rows)
-    return verdict
+# Files, manifests and inputs
 
 
-def test_rows_that_are_as_they_should_be(store: ArtifactStore) -> None:
-    assert check(store, with_shard(store)).is_ok
-    assert check(store, published(store, spec={"seed": 3})).is_ok  # no table
+def test_deep_verification_reads_every_byte(any_store: ArtifactStore) -> None:
+    manifest = published(any_store)
+    pointers = list(any_store.pointers())
+    [result] = verify(any_store, pointers)
+    assert (result.is_ok, result.files, result.size) == (True, 1, 3)
+    damage(any_store, manifest, b"onf")  # one bit, the same size
+    assert verify(any_store, pointers, deep=False)[0].is_ok
+    [error] = find_errors(any_store, manifest)
+    assert "vocab.txt" in error
+    assert manifest.files[0].sha256 in error
 
 
 @pytest.mark.parametrize(
-    ("changes", "problem"),
+    "fields",
     [
-        ({"rows": 3}, "3 rows"),
-        ({"rows_digest": "0" * 32}, "expected rows with the digest"),
+        {"cache_key_inputs": {"stage": STAGE, "seed": 9}},
+        {"content_digest": f"sha256:{'0' * 64}"},
+        {"rows_digest": "3:0"},
+        {"artifact_id": "0" * 16},
     ],
+    ids=lambda fields: next(iter(fields)),
 )
-def test_rows_that_are_others_are_found(
-    store: ArtifactStore, changes: dict[str, Any], problem: str
-) -> None:
-    manifest = with_shard(store, **changes)
-    assert check(store, manifest, rows=False).is_ok
-    [text] = check(store, manifest).errors
-    assert text.startswith("part-00000.arrow: ")
-    assert problem in text
+def test_edited_manifest_is_found(any_store: ArtifactStore, fields: dict[str, Any]) -> None:
+    manifest = published(any_store)
+    pointers = list(any_store.pointers())
+    edited = manifest.model_copy(update=fields).model_dump(mode="json")
+    any_store.backend.replace(manifest.manifest_path, dump_json(edited))
+    name = next(iter(fields)).replace("_key_inputs", "_key")
+    assert any(f"manifest: {name}" in error for error in verify(any_store, pointers)[0].errors)
 
 
-def test_a_table_of_another_name_is_found(store: ArtifactStore) -> None:
-    metadata = {**SCHEMA.metadata, b"bertloom.table": b"documents"}
-    [text] = check(store, with_shard(store, SCHEMA.with_metadata(metadata))).errors
-    assert "'documents'" in text
+def test_missing_input_is_found(any_store: ArtifactStore) -> None:
+    source = published(any_store)
+    product = published(any_store, "two", **input_from(source))
+    assert find_errors(any_store, product) == ()
+    any_store.backend.delete(source.manifest_path)
+    [error] = find_errors(any_store, product)
+    assert error.startswith("input documents: ")
 
 
-def test_a_column_of_another_type_is_found(store: ArtifactStore) -> None:
-    column = pa.field("token_ids", pa.list_(pa.field("item", pa.int64(), nullable=False)))
-    changed = SCHEMA.set(1, column)
-    problems = check(store, with_shard(store, changed)).errors
-    assert any("token_ids: list<item: int64" in text for text in problems)
-
-
-def test_what_is_no_table_is_found(store: ArtifactStore) -> None:
-    manifest = published(store)
-    entry = manifest.files[0].model_copy(update={"rows": 1})
-    attempt = store.begin(STAGE)
-    Path(attempt.output, entry.stored_name).write_bytes(b"one")
-    changed = store.commit(describe(attempt, [entry], spec={"seed": 8})).manifest
-    assert "expected an Arrow IPC file" in check(store, changed).errors[0]
-
-
-def test_a_file_that_artifacts_share_is_read_once(
+def test_hard_linked_file_is_read_once(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = with_shard(store)
+    first = publish_shard(store)
     attempt = store.begin(STAGE)
     [entry] = first.files
     Path(attempt.output, "linked").hardlink_to(store.url(f"{first.data_path}/{entry.stored_name}"))
     linked = entry.model_copy(update={"stored_name": "linked"})
-    made = describe(attempt, [linked], table_name="tokens", spec={"seed": 7})
-    second = store.commit(made).manifest
-    read = []
-    reading = verification._Reader._read
+    second = store.commit(describe(attempt, [linked], table="tokens", spec={"seed": 7})).manifest
+    paths: list[str] = []
+    open_file = store.backend.open
 
-    def noted(reader: Any, path: str, entry: FileEntry) -> Any:
-        read.append(path)
-        return reading(reader, path, entry)
+    def open_and_record(path: str) -> IO[bytes]:
+        paths.append(path)
+        return open_file(path)
 
-    monkeypatch.setattr(verification._Reader, "_read", noted)
-    verdicts = verify(store, [pointer_to(first), pointer_to(second)], rows=True)
-    assert all(verdict.is_ok for verdict in verdicts)
-    assert len(read) == 1
+    monkeypatch.setattr(store.backend, "open", open_and_record)
+    pointers = [pointer_to(first), pointer_to(second)]
+    assert all(result.is_ok for result in verify(store, pointers, check_rows=check_rows))
+    assert len(paths) == 1
 
 
-def test_verifying_reads_every_byte(any_store: ArtifactStore) -> None:
-    manifest = published(any_store)
-    [verdict] = verify(any_store, list(any_store.pointers()))
-    assert (verdict.is_ok, verdict.files, verdict.size) == (True, 1, 3)
-    damage(any_store, manifest, b"onf")  # one bit, the same size
-    assert verify(any_store, list(any_store.pointers()), deep=False)[0].is_ok
-    [verdict] = verify(any_store, list(any_store.pointers()))
-    assert "vocab.txt: expected sha256" in verdict.errors[0]
+# Rows
+
+
+def test_rows_as_written_are_ok(store: ArtifactStore) -> None:
+    assert find_errors(store, publish_shard(store), rows=True) == ()
+    assert find_errors(store, published(store, spec={"seed": 3}), rows=True) == ()  # no table
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"cache_key_inputs": {"stage": STAGE, "seed": 9}}, "cache_key"),
-        ({"content_digest": f"sha256:{'0' * 64}"}, "content_digest"),
-        ({"rows_digest": "3:0"}, "rows_digest"),
-        ({"artifact_id": "0" * 16}, "artifact_id"),
-    ],
+    ("fields", "expected"), [({"rows": 3}, "expected 3"), ({"rows_digest": "0" * 32}, "0" * 32)]
 )
-def test_verifying_finds_a_manifest_that_was_edited(
-    any_store: ArtifactStore, change: dict[str, Any], problem: str
-) -> None:
-    manifest = published(any_store)
-    edited = manifest.model_copy(update=change).model_dump(mode="json")
-    any_store.backend.replace(manifest.manifest_path, dump_json(edited))
-    [verdict] = verify(any_store, list(any_store.pointers()))
-    assert any(problem in text for text in verdict.errors)
+def test_other_rows_are_found(store: ArtifactStore, fields: dict[str, Any], expected: str) -> None:
+    manifest = publish_shard(store, **fields)
+    assert find_errors(store, manifest) == ()
+    [error] = find_errors(store, manifest, rows=True)
+    assert error.startswith("part-00000.arrow: ")
+    assert expected in error
 
 
-def test_verifying_follows_inputs(any_store: ArtifactStore) -> None:
-    source = published(any_store)
-    product = published(any_store, "two", **input_from(source))
-    pointer = pointer_to(product)
-    assert verify(any_store, [pointer])[0].is_ok
-    any_store.backend.delete(source.manifest_path)
-    assert "input documents" in verify(any_store, [pointer])[0].errors[0]
+def test_file_that_is_no_table_is_found(store: ArtifactStore) -> None:
+    [error] = find_errors(store, publish_shard(store, data=b"one"), rows=True)
+    assert error.startswith("part-00000.arrow: ")

@@ -191,7 +191,7 @@ print(os.environ["WITHOUT_TORCH"])
 
 
 def test_doctor_warns_of_a_small_share() -> None:
-    assert doctor.cores(CoreShare(2, 0.97)).state == "ok"
-    busy = doctor.cores(CoreShare(2, 0.25))
+    assert doctor.check_cores(CoreShare(2, 0.97)).state == "ok"
+    busy = doctor.check_cores(CoreShare(2, 0.25))
     assert busy.state == "warn"
     assert "0.5 of 2 cores" in busy.text

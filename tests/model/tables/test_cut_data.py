@@ -16,7 +16,8 @@ import model.tabulate
 from flows.artifact_markdown import metric_rows
 from flows.nested_values import numeric_leaves
 from flows.report.page import section
-from flows.report.results import results_of
+from flows.report.results import show_results
+from flows.report.run_summary import RunSummary
 from flows.run.stages import get_stage
 from model import tasks
 from model.build_examples import build_examples
@@ -179,16 +180,18 @@ def test_pictures_show_the_mark_and_what_it_means() -> None:
 
 
 def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:
-    results = results_of(Tables.model_validate_json(tabulated["tables.json"]), name="test")
+    results = show_results(Tables.model_validate_json(tabulated["tables.json"]))
     tables = section("tasks", results=results).split("<h3>")[1:]
     assert len(tables) == 5  # results, their figure, entries, comparisons, the paper's Table 1
     assert tables.pop(2).startswith("Entries")  # which has no numbers
     for text in tables:
         assert f"† sst-2: {SAID}." in text
         assert text.count("†") >= 2
-    assert "81.0 ± 1.0 †" in tables[1]
-    story = {"headline": "", "sentences": [], "look_at": []}
-    first_screen = section("summary", results=results, story=story, chart=results.overview_figure)
+    assert "81.0 ± 1.0 †" in tables[0]
+    summary = RunSummary("", (), ())
+    first_screen = section(
+        "summary", results=results, summary=summary, chart=results.overview_figure
+    )
     assert "81.0 ± 1.0 †" in first_screen
     assert SAID in first_screen
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from support.cli_runner import Cli
 from support.finetuning_builder import span_rows, text_rows, write_checkpoint
 
-from flows.lineage.names import resolve
+from flows.lineage.resolve import resolve
 from flows.store.artifacts import ArtifactStore
 from model.build_examples import build_examples
 from model.tasks import Bad, Row, task_of

@@ -15,8 +15,8 @@ from support.corpus_builder import run_corpus, small_recipe, small_sample
 from support.counting_fs import CountedFiles
 from support.dump_builder import dump, page
 
-from flows.lineage.head import head
-from flows.lineage.rows import find_shard
+from flows.lineage.preview import head
+from flows.lineage.shards import find_shard
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.beam.plan_file import SharedInput
@@ -462,7 +462,7 @@ def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> N
 
     def text(name: str) -> str:
         shard = find_shard(name, open_store=lambda: store)
-        return "\n".join("".join(m.text for m in line) for line in head(shard, rows=1000))
+        return "\n".join(line.plain for line in head(shard, rows=1000))
 
     name = "test/build-instances.length-64"
     assert text(name).startswith("part-")

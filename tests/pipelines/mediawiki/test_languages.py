@@ -327,7 +327,7 @@ def test_holes_are_counted_by_name_and_shown_whatever_the_workers(tmp_path: Path
     names = {name: n for name, n in found[0].items() if name.startswith("template-unknown:")}
     assert names == {"template-unknown:odd@wiki": 78, "template-unknown:rare@wiki": 39}
     (templates,) = unknown_templates(found[0])
-    assert (templates.source, templates.most_often) == ("wiki", "odd 78, rare 39")
+    assert (templates.source, templates.most_frequent) == ("wiki", "odd 78, rare 39")
     assert unknown_templates({}) == []
 
 

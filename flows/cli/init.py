@@ -1,0 +1,43 @@
+"""The command `init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.completion import packaged_names
+from flows.cli.console import echo
+from flows.cli.schema import write_schema_next_to
+from flows.recipes.json_schema import MODELINE
+from flows.recipes.loader import packaged_recipes, packaged_text
+from schemas.errors import UsageError
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="File to write.")] = Path("recipe.yaml"),
+    origin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="RECIPE",
+            help="Packaged recipe to start from (see `recipes`).",
+            autocompletion=packaged_names,
+        ),
+    ] = "",
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Recipe of the embedded sample: --from sample.")
+    ] = False,
+) -> None:
+    """Write a commented recipe to edit."""
+    if sample and origin:
+        raise UsageError("expected one of --from and --sample, got both")
+    origin = "sample" if sample else origin
+    if origin and origin not in packaged_recipes():
+        raise UsageError(f"--from {origin}: expected one of {', '.join(packaged_recipes())}")
+    with file.open("x", encoding="utf-8") as stream:
+        stream.write(MODELINE + packaged_text(origin or "_template"))
+    echo(f"wrote {file}; edit it, then: bertloom run {file} --dry-run")
+    if message := write_schema_next_to(file):
+        echo(message)

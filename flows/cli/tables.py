@@ -1,0 +1,104 @@
+"""Results of commands: JSON for programs, tables for people.
+
+Tables fit the width of the terminal. Pipes and files get plain lines that are never wrapped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.console import echo, echo_raw, print_json
+from schemas.redaction import escape_control_characters, redact
+
+_STYLES = {
+    **dict.fromkeys(("completed", "built", "ok"), "green"),
+    **dict.fromkeys(("running", "interrupted", "warn"), "yellow"),
+    **dict.fromkeys(("failed", "crashed", "corrupt", "fail"), "red"),
+    "cached": "dim",
+}
+"""Style of a cell by its first word."""
+
+_UNLIMITED = 100_000
+
+
+def console_for(stream: TextIO) -> Console:
+    """Return a rich console; without a terminal, its lines have no maximum width."""
+    width = None if stream.isatty() else _UNLIMITED
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal with a cursor."""
+    console = console_for(stream)
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def as_text(text: str, style: str = "") -> Text:
+    """Return styled text with secrets redacted and control characters escaped."""
+    return Text(escape_control_characters(redact(text)), style=style)
+
+
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    wrap: bool = True,
+) -> Table:
+    """Return a table.
+
+    Args:
+        header: Title of each column. Empty titles: the table has no header.
+        rows: Cells; a row can be shorter than the header.
+        right: Numbers of the columns with numbers, which align right.
+        wrap: Wrap cells that are too long for the terminal. False: cut the last column.
+    """
+    result = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=any(header)
+    )
+    for index, title in enumerate(header):
+        is_fixed = index == 0 or index in right or not (wrap or index == len(header) - 1)
+        result.add_column(
+            as_text(title),
+            justify="right" if index in right else "left",
+            no_wrap=is_fixed,
+            overflow="fold",
+        )
+    for row in rows:
+        cells = [as_text(cell, _style(cell)) for cell in row]
+        if not wrap:
+            cells[-1].no_wrap, cells[-1].overflow = True, "ellipsis"
+        result.add_row(*cells)
+    return result
+
+
+def _style(cell: str) -> str:
+    return _STYLES.get(cell.partition(" ")[0].rstrip(":").lower(), "")
+
+
+def print_parts(*parts: str | Table) -> None:
+    """Print lines and tables."""
+    console = console_for(sys.stdout)
+    for part in parts:
+        if isinstance(part, str):
+            echo(part)
+        elif console.is_terminal:
+            console.print(part)
+        else:
+            with console.capture() as capture:
+                console.print(part)
+            echo_raw("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def print_result(data: Any, *parts: str | Table, as_json: bool) -> None:
+    """Print the result of a command: the data as JSON, or lines and tables."""
+    if as_json:
+        print_json(data)
+    else:
+        print_parts(*parts)

@@ -1,0 +1,90 @@
+"""The command `verify`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.cards.cards import has_card
+from flows.cli import options
+from flows.cli.completion import artifact_names
+from flows.cli.console import echo
+from flows.cli.tables import print_result, table
+from flows.lineage.resolve import resolve
+from flows.store.pointers import pointer_to
+from flows.store.record_checks import (
+    Problem,
+    check_records,
+    find_missing_items,
+    remove_corrupt_records,
+)
+from flows.store.shard_checks import check_rows
+from flows.store.verification import quarantine
+from flows.store.verification import verify as verify_artifacts
+from schemas.errors import UsageError
+
+
+def verify(
+    artifacts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Artifacts, named as for `show`. Default: the whole store.",
+            autocompletion=artifact_names,
+        ),
+    ] = None,
+    store: options.Store = None,
+    sizes_only: Annotated[
+        bool, typer.Option("--sizes-only", help="Compare file sizes only; read no file.")
+    ] = False,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Also read the rows of tables and check their digests.")
+    ] = False,
+    no_quarantine: Annotated[
+        bool, typer.Option("--no-quarantine", help="Report only; keep corrupt artifacts published.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Compare artifacts and all other files of the store with what was written.
+
+    Exits with 1 if a file is corrupt or missing. Named artifacts and --sizes-only: only artifacts.
+    """
+    if sizes_only and rows:
+        raise UsageError("--sizes-only and --rows exclude each other. Pass one of them")
+    opened = options.open_store(store)
+    problems, notes = list[Problem](), list[str]()
+    if artifacts:
+        pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
+    else:
+        pointers = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
+    results = verify_artifacts(
+        opened, pointers, deep=not sizes_only, check_rows=check_rows if rows else None
+    )
+    if not artifacts and not sizes_only:
+        problems = check_records(opened, has_card=has_card)
+        notes = [f"note: {note}" for note in find_missing_items(opened)]
+    lines = [
+        (
+            r.artifact_id,
+            "ok" if r.is_ok else "CORRUPT",
+            r.stage,
+            f"{r.files:,}",
+            "; ".join(r.errors),
+        )
+        for r in results
+    ]
+    header = ("artifact", "state", "stage", "files", "errors")
+    data = [result._asdict() for result in results]
+    print_result(data, table(header, lines, right=(3,)), as_json=as_json)
+    errors = [f"{opened.url(item.path)}: {item.text}" for item in problems]
+    notes += [f"conflict: {c.stage}: {path}" for path, c in opened.conflicts().items()]
+    for line in (*(f"CORRUPT  {error}" for error in errors), *notes):
+        echo(line, err=as_json)
+    corrupt = [result for result in results if not result.is_ok]
+    if not no_quarantine:
+        quarantine(opened, corrupt)
+        remove_corrupt_records(opened, problems)
+        if corrupt or any(problem.path.startswith("keys/") for problem in problems):
+            echo("corrupt artifacts are quarantined; the next run builds them again", err=True)
+    if corrupt or errors:
+        raise typer.Exit(1)

@@ -1,0 +1,211 @@
+"""Raw text of a document, read again from its raw file, and its page on the web.
+
+Files are compared by size only. If a file is missing or has changed, the result has the reason as
+a sentence.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pipelines.io.compression import Compression, Damage, compression_of, decompressed
+from pipelines.io.encodings import decode_text
+from pipelines.io.file_systems import A_LITTLE
+from pipelines.io.lines import is_compressed
+from pipelines.io.raw_files import file_size, open_file
+from pipelines.io.splits import SourceFile
+from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
+from pipelines.mediawiki.dump_header import Header, read_header, site_of_dump
+from pipelines.mediawiki.dump_xml import Page, iterate_pages
+from pipelines.sources.archives import is_archive, read_members
+from pipelines.sources.books import MAX_BOOK_BYTES, decode_book
+from schemas.errors import BertloomError, InputError
+from schemas.manifest import Manifest, RawInput
+
+_MAX_ROW, _MAX_COMPRESSED_ROW = 4 << 20, 1 << 16
+_SIGNATURE = 8
+_DIGEST = re.compile(r"~([0-9a-f]{12})\Z")
+_TXT = re.compile(r"\.txt(\.gz)?\Z", re.IGNORECASE)
+
+
+class RawText(NamedTuple):
+    """Text of a document as its raw file has it.
+
+    Attributes:
+        text: Wikitext of a page, or text of a book or row. "" if there is a problem.
+        member: Path of a book in its archive or folder.
+        problem: Reason why there is no text, as a sentence.
+        is_final: False if the file could not be read, which can be temporary.
+    """
+
+    text: str
+    member: str = ""
+    problem: str = ""
+    is_final: bool = True
+
+
+class WebPage(NamedTuple):
+    """URLs of a wiki page, "" if unknown."""
+
+    page: str = ""
+    revision: str = ""
+
+
+def find_raw_file(documents: Manifest, document: Mapping[str, Any]) -> RawInput | None:
+    """Return the raw file of a row of the documents table; None if the manifest lists none.
+
+    Among equal files, it is the one whose name is in the document's id.
+    """
+
+    def common_length(item: RawInput) -> int:
+        stem = f"{document['source']}:{_TXT.sub('', item.name)}"
+        return len(stem) if document["document_id"].startswith(stem) else 0
+
+    files = [item for item in documents.raw_inputs if item.sha256 == document["file"]]
+    return max(files, key=common_length, default=None)
+
+
+def web_page(raw: RawInput | None, document: Mapping[str, Any]) -> WebPage:
+    """Return the URLs of the page of a row of the documents table; empty for other documents."""
+    page, revision = document["page_id"], document["revision_id"]
+    root = web_root(raw) if raw is not None and page is not None else ""
+    if not root:
+        return WebPage()
+    return WebPage(f"{root}/?curid={page}", f"{root}/?oldid={revision}" if revision else "")
+
+
+@functools.lru_cache(maxsize=1024)
+def web_root(raw: RawInput) -> str:
+    """Return `https://HOST` of a dump's wiki, by its header or its file name; "" if unknown."""
+    try:
+        site = _open_dump(raw).header.site
+    except (BertloomError, OSError):
+        site = ""
+    return site or site_of_dump(raw.name)
+
+
+def read_raw(documents: Manifest, raw: RawInput | None, document: Mapping[str, Any]) -> RawText:
+    """Return a row of the documents table as its raw file has it, or the reason why it cannot."""
+    if raw is None:
+        return RawText("", problem="The manifest does not list the raw file.")
+    sources = documents.config.get("sources", ())
+    kinds = {source.get("name"): source.get("kind") for source in sources}
+    read = {"wikipedia": _read_page, "books": _read_book}.get(
+        kinds.get(document["source"], ""), _read_row
+    )
+    try:
+        _check_size(raw)
+        return read(raw, document)
+    except (BertloomError, OSError, ValueError) as error:
+        return RawText("", problem=f"The raw file cannot be read: {error}", is_final=False)
+
+
+def _check_size(raw: RawInput) -> None:
+    size = file_size(raw.uri)
+    if size != raw.size_bytes:
+        raise InputError(
+            f"{raw.uri}: expected {raw.size_bytes:,} bytes, got {size:,}: the file has changed"
+        )
+
+
+# Pages
+
+
+class _Dump(NamedTuple):
+    header: Header
+    compression: Compression
+    encoding: Encoding
+
+
+def _open_dump(raw: RawInput) -> _Dump:
+    """Return what a dump declares before its pages.
+
+    Raises:
+        InputError: The file is missing, has changed, or is no dump.
+    """
+    _check_size(raw)
+    with open_file(raw.uri, ahead=A_LITTLE) as source:
+        compression = compression_of(source.read(_SIGNATURE), name=raw.uri)
+        stored = decompressed(source, compression, start=0, end=raw.size_bytes)
+        encoding, stored = tell_encoding(stored, where=raw.uri)
+        header = read_header(in_utf_8(stored, encoding=encoding, end=raw.size_bytes), where=raw.uri)
+    return _Dump(Header() if isinstance(header, Damage) else header, compression, encoding)
+
+
+def _read_page(raw: RawInput, document: Mapping[str, Any]) -> RawText:
+    dump = _open_dump(raw)
+    start, end = document["byte_start"], max(document["byte_end"], document["byte_start"] + 1)
+    if dump.encoding != "utf-8" or dump.compression not in ("plain", "bz2"):
+        start, end = 0, raw.size_bytes
+    with open_file(raw.uri) as source:
+        stored = decompressed(source, dump.compression, start=start, end=end)
+        stored = in_utf_8(stored, encoding=dump.encoding, end=raw.size_bytes)
+        for page in iterate_pages(
+            stored, end=end, at_start=False, at_end=False, tags=dump.header.tags
+        ):
+            if isinstance(page, Page) and all(
+                getattr(page, name) == document[name]
+                for name in ("page_id", "revision_id", "title")
+            ):
+                return RawText(page.text)
+    return RawText("", problem=f"{raw.uri}: the page is not in the file, which has changed.")
+
+
+# Books and rows
+
+
+def _read_book(raw: RawInput, document: Mapping[str, Any]) -> RawText:
+    if not is_archive(raw.name):
+        with open_file(raw.uri) as source:
+            return _decode_book(raw.name, source.read(MAX_BOOK_BYTES + 1))
+    # Books with equal names have a digest in their ids.
+    stem = document["document_id"].removeprefix(f"{document['source']}:")
+    digest = _DIGEST.search(stem)
+    plain = stem[: digest.start()] if digest else stem
+    file = SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)
+    for member, stream in read_members(file, max_bytes=MAX_BOOK_BYTES):
+        if stream is not None and (name := _TXT.sub("", member.name)) in (stem, plain):
+            data = stream.read(MAX_BOOK_BYTES + 1)
+            sha256 = hashlib.sha256(data).hexdigest()
+            if name == stem or (digest and sha256.startswith(digest[1])):
+                return _decode_book(member.name, data)
+    return RawText("", problem=f"{raw.uri}: {stem}.txt is not in the file, which has changed.")
+
+
+def _decode_book(name: str, data: bytes) -> RawText:
+    decoded = decode_book(data)
+    if decoded is None:
+        return RawText("", name, f"{name}: the text cannot be decoded.")
+    return RawText(decoded.text.removeprefix("\ufeff"), name)
+
+
+def _read_row(raw: RawInput, document: Mapping[str, Any]) -> RawText:
+    if raw.name.lower().endswith((".parquet", ".pq")) or is_archive(raw.name):
+        return RawText("", raw.name, "Rows of tables and lines of archives are not shown.")
+    if is_compressed(SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)):
+        position = document["document_id"].rpartition(":")[2].partition("#")[0]
+        if not position.isdigit():
+            return RawText("", problem="The id does not have the position in the compressed file.")
+        return RawText(_decompress(raw, int(position)))
+    start, end = document["byte_start"], document["byte_end"]
+    with open_file(raw.uri, start=start) as source:
+        data = source.read(min(end - start, _MAX_ROW))
+    decoded = decode_text(data)
+    return RawText(decoded.text if decoded else data.decode("utf-8", "replace"))
+
+
+def _decompress(raw: RawInput, start: int) -> str:
+    """Return the text from a position in the decompressed file on."""
+    position, text = 0, b""
+    with open_file(raw.uri) as source:
+        compression = compression_of(source.read(_SIGNATURE), name=raw.uri)
+        for chunk in decompressed(source, compression, start=0, end=raw.size_bytes):
+            if isinstance(chunk, Damage) or len(text) > _MAX_COMPRESSED_ROW:
+                break
+            text += chunk.data[max(0, start - position) :]
+            position += len(chunk.data)
+    return text[:_MAX_COMPRESSED_ROW].decode("utf-8", "ignore")

@@ -1,0 +1,92 @@
+"""Results of each task: the pretrained model next to the one from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from model.tables.document import Tables
+from model.tables.grids import Grid
+from model.tables.result_rows import ResultRow
+from model.tables.verdicts import Verdict
+from model.tasks import TASKS
+from model.tasks.cut_data import marked
+from model.telling.percent import format_percent
+
+_SCRATCH, _MAJORITY = "scratch", "majority"
+
+
+class TaskResult(NamedTuple):
+    """Results of a task on dev by its main metric."""
+
+    title: str
+    pretrained: ResultRow | None = None
+    """The entry that is compared with its twin from scratch; by default the best one."""
+
+    scratch: ResultRow | None = None
+    verdict: Verdict | None = None
+    """Verdict on pretraining."""
+
+    @property
+    def rows(self) -> list[ResultRow]:
+        """The entries of the task, pretrained first."""
+        return [row for row in (self.pretrained, self.scratch) if row is not None]
+
+    @property
+    def majority(self) -> float | None:
+        """Score of the majority class, in [0, 1]."""
+        return next((row.majority for row in self.rows), None)
+
+
+def task_results(tables: Tables) -> list[TaskResult]:
+    """Return the results of all tasks in the order of the tables."""
+    rows = [row for row in tables.main if row.shown is not None and row.method != _MAJORITY]
+    by_entry = {row.entry: row for row in rows}
+    verdicts = {item.task: item for item in tables.verdicts[::-1] if item.kind == "pretraining"}
+    results = []
+    for task in dict.fromkeys(row.task for row in rows):
+        ranked = sorted((r for r in rows if r.task == task), key=lambda row: -(row.shown or 0))
+        pretrained = next((row for row in ranked if row.start != _SCRATCH), None)
+        scratch = next((row for row in ranked if row.start == _SCRATCH), None)
+        if verdict := verdicts.get(task):
+            pretrained, scratch = by_entry[verdict.first], by_entry[verdict.second]
+        title = TASKS[task].title if task in TASKS else task
+        results.append(TaskResult(title, pretrained, scratch, verdict))
+    return results
+
+
+def overview_grid(results: Sequence[TaskResult]) -> Grid:
+    """Return a table with a row for each task."""
+    header = (
+        *("task", "metric", "pretrained", "from scratch", "majority class", "restarts"),
+        "difference (95 % interval)",
+    )
+    rows = tuple(
+        (
+            result.title,
+            result.rows[0].metric,
+            _score(result.pretrained),
+            _score(result.scratch),
+            format_percent(result.majority),
+            " / ".join(dict.fromkeys(str(row.restarts) for row in result.rows if row.restarts)),
+            _difference(result.verdict),
+        )
+        for result in results
+    )
+    return Grid("Mean ± standard deviation on dev, times 100", header, (rows,), (), texts=2)
+
+
+def _score(row: ResultRow | None) -> str:
+    """Return the mean and standard deviation of an entry, or the score that it has."""
+    if row is None:
+        return ""
+    return marked(format_percent(row.shown, row.sd if row.mean is not None else None), row.cut)
+
+
+def _difference(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return ""
+    text = f"{100 * verdict.difference:+.1f}"
+    if verdict.low is None or verdict.high is None:
+        return text
+    return f"{text} ({100 * verdict.low:.1f} to {100 * verdict.high:.1f})"
