@@ -35,9 +35,7 @@ def finetune(
             "(RECIPE/pretrain.PHASE)."
         ),
     ],
-    data_dir: Annotated[
-        str | None, typer.Option(help="Folder with the official files of the task.")
-    ] = None,
+    data_dir: Annotated[str | None, typer.Option(help="Folder with the task's files.")] = None,
     data_files: Annotated[
         list[str] | None,
         typer.Option(
