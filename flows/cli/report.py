@@ -29,7 +29,7 @@ def report(
         ),
     ] = "",
     index: Annotated[
-        bool, typer.Option("--index", help="Write only the page of all runs, reports/index.html.")
+        bool, typer.Option("--index", help="Write only the page of all runs.")
     ] = False,
     no_text: Annotated[
         bool,
