@@ -119,10 +119,9 @@ def _location(manifest: str) -> str:
 
 
 def _named(store: ArtifactStore) -> Iterator[Root]:
-    for name in store.refs():
-        if (pointer := store.ref(name)) is not None:
-            for path in pointer.manifests:
-                yield _location(path), f"ref {name}"
+    for name, pointer in store.ref_pointers().items():
+        for path in pointer.manifests:
+            yield _location(path), f"ref {name}"
     for artifact_id, pin in store.pins().items():
         yield pin.pointer.location, f"pin {artifact_id}: {pin.reason}"
 
