@@ -20,12 +20,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from flows.formatting import format_duration
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileInfo
 from flows.store.pointers import Pointer
 from flows.store.records import load_records
-from flows.store.runs import RunRecord, check_liveness, last_heartbeats, read_runs, run_ids
+from flows.store.runs import RunRecord, list_runs
 from schemas.errors import ArtifactNotFoundError
 
 _MAX_CLOCK_DIFFERENCE = 60.0
@@ -127,24 +126,20 @@ def _named(store: ArtifactStore) -> Iterator[Root]:
 
 
 def _used_by_runs(store: ArtifactStore, scan: StoreScan, *, keep_runs: int) -> Iterator[Root]:
-    heartbeats, ids = last_heartbeats(store), run_ids(store)
-    scan.retained_runs = set(ids[max(len(ids) - keep_runs, 0) :])
-    for run_id, record in read_runs(store, ids).items():
+    records = list_runs(store)  # newest first
+    scan.retained_runs = set(list(records)[:keep_runs])
+    for run_id, record in records.items():
         if not isinstance(record, RunRecord):
             scan.notes.append(str(record))
             continue
-        # A run that has just started is not listed yet.
-        heartbeat = heartbeats.get(run_id, time.time())
-        if record.state == "running" and not check_liveness(record, heartbeat=heartbeat).is_over:
+        if record.state == "running":
             started = datetime.fromisoformat(record.started).timestamp()
             scan.cutoff = min(scan.cutoff, started - _MAX_CLOCK_DIFFERENCE)
             scan.active_runs.add(run_id)
             scan.retained_runs.add(run_id)
-            silence = format_duration(max(time.time() - heartbeat, 0.0))
             scan.notes.append(
-                f"run {run_id} on {record.host} is active (last heartbeat {silence} ago) and "
-                "retains its artifacts, on S3 and GCS every published one. If it has ended, run "
-                "`bertloom runs --mark-crashed`"
+                f"run {run_id} on {record.host} is active and retains its artifacts, on S3 and GCS "
+                "every published one. If it has ended, run `bertloom runs --mark-crashed`"
             )
         for step in record.steps if run_id in scan.retained_runs else ():
             yield _location(step.manifest), f"run {run_id}"

@@ -1,7 +1,7 @@
 """Pointers: the small files through which artifacts are found and retained.
 
 keys/STAGE/AA/CACHE_KEY.json   artifact of a cache key, put-if-absent: this commits the artifact
-refs/NAME.json                 name that moves, by compare-and-swap
+refs/NAME.json                 name that moves
 pins/ARTIFACT_ID.json          artifact to retain, with the reason
 """
 
