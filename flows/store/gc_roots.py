@@ -7,8 +7,8 @@ Retained is everything upstream of
 * artifacts built or found within the grace period or since the oldest active run started,
 * attempts written within the grace period.
 
-While a run is active, all attempts are retained. S3 and GCS do not record when an artifact was
-found: there, an active run retains every published artifact.
+While a run is active, all attempts and `work/` folders are retained. S3 and GCS do not record when
+an artifact was found: there, an active run retains every published artifact.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import inf
 from typing import NamedTuple
 
 from flows.store.artifacts import ArtifactStore
@@ -146,12 +147,10 @@ def _used_by_runs(store: ArtifactStore, scan: StoreScan, *, keep_runs: int) -> I
 
 
 def _published(store: ArtifactStore) -> dict[str, PublishedArtifact]:
-    published, files = {}, store.backend.stat("keys")
+    files, published = store.backend.stat("keys"), {}
     for pointer in store.pointers():
-        used = datetime.fromisoformat(pointer.committed).timestamp()
-        if (info := files.get(pointer.path)) is not None:
-            used = max(used, info.modified)
-        published[pointer.location] = PublishedArtifact(pointer, used)
+        info = files.get(pointer.path)  # None: written since the listing
+        published[pointer.location] = PublishedArtifact(pointer, info.modified if info else inf)
     return published
 
 
