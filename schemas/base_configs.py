@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import typing
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -24,6 +25,16 @@ class Config(BaseModel):
             if has_boolean and bool not in (kind, *typing.get_args(kind)):
                 raise ValueError(f"{name}: expected no true or false, got {value!r:.80}")
         return data
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if problems := list(self._problems()):
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        """Yield `FIELD: PROBLEM` for fields that do not fit together."""
+        yield from ()
 
     def cache_key_fields(self) -> dict[str, Any]:
         """Return the fields that are part of cache keys, as plain JSON values."""
@@ -48,17 +59,11 @@ def content_in_key(default: Any, **constraints: Any) -> Any:
     return Field(default, json_schema_extra={"in_key": "content"}, **constraints)
 
 
-def check_one_is_set(config: Config, *names: str) -> None:
-    """Check that exactly one of these fields is set.
-
-    Raises:
-        ValueError: None or several are set.
-    """
+def expect_one(config: Config, *names: str) -> Iterator[str]:
+    """Yield a problem unless exactly one of these fields is set."""
     provided = [name for name in names if getattr(config, name) is not None]
     if len(provided) != 1:
-        raise ValueError(
-            f"expected exactly one of {', '.join(names)}, got {' and '.join(provided) or 'none'}"
-        )
+        yield f"expected one of {', '.join(names)}, got {' and '.join(provided) or 'none'}"
 
 
 def _check_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from collections.abc import Iterator
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from schemas.base_configs import Config, SourceName, content_in_key
 
@@ -29,12 +30,10 @@ class ContaminationRules(Config):
     min_overlap: float = Field(default=0.2, gt=0.0, le=1.0)
     """Fraction of a text's n-grams that a document to exclude contains."""
 
-    @model_validator(mode="after")
-    def _check_text_words(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.min_text_words > self.ngram_size:
             values = f"{self.ngram_size}, got {self.min_text_words}"
-            raise ValueError(f"min_text_words: expected at most ngram_size, {values}")
-        return self
+            yield f"min_text_words: expected at most ngram_size, {values}"
 
 
 class ContaminationConfig(ContaminationRules):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from schemas.base_configs import (
     Config,
@@ -133,12 +134,10 @@ class DocumentsConfig(Config):
     """Maximum bytes of text per shard. Splits with more text become several shards, so that later
     stages have work items of bounded size even if a dump is one indivisible stream."""
 
-    @model_validator(mode="after")
-    def _check_names_unique(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         names = [source.name for source in self.sources]
         if len(set(names)) < len(names):
-            raise ValueError(f"sources: expected distinct names, got {', '.join(names)}")
-        return self
+            yield f"sources: expected distinct names, got {', '.join(names)}"
 
 
 class VocabularyConfig(Config):
@@ -214,13 +213,11 @@ class MaskingConfig(Config):
     max_span_words: int = Field(default=10, ge=1)
     """`span` only: maximum length of a span."""
 
-    @model_validator(mode="after")
-    def _check_sum(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         total = self.mask_token_prob + self.unchanged_prob + self.random_token_prob
         if abs(total - 1.0) > 1e-6:
             names = "mask_token_prob, unchanged_prob and random_token_prob"
-            raise ValueError(f"expected {names} with a sum of 1, got {total:g}")
-        return self
+            yield f"expected {names} with a sum of 1, got {total:g}"
 
 
 class InstancesConfig(Config):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterator
+from typing import Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import field_validator
 
 from schemas.base_configs import Config, not_in_key
 
@@ -26,17 +27,14 @@ class WorkerCodeConfig(Config):
     image: str | None = not_in_key(None)
     """`docker`: container image."""
 
-    @model_validator(mode="after")
-    def _check_environment(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         fields = {"process": "worker_command", "external": "worker_pool", "docker": "image"}
         for environment, field in fields.items():
-            is_set = getattr(self, field) is not None
-            if is_set and environment != self.environment:
-                message = f"{field}: expected environment {environment}, got {self.environment}"
-                raise ValueError(message)
-            if not is_set and environment == self.environment != "process":
-                raise ValueError(f"{field}: required for environment {environment}")
-        return self
+            is_set, is_used = getattr(self, field) is not None, environment == self.environment
+            if is_set and not is_used:
+                yield f"{field}: expected environment {environment}, got {self.environment}"
+            if is_used and not is_set and environment != "process":
+                yield f"{field}: required for environment {environment}"
 
 
 class JobServerConfig(WorkerCodeConfig):
@@ -54,11 +52,10 @@ class JobServerConfig(WorkerCodeConfig):
     parallelism: int | None = not_in_key(None, ge=1, le=100_000)
     """Maximum number of work items at a time. None: number of free slots or of items."""
 
-    @model_validator(mode="after")
-    def _check_one_server(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.job_endpoint and (self.job_server or self.download):
-            raise ValueError("job_endpoint: not supported with job_server or download")
-        return self
+            yield "job_endpoint: not supported with job_server or download"
 
 
 class FlinkConfig(JobServerConfig):

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt
 
 from schemas.base_configs import (
     Config,
@@ -19,8 +20,8 @@ from schemas.base_configs import (
     Precision,
     Seed,
     SourceName,
-    check_one_is_set,
     content_in_key,
+    expect_one,
     not_in_key,
 )
 from schemas.model_configs import CheckpointConfig, ModelConfig, OptimizerConfig
@@ -111,24 +112,18 @@ class ExamplesConfig(Config):
     """Maximum fraction of invalid rows (malformed, unknown label) of a file. They are dropped and
     counted; more of them are an error."""
 
-    @model_validator(mode="after")
-    def _check_has_files(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.data_dir is None and not self.data_files:
-            raise ValueError("expected data_dir (official file names) or data_files, got neither")
-        return self
-
-    @model_validator(mode="after")
-    def _check_columns(self) -> Self:
+            yield "expected data_dir (official file names) or data_files, got neither"
         if not self.columns and self.file_format != FileFormatConfig():
-            raise ValueError("file_format: requires columns. Set columns too")
+            yield "file_format: requires columns"
         columns = list(self.columns.values())
         if len(set(columns)) < len(columns):
-            raise ValueError(f"columns: expected one column per field, got {columns}")
+            yield f"columns: expected one column per field, got {columns}"
         for field, column in self.columns.items():
             if isinstance(column, str) and self.file_format.header is False:
                 expected = "a 0-based number, as file_format.header is false"
-                raise ValueError(f"columns.{field}: expected {expected}, got {column!r}")
-        return self
+                yield f"columns.{field}: expected {expected}, got {column!r}"
 
 
 class ComputeConfig(Config):
@@ -257,26 +252,18 @@ class FinetuneConfig(TaskTrainingConfig):
     ensemble_size: int = Field(default=1, ge=1, le=100)
     """Number of best trials on dev to average."""
 
-    @model_validator(mode="after")
-    def _check_start(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         starts = ("init_from_phase", "init_checkpoint", "model")
         if self.method != "majority":
-            check_one_is_set(self, *starts)
+            yield from expect_one(self, *starts)
         elif any(getattr(self, name) is not None for name in starts):
-            raise ValueError(f"method: majority has no {', '.join(starts)}. Remove it")
-        return self
-
-    @model_validator(mode="after")
-    def _check_options(self) -> Self:
+            yield f"method: majority has no {', '.join(starts)}. Remove it"
         if self.init_from_step is not None and self.init_from_phase is None:
-            raise ValueError("init_from_step: requires init_from_phase. Add it or remove this")
+            yield "init_from_step: requires init_from_phase"
         if self.bilstm and self.method != "fine-tune":
-            raise ValueError(f"bilstm: expected method fine-tune, got {self.method}")
-        rate = self.optimizer.learning_rate
-        if rate != OptimizerConfig().learning_rate:
-            advice = "Set learning_rate of the entry"
-            raise ValueError(f"optimizer.learning_rate: not used, got {rate:g}. {advice}")
-        return self
+            yield f"bilstm: expected method fine-tune, got {self.method}"
+        if (rate := self.optimizer.learning_rate) != OptimizerConfig().learning_rate:
+            yield f"optimizer.learning_rate: not used, got {rate:g}. Set learning_rate of the entry"
 
 
 class EnsembleConfig(Config):

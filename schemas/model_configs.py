@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,8 +15,8 @@ from schemas.base_configs import (
     Precision,
     Seed,
     SourceName,
-    check_one_is_set,
     content_in_key,
+    expect_one,
     not_in_key,
 )
 from schemas.corpus_configs import MaskingConfig
@@ -94,12 +95,10 @@ class ModelConfig(Config):
         rest = {key: value for key, value in data.items() if key != "preset"}
         return {**dict(zip(names, PRESETS[name], strict=True)), **rest}
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.hidden_size % self.num_attention_heads:
             heads = f"num_attention_heads, {self.num_attention_heads}"
-            raise ValueError(f"hidden_size: expected a multiple of {heads}, got {self.hidden_size}")
-        return self
+            yield f"hidden_size: expected a multiple of {heads}, got {self.hidden_size}"
 
     @property
     def feed_forward_size(self) -> int:
@@ -119,10 +118,8 @@ class BudgetConfig(Config):
     max_minutes: float | None = Field(default=None, gt=0.0)
     """Training time over all restarts. Such a run is not reproducible."""
 
-    @model_validator(mode="after")
-    def _check_exactly_one(self) -> Self:
-        check_one_is_set(self, "max_steps", "max_tokens", "max_minutes")
-        return self
+    def _problems(self) -> Iterator[str]:
+        yield from expect_one(self, "max_steps", "max_tokens", "max_minutes")
 
 
 class BatchConfig(Config):
@@ -146,11 +143,9 @@ class BatchConfig(Config):
     """Maximum number of tokens in the memory of one process, padding included. Gradients are
     accumulated up to the global batch."""
 
-    @model_validator(mode="after")
-    def _check_one_size(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.global_batch_size is not None and self.global_batch_tokens is not None:
-            raise ValueError("expected one of global_batch_size and global_batch_tokens, got both")
-        return self
+            yield "expected one of global_batch_size and global_batch_tokens, got both"
 
 
 class OptimizerConfig(Config):
@@ -309,31 +304,25 @@ class PretrainConfig(Config):
         published = self.budget.max_steps if self.keep == "last" else None
         return tuple(step for step in self.snapshot_steps if step != published)
 
-    @model_validator(mode="after")
-    def _check_start(self) -> Self:
-        check_one_is_set(self, "model", "init_from_phase", "init_checkpoint")
-        return self
+    @property
+    def published_steps(self) -> tuple[int, ...]:
+        """Steps whose models are published, as far as they are known before the training."""
+        last = (self.budget.max_steps,) if self.keep == "last" and self.budget.max_steps else ()
+        return (*self.kept_steps, *last)
 
-    @model_validator(mode="after")
-    def _check_snapshot_steps(self) -> Self:
+    def _problems(self) -> Iterator[str]:
+        yield from expect_one(self, "model", "init_from_phase", "init_checkpoint")
         steps, last = self.snapshot_steps, self.budget.max_steps
         if list(steps) != sorted(set(steps)):
-            raise ValueError(f"snapshot_steps: expected distinct steps in order, got {list(steps)}")
+            yield f"snapshot_steps: expected distinct steps in order, got {list(steps)}"
         if steps and (last is None or steps[-1] > last):
-            limit = f"budget.max_steps, {last}"
-            raise ValueError(f"snapshot_steps: expected at most {limit}, got {steps[-1]}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_options(self) -> Self:
+            yield f"snapshot_steps: expected at most budget.max_steps, {last}, got {steps[-1]}"
         if self.keep == "best" and not self.evaluation.eval_steps:
-            raise ValueError("keep: expected evaluation.eval_steps with best. Set it or use last")
+            yield "keep: expected evaluation.eval_steps with best. Set it or use last"
         is_masked = self.masking == "dynamic" and self.objective != "left-to-right"
         if is_masked and self.dynamic_masking.strategy == "none":
-            raise ValueError("dynamic_masking.strategy: not supported with masking dynamic")
-        budget = self.budget.max_steps or self.budget.max_tokens or self.budget.max_minutes or 0
+            yield "dynamic_masking.strategy: not supported with masking dynamic"
+        budget = last or self.budget.max_tokens or self.budget.max_minutes or 0
         total = self.schedule.total_budget
         if total is not None and total < budget:
-            limit = f"the budget, {budget:g}"
-            raise ValueError(f"schedule.total_budget: expected at least {limit}, got {total:g}")
-        return self
+            yield f"schedule.total_budget: expected at least the budget, {budget:g}, got {total:g}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from schemas.base_configs import Config, SourceName, not_in_key
 from schemas.card_configs import CardsConfig
@@ -46,11 +46,9 @@ class SweepAxis(Config):
     """Overrides by variant name, as in `--set`: values by dotted path
     (`pretrain.phase-1.objective`). `{}`: the recipe as it is."""
 
-    @model_validator(mode="after")
-    def _check_variants(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if len(self.variants) < 2:
-            raise ValueError(f"variants: expected two or more, got {list(self.variants)}")
-        return self
+            yield f"variants: expected two or more, got {list(self.variants)}"
 
 
 REFERENCES = {
@@ -130,135 +128,97 @@ class Recipe(Config):
             raise ValueError(f"expected {scheme}://BUCKET/FOLDER, got {store}")
         return store
 
-    @model_validator(mode="after")
-    def _check_expanded_sweep(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if bool(self.sweep) != (self.expanded_sweep is not None):
-            raise ValueError("expanded_sweep: set by bertloom when it reads a sweep. Remove it")
-        evaluated = {*self.finetune, *self.ensembles}
-        for item in self.expanded_sweep or ():
-            if item.entry not in evaluated:
-                raise ValueError(f"expanded_sweep: no {item.entry!r} in finetune or ensembles")
-        return self
-
-    @model_validator(mode="after")
-    def _check_references(self) -> Self:
-        if missing := list(self._missing_references()):
-            raise ValueError("\n".join(missing))
-        return self
+            yield "expanded_sweep: set by bertloom when it reads a sweep. Remove it"
+        if self.build_documents is None and not self.build_examples:
+            yield "expected build_documents or build_examples, got neither"
+        if self.build_documents is None and self.pretrain:
+            yield "pretrain: requires build_documents"
+        if self.find_near_duplicates is not None and not self.build_tokens.remove_duplicates:
+            yield "find_near_duplicates: requires build_tokens.remove_duplicates"
+        missing = list(self._missing_references())
+        yield from missing
+        if not missing:
+            yield from self._phase_problems()
+            yield from self._finetuning_problems()
+            yield from self._ensemble_problems()
 
     def _missing_references(self) -> Iterator[str]:
         for section, fields in REFERENCES.items():
-            entries = getattr(self, section)
-            for (name, entry), (field, target) in itertools.product(
-                entries.items(), fields.items()
-            ):
-                known = list(getattr(self, target))
-                if target == section:
-                    known = known[: known.index(name)]  # a phase starts from an earlier one
-                value = getattr(entry, field)
+            names = list(getattr(self, section))
+            for (at, name), (field, target) in itertools.product(enumerate(names), fields.items()):
+                # A phase starts from an earlier one.
+                known = names[:at] if target == section else list(getattr(self, target))
+                value = getattr(getattr(self, section)[name], field)
                 for reference in value if isinstance(value, tuple) else [value]:
                     yield from _missing(f"{section}.{name}.{field}", reference, target, known)
         for task in self.decontaminate.tasks if self.decontaminate is not None else ():
-            yield from _missing("decontaminate.tasks", task, "build_examples", self.build_examples)
+            examples = list(self.build_examples)
+            yield from _missing("decontaminate.tasks", task, "build_examples", examples)
         sources = self.build_documents.sources if self.build_documents is not None else ()
         names = [source.name for source in sources]
         for name in self.cards.sources:
             yield from _missing(f"cards.sources.{name}", name, "build_documents.sources", names)
 
-    @model_validator(mode="after")
-    def _check_sections(self) -> Self:
-        if self.build_documents is None and not self.build_examples:
-            raise ValueError("expected build_documents or build_examples, got neither")
-        if self.build_documents is None and self.pretrain:
-            raise ValueError("pretrain: requires build_documents")
-        if self.find_near_duplicates is not None and not self.build_tokens.remove_duplicates:
-            raise ValueError("find_near_duplicates: requires build_tokens.remove_duplicates")
-        return self
-
-    @model_validator(mode="after")
-    def _check_phase_order(self) -> Self:
+    def _phase_problems(self) -> Iterator[str]:
         for name, phase in self.pretrain.items():
             shape, where = self._shape_of_phase(phase), f"pretrain.{name}"
             length = self.build_instances[phase.instances].max_seq_length
             if shape is not None and length > shape.max_position_embeddings:
                 limit = f"max_position_embeddings, {shape.max_position_embeddings}"
-                raise ValueError(f"{where}.instances: expected at most {limit}, got {length}")
-            if phase.init_from_phase is not None and phase.optimizer_state == "restore":
-                _check_restored(where, phase, self.pretrain[phase.init_from_phase])
-        return self
+                yield f"{where}.instances: expected at most {limit}, got {length}"
+            if phase.init_from_phase is None or phase.optimizer_state == "reset":
+                continue
+            earlier = self.pretrain[phase.init_from_phase]
+            remedy = f"that of {phase.init_from_phase}. Use the same or set optimizer_state: reset"
+            if phase.optimizer.name != earlier.optimizer.name:
+                yield f"{where}.optimizer.name: expected {earlier.optimizer.name}, {remedy}"
+            if phase.budget.max_minutes is not None and earlier.budget.max_minutes is None:
+                yield f"{where}.budget: expected a unit other than minutes, {remedy}"
 
-    @model_validator(mode="after")
-    def _check_finetunings(self) -> Self:
+    def _finetuning_problems(self) -> Iterator[str]:
         for name, entry in self.finetune.items():
             where = f"finetune.{name}"
-            if entry.init_from_phase is not None and entry.init_from_step is not None:
-                phase = self.pretrain[entry.init_from_phase]
-                _check_step(where, entry.init_from_step, entry.init_from_phase, phase)
-            if entry.model is not None and self.build_documents is None:
-                raise ValueError(f"{where}.model: requires build_documents for a vocabulary")
-            shape = self._shape_of_entry(entry)
-            if shape is not None:
-                _check_shape(where, entry, shape)
-        return self
+            shape, phase = entry.model, self.pretrain.get(entry.init_from_phase or "")
+            if shape is not None and self.build_documents is None:
+                yield f"{where}.model: requires build_documents for a vocabulary"
+            if phase is not None:
+                shape, step = self._shape_of_phase(phase), entry.init_from_step
+                if step is not None and step not in phase.published_steps:
+                    expected = f"a step of {entry.init_from_phase}, {list(phase.published_steps)}"
+                    yield f"{where}.init_from_step: expected {expected}, got {step}"
+            if shape is None:
+                continue  # only the checkpoint has it
+            layers, choice = shape.num_hidden_layers, entry.feature_layers
+            if entry.method == "feature-based" and layers < MIN_LAYERS[choice]:
+                needed = f"{choice} requires {MIN_LAYERS[choice]} layers"
+                yield f"{where}.feature_layers: {needed}, got {layers} in the encoder"
+            if entry.max_seq_length > shape.max_position_embeddings:
+                limit = f"max_position_embeddings, {shape.max_position_embeddings}"
+                yield f"{where}.max_seq_length: expected at most {limit}"
 
-    def _shape_of_entry(self, entry: FinetuneConfig) -> ModelConfig | None:
-        """Return the shape of an entry's model; None if only the checkpoint has it."""
-        if entry.init_from_phase is not None:
-            return self._shape_of_phase(self.pretrain[entry.init_from_phase])
-        return entry.model
+    def _ensemble_problems(self) -> Iterator[str]:
+        for name, ensemble in self.ensembles.items():
+            where = f"ensembles.{name}"
+            if name in self.finetune:
+                yield f"{where}: finetune has an entry {name!r} too. Rename one"
+            members = [self.finetune[member] for member in ensemble.members]
+            if any(member.method == "majority" for member in members):
+                yield f"{where}.members: method majority has no model to average"
+            for field in ("examples", *FeaturesConfig.model_fields):
+                if len({getattr(member, field) for member in members}) > 1:
+                    yield f"{where}.members: expected equal {field}, got different ones"
 
     def _shape_of_phase(self, phase: PretrainConfig) -> ModelConfig | None:
         while phase.init_from_phase is not None:
             phase = self.pretrain[phase.init_from_phase]
         return phase.model
 
-    @model_validator(mode="after")
-    def _check_ensembles(self) -> Self:
-        for name, ensemble in self.ensembles.items():
-            where = f"ensembles.{name}"
-            if name in self.finetune:
-                raise ValueError(f"{where}: finetune has an entry {name!r} too. Rename one")
-            members = [self.finetune[member] for member in ensemble.members]
-            if any(member.method == "majority" for member in members):
-                raise ValueError(f"{where}.members: method majority has no model to average")
-            for field in ("examples", *FeaturesConfig.model_fields):
-                if len({getattr(member, field) for member in members}) > 1:
-                    raise ValueError(f"{where}.members: expected equal {field}, got different ones")
-        return self
 
-
-def _missing(field: str, name: str | None, section: str, entries: Iterable[str]) -> Iterator[str]:
-    """Yield an error if a section has no entry of this name."""
-    names = list(entries)
+def _missing(field: str, name: str | None, section: str, names: list[str]) -> Iterator[str]:
+    """Yield a problem if a section has no entry of this name."""
     if name is not None and name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         hint = f". Did you mean {close[0]!r}?" if close else ""
         yield f"{field}: no {name!r} in {section} ({', '.join(names) or 'empty'}){hint}"
-
-
-def _check_shape(where: str, entry: FinetuneConfig, shape: ModelConfig) -> None:
-    layers, positions = shape.num_hidden_layers, shape.max_position_embeddings
-    choice, length = entry.feature_layers, entry.max_seq_length
-    if entry.method == "feature-based" and layers < MIN_LAYERS[choice]:
-        needed = f"{choice} requires {MIN_LAYERS[choice]} layers"
-        raise ValueError(f"{where}.feature_layers: {needed}, got {layers} in the encoder")
-    if length > positions:
-        limit = f"max_position_embeddings, {positions}"
-        raise ValueError(f"{where}.max_seq_length: expected at most {limit}, got {length}")
-
-
-def _check_step(where: str, step: int, name: str, phase: PretrainConfig) -> None:
-    last = phase.budget.max_steps if phase.keep == "last" else None
-    steps = sorted({*phase.snapshot_steps, *([last] if last is not None else [])})
-    if step not in steps:
-        advice = f"Add it to pretrain.{name}.snapshot_steps"
-        raise ValueError(f"{where}.init_from_step: expected one of {steps}, got {step}. {advice}")
-
-
-def _check_restored(where: str, phase: PretrainConfig, earlier: PretrainConfig) -> None:
-    """Check that a phase can restore the optimizer state of the earlier one."""
-    remedy = f"that of {phase.init_from_phase}. Use the same or set optimizer_state to reset"
-    if phase.optimizer.name != earlier.optimizer.name:
-        raise ValueError(f"{where}.optimizer.name: expected {earlier.optimizer.name}, {remedy}")
-    if phase.budget.max_minutes is not None and earlier.budget.max_minutes is None:
-        raise ValueError(f"{where}.budget: expected a unit other than minutes, {remedy}")

@@ -14,9 +14,9 @@ from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes, format_count, format_duration
 from flows.recipes.loader import load_recipe
 from flows.run.dependencies import missing_dependencies
-from flows.run.estimates import check_disk_space, format_estimate, free_bytes
+from flows.run.estimates import format_estimate, free_bytes
 from flows.run.plan import PlannedStep, estimate_run, plan_rows
-from flows.run.preflight import raw_paths
+from flows.run.preflight import check_disk_space, raw_paths
 from flows.run.run import find_store
 from flows.run.sweep_summary import summarize_sweep, sweep_rows
 from pipelines.runners.checks import launch_lines

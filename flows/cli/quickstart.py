@@ -29,8 +29,8 @@ from flows.quickstart.recipe_proposal import (
     write_recipe,
 )
 from flows.recipes.loader import default_store, load_recipe
-from flows.run.estimates import check_disk_space
 from flows.run.plan import PlannedStep, estimate_run
+from flows.run.preflight import check_disk_space
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe

@@ -1,7 +1,7 @@
 """Estimates of the time and disk space that a run needs.
 
-Volumes go from step to step: bytes of text, tokens. Earlier artifacts of a stage in the store say
-how long its steps take; without any, measured rates do (docs/measured.md).
+Volumes (bytes of text, tokens) go from step to step. Times come from earlier artifacts of a stage
+in the store, or from measured rates (docs/measured.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import NamedTuple
 from flows.formatting import format_bytes, format_duration
 from flows.run.graph import Step
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, VocabularyConfig
-from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 from schemas.model_configs import PretrainConfig
 
@@ -67,9 +66,7 @@ class _Volume(NamedTuple):
 
     text_bytes: float = 0
     tokens: float = 0
-    length: float = 0
-    """Mean number of tokens of an instance."""
-
+    tokens_per_instance: float = 0
     vocab_size: int = 0
     hidden_size: int = 0
     encoder_parameters: int = 0
@@ -127,9 +124,8 @@ def _pass_on(
         return before._replace(tokens=counters.get("tokens", tokens))
     if isinstance(config, InstancesConfig):
         tokens = before.tokens * config.dupe_factor * (1 - config.held_out_fraction)
-        return before._replace(
-            tokens=counters.get("tokens", tokens), length=0.85 * config.max_seq_length
-        )
+        tokens = counters.get("tokens", tokens)
+        return before._replace(tokens=tokens, tokens_per_instance=0.85 * config.max_seq_length)
     if isinstance(config, PretrainConfig) and (model := config.model) is not None:
         hidden, inner = model.hidden_size, model.feed_forward_size
         encoder = model.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * inner)
@@ -145,11 +141,9 @@ def _amount(counters: Mapping[str, int]) -> float:
 def _estimate_job(
     step: Step, volume: _Volume, own: Sequence[Manifest], *, workers: int
 ) -> StepEstimate:
-    if step.stage.name not in _STAGE_RATES and own:  # a stage of a task: as long as earlier ones
-        seconds = median(manifest.produced_by.seconds for manifest in own)
-        return StepEstimate(seconds, int(median(manifest.size for manifest in own)))
-    if step.stage.name not in _STAGE_RATES:
-        return StepEstimate()
+    if step.stage.name not in _STAGE_RATES:  # a stage of a task: as long as earlier ones
+        seconds = median(manifest.produced_by.seconds for manifest in own) if own else None
+        return StepEstimate(seconds, int(median(item.size for item in own)) if own else 0)
     start, rate, disk = _STAGE_RATES[step.stage.name]
     amount, rate = volume.tokens or volume.text_bytes, rate * max(1, workers)
     ratios = [
@@ -171,7 +165,8 @@ def _estimate_training(
     budget, batch = config.budget, config.batch
     if budget.max_minutes is not None:
         return StepEstimate(60 * budget.max_minutes + TRAINING_START, disk_bytes)
-    batch_tokens = batch.global_batch_tokens or (batch.global_batch_size or 256) * volume.length
+    instances = batch.global_batch_size or 256
+    batch_tokens = batch.global_batch_tokens or instances * volume.tokens_per_instance
     tokens = budget.max_tokens or (budget.max_steps or 0) * batch_tokens
     model = config.model and config.model.model_dump(mode="json")
     same = [manifest for manifest in own if manifest.config.get("model") == model]
@@ -203,14 +198,3 @@ def free_bytes(folder: str) -> int | None:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
-
-
-def check_disk_space(estimate: RunEstimate, *, store: str) -> None:
-    """Raise ConfigError if the disk cannot hold the artifacts."""
-    free = free_bytes(store)
-    if free is not None and estimate.disk_bytes > free:
-        raise ConfigError(
-            f"{store}: not enough disk space: need about {format_bytes(estimate.disk_bytes)}, "
-            f"{format_bytes(free)} free. Free space with `bertloom gc`, choose another --store, or "
-            "pass --ignore-disk-space"
-        )

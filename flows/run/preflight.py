@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from flows.formatting import format_bytes
 from flows.run.dependencies import missing_dependencies
+from flows.run.estimates import RunEstimate, free_bytes
 from flows.run.graph import Step
 from model.build_examples import check_files
 from model.encoder.hf_config import check_layout, vocabulary_url
@@ -44,6 +46,17 @@ def check_inputs(steps: Iterable[Step]) -> None:
         ConfigError: Several files cannot be used; lists all of them.
     """
     raise_all(_input_error(step.config) for step in steps)
+
+
+def check_disk_space(estimate: RunEstimate, *, store: str) -> None:
+    """Raise ConfigError if the disk cannot hold the artifacts."""
+    free = free_bytes(store)
+    if free is not None and estimate.disk_bytes > free:
+        raise ConfigError(
+            f"{store}: not enough disk space: need about {format_bytes(estimate.disk_bytes)}, "
+            f"{format_bytes(free)} free. Free space with `bertloom gc`, choose another --store, or "
+            "pass --ignore-disk-space"
+        )
 
 
 def raw_paths(steps: Iterable[Step]) -> list[str]:

@@ -11,8 +11,9 @@ from support.cli_runner import RECIPE, Cli
 
 import bertloom
 from flows.run import estimates
-from flows.run.estimates import TRAINING_START, StepEstimate, check_disk_space, format_estimate
+from flows.run.estimates import TRAINING_START, StepEstimate, format_estimate
 from flows.run.plan import PlannedStep, estimate_run
+from flows.run.preflight import check_disk_space
 from schemas.errors import ConfigError
 
 TRAINED = """
