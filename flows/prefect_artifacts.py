@@ -34,12 +34,12 @@ class ArtifactListener:
                 # Progress comes from other threads, and belongs to the log of this task run.
                 self._contexts[step.label] = contextvars.copy_context()
                 self._logged_at[step.label] = time.monotonic()
-            case StepProgress(step, reading):
+            case StepProgress(_, step, reading):
                 self._log_progress(step.label, reading)
-            case StepFinished():
-                if not any(_stage_of(event.run, label) == event.step.stage.name
-                           for label in event.remaining):  # fmt: skip
-                    _publish_stage(event.run, event.step.stage.name)
+            case StepFinished(run, step):
+                stage = step.stage.name
+                if not any(label.partition(".")[0] == stage for label in event.remaining):
+                    _publish_stage(run, stage)
             case RunFinished(run):
                 _publish_summary(run)
 
@@ -62,12 +62,8 @@ def progress_text(reading: Reading) -> str:
     return text
 
 
-def _stage_of(run: Run, label: str) -> str:
-    return run.by_label[label].stage.name
-
-
 def _publish_stage(run: Run, stage: str) -> None:
-    results = [result for result in run.results() if _stage_of(run, result.label) == stage]
+    results = [result for result in run.results() if result.manifest.stage == stage]
     text = stage_markdown(results, store=run.store, run_id=run.run_id)
     _publish(text, key=_key(run.recipe.name, stage), title=stage_title(results))
 

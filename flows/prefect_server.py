@@ -61,7 +61,7 @@ class EphemeralServer:
         """User and password that the API expects."""
 
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        script, home = Path(__file__).with_name("prefect_server_process.py"), default_prefect_home()
+        script = Path(__file__).with_name("prefect_server_process.py")
         # A new session: Ctrl-C does not reach the server, so the run can report its end.
         self._process = subprocess.Popen(  # noqa: S603 - our own script, no shell
             [sys.executable, "-P", str(script), str(port), str(os.getpid())],
@@ -73,7 +73,7 @@ class EphemeralServer:
                 **_SERVER_SETTINGS,
                 **os.environ,
                 # A profile in ~/.prefect that names no server is no reason to use that folder.
-                **({HOME: home} if home else {}),
+                HOME: default_prefect_home(),
                 "PREFECT_SERVER_API_AUTH_STRING": self.auth_string,
             },
         )

@@ -6,7 +6,7 @@ unless the user has set them.
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -21,24 +21,14 @@ SETTINGS = {
 }
 HOME = "PREFECT_HOME"
 
-_LOGGER = logging.getLogger(__name__)
 
-
-def default_prefect_home() -> str | None:
-    """Return the folder of Prefect's database: $PREFECT_HOME, or one in bertloom's cache.
-
-    Returns:
-        None if the folder cannot be created; Prefect then uses its own.
-    """
+def default_prefect_home() -> str:
+    """Return the folder of Prefect's database: $PREFECT_HOME, or one in bertloom's cache."""
     if HOME in os.environ:
         return os.environ[HOME]
-    folder = cache_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)  # Prefect creates the last folder only
-    except OSError as error:
-        _LOGGER.warning("%s cannot be created (%s); Prefect uses its own folder", folder, error)
-        return None
-    return str(folder / "prefect")
+    with contextlib.suppress(OSError):  # Prefect warns about a folder that cannot be created
+        cache_folder().mkdir(parents=True, exist_ok=True)  # it creates the last folder only
+    return str(cache_folder() / "prefect")
 
 
 def set_prefect_defaults() -> None:
@@ -49,5 +39,5 @@ def set_prefect_defaults() -> None:
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     has_profiles = (Path("~/.prefect").expanduser() / "profiles.toml").exists()
-    if "prefect" not in sys.modules and not has_profiles and (home := default_prefect_home()):
-        os.environ[HOME] = home
+    if "prefect" not in sys.modules and not has_profiles:
+        os.environ[HOME] = default_prefect_home()

@@ -38,7 +38,7 @@ def _commands() -> str:
             usage = " ".join(
                 one.collect_usage_pieces(one.make_context(label, [], resilient_parsing=True))
             )
-            parts.append(f"### {label}\n\n`bertloom {label} {usage}`\n\n{one.help or ''}")
+            parts.append(f"### {label} options\n\n`bertloom {label} {usage}`\n\n{one.help or ''}")
             if rows:
                 parts.append("\n".join(["| option | |", "| --- | --- |", *rows]))
     return "\n\n".join(parts)

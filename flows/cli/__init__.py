@@ -1,1 +1,1 @@
-"""The commands of `bertloom`, a module a group; `flows.cli.app` registers them."""
+"""Commands of `bertloom`, one module per command; `flows.cli.app` lists them."""

@@ -38,7 +38,7 @@ _REMEDIES = {
     errno.EACCES: "Check the permissions, or use another folder",
     errno.EPERM: "Check the permissions, or use another folder",
 }
-"""How to fix an error of the operating system."""
+"""Remedies of errors of the operating system."""
 
 
 class _ConsoleFilter(logging.Filter):

@@ -53,7 +53,7 @@ class Finding(NamedTuple):
     state: State
     text: str
     remedy: str = ""
-    """How to fix it; "" if nothing is wrong."""
+    """Remedy; "" if nothing is wrong."""
 
 
 def doctor(store: options.Store = None, as_json: options.Json = False) -> None:

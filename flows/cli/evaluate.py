@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 
 from flows.cli import options
-from flows.cli.model_loading import answers, open_predictors
+from flows.cli.model_loading import open_predictors
 from flows.cli.tables import print_result, table
 from flows.formatting import format_metric
 from model.task_types.by_name import TASK_TYPES
@@ -26,28 +26,9 @@ from model.tasks.examples import examples_of_file
 from schemas.errors import ConfigError, PredictionsError, UsageError
 
 
-class Score(NamedTuple):
-    """Metrics of a file's examples, and their number."""
-
-    task: str
-    metrics: dict[str, float]
-    """Values from 0 to 1 by name."""
-
-    counts: dict[str, int]
-    """Rows of the references file: `rows-in`, `rows-kept`, `rows-dropped-REASON`."""
-
-    official: dict[str, float] | None = None
-    """Figures of the official SQuAD 2.0 script for probabilities of no answer, in percent."""
-
-    cut: str = ""
-    """`500 of 872 dev rows`, if the file is not the whole official split."""
-
-
 def evaluate(
     task: options.TaskName,
-    references: Annotated[
-        str, typer.Argument(help="File of the task with the correct answers: path or URL.")
-    ],
+    references: Annotated[str, typer.Argument(help="Path or URL of a file with answers.")],
     predictions: Annotated[
         str | None,
         typer.Option(
@@ -79,9 +60,7 @@ def evaluate(
             "--allow-task-mismatch", help="Score a --model that was fine-tuned for another task."
         ),
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the predictions of --model to this file.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the predictions to this file.")] = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -94,19 +73,19 @@ def evaluate(
         raise UsageError("--out requires --model")
     requested = options.task_with_columns(find_task(task), columns, table_format, labels)
     if model is not None:
-        score = score_model(
+        data = score_model(
             requested, references, model=model, split=split, out=out, store=store,
             allow_task_mismatch=allow_task_mismatch,
         )  # fmt: skip
     else:
-        score = _score_predictions(
+        data = _score_predictions(
             requested, references, str(predictions), split, na_prob_file, na_prob_thresh
         )
-    rows = [(name, format_metric(name, value)) for name, value in score.metrics.items()]
-    rows += [(name, f"{value:,.6g}") for name, value in (score.official or {}).items()]
-    rows += [(name, f"{count:,}") for name, count in score.counts.items()]
-    note = [f"not the whole split: {score.cut}"] if score.cut else []
-    print_result(score._asdict(), table(("", ""), rows, right=(1,)), *note, as_json=as_json)
+    rows = [(name, format_metric(name, value)) for name, value in data["metrics"].items()]
+    rows += [(name, f"{value:,.6g}") for name, value in (data["official"] or {}).items()]
+    rows += [(name, f"{count:,}") for name, count in data["counts"].items()]
+    note = [f"not the whole split: {data['cut']}"] if data["cut"] else []
+    print_result(data, table(("", ""), rows, right=(1,)), *note, as_json=as_json)
 
 
 def _score_predictions(
@@ -116,17 +95,19 @@ def _score_predictions(
     split: str,
     na_prob_file: str | None,
     na_prob_thresh: float,
-) -> Score:
+) -> dict[str, Any]:
     if na_prob_file is not None and not task.has_unanswerable:
         raise ConfigError(f"--na-prob-file: expected squad-2.0, got {task.name}")
     examples, counts = examples_of_file(task, references, split=split)
     read = TASK_TYPES[task.type].read_predictions(predictions, examples, task=task)
-    score = _score(task, examples, read, counts, split=split, where=references)
-    if na_prob_file is None:
-        return score
-    probabilities = read_no_answer_probabilities(na_prob_file)
-    figures = official_figures(examples, texts_by_id(read), probabilities, threshold=na_prob_thresh)
-    return score._replace(official=figures)
+    data = _score(task, examples, read, counts, split=split, where=references)
+    if na_prob_file is not None:
+        probabilities = read_no_answer_probabilities(na_prob_file)
+        texts = texts_by_id(read)
+        data["official"] = official_figures(
+            examples, texts, probabilities, threshold=na_prob_thresh
+        )
+    return data
 
 
 def score_model(
@@ -138,17 +119,8 @@ def score_model(
     out: Path | None,
     store: str | None,
     allow_task_mismatch: bool = False,
-) -> Score:
-    """Predict the examples of a file with a model, and score the predictions.
-
-    Args:
-        task: Task of the file.
-        references: Path or URL of the file with the correct answers.
-        model: Artifact, folder or URL.
-        split: Split whose layout the file has.
-        out: File to write the predictions to, one JSON object per line.
-        store: Store of the artifact.
-        allow_task_mismatch: Accept a model of another task, and labels that it does not know.
+) -> dict[str, Any]:
+    """Predict the examples of a file with a model, and return their metrics and counts.
 
     Raises:
         ConfigError: The model was fine-tuned for another task, or its labels differ.
@@ -165,7 +137,9 @@ def score_model(
             f"{unknown:,} of {counts['rows-in']:,} rows. Pass a file of its task, or "
             "--allow-task-mismatch to drop those rows"
         )
-    predictions = answers(predictors, examples, progress=f"{split} of {task.name}")
+    from model.finetuning.prediction import answer  # loads torch
+
+    predictions = answer(predictors, examples, progress=f"{split} of {task.name}")
     if out is not None:
         out.write_bytes(to_lines(predictions))
     return _score(task, examples, predictions, counts, split=split, where=references)
@@ -178,25 +152,18 @@ def _check_task(
 
     A task without training data, such as GLUE's diagnostic set, accepts models with its labels.
     """
-    has_same_labels = (
-        task.type != "classification" or not task.labels or set(task.labels) == set(labels)
-    )
-    can_answer = (task.type, task.choices) == (own.type, own.choices) and has_same_labels
+    can_answer = (task.type, task.choices) == (own.type, own.choices)
+    if task.type == "classification" and task.labels:
+        can_answer = can_answer and set(task.labels) == set(labels)
     is_trained = task.name == own.name or "train" not in task.splits or allow_task_mismatch
-    if can_answer and is_trained:
-        return
-    expected, got = (
-        f"{name} ({type_}{': ' if names else ''}{', '.join(names)})"
-        for name, type_, names in (
-            (task.name, task.type, task.labels),
-            (own.name, own.type, labels),
+    if not (can_answer and is_trained):
+        expected = f"{task.name} ({', '.join((task.type, *task.labels))})"
+        got = f"{own.name} ({', '.join((own.type, *labels))})"
+        hint = ", or --allow-task-mismatch" if can_answer else ""
+        raise ConfigError(
+            f"{model}: expected a model of {expected}, got one that was fine-tuned for {got}. Pass "
+            f"a model of that task{hint}"
         )
-    )
-    hint = ", or --allow-task-mismatch" if can_answer else ""
-    raise ConfigError(
-        f"{model}: expected a model of {expected}, got one that was fine-tuned for {got}. Pass a "
-        f"model of that task{hint}"
-    )
 
 
 def _score(
@@ -207,7 +174,8 @@ def _score(
     *,
     split: str,
     where: str,
-) -> Score:
+) -> dict[str, Any]:
+    """Return task, metrics from 0 to 1, counts of rows, and what the split was cut to."""
     task_type = TASK_TYPES[task.type]
     if not task_type.is_answered(examples):
         raise PredictionsError(
@@ -219,9 +187,10 @@ def _score(
     metrics = task_type.score(examples, predictions, task=task)
     kept = sum(map(len, examples["sentence_lengths"])) if task.type == "tagging" else len(examples)
     cut = cut_split(kept, left_out=0, split=split, task=task, data="")
-    return Score(
-        task.name,
-        {name: float(value) for name, value in metrics.items()},
-        counts,
-        cut=split_text(split, cut) if cut else "",
-    )
+    return {
+        "task": task.name,
+        "metrics": {name: float(value) for name, value in metrics.items()},
+        "counts": counts,
+        "official": None,
+        "cut": split_text(split, cut) if cut else "",
+    }

@@ -51,19 +51,12 @@ SourcesOption = Annotated[
 
 @fetch.command()
 def wikipedia(
-    wiki: Annotated[str, typer.Option(help="Name of the wiki, e.g. simplewiki or enwiki.")],
-    date: Annotated[
-        str, typer.Option(help="YYYYMMDD, or latest for the newest complete dump.")
-    ] = "latest",
+    wiki: options.Wiki,
+    date: options.DumpDate = "latest",
     output_dir: OutputOption = Path("downloads"),
-    mirror: Annotated[
-        str | None,
-        typer.Option(help="URL of a mirror. Default: $BERTLOOM_MIRROR or the official site."),
-    ] = None,
+    mirror: options.Mirror = None,
     connections: ConnectionsOption = 2,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the files without downloading them.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files only.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Download the articles of a wiki and their indexes."""
@@ -79,23 +72,14 @@ def wikipedia(
     with HttpClient(log=log) as client:
         dump = find_dump(wiki, date=date, mirror=mirror, client=client)
     folder = output_dir / wiki / dump.date
-    sizes = {
-        file.name: (file.size or 0, bytes_present(file, folder))
-        for file in (*dump.indexes, *dump.articles)
-    }
+    dump_files = [*dump.indexes, *dump.articles]
+    sizes = {f.name: (f.size or 0, bytes_present(f, folder)) for f in dump_files}
+    files = [{"name": name, "size": n, "bytes_present": m} for name, (n, m) in sizes.items()]
+    data = {"wiki": wiki, "date": dump.date, "mirror": dump.mirror, "folder": str(folder)}
     rows = [(name, *map(format_bytes, pair)) for name, pair in sizes.items()]
-    data = {
-        "wiki": wiki,
-        "date": dump.date,
-        "mirror": dump.mirror,
-        "folder": str(folder),
-        "files": [
-            {"name": name, "size": size, "bytes_present": present}
-            for name, (size, present) in sizes.items()
-        ],
-    }
-    files = table(("file", "size", "present"), rows, right=(1, 2))
-    print_result(data, files, f"\nfrom {dump.mirror} to {folder}", as_json=as_json)
+    shown = table(("file", "size", "present"), rows, right=(1, 2))
+    source = f"\nfrom {dump.mirror} to {folder}"
+    print_result({**data, "files": files}, shown, source, as_json=as_json)
 
 
 def _add_benchmark(benchmark: str, *, help: str) -> None:
@@ -122,35 +106,25 @@ def _add_benchmark(benchmark: str, *, help: str) -> None:
         connections: ConnectionsOption = 2,
         as_json: options.Json = False,
     ) -> None:
-        known = load_sources(sources).datasets
-        names = [name for name, dataset in known.items() if dataset.benchmark == benchmark]
+        catalog = load_sources(sources).datasets
+        names = [name for name, dataset in catalog.items() if dataset.benchmark == benchmark]
         requested = [name.lower() for name in datasets or names]
         if unknown := set(requested) - set(names):
             message = f"expected {', '.join(names)}, got {', '.join(sorted(unknown))}"
             raise UsageError(f"fetch {benchmark}: {message}. See `bertloom fetch list`")
         with HttpClient(log=partial(echo, err=as_json)) as client:
-            fetched = [
-                fetch_dataset(
-                    name,
-                    known[name],
-                    output_dir,
-                    client=client,
-                    trust_on_first_use=trust_on_first_use,
-                    connections=connections,
-                )
-                for name in requested
-            ]
+            fetch_one = partial(
+                fetch_dataset,
+                client=client, trust_on_first_use=trust_on_first_use, connections=connections,
+            )  # fmt: skip
+            fetched = [fetch_one(name, catalog[name], output_dir) for name in requested]
         rows = [
-            (
-                item.name,
-                format_bytes(item.bytes_downloaded),
-                f"{len(item.files)}",
-                str(output_dir / known[item.name].folder),
-            )
+            (item.name, format_bytes(item.bytes_downloaded), str(len(item.files)), folder)
             for item in fetched
+            for folder in [str(output_dir / catalog[item.name].folder)]
         ]
-        parts = [table(("dataset", "downloaded", "verified files", "folder"), rows, right=(1, 2))]
-        print_result([item._asdict() for item in fetched], *parts, as_json=as_json)
+        files = table(("dataset", "downloaded", "verified files", "folder"), rows, right=(1, 2))
+        print_result([item._asdict() for item in fetched], files, as_json=as_json)
 
 
 _add_benchmark("glue", help="Download the GLUE tasks and the diagnostic set.")
@@ -161,17 +135,17 @@ _add_benchmark("swag", help="Download SWAG.")
 @fetch.command("list")
 def list_sources(sources: SourcesOption = None, as_json: options.Json = False) -> None:
     """List the datasets, their licenses, and those that have to be ordered."""
-    known = load_sources(sources)
+    catalog = load_sources(sources)
     rows = [
         (name, f"fetch {dataset.benchmark}", *_size_and_checksums(dataset), dataset.license)
-        for name, dataset in known.datasets.items()
+        for name, dataset in catalog.datasets.items()
     ]
     manual = [
         f"not available for download: {name} ({dataset.license}); {dataset.instructions}"
-        for name, dataset in known.manual.items()
+        for name, dataset in catalog.manual.items()
     ]
     print_result(
-        known.model_dump(mode="json"),
+        catalog.model_dump(mode="json"),
         table(("dataset", "command", "size", "checksums", "license"), rows, right=(2,)),
         "\nany wiki: fetch wikipedia --wiki simplewiki",
         *manual,

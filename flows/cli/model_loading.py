@@ -6,9 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from flows.cli.options import open_artifact, open_store
 from flows.lineage.resolve import artifact_of_path
@@ -43,7 +41,7 @@ def checkpoint_folder(name: str, *, store: str | None) -> str:
         fs, path = file_system(name)
         is_checkpoint = fs.exists(f"{path.rstrip('/')}/config.json")
         is_folder = is_checkpoint or fs.isdir(path)
-    except Exception as error:  # each protocol's client has exceptions of its own
+    except Exception as error:  # every protocol has other exceptions
         raise ConfigError(
             f"{name}: expected a folder, a URL or an artifact that can be read, got "
             f"{type(error).__name__}: {error}. Check the address, the network and the credentials"
@@ -116,15 +114,6 @@ def best_checkpoint(phases: Sequence[Manifest]) -> Manifest:
         return float(manifest.statistics.get("held_out", {}).get("perplexity", math.inf))
 
     return min(reversed(phases), key=perplexity)
-
-
-def answers(
-    predictors: Sequence[Predictor], examples: pa.Table, *, progress: str = ""
-) -> list[dict[str, Any]]:
-    """Return the predictions for examples; see `model.finetuning.prediction.answer`."""
-    from model.finetuning.prediction import answer  # loads torch
-
-    return answer(predictors, examples, progress=progress)
 
 
 def _member_folders(evaluation: Artifact) -> list[str]:

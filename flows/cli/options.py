@@ -92,6 +92,12 @@ Until = Annotated[
         autocompletion=completion.step_names,
     ),
 ]
+Wiki = Annotated[str, typer.Option(help="Name of the wiki, e.g. simplewiki or enwiki.")]
+DumpDate = Annotated[str, typer.Option(help="YYYYMMDD, or latest for the newest complete dump.")]
+Mirror = Annotated[
+    str | None,
+    typer.Option(help="URL of a mirror. Default: $BERTLOOM_MIRROR or the official site."),
+]
 Engine = Annotated[
     Literal["prefect", "local"],
     typer.Option(help="prefect, or local to run in this process without a server."),

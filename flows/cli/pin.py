@@ -19,7 +19,7 @@ def pin(
 ) -> None:
     """Retain an artifact and everything upstream of it in garbage collection."""
     if not reason.strip():
-        raise UsageError("--reason: expected a text, got none. Say why the artifact is retained")
+        raise UsageError("--reason: expected a text, got none. Pass a reason")
     opened = options.open_store(store)
     manifest = resolve(name, store=opened)
     opened.pin(manifest, reason=reason)

@@ -13,7 +13,7 @@ import typer
 
 from flows.cli import options
 from flows.cli.console import echo, echo_raw
-from flows.cli.model_loading import answers, open_predictors
+from flows.cli.model_loading import open_predictors
 from model.tasks import Task
 from model.tasks.examples import examples_of_file
 from schemas.arrow import EXAMPLES
@@ -55,9 +55,7 @@ def predict(
         list[str] | None,
         typer.Option("--choice", help="Candidate continuation of the text (repeatable)."),
     ] = None,
-    file: Annotated[
-        str | None, typer.Option(help="File of the task in place of texts: path or URL.")
-    ] = None,
+    file: Annotated[str | None, typer.Option(help="Path or URL of a file of the task.")] = None,
     split: Annotated[str, typer.Option(help="Split whose layout the --file has.")] = "test",
     columns: options.Columns = None,
     table: options.FileFormat = None,
@@ -186,8 +184,10 @@ def answer_lines(
     Raises:
         PredictionsError: A text could not be used; raised after the last line.
     """
+    from model.finetuning.prediction import answer  # loads torch
+
     examples, errors = questions
-    predictions = answers(predictors, examples) if len(examples) else []
+    predictions = answer(predictors, examples) if len(examples) else []
     task = predictors[0].task
     answered = zip(examples.to_pylist(), map(task.in_words, predictions), strict=True)
     for number in range(len(examples) + len(errors)):

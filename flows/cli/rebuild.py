@@ -15,12 +15,8 @@ from flows.publish.monthly_rebuild import RebuildRequest, execute_rebuild, plan_
 
 def rebuild(
     recipe: options.Recipe,
-    wiki: Annotated[
-        str, typer.Option(help="Wiki, e.g. simplewiki; a source of the recipe has this name.")
-    ],
-    date: Annotated[
-        str, typer.Option(help="YYYYMMDD, or latest for the newest complete dump.")
-    ] = "latest",
+    wiki: options.Wiki,
+    date: options.DumpDate = "latest",
     download_dir: Annotated[
         str, typer.Option(metavar="FOLDER", help="Folder for dumps, which go to WIKI/DATE in it.")
     ] = "dumps",
@@ -32,9 +28,7 @@ def rebuild(
             "after a publication.",
         ),
     ] = 2,
-    mirror: Annotated[
-        str | None, typer.Option(help="URL of a mirror. Default: the official site.")
-    ] = None,
+    mirror: options.Mirror = None,
     overrides: options.Overrides = None,
     store: options.Store = None,
     workers: options.Workers = None,
@@ -42,7 +36,10 @@ def rebuild(
     force: ForceOption = False,
     dry_run: options.DryRun = False,
 ) -> None:
-    """Update a published corpus to the newest dump: fetch, build, compare, publish or refuse."""
+    """Update a published corpus to the newest dump: fetch, build, compare, publish or refuse.
+
+    A source of the recipe has the name of the wiki.
+    """
     request = RebuildRequest(
         recipe, wiki, date=date, downloads=download_dir, keep_downloads=keep_downloads,
         overrides=overrides or (), store=store, mirror=mirror, force=force, workers=workers,

@@ -29,7 +29,7 @@ def report(
         ),
     ] = "",
     index: Annotated[
-        bool, typer.Option("--index", help="Write only the page of all runs, reports/index.html.")
+        bool, typer.Option("--index", help="Write only the page of all runs.")
     ] = False,
     no_text: Annotated[
         bool,
@@ -45,7 +45,7 @@ def report(
     opened = options.open_store(store)
     if index:
         if run or out is not None:
-            raise UsageError("--index: expected neither RUN nor --out. It writes all runs' page")
+            raise UsageError("--index: expected no RUN and no --out")
         url = write_index(opened)
         print_result({"index": url}, f"all runs: {url}", as_json=as_json)
         return

@@ -16,9 +16,7 @@ def schema(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to this file.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite a file with other contents.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Print the JSON Schema of a recipe, for editors.
 
@@ -38,7 +36,7 @@ def schema(
 
 
 def write_schema_next_to(recipe: Path) -> str:
-    """Write the schema that a recipe's first line names, if there is none; return a message."""
+    """Write the schema that a recipe's first line names if it is missing; return a message."""
     file, text = recipe.parent / SCHEMA_FILE, schema_text()
     if not file.exists():
         file.write_text(text, encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from flows.record_counts import RecordCounts, list_sources, record_counts
@@ -64,16 +65,11 @@ def read_corpus(store: ArtifactStore, steps: Steps) -> Corpus | None:
     figures = {}
     if tokens is not None:
         counters |= {k: n for k, n in tokens.counters.items() if k.partition("@")[0] == "tokens"}
-        figures["Documents and sentences"] = cached_figure(
-            store, "tokens", [tokens], draw=lambda name: token_figure(store, tokens, name=name)
-        )
+        draw = partial(token_figure, store, tokens)
+        figures["Documents and sentences"] = cached_figure(store, "tokens", [tokens], draw)
     if instances := steps.of_type("instances"):
-        figures["Instances"] = cached_figure(
-            store,
-            "instances",
-            instances,
-            draw=lambda name: instance_figure(store, instances, name=name),
-        )
+        draw = partial(instance_figure, store, instances)
+        figures["Instances"] = cached_figure(store, "instances", instances, draw)
     return Corpus(
         counters=counters,
         record_counts=[

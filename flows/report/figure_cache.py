@@ -56,7 +56,7 @@ class Figure(BaseModel):
 
 
 def cached_figure(
-    store: ArtifactStore, kind: str, artifacts: Sequence[Built], *, draw: Callable[[str], Figure]
+    store: ArtifactStore, kind: str, artifacts: Sequence[Built], draw: Callable[..., Figure]
 ) -> Figure:
     """Return the figure of some artifacts, from the store or drawn and stored.
 
@@ -64,7 +64,7 @@ def cached_figure(
         store: Store of the artifacts.
         kind: What the figure shows, in letters and dashes.
         artifacts: Artifacts in the order in which they are drawn.
-        draw: Draws the figure; its argument is a name for the ids in the page.
+        draw: Draws the figure, given a `name` for the ids in the page.
 
     Returns:
         The figure, or one with a problem if a file that it needs is missing or damaged.
@@ -79,7 +79,7 @@ def cached_figure(
     except ValueError as error:
         _LOGGER.info("%s: damaged, drawn again: %s", store.url(path), error)
     try:
-        figure = draw(f"{kind}-{key[:8]}")
+        figure = draw(name=f"{kind}-{key[:8]}")
     except (BertloomError, OSError, ValueError, KeyError, TypeError) as error:  # a damaged file
         return Figure(problem=f"Not drawn: {type(error).__name__}: {error}")
     store.backend.replace(path, dump_json(figure.model_dump(mode="json")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from typing import NamedTuple
 
 from flows.formatting import format_bytes
@@ -41,16 +42,14 @@ def read_lineage(store: ArtifactStore, steps: Steps) -> Lineage | None:
     """Return the lineage of all artifacts of a run, or None without any."""
     if not steps.built:
         return None
-    figure = cached_figure(
-        store, "lineage", steps.built, draw=lambda name: _draw(name, store, steps)
-    )
+    figure = cached_figure(store, "lineage", steps.built, partial(_draw, store, steps))
     if figure.problem:
         return Lineage("", "", figure.problem)
     *short, whole = (panel.svg for panel in figure.panels)
     return Lineage("".join(short), whole)
 
 
-def _draw(name: str, store: ArtifactStore, steps: Steps) -> Figure:
+def _draw(store: ArtifactStore, steps: Steps, *, name: str) -> Figure:
     """Draw the overview, unless it is the same as the whole, and the whole."""
     manifests = {built.manifest.artifact_id: built.manifest for built in steps.built}
     used = {ref.artifact_id for manifest in manifests.values() for ref in manifest.inputs}

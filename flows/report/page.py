@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +77,8 @@ def report_page(store: ArtifactStore, record: RunRecord, *, text: bool = True) -
     shows_text = text and record.recipe.get("report_include_text") is not False
     corpus, results = read_corpus(store, steps), read_results(store, steps)
     phases = steps.of_type("checkpoint")
-    curves = None
-    if phases:
-        curves = cached_figure(
-            store, "curves", phases, draw=lambda name: curve_figure(store, phases, name=name)
-        )
+    draw = partial(curve_figure, store, phases)
+    curves = cached_figure(store, "curves", phases, draw) if phases else None
     return render(
         "page.html.j2",
         record=record,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from pydantic import ValidationError
@@ -16,7 +17,6 @@ from flows.store.artifacts import ArtifactStore
 from model.tables.charts import chart_of
 from model.tables.document import JSON_FILE, Tables
 from model.tables.evaluations import wrong_fields
-from model.tables.filled_tables import FilledTable
 from model.tables.grids import (
     Grid,
     comparisons_grid,
@@ -28,11 +28,8 @@ from model.tables.grids import (
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
 
-Draw = Callable[[str], Figure]
-"""Draws a figure, given a name for its ids in the page."""
-
-GetFigure = Callable[[str, Draw], Figure]
-"""Returns a figure of some kind (letters and dashes), which it may draw."""
+GetFigure = Callable[[str, Callable[..., Figure]], Figure]
+"""Returns a figure, given its kind and a function that draws it."""
 
 
 class TableView(NamedTuple):
@@ -87,7 +84,7 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
         return Results(problem=str(error))
     return show_results(
         tables,
-        get_figure=lambda kind, draw: cached_figure(store, kind, [built], draw=draw),
+        get_figure=lambda kind, draw: cached_figure(store, kind, [built], draw),
         links=_links(tables, steps),
     )
 
@@ -119,33 +116,29 @@ def show_results(
         get_figure: Returns figures, for example from a cache. Default: draw them.
         links: Link to the evaluation of each reference in a table.
     """
-    figure = get_figure or (lambda kind, draw: draw(kind))
+    figure = get_figure or (lambda kind, draw: draw(name=kind))
     rows, is_sweep = tables.main, any(table.axis for table in tables.tables)
     by_task = [] if is_sweep else task_results(tables)
     grids = [results_grid(rows), entries_grid(rows)] if rows else []
     if tables.comparisons:
         grids.append(comparisons_grid(tables.comparisons))
-    overview = None
-    if by_task:
-        overview = figure("overview", lambda name: overview_figure(by_task, name=name))
+    views = []
+    for table in tables.tables:
+        if table.rows:
+            chart = chart_of(table)
+            drawing = figure(table.key, partial(sweep_figure, chart)) if chart else None
+            differences = variants_grid(table) if table.comparisons else None
+            views.append(TableView(paper_grid(table), differences, drawing))
+    overview = figure("overview", partial(overview_figure, by_task)) if by_task else None
     return Results(
         tables=tables,
         overview=overview_grid(by_task) if by_task else None,
         overview_figure=overview,
         grids=grids,
-        paper=[_view(table, figure) for table in tables.tables if table.rows],
+        paper=views,
         is_sweep=is_sweep,
-        figure=figure("results", lambda name: restarts_figure(rows, name=name)) if rows else None,
+        figure=figure("results", partial(restarts_figure, rows)) if rows else None,
         links=links or {},
-    )
-
-
-def _view(table: FilledTable, figure: GetFigure) -> TableView:
-    chart = chart_of(table)
-    return TableView(
-        rows=paper_grid(table),
-        differences=variants_grid(table) if table.comparisons else None,
-        figure=figure(table.key, lambda name: sweep_figure(chart, name=name)) if chart else None,
     )
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from flows.fetch.downloads import read_origins
 from schemas.addresses import public_address
@@ -46,17 +46,13 @@ class InputFile(BaseModel):
     is_parsed: bool = False
     """True if `sha256` is a digest of the parsed content, which the step itself verifies."""
 
-
-class BundledFile(NamedTuple):
-    """A file of a bundle, and its original address."""
-
-    file: InputFile
-    uri: str
+    uri: str = Field(default="", exclude=True)
+    """Original address; not in files."""
 
 
 def resolve_inputs(
     stage: str, config: dict[str, Any], raw: Sequence[RawInput], *, name: str
-) -> list[BundledFile]:
+) -> list[InputFile]:
     """Change a step's configuration to read its raw files from the bundle, and return the files.
 
     Args:
@@ -72,17 +68,17 @@ def resolve_inputs(
     if stage == "build-vocabulary":
         path = f"vocabulary/{raw[0].name}"
         config["vocab_file"] = f"{ROOT}/{path}"
-        return [_bundled(raw[0], path, is_parsed=True)]
+        return [_input_file(raw[0], path, is_parsed=True)]
     if stage == "build-examples":
         return _resolve_examples(config, raw, folder=f"examples/{name}")
     # Tables show the last parts of a checkpoint's path.
     parts = str(config["init_checkpoint"]).rstrip("/").split("/")
     folder = "/".join(("checkpoints", name, *parts[-3 if parts[-1] == "data" else -1 :]))
     config["init_checkpoint"] = f"{ROOT}/{folder}"
-    return [_bundled(item, f"{folder}/{item.name}") for item in raw]
+    return [_input_file(item, f"{folder}/{item.name}") for item in raw]
 
 
-def _resolve_source(source: dict[str, Any], raw: Sequence[RawInput]) -> list[BundledFile]:
+def _resolve_source(source: dict[str, Any], raw: Sequence[RawInput]) -> list[InputFile]:
     own = [item for item in raw if item.identity.partition("\t")[0] == source["name"]]
     repeats = Counter[str]()
     folders: dict[str, list[RawInput]] = defaultdict(list)  # files of equal names are apart
@@ -99,7 +95,7 @@ def _resolve_source(source: dict[str, Any], raw: Sequence[RawInput]) -> list[Bun
     if "trust_checksums" in source:
         source["trust_checksums"] = False
     return [
-        _bundled(item, f"{folder}/{item.name}")
+        _input_file(item, f"{folder}/{item.name}")
         for folder, items in folders.items()
         for item in items
     ]
@@ -107,24 +103,24 @@ def _resolve_source(source: dict[str, Any], raw: Sequence[RawInput]) -> list[Bun
 
 def _resolve_examples(
     config: dict[str, Any], raw: Sequence[RawInput], *, folder: str
-) -> list[BundledFile]:
+) -> list[InputFile]:
     """Name the files of each split; files that the task reads next to them keep their place."""
     by_split: dict[str, list[str]] = defaultdict(list)
-    files: dict[str, BundledFile] = {}
+    files: dict[str, InputFile] = {}
     for item in raw:
         split, _, name = item.name.partition("/")
         position = item.identity.split(" ")[1]
         if "/evidence/" in name:  # a folder of documents
             config["evidence_dir"] = f"{ROOT}/{folder}/evidence"
             path = f"{folder}/evidence/{name.rpartition('/evidence/')[2]}"
-            files[path] = _bundled(item, path, is_parsed=True)
+            files[path] = _input_file(item, path, is_parsed=True)
             continue
         path = f"{folder}/{split}/{name}"
         if path in files:  # two folders have a file of this name
             path = f"{folder}/{split}/{position}/{name}"
         if position != "beside":
             by_split[split].append(_escape(path))
-        files[path] = _bundled(item, path)
+        files[path] = _input_file(item, path)
     config |= {"data_dir": None, "data_files": dict(by_split)}
     return list(files.values())
 
@@ -134,16 +130,16 @@ def _escape(path: str) -> str:
     return f"{ROOT}/{path.replace('$', '$$')}"
 
 
-def _bundled(item: RawInput, path: str, *, is_parsed: bool = False) -> BundledFile:
-    file = InputFile(
+def _input_file(item: RawInput, path: str, *, is_parsed: bool = False) -> InputFile:
+    return InputFile(
         path=path,
         size=item.size,
         sha256=item.sha256,
         checksum=item.checksum,
         source=_origin(item),
         is_parsed=is_parsed,
+        uri=item.uri,
     )
-    return BundledFile(file, item.uri)
 
 
 def _origin(item: RawInput) -> str:

@@ -24,7 +24,7 @@ from flows.bert import recipe_steps
 from flows.export.atomic_folder import AtomicFolder, atomic_folder
 from flows.formatting import align_columns, format_bytes
 from flows.lineage.resolve import resolve_name
-from flows.reproduction.inputs import VARIABLE, BundledFile, InputFile, resolve_inputs
+from flows.reproduction.inputs import VARIABLE, InputFile, resolve_inputs
 from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, read_run
@@ -132,7 +132,7 @@ def write_bundle(
         python=artifact.environment.python,
         platform=artifact.environment.platform,
         metrics={metric.name: metric.value for metric in resolved.metrics},
-        inputs=tuple(file.file for file in files),
+        inputs=tuple(files),
         steps={step: _expected_step(manifest) for step, manifest in manifests.items()},
     )
     with atomic_folder(str(folder)) as bundle:
@@ -183,7 +183,7 @@ def _expected_step(manifest: Manifest) -> ExpectedStep:
 
 def reduce_recipe(
     recipe: Recipe, raw_inputs: Mapping[str, Sequence[RawInput]]
-) -> tuple[dict[str, Any], list[BundledFile]]:
+) -> tuple[dict[str, Any], list[InputFile]]:
     """Return the sections of a recipe that some steps need, and the raw files of the bundle.
 
     Args:
@@ -191,7 +191,7 @@ def reduce_recipe(
         raw_inputs: Raw files that each of the steps read, by label.
     """
     data = recipe.model_dump(mode="json", exclude=_OMITTED)
-    files: dict[str, BundledFile] = {}
+    files: dict[str, InputFile] = {}
     for section, stage in _ENTRIES.items():
         data[section] = {
             name: entry
@@ -208,7 +208,7 @@ def reduce_recipe(
         config = data[stage.replace("-", "_")] if raw else {}
         entry = next((item for item in config if f"{name}.".startswith(f"{item}.")), "")
         bundled = resolve_inputs(stage, config.get(entry, config), raw, name=entry)
-        files |= {file.file.path: file for file in bundled}
+        files |= {file.path: file for file in bundled}
     return {name: value for name, value in data.items() if value is not None}, [*files.values()]
 
 
@@ -242,13 +242,13 @@ def _readme(expected: Expected) -> str:
     )
 
 
-def _copy(file: BundledFile, bundle: AtomicFolder) -> None:
+def _copy(file: InputFile, bundle: AtomicFolder) -> None:
     """Copy a raw file, or the files of a folder, and verify the copy.
 
     Raises:
         InputError: The file is missing, or was changed since the artifact was built.
     """
-    target = f"inputs/{file.file.path}"
+    target = f"inputs/{file.path}"
     digest = hashlib.sha256()
     try:
         files = expand_paths([file.uri])
@@ -260,9 +260,9 @@ def _copy(file: BundledFile, bundle: AtomicFolder) -> None:
                 while chunk := source.read(_CHUNK_BYTES):
                     digest.update(chunk)
                     sink.write(chunk)
-        if not file.file.is_parsed and digest.hexdigest() != file.file.sha256:
+        if not file.is_parsed and digest.hexdigest() != file.sha256:
             raise InputError(
-                f"{file.uri}: expected sha256 {file.file.sha256}, got {digest.hexdigest()}: the "
+                f"{file.uri}: expected sha256 {file.sha256}, got {digest.hexdigest()}: the "
                 "file was changed after the artifact was built"
             )
     except InputError as error:

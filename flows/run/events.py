@@ -30,18 +30,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RunStarted:
-    """A run starts its first step next."""
+class Event:
+    """Something that happened in a run."""
 
     run: Run
 
 
 @dataclass(frozen=True)
-class StepStarted:
+class StepEvent(Event):
+    """Something that happened to a step."""
+
+    step: Step
+
+
+@dataclass(frozen=True)
+class RunStarted(Event):
+    """A run starts its first step next."""
+
+
+@dataclass(frozen=True)
+class StepStarted(StepEvent):
     """A step is built: it is not in the store, and the run holds its lease."""
 
-    run: Run
-    step: Step
     inputs: Mapping[str, Manifest]
     """Manifest of each input, by input name."""
 
@@ -51,44 +61,39 @@ class StepStarted:
 
 
 @dataclass(frozen=True)
-class StepProgress:
+class StepProgress(StepEvent):
     """A job or a training of a step reports how far it is, about once a second."""
 
-    step: Step
     reading: Reading
 
 
 @dataclass(frozen=True)
-class JobSubmitted:
+class JobSubmitted(StepEvent):
     """An engine accepted a job of a step, or runs one of an earlier run already."""
 
-    step: Step
     job: SubmittedJob
 
 
 @dataclass(frozen=True)
-class JobFinished:
+class JobFinished(StepEvent):
     """A job of a step ended."""
 
-    step: Step
     job: SubmittedJob
     resource_usage: Mapping[str, float]
     """Measurements that the engine reports, such as `vcpu-seconds`; can be empty."""
 
 
 @dataclass(frozen=True)
-class RunMessage:
+class RunMessage(Event):
     """A line for people: what a step waits for, or why it is tried again."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class StepFinished:
+class StepFinished(StepEvent):
     """The artifact of a step is in the store."""
 
-    run: Run
-    step: Step
     inputs: Mapping[str, Manifest]
     result: StepResult
     remaining: tuple[str, ...] = ()
@@ -96,11 +101,9 @@ class StepFinished:
 
 
 @dataclass(frozen=True)
-class StepFailed:
+class StepFailed(StepEvent):
     """A try of a step failed."""
 
-    run: Run
-    step: Step
     inputs: Mapping[str, Manifest]
     error: Exception
     retry_delay: float | None = None
@@ -108,44 +111,25 @@ class StepFailed:
 
 
 @dataclass(frozen=True)
-class StepSkipped:
+class StepSkipped(StepEvent):
     """A step does not run, because inputs of it were not built."""
 
-    step: Step
     missing: tuple[str, ...]
     """Labels of these inputs."""
 
 
 @dataclass(frozen=True)
-class RunStopping:
+class RunStopping(Event):
     """A run was asked to stop: steps in progress are stopped, and no step starts."""
-
-    run: Run
 
 
 @dataclass(frozen=True)
-class RunFinished:
+class RunFinished(Event):
     """A run has ended."""
 
-    run: Run
     state: RunState
     failures: Mapping[str, BaseException] = field(default_factory=dict)
     """Error by label; "" is the run's own."""
-
-
-Event = (
-    RunStarted
-    | StepStarted
-    | StepProgress
-    | JobSubmitted
-    | JobFinished
-    | RunMessage
-    | StepFinished
-    | StepFailed
-    | StepSkipped
-    | RunStopping
-    | RunFinished
-)
 
 
 class Listener(Protocol):

@@ -42,15 +42,15 @@ def event_lines(event: Event) -> list[str]:
         case StepFailed(step=step, error=error):
             notes = getattr(error, "__notes__", ())
             return ["\n  ".join([f"{step.label}  FAILED: {error_text(error)}", *notes])]
-        case StepSkipped(step, missing):
+        case StepSkipped(_, step, missing):
             entries = dict.fromkeys(entry_label(label) for label in missing)
             return [f"{step.label}  not run: needs {', '.join(entries)}"]
-        case JobSubmitted(step, job):
+        case JobSubmitted(_, step, job):
             verb = "attached to running job" if job.attached else "job"
             return [
                 f"{step.label}  {verb}: {job.name}, {job.id} on {job.runner}  {job.url}".rstrip()
             ]
-        case RunMessage(text):
+        case RunMessage(_, text):
             return [text]
     return []
 

@@ -286,7 +286,7 @@ class Run:
         if step.label not in self._waiting:
             self._waiting.add(step.label)
             text = f"{step.label}  waiting for {lease}, which is building this artifact"
-            self.emit(RunMessage(text))
+            self.emit(RunMessage(self, text))
         return False
 
     def _release(self, step: Step) -> None:
@@ -313,7 +313,7 @@ class Run:
         self.emit(StepStarted(self, step, self.inputs(step), key.cache_key, work))
         with (
             submitting(self._submission(step, lease)),
-            listening(lambda reading: self.emit(StepProgress(step, reading))),
+            listening(lambda reading: self.emit(StepProgress(self, step, reading))),
         ):
             yield
 
@@ -322,7 +322,7 @@ class Run:
 
         def submitted(job: SubmittedJob) -> None:
             lease.name_job(job.id, job.url)
-            self.emit(JobSubmitted(step, job))
+            self.emit(JobSubmitted(self, step, job))
 
         # The same recipe in another store is another job.
         store_digest = hashlib.sha256(self.store.root.encode()).hexdigest()
@@ -330,8 +330,8 @@ class Run:
         return Submission(
             job_name(self.recipe.name, step.label, key=key),
             told=submitted,
-            ended=lambda job, usage: self.emit(JobFinished(step, job, usage)),
-            say=lambda text: self.emit(RunMessage(text)),
+            ended=lambda job, usage: self.emit(JobFinished(self, step, job, usage)),
+            say=lambda text: self.emit(RunMessage(self, text)),
             places=(self.recipe.store, *raw_paths(self.steps)),
             stopping=self.stopping,
             detach=self.recipe.execution.detach,
@@ -353,4 +353,4 @@ class Run:
     def skip(self, step: Step) -> None:
         """Report that a step does not run, because inputs of it were not built."""
         missing = [label for label in step.inputs.values() if label not in self.step_results]
-        self.emit(StepSkipped(step, tuple(dict.fromkeys(missing))))
+        self.emit(StepSkipped(self, step, tuple(dict.fromkeys(missing))))

@@ -47,10 +47,10 @@ class RunRecorder:
                     self._write("running")
                     self._heartbeat = Heartbeat(run.store, run.run_id)
                     self._heartbeat.start()
-                case JobSubmitted(step, job):
+                case JobSubmitted(_, step, job):
                     self._jobs[job.id] = JobRecord(label=step.label, **dataclasses.asdict(job))
                     self._write("running")
-                case JobFinished(_, job, usage):
+                case JobFinished(_, _, job, usage):
                     record = self._jobs[job.id]
                     self._jobs[job.id] = record.model_copy(update={"resource_usage": dict(usage)})
                 case StepFinished() if time.monotonic() - self._written_at >= _WRITE_SECONDS:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 from support.cli_runner import Cli
-from support.doc_commands import NOT_RUN, PAGES, ROOT, RUN, RUN_WITH_MODELS, Block, blocks
+from support.doc_commands import NOT_RUN, PAGES, ROOT, RUN, RUN_WITH_MODELS, Block, blocks, shape
 from support.report_builder import with_trainings
 from typer.main import get_command
 
@@ -164,9 +164,15 @@ def test_shown_commands_run_with_models(
 def run(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(folder)
     assert len(block.ours()) == len(block.commands), "other programs' commands cannot be run here"
+    printed: list[str] = []
     for command in block.ours():
-        said = cli(*command)
-        assert said.code == 0, (command, said.err)
+        result = cli(*command)
+        assert result.code == 0, (command, result.err)
+        printed += (result.out + result.err).replace(f"{folder}/", "").splitlines()
+    if block.page == "commands.md":
+        remaining = iter(map(shape, printed))
+        missing = [line for line in block.output if shape(line) not in remaining]
+        assert not missing, "\n".join([f"not printed: {missing[0]}", *printed])
 
 
 # Recipes, fields, links

@@ -28,6 +28,8 @@ class Block(NamedTuple):
     page: str
     mark: str
     commands: list[list[str]]
+    output: list[str]
+    """Lines that the page shows below the commands, without those that have `...`."""
 
     def ours(self) -> list[list[str]]:
         """The arguments of its `bertloom` commands."""
@@ -40,7 +42,21 @@ def blocks() -> Iterator[Block]:
         for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
             lines = [line.replace("\\\n", " ") for line in _PROMPT.findall(found["text"])]
             commands = [command for line in lines for command in _commands(line)]
-            yield Block(page.name, found["mark"] or "", commands)
+            output = _PROMPT.sub("", found["text"]).splitlines()
+            shown = [line for line in output if line.strip() and "..." not in line]
+            yield Block(page.name, found["mark"] or "", commands, shown)
+
+
+def shape(line: str) -> str:
+    """Return a line of output without what differs between runs: digests, numbers and times.
+
+    >>> shape("build-tokens  built in 1 min 02 s  0123456789abcdef  1,234 tokens")
+    'build-tokens built in 0 s # 0 tokens'
+    """
+    line = re.sub(r"\b(?=[a-z]*\d)[0-9a-f]{7,}\b", "#", line)
+    line = re.sub(r"\d[\d.,]*", "0", line)
+    line = re.sub(r"\b(?:0 h )?(?:0 min )?0 s\b", "0 s", line)
+    return " ".join(re.sub(r"\b0 [kMG]?B\b", "0 B", line).split())
 
 
 def _commands(line: str) -> Iterator[list[str]]:

@@ -52,9 +52,9 @@ def _two(store: ArtifactStore) -> tuple[Manifest, Manifest]:
     return before, after
 
 
-def test_every_group_names_what_differs_and_nothing_else(store: ArtifactStore) -> None:
-    found = difference(*_two(store))
-    names = {group: [change.name for change in listed] for group, listed in found.groups.items()}
+def test_groups_have_the_values_that_differ(store: ArtifactStore) -> None:
+    result = difference(*_two(store))
+    names = {group: [change.name for change in listed] for group, listed in result.groups.items()}
     assert names == {
         "configuration": ["seed", "sources.wiki.paths"],
         "raw files": ["books"],
@@ -65,13 +65,13 @@ def test_every_group_names_what_differs_and_nothing_else(store: ArtifactStore) -
         "system": ["platform"],
         "files": ["made.txt"],
     }
-    assert not found.is_same_artifact
-    assert not found.is_same_content
-    assert found.groups["configuration"][0] == Change("seed", 0, 7)
-    json.dumps(found.to_json())
+    assert not result.is_same_artifact
+    assert not result.is_same_content
+    assert result.groups["configuration"][0] == Change("seed", 0, 7)
+    json.dumps(result.to_json())
 
 
-def test_an_input_rebuilt_to_the_same_bytes_is_no_difference(store: ArtifactStore) -> None:
+def test_input_rebuilt_to_the_same_bytes_is_no_difference(store: ArtifactStore) -> None:
     old = put(store, "build-documents", key="old", text="same")
     new = put(store, "build-documents", key="new", text="same")
     other = put(store, "build-documents", key="other", text="other")
@@ -85,22 +85,22 @@ def test_an_input_rebuilt_to_the_same_bytes_is_no_difference(store: ArtifactStor
     ]
 
 
-def test_lines_are_few_unless_all_are_asked_for(store: ArtifactStore) -> None:
+def test_lines_are_limited_unless_all_are_requested(store: ArtifactStore) -> None:
     made = [
         put(store, "s", key=str(value), counters={f"n{number:02}": value for number in range(20)})
         for value in (1, 2)
     ]
-    found = difference(*made)
-    short = found.lines()
+    result = difference(*made)
+    short = result.lines()
     assert short[0] == f"s {made[0].artifact_id} -> {made[1].artifact_id}: other content"
     assert "  n00: 1 -> 2 (+1)" in short
     assert "  and 12 more (--all)" in short
-    everything = found.lines(show_all=True)
+    everything = result.lines(show_all=True)
     assert "  n19: 1 -> 2 (+1)" in everything
     assert not any("--all" in line for line in everything)
 
 
-def test_an_artifact_and_itself(store: ArtifactStore) -> None:
+def test_artifact_is_the_same_as_itself(store: ArtifactStore) -> None:
     made = put(store, "s")
     assert difference(made, made).lines() == [f"s {made.artifact_id}: the same artifact"]
 
@@ -116,18 +116,18 @@ def test_an_artifact_and_itself(store: ArtifactStore) -> None:
         ([1], [1, 2], "x: [1] -> [1, 2]"),
     ],
 )
-def test_a_change_in_words(before: object, after: object, text: str) -> None:
+def test_change_as_text(before: object, after: object, text: str) -> None:
     assert str(Change("x", before, after)) == text
 
 
-def test_a_value_that_is_none_differs_from_one_that_is_not_there() -> None:
+def test_changes_of_missing_values_have_none() -> None:
     assert changes({"a": 1, "b": 2}, {"a": 1, "c": 3}) == [
         Change("b", 2, None),
         Change("c", None, 3),
     ]
 
 
-def test_runs_step_by_step(store: ArtifactStore) -> None:
+def test_differences_of_runs_have_causes_by_step(store: ArtifactStore) -> None:
     first = put_recipe(store)
     second = dict(first)
     del second["tabulate"]
@@ -154,8 +154,8 @@ def test_runs_step_by_step(store: ArtifactStore) -> None:
     second["extra"] = put(store, "extra")
     other_id = "20260102t000000-00000002"
     put_run(store, other_id, second)
-    found = run_differences(read_run(store, RUN_ID), read_run(store, other_id), store=store)
-    rows = {row[0]: row for row in run_lines(found)}
+    steps = run_differences(read_run(store, RUN_ID), read_run(store, other_id), store=store)
+    rows = {row[0]: row for row in run_lines(steps)}
     assert rows["build-documents"][3] == "the same artifact"
     assert rows["build-vocabulary"][3] == "configuration: vocab_size"
     assert rows["build-tokens"][3] == "inputs: vocabulary"
@@ -163,4 +163,4 @@ def test_runs_step_by_step(store: ArtifactStore) -> None:
     assert rows["extra"][1:] == ("-", second["extra"].artifact_id, "only in the second run")
     assert rows["finetune.cola"][3] == "4 trials the same"
     assert rows[trial][3].endswith("(the same content)")
-    assert len(run_lines(found, show_all=True)) == len(found) == len(first) + 1
+    assert len(run_lines(steps, show_all=True)) == len(steps) == len(first) + 1

@@ -1,4 +1,4 @@
-"""Two corpora: the documents that came, went and changed, by page and not by revision."""
+"""Added, removed and changed documents of two corpora, by page and not by revision."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def corpus(store: ArtifactStore, texts: dict[int, tuple[int, str]]) -> str:
     return made.artifact_id
 
 
-def test_documents_that_came_went_and_changed(store: ArtifactStore, cli: Cli) -> None:
+def test_added_removed_and_changed_documents(store: ArtifactStore, cli: Cli) -> None:
     old = {page: (page * 10, f"Text of page {page}.") for page in range(1, 9)}
     new = {**old, 3: (31, "Text of page three."), 9: (90, "A new one."), 4: (41, old[4][1])}
     del new[5]
     ids = [corpus(store, texts) for texts in (old, new)]
-    said = cli("diff", *ids, "--store", store.root)
-    assert said.code == 0, said.err
-    assert "documents: 1 came, 1 went, 1 changed, 6 same" in said.out
-    assert "came: Page 9 (wiki:9:90)" in said.out
-    assert "went: Page 5 (wiki:5:50)" in said.out
-    assert "changed: Page 3 (wiki:3:31, revision 30 -> 31)" in said.out
-    assert "Text of page [-3.-] {+three.+}" in said.out
-    found = json.loads(cli("diff", *ids, "--store", store.root, "--json", "--examples", "0").out)
-    assert found["documents"]["counts"] == {"came": 1, "went": 1, "changed": 1, "same": 6}
-    assert found["documents"]["examples"] == {}
+    result = cli("diff", *ids, "--store", store.root)
+    assert result.code == 0, result.err
+    assert "documents: 1 came, 1 went, 1 changed, 6 same" in result.out
+    assert "came: Page 9 (wiki:9:90)" in result.out
+    assert "went: Page 5 (wiki:5:50)" in result.out
+    assert "changed: Page 3 (wiki:3:31, revision 30 -> 31)" in result.out
+    assert "Text of page [-3.-] {+three.+}" in result.out
+    changes = json.loads(cli("diff", *ids, "--store", store.root, "--json", "--examples", "0").out)
+    assert changes["documents"]["counts"] == {"came": 1, "went": 1, "changed": 1, "same": 6}
+    assert changes["documents"]["examples"] == {}

@@ -1,4 +1,4 @@
-"""`bertloom reproduce`: the folder that it writes, and what its check says of what comes out."""
+"""`bertloom reproduce`: bundles, and the comparison of what they build."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MORE = """\
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe of which more is run than is asked for, its store at a URL, and the folder of it."""
+    """Folder with a recipe, its bundle (`again`), and the URL of its store (`made`)."""
     folder = tmp_path_factory.mktemp("reproduce")
     write_tiny(folder)
     text = (folder / "tiny.yaml").read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def again(tiny: Path, tmp_path: Path) -> Path:
-    """A copy of the folder, as it came to another place."""
+    """A copy of the bundle in another folder."""
     return Path(shutil.copytree(tiny / "again", tmp_path / "elsewhere"))
 
 
@@ -91,31 +91,31 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", BOOKS)
-def test_loose_book_is_found_by_lineage(cli: Cli, shelf: Path, name: str) -> None:
-    said = cli("lineage", str(shelf / name), "--store", str(shelf / "store"))
-    assert said.code == 0, said.err
-    assert "build-documents" in said.out
+def test_lineage_finds_loose_book(cli: Cli, shelf: Path, name: str) -> None:
+    result = cli("lineage", str(shelf / name), "--store", str(shelf / "store"))
+    assert result.code == 0, result.err
+    assert "build-documents" in result.out
 
 
-def test_loose_book_is_named_by_trace(cli: Cli, shelf: Path) -> None:
+def test_trace_names_loose_book(cli: Cli, shelf: Path) -> None:
     traces = []
     for row in range(len(BOOKS)):
         place = f"build-documents:part-00000-000.arrow:{row}"
-        said = cli("trace", place, "--raw", "--json", "--store", str(shelf / "store"))
-        traces.append(json.loads(said.out)["segments"]["document"])
-    found = {trace["raw_file"]["uri"]: trace["raw"]["text"].strip() for trace in traces}
-    assert found == {str(shelf / name): text for name, text in BOOKS.items()}
+        result = cli("trace", place, "--raw", "--json", "--store", str(shelf / "store"))
+        traces.append(json.loads(result.out)["segments"]["document"])
+    texts = {trace["raw_file"]["uri"]: trace["raw"]["text"].strip() for trace in traces}
+    assert texts == {str(shelf / name): text for name, text in BOOKS.items()}
 
 
 def test_loose_books_are_copied_and_reproduced(cli: Cli, shelf: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
     store = ("--store", str(shelf / "store"))
-    said = cli("reproduce", "build-documents", str(again), "--copy-inputs", *store)
-    assert said.code == 0, said.err
+    result = cli("reproduce", "build-documents", str(again), "--copy-inputs", *store)
+    assert result.code == 0, result.err
     copies = {path.read_text("utf-8").strip() for path in (again / "inputs").rglob("*.txt")}
     assert copies == set(BOOKS.values())
-    said = cli("reproduce", str(again), "--run")
-    assert said.code == 0, said.out + said.err
+    result = cli("reproduce", str(again), "--run")
+    assert result.code == 0, result.out + result.err
 
 
 def test_bundle_builds_equal_artifacts(cli: Cli, again: Path) -> None:
@@ -168,7 +168,7 @@ def test_original_store_and_changed_bundle_are_refused(again: Path, tiny: Path) 
         read_expected(again)
 
 
-def test_nothing_is_written_when_the_bundle_cannot_be_whole(
+def test_incomplete_bundle_is_not_written(
     cli: Cli, again: Path, tiny: Path, tmp_path: Path
 ) -> None:
     store = ("--store", (tiny / "made").read_text(encoding="utf-8"))
@@ -234,7 +234,7 @@ def test_reduced_recipe_has_the_same_steps(
 
 
 @pytest.mark.slow
-def test_a_tuned_model_comes_out_equal_elsewhere(cli: Cli, tmp_path: Path) -> None:
+def test_tuned_model_is_reproduced_in_another_store(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n\n".join(TEXTS), encoding="utf-8")
     rows = "".join(f"x\t{n % 2}\t\tThe cat sat on mat {n}.\n" for n in range(16))
     (tmp_path / "cola").mkdir()
@@ -243,9 +243,9 @@ def test_a_tuned_model_comes_out_equal_elsewhere(cli: Cli, tmp_path: Path) -> No
     (tmp_path / "trained.yaml").write_text(TRAINED, encoding="utf-8")
     store, again = str(tmp_path / "store"), tmp_path / "again"
     bertloom.run(bertloom.load_recipe(str(tmp_path / "trained.yaml"), store=store))
-    given = ("--store", store, "--copy-inputs")
-    said = cli("reproduce", "evaluate.cola:dev.accuracy", str(again), *given)
-    assert said.code == 0, said.err
-    said = cli("reproduce", str(again), "--run", "--json")
-    assert said.code == 0, said.out + said.err
-    assert len(json.loads(said.out)["steps"]) == 8
+    options = ("--store", store, "--copy-inputs")
+    result = cli("reproduce", "evaluate.cola:dev.accuracy", str(again), *options)
+    assert result.code == 0, result.err
+    result = cli("reproduce", str(again), "--run", "--json")
+    assert result.code == 0, result.out + result.err
+    assert len(json.loads(result.out)["steps"]) == 8
