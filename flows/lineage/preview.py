@@ -144,7 +144,7 @@ def _preview_instance(
         elif piece in ("[CLS]", "[SEP]"):
             style = _SPECIAL
         pieces.append((piece, style))
-    facts = f"document {find_id(0, row['document_row'])}, duplicate {row['duplicate']}"
+    facts = f"document {find_id(0, row['document_row'])}, pass {row['dupe_index']}"
     meaning = f"{LABELS[label]} ({label})" if label in LABELS else str(label)
     yield _text(f"{meaning}; {facts}; {len(ids)} tokens, {len(original)} masked", "dim")
     if label == 1:
