@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.console import echo, echo_raw, print_json
+from flows.formatting import align_columns
 from schemas.redaction import escape_control_characters, redact
 
 _STYLES = {
@@ -101,9 +102,16 @@ def print_parts(*parts: str | Table) -> None:
         elif console.is_terminal:
             console.print(part)
         else:
-            with console.capture() as capture:
-                console.print(part)
-            echo_raw("\n".join(line.rstrip() for line in capture.get().splitlines()))
+            for line in _plain_lines(part):
+                echo_raw(line)
+
+
+def _plain_lines(part: Table) -> list[str]:
+    """Return a table as aligned lines, faster than rich for thousands of rows."""
+    header = [[str(column.header) for column in part.columns]] if part.show_header else []
+    rows = zip(*(map(str, column.cells) for column in part.columns), strict=True)
+    right = [index for index, column in enumerate(part.columns) if column.justify == "right"]
+    return align_columns([*header, *rows], right=right)
 
 
 def print_result(data: Any, *parts: str | Table, as_json: bool) -> None:
