@@ -137,7 +137,7 @@ def _ours(documents: StageInput, where: Path) -> list[tuple[str, str]]:
     )
     (table,) = (entry for entry in made.files if not entry.path.startswith("part-"))
     with open_shard(f"{output}/{table.stored_name}") as reader:
-        return [(row["document_id"], row["because"]) for row in reader.read_all().to_pylist()]
+        return [(row["document_id"], row["matched"]) for row in reader.read_all().to_pylist()]
 
 
 def _ngrams(documents: StageInput) -> Iterator[tuple[str, set[str]]]:

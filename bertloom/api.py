@@ -6,7 +6,6 @@ within Prefect flows. The examples are run by the tests, in a folder with the re
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +25,13 @@ from flows.nested_values import numeric_leaves
 from flows.recipes import loader
 from flows.reproduction.write_bundle import write_bundle
 from flows.run.plan import PlannedStep
+from flows.run.run import find_store
 from flows.run.stages import get_stage
 from flows.running import run_recipe
 from flows.store.artifact import Artifact as StoredArtifact
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.file_systems import file_system, is_local
-from schemas.errors import ArtifactNotFoundError, StoreError
+from schemas.errors import StoreError
 from schemas.manifest import FileEntry, Manifest
 from schemas.recipe import Recipe
 
@@ -311,10 +311,7 @@ def plan(
         InputError: A raw file is missing or does not match its checksum.
     """
     loaded = _load(recipe)
-    store: ArtifactStore | None = None
-    with contextlib.suppress(ArtifactNotFoundError):  # a plan creates no store
-        store = ArtifactStore(loaded.store, create=False)
-    return plan_recipe(loaded, store=store, rebuild=rebuild, until=until)
+    return plan_recipe(loaded, store=find_store(loaded.store), rebuild=rebuild, until=until)
 
 
 def run(
@@ -358,8 +355,8 @@ def fill(
 
     Args:
         texts: One text or several independent ones, each with at least one `[MASK]`.
-        model: Artifact, or folder or URL in Hugging Face format. "": newest pretraining of the
-            store's last run.
+        model: Artifact, or folder or URL in Hugging Face format. "": best pretraining of the
+            newest run with one.
         store: Store as for `open_store`.
         top_k: Number of predictions for each mask, most probable first.
 

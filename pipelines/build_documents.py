@@ -75,7 +75,7 @@ def build_documents(
     repeats = excluded_documents(
         duplicates.file,
         output=output,
-        column="kept_document_id",
+        column="canonical_document_id",
         stage="build-documents",
         reasons={SAME_TEXT: duplicates.same_text, SAME_ID: same_id},
     )
@@ -106,7 +106,7 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
 STAGE = Stage(
     name="build-documents",
     module=__name__,
-    version=5,
+    version=6,
     run=build_documents,
     config=DocumentsConfig,
     output_type="documents",

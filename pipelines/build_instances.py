@@ -92,7 +92,7 @@ def build_instances(
 STAGE = Stage(
     name="build-instances",
     module=__name__,
-    version=5,
+    version=6,
     run=build_instances,
     config=InstancesConfig,
     output_type="instances",

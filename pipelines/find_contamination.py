@@ -83,12 +83,12 @@ def find_contamination(
     )
     rows = summary_rows(texts, matcher.found, matcher.common)
     counters.update(text_counters(rows))
-    counters["documents-with-a-text"] = written.documents
-    counters["documents-to-leave-out"] = written.left_out
+    counters["documents-matched"] = written.documents
+    counters["documents-to-exclude"] = written.left_out
     dropped = excluded_documents(
         next(file for file in written.files if file.path == LEFT_OUT_FILE),
         output=output,
-        column="because",
+        column="matched",
         stage="find-contamination",
         reasons={CONTAMINATED: written.left_out},
     )
@@ -112,7 +112,7 @@ def describe(manifest: Manifest) -> str:
 STAGE = Stage(
     name="find-contamination",
     module=__name__,
-    version=1,
+    version=2,
     run=find_contamination,
     config=ContaminationConfig,
     output_type="contamination",

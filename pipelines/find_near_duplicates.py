@@ -63,7 +63,7 @@ def find_near_duplicates(
     dropped = excluded_documents(
         table,
         output=output,
-        column="because",
+        column="matched",
         stage="find-near-duplicates",
         reasons={NEAR_DUPLICATE: table.rows or 0},
     )
@@ -73,7 +73,7 @@ def find_near_duplicates(
         records=(samples,),
         counters=dict(sorted(counters.items())),
         statistics={"bands": bands.bands, "rows": bands.rows},
-        table_name="sketches",
+        table_name="minhash-sketches",
         reuse=job.reuse,
     )
 
@@ -81,7 +81,7 @@ def find_near_duplicates(
 STAGE = Stage(
     name="find-near-duplicates",
     module=__name__,
-    version=2,
+    version=3,
     run=find_near_duplicates,
     config=NearDuplicatesConfig,
     output_type="near_duplicates",

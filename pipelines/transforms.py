@@ -173,7 +173,7 @@ class Instance(NamedTuple):
     part: str
     """`training` or `held-out`."""
 
-    duplicate: int
+    dupe_index: int
     """Number of the pass, from 0."""
 
     number: int
@@ -607,7 +607,7 @@ def _instance(
             "" if label == NO_SEGMENT_B else documents[int(batch.segment_b_row[row])][0]
         ),
         part=part,
-        duplicate=int(batch.duplicate[row]),
+        dupe_index=int(batch.dupe_index[row]),
         number=number,
         position=record.position,
     )
@@ -627,7 +627,7 @@ def _in_order(elements: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
         key=lambda pair: (
             pair[1].position,
             pair[0],
-            *(getattr(pair[1], name, 0) for name in ("part", "duplicate", "number")),
+            *(getattr(pair[1], name, 0) for name in ("part", "dupe_index", "number")),
         ),
     )
 

@@ -51,12 +51,12 @@ DOCUMENTS = _table(
 
 DUPLICATES = _table(
     "duplicates",
-    1,
+    2,
     document_id=pa.string(),
     shard=pa.string(),  # logical name of the document shard
     row=pa.uint32(),  # row in that shard
     reason=pa.string(),  # "same-text" or "same-id"
-    kept_document_id=pa.string(),
+    canonical_document_id=pa.string(),
 )
 
 CONTAMINATION_NGRAMS = _table(
@@ -97,18 +97,18 @@ CONTAMINATION = _table(
     document_word=pa.uint32(),  # and in the document
 )
 
-LEFT_OUT = _table(
-    "left-out",
+EXCLUDED_DOCUMENTS = _table(
+    "excluded-documents",
     1,
     document_id=pa.string(),
     shard=pa.string(),  # logical name of the document shard
     row=pa.uint32(),  # row in that shard
     reason=pa.string(),  # as in counters, such as "contaminated"
-    because=pa.string(),  # document or example that it matches
+    matched=pa.string(),  # document or example that it matches
 )
 
-SKETCHES = _table(
-    "sketches",
+MINHASH_SKETCHES = _table(
+    "minhash-sketches",
     1,
     document_id=pa.string(),
     row=pa.uint32(),  # row in the document shard of the same number
@@ -143,7 +143,7 @@ def instances_schema(vocab_size: int) -> pa.Schema:
     ids = token_type(vocab_size)
     return _table(
         "instances",
-        2,
+        3,
         input_ids=_list(ids),  # after masking, with [CLS] and [SEP]
         # Index of B's first token; length of input_ids without B.
         segment_b_start=pa.uint16(),
@@ -155,7 +155,7 @@ def instances_schema(vocab_size: int) -> pa.Schema:
         # Token shard of B by its position in the pool in the file's statistics; 0 is A's shard.
         segment_b_shard=pa.uint32(),
         segment_b_row=pa.uint32(),
-        duplicate=pa.uint16(),  # 0-based pass over the corpus
+        dupe_index=pa.uint16(),  # 0-based pass over the corpus
     )
 
 

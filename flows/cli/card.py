@@ -25,9 +25,7 @@ RecipeOption = Annotated[
 
 def card(
     artifact: options.Artifact,
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the card next to the artifact, or replace it.")
-    ] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write it next to the artifact.")] = False,
     recipe: RecipeOption = None,
     store: options.Store = None,
 ) -> None:

@@ -44,9 +44,7 @@ def claims(
         Literal["sample", "small", "paper"] | None,
         typer.Option(help="Read the packaged recipes of this scale."),
     ] = None,
-    run: Annotated[
-        bool, typer.Option("--run", help="First run the recipes that have no tables yet.")
-    ] = False,
+    run: Annotated[bool, typer.Option("--run", help="First run recipes without tables.")] = False,
     engine: options.Engine = "prefect",
     store: options.Store = None,
     as_json: options.Json = False,

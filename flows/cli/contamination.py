@@ -32,9 +32,7 @@ _CORPUS_FIELDS = ("name", "build_documents", "build_tokens", "store", "execution
 
 
 def contamination(
-    corpus: Annotated[
-        str, typer.Argument(help="Recipe, or its documents (RECIPE/build-documents).")
-    ],
+    corpus: Annotated[str, typer.Argument(help="Recipe, or RECIPE/build-documents.")],
     tasks: Annotated[
         list[str],
         typer.Argument(

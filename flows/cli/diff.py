@@ -30,9 +30,7 @@ def diff(
     after: Annotated[
         str, typer.Argument(help="Artifact or run to compare with.", autocompletion=artifact_names)
     ],
-    examples: Annotated[
-        int, typer.Option(min=0, help="Number of added, removed and changed documents to show.")
-    ] = 3,
+    examples: Annotated[int, typer.Option(min=0, help="Number of changed documents to show.")] = 3,
     store: options.Store = None,
     as_json: options.Json = False,
     show_all: options.All = False,

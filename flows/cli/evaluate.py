@@ -28,9 +28,7 @@ from schemas.errors import ConfigError, PredictionsError, UsageError
 
 def evaluate(
     task: options.TaskName,
-    references: Annotated[
-        str, typer.Argument(help="File of the task with the correct answers: path or URL.")
-    ],
+    references: Annotated[str, typer.Argument(help="Path or URL of a file with answers.")],
     predictions: Annotated[
         str | None,
         typer.Option(
@@ -62,9 +60,7 @@ def evaluate(
             "--allow-task-mismatch", help="Score a --model that was fine-tuned for another task."
         ),
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the predictions of --model to this file.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the predictions to this file.")] = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:

@@ -15,9 +15,7 @@ from flows.export.export import export as export_artifact
 
 def export(
     artifact: options.Artifact,
-    folder: Annotated[
-        str, typer.Argument(help="New or empty folder: a path, or an s3:// or gs:// URL.")
-    ],
+    folder: Annotated[str, typer.Argument(help="New or empty folder, local or a URL.")],
     format: Annotated[
         Format,
         typer.Option(

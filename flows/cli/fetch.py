@@ -56,9 +56,7 @@ def wikipedia(
     output_dir: OutputOption = Path("downloads"),
     mirror: options.Mirror = None,
     connections: ConnectionsOption = 2,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the files without downloading them.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files only.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Download the articles of a wiki and their indexes."""
@@ -108,8 +106,8 @@ def _add_benchmark(benchmark: str, *, help: str) -> None:
         connections: ConnectionsOption = 2,
         as_json: options.Json = False,
     ) -> None:
-        known = load_sources(sources).datasets
-        names = [name for name, dataset in known.items() if dataset.benchmark == benchmark]
+        catalog = load_sources(sources).datasets
+        names = [name for name, dataset in catalog.items() if dataset.benchmark == benchmark]
         requested = [name.lower() for name in datasets or names]
         if unknown := set(requested) - set(names):
             message = f"expected {', '.join(names)}, got {', '.join(sorted(unknown))}"
@@ -119,11 +117,11 @@ def _add_benchmark(benchmark: str, *, help: str) -> None:
                 fetch_dataset,
                 client=client, trust_on_first_use=trust_on_first_use, connections=connections,
             )  # fmt: skip
-            fetched = [fetch_one(name, known[name], output_dir) for name in requested]
+            fetched = [fetch_one(name, catalog[name], output_dir) for name in requested]
         rows = [
             (item.name, format_bytes(item.bytes_downloaded), str(len(item.files)), folder)
             for item in fetched
-            for folder in [str(output_dir / known[item.name].folder)]
+            for folder in [str(output_dir / catalog[item.name].folder)]
         ]
         files = table(("dataset", "downloaded", "verified files", "folder"), rows, right=(1, 2))
         print_result([item._asdict() for item in fetched], files, as_json=as_json)
@@ -137,17 +135,17 @@ _add_benchmark("swag", help="Download SWAG.")
 @fetch.command("list")
 def list_sources(sources: SourcesOption = None, as_json: options.Json = False) -> None:
     """List the datasets, their licenses, and those that have to be ordered."""
-    known = load_sources(sources)
+    catalog = load_sources(sources)
     rows = [
         (name, f"fetch {dataset.benchmark}", *_size_and_checksums(dataset), dataset.license)
-        for name, dataset in known.datasets.items()
+        for name, dataset in catalog.datasets.items()
     ]
     manual = [
         f"not available for download: {name} ({dataset.license}); {dataset.instructions}"
-        for name, dataset in known.manual.items()
+        for name, dataset in catalog.manual.items()
     ]
     print_result(
-        known.model_dump(mode="json"),
+        catalog.model_dump(mode="json"),
         table(("dataset", "command", "size", "checksums", "license"), rows, right=(2,)),
         "\nany wiki: fetch wikipedia --wiki simplewiki",
         *manual,

@@ -35,9 +35,7 @@ def finetune(
             "(RECIPE/pretrain.PHASE)."
         ),
     ],
-    data_dir: Annotated[
-        str | None, typer.Option(help="Folder with the official files of the task.")
-    ] = None,
+    data_dir: Annotated[str | None, typer.Option(help="Folder with the task's files.")] = None,
     data_files: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,23 +67,23 @@ def finetune(
     files: dict[str, list[str]] = defaultdict(list)
     for split, path in options.parse_pairs("data-file", data_files, example="train=train.tsv"):
         files[split].append(path)
-    found = find_task(task)
-    examples = {"task": found.name, **options.parse_columns(columns, table, labels)}
+    resolved = find_task(task)
+    examples = {"task": resolved.name, **options.parse_columns(columns, table, labels)}
     examples |= {"data_dir": data_dir} if data_dir else {}
     examples |= {"data_files": dict(files)} if files else {}
     entry = {
-        "examples": found.name,
+        "examples": resolved.name,
         "init_checkpoint": checkpoint_folder(checkpoint, store=store),
         "batch_size": _parse_numbers("batch-size", batch_size, int),
         "learning_rate": _parse_numbers("learning-rate", learning_rate, float),
         "num_epochs": _parse_numbers("num-epochs", num_epochs, int),
         "restarts": restarts,
-        "max_seq_length": max_seq_length or found.max_seq_length,
+        "max_seq_length": max_seq_length or resolved.max_seq_length,
     }
     recipe: dict[str, Any] = {
-        "name": name or NOT_IN_NAMES.sub("-", f"finetune-{found.name}"),
-        "build_examples": {found.name: examples},
-        "finetune": {found.name: entry},
+        "name": name or NOT_IN_NAMES.sub("-", f"finetune-{resolved.name}"),
+        "build_examples": {resolved.name: examples},
+        "finetune": {resolved.name: entry},
     }
     loaded = recipe_from(
         recipe, where="bertloom finetune", folder=Path.cwd(), overrides=overrides or (), store=store

@@ -10,14 +10,12 @@ from rich.table import Table
 
 from flows.cli import options
 from flows.cli.tables import print_result, table
-from flows.formatting import format_bytes
+from flows.formatting import format_bytes, format_count
 from flows.store.garbage_collection import GarbageReport, collect_garbage
 
 
 def gc(
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Delete. Default: only list what would be deleted.")
-    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete. Default: list only.")] = False,
     keep_runs: Annotated[
         int, typer.Option(min=0, help="Number of newest runs whose artifacts are retained.")
     ] = 10,
@@ -54,14 +52,13 @@ def _parts(report: GarbageReport, *, delete: bool) -> Iterator[str | Table]:
     yield table(("retained", "size", "reason"), retained, right=(1,))
     title = "deleted" if delete else "would be deleted"
     garbage = [(item.path, format_bytes(item.size), item.kind) for item in report.garbage]
-    yield ""
-    yield table((title, "size", "kind"), garbage, right=(1,))
-    totals = [
-        (kind, f"{items:,}", f"{files:,}", format_bytes(freed))
+    if garbage:
+        yield ""
+        yield table((title, "size", "kind"), garbage, right=(1,))
+    yield from (
+        f"{format_count(items, kind)}, {format_count(files, 'file')}, {format_bytes(freed)}"
         for kind, (items, files, freed) in report.by_kind().items()
-    ]
-    yield ""
-    yield table(("kind", "items", "files", "size"), totals, right=(1, 2, 3))
+    )
     yield from (f"restored (in use again): {path}" for path in report.restored)
     yield from (f"note: {note}" for note in report.notes)
     size = format_bytes(report.freed)

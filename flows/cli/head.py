@@ -15,14 +15,10 @@ from flows.lineage.shards import find_shard
 
 
 def head(
-    shard: Annotated[
-        str, typer.Argument(help="Path or URL of a shard, or ARTIFACT[:PART] of the store.")
-    ],
+    shard: Annotated[str, typer.Argument(help="Path or URL of a shard, or ARTIFACT[:PART].")],
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Number of rows.")] = 3,
     start: Annotated[int, typer.Option(min=0, help="Number of the first row.")] = 0,
-    vocab: Annotated[
-        str | None, typer.Option(help="vocab.txt to decode with. Default: the artifact's own.")
-    ] = None,
+    vocab: Annotated[str | None, typer.Option(help="vocab.txt. Default: the artifact's.")] = None,
     store: options.Store = None,
 ) -> None:
     """Print the first rows of a shard: instances decoded, with masks and segments visible."""

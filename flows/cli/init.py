@@ -26,9 +26,7 @@ def init(
             autocompletion=packaged_names,
         ),
     ] = "",
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Recipe of the embedded sample: --from sample.")
-    ] = False,
+    sample: Annotated[bool, typer.Option("--sample", help="Same as --from sample.")] = False,
 ) -> None:
     """Write a commented recipe to edit."""
     if sample and origin:

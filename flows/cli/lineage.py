@@ -41,12 +41,8 @@ def lineage(
     as_json: options.Json = False,
     as_dot: Annotated[bool, typer.Option("--dot", help="Print Graphviz text.")] = False,
     as_mermaid: Annotated[bool, typer.Option("--mermaid", help="Print Mermaid text.")] = False,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write an HTML page with a picture.")
-    ] = None,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="Show every trial of a grid and every raw file.")
-    ] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Show every trial and raw file.")] = False,
     store: options.Store = None,
 ) -> None:
     """Show upstream or downstream lineage."""

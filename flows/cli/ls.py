@@ -28,9 +28,7 @@ def ls(
     ] = None,
     refs: Annotated[bool, typer.Option("--refs", help="List the refs instead.")] = False,
     pins: Annotated[bool, typer.Option("--pins", help="List the pins instead.")] = False,
-    trials: Annotated[
-        bool, typer.Option("--trials", help="List every trial of a grid separately.")
-    ] = False,
+    trials: Annotated[bool, typer.Option("--trials", help="List every trial of a grid.")] = False,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -47,7 +45,7 @@ def ls(
 
 
 def _list_refs(store: ArtifactStore, *, as_json: bool) -> None:
-    refs = [(name, pointer) for name in store.refs() if (pointer := store.ref(name)) is not None]
+    refs = list(store.ref_pointers().items())
     data = [{"ref": name, **pointer.model_dump()} for name, pointer in refs]
     rows = [(name, p.artifact_id, p.stage, format_time(p.committed)) for name, p in refs]
     print_result(data, table(("ref", "artifact", "stage", "created"), rows), as_json=as_json)
@@ -78,7 +76,8 @@ def _list_artifacts(
     ]
     rows = [_row(name, group) for name, group in groups.items()]
     data = [_as_json(item) for item in artifacts]
-    print_result(data, table(header, rows, right=(4,)), *in_progress, as_json=as_json)
+    artifacts_table = table(header, rows, right=(4,), optional=(1, 2))
+    print_result(data, artifacts_table, *in_progress, as_json=as_json)
 
 
 def _as_json(item: ListedArtifact) -> dict[str, Any]:

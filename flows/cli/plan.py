@@ -97,7 +97,9 @@ def _parts(
             time = "?" if estimate.seconds is None else format_duration(estimate.seconds)
             disk = format_bytes(estimate.disk_bytes)
         rows.append((label, key, state, time, disk, reason))
-    yield table(("step", "key", "state", "time", "disk", "reason"), rows, right=(3, 4))
+    yield table(
+        ("step", "key", "state", "time", "disk", "reason"), rows, right=(3, 4), optional=(1,)
+    )
     if sweep:
         header, *variants = sweep
         yield ""

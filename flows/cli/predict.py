@@ -55,9 +55,7 @@ def predict(
         list[str] | None,
         typer.Option("--choice", help="Candidate continuation of the text (repeatable)."),
     ] = None,
-    file: Annotated[
-        str | None, typer.Option(help="File of the task in place of texts: path or URL.")
-    ] = None,
+    file: Annotated[str | None, typer.Option(help="Path or URL of a file of the task.")] = None,
     split: Annotated[str, typer.Option(help="Split whose layout the --file has.")] = "test",
     columns: options.Columns = None,
     table: options.FileFormat = None,

@@ -20,9 +20,7 @@ ForceOption = Annotated[
 
 
 def publish(
-    recipe: Annotated[
-        str, typer.Argument(help="Recipe file, or name of a packaged recipe; not with --to.")
-    ] = "",
+    recipe: Annotated[str, typer.Argument(help="Recipe file or packaged recipe.")] = "",
     to: Annotated[
         str,
         typer.Option(
@@ -34,9 +32,7 @@ def publish(
     force: ForceOption = False,
     overrides: options.Overrides = None,
     store: options.Store = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Compare the corpora; publish nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare, publish nothing.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Publish the corpus that a recipe last built: move NAME/latest to it.

@@ -48,9 +48,7 @@ def quickstart(
     ] = None,
     name: Annotated[str, typer.Option(help="Recipe name. Default: the folder name.")] = "",
     minutes: Annotated[float, typer.Option(min=0.01, help="Minutes of pretraining.")] = 5.0,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Start without asking for confirmation.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write the recipe and show the plan; build nothing.")
     ] = False,

@@ -28,16 +28,12 @@ def reproduce(
             autocompletion=artifact_names,
         ),
     ],
-    folder: Annotated[
-        Path | None, typer.Argument(help="New or empty folder for the bundle.")
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="New folder for the bundle.")] = None,
     run: Annotated[
         bool,
-        typer.Option("--run", help="Build the artifact of a bundle, and compare all digests."),
+        typer.Option("--run", help="Build a bundle, compare digests."),
     ] = False,
-    copy_inputs: Annotated[
-        bool, typer.Option("--copy-inputs", help="Copy the raw files into the bundle.")
-    ] = False,
+    copy_inputs: Annotated[bool, typer.Option("--copy-inputs", help="Copy raw files too.")] = False,
     store: options.Store = None,
     workers: options.Workers = None,
     as_json: options.Json = False,

@@ -47,7 +47,9 @@ def runs(
         for run_id, record in records.items()
     ]
     rows = () if as_json else _rows(opened, records)
-    print_result(data, table(_HEADER, rows, right=(5, 6, 7)), as_json=as_json)
+    print_result(
+        data, table(_HEADER, rows, right=(5, 6, 7), optional=(3, 4, 5, 6, 7)), as_json=as_json
+    )
 
 
 def _rows(

@@ -18,7 +18,7 @@ def sample(
     seed: Annotated[int, typer.Option(min=0, help="Seed: another seed writes other texts.")] = 0,
     date: Annotated[str, typer.Option(help="YYYYMMDD in the names of the files.")] = "20260101",
     size_mb: Annotated[
-        float | None, typer.Option(help="MB of XML to write, in place of --articles.")
+        float | None, typer.Option(help="MB of XML, in place of --articles.")
     ] = None,
     pages_per_stream: Annotated[int, typer.Option(help="Pages of each bz2 stream.")] = 100,
     compresslevel: Annotated[int, typer.Option(help="bz2 compression level (1-9).")] = 9,

@@ -16,9 +16,7 @@ def schema(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to this file.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite a file with other contents.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Print the JSON Schema of a recipe, for editors.
 

@@ -24,7 +24,7 @@ def trace(
     ],
     raw: Annotated[
         bool,
-        typer.Option("--raw", help="Also print the raw text: wikitext, or the book as stored."),
+        typer.Option("--raw", help="Also print the raw text."),
     ] = False,
     store: options.Store = None,
     as_json: options.Json = False,

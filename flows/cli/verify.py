@@ -35,11 +35,9 @@ def verify(
     ] = None,
     store: options.Store = None,
     sizes_only: Annotated[
-        bool, typer.Option("--sizes-only", help="Compare file sizes only; read no file.")
+        bool, typer.Option("--sizes-only", help="Compare file sizes only.")
     ] = False,
-    rows: Annotated[
-        bool, typer.Option("--rows", help="Also read the rows of tables and check their digests.")
-    ] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="Also check rows of tables.")] = False,
     no_quarantine: Annotated[
         bool, typer.Option("--no-quarantine", help="Report only; keep corrupt artifacts published.")
     ] = False,

@@ -12,7 +12,7 @@ from flows.cli.console import echo
 def worker_pool(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port. 0: any free port.")] = 50_000,
     allow_root: Annotated[
-        bool, typer.Option("--allow-root", help="Allow running as root, e.g. in a container.")
+        bool, typer.Option("--allow-root", help="Allow running as root.")
     ] = False,
 ) -> None:
     """Start Beam workers when an engine on this machine asks for them (environment: external).

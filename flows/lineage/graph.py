@@ -133,10 +133,8 @@ def downstream_graph(
 ) -> LineageGraph:
     """Return artifacts and files with every published artifact that was built from them.
 
-    Artifacts of a stage with equal content represent each other: what was built from one is
-    downstream of all.
-
-    Args: As for `upstream_graph`.
+    The arguments are those of `upstream_graph`. Artifacts of a stage with equal content represent
+    each other: what was built from one is downstream of all.
     """
     graph = _requested(manifests, files)
     requested = set(graph.digraph)
@@ -212,12 +210,15 @@ def file_id(item: RawInput) -> str:
 
 def file_node(item: RawInput) -> Node:
     """Return the node of a raw file."""
-    verified = f", verified {item.checksum.partition(':')[0]}" if item.checksum else ""
+    if item.trusted_checksum_file:
+        verified = ", believed"
+    else:
+        verified = f", verified {item.checksum.partition(':')[0]}" if item.checksum else ""
     return Node(
         id=file_id(item),
         kind="file",
         title=item.name,
-        detail=f"{format_bytes(item.size_bytes)}{', believed' if item.trusted_checksum_file else verified}",
+        detail=format_bytes(item.size_bytes) + verified,
         raw_input=item,
         size=item.size_bytes,
     )

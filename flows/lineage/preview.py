@@ -96,10 +96,10 @@ def _document_ids(shard: Shard) -> Callable[[int, int], str]:
 
     Its first argument is the position of the token shard in the pool of an instance shard.
     """
-    tokens, entry = shard.artifact.input("tokens") if shard.artifact else None, shard.entry
-    if tokens is None or entry is None:
+    tokens = shard.artifact.input("tokens") if shard.artifact else None
+    if shard.artifact is None or tokens is None:
         return lambda position, row: f"row {row} of token shard {position} of the pool"
-    shards, pool = tokens.manifest.shards, pool_numbers(entry)
+    shards, pool = tokens.manifest.shards, pool_numbers(shard.artifact.entry(shard.path))
 
     @functools.cache
     def read_ids(position: int) -> list[str]:
@@ -144,7 +144,7 @@ def _preview_instance(
         elif piece in ("[CLS]", "[SEP]"):
             style = _SPECIAL
         pieces.append((piece, style))
-    facts = f"document {find_id(0, row['document_row'])}, duplicate {row['duplicate']}"
+    facts = f"document {find_id(0, row['document_row'])}, pass {row['dupe_index']}"
     meaning = f"{LABELS[label]} ({label})" if label in LABELS else str(label)
     yield _text(f"{meaning}; {facts}; {len(ids)} tokens, {len(original)} masked", "dim")
     if label == 1:

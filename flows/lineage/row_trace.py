@@ -164,8 +164,8 @@ def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
         ArtifactCorruptError: The artifacts do not match each other.
     """
     shard, row = at_row(shard, row)
-    artifact, entry = shard.artifact, shard.entry
-    if artifact is None or entry is None:
+    artifact = shard.artifact
+    if artifact is None:
         raise ConfigError(
             f"{shard.url}: expected a file of an artifact, which has lineage. Name it as "
             "ARTIFACT:PART:ROW or by its path in the store"
@@ -174,6 +174,7 @@ def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
     if shard.path.endswith(".arrow"):
         with open_columns(shard.url) as reader:
             table = table_of(reader)
+    entry = artifact.entry(shard.path)
     location = ShardRow(artifact_id=artifact.manifest.artifact_id, shard=shard.path, row=row)
     if table == "instances":
         label, segments = _trace_instance(artifact, entry, row, raw=raw)

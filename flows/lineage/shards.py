@@ -16,7 +16,6 @@ from pipelines.io.file_systems import file_system, is_local, open_stream
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import TABLE_KEY
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
-from schemas.manifest import FileEntry, Manifest
 
 LINES = (".txt", ".tsv", ".csv", ".jsonl", ".json", ".md")
 """Suffixes of files that are shown line by line."""
@@ -24,23 +23,18 @@ LINES = (".txt", ".tsv", ".csv", ".jsonl", ".json", ".md")
 LABELS = {0: "B follows A", 1: "B is random", -1: "no B"}
 """Meaning of `next_sentence_label`."""
 
-_MAX_LISTED_FILES = 6
-
 
 class Shard(NamedTuple):
     """File of an artifact, or a file outside of a store.
 
     Attributes:
-        path: Logical name, or the name of the file itself.
+        path: Logical name. "": the user named the artifact without one of its shards.
         location: Path or URL of a file outside of a store.
-        is_any: True if the user named the artifact without one of its shards.
     """
 
     path: str
     artifact: Artifact | None
-    entry: FileEntry | None
     location: str = ""
-    is_any: bool = False
 
     @property
     def url(self) -> str:
@@ -56,22 +50,31 @@ def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
     """Return the shard with a path, a URL or a name `ARTIFACT[:PART]`.
 
     Args:
-        text: Name. PART is a file name, or a number among the shards. Default: the first shard.
+        text: Name. PART is a file name, or a number among the shards.
         open_store: Function that returns the store to search.
 
     Raises:
         ArtifactNotFoundError: Nothing has the name.
     """
     if (match := artifact_of_file(text)) is not None:
-        return Shard(match[1].path, *match)
+        artifact, entry = match
+        return Shard(entry.path, artifact)
     has_colon = ":" in text.replace("://", "")
     if text.endswith((".arrow", ".txt")) and not has_colon:
-        return Shard(text.rpartition("/")[2], None, None, location=text)
+        return Shard(text.rpartition("/")[2], None, location=text)
     store = open_store()
     name, _, part = text.rpartition(":") if has_colon else (text, "", "")
     artifact = store.artifact(resolve(name, store=store))
-    entry = _find_part(artifact.manifest, part)
-    return Shard(entry.path, artifact, entry, is_any=not part)
+    return Shard(_find_part(artifact, part) if part else "", artifact)
+
+
+def _find_part(artifact: Artifact, part: str) -> str:
+    # The file name is enough for a file in a folder, such as a held-out shard.
+    matches = [path for path in artifact.files if f"/{path}".endswith(f"/{part}")]
+    parts = artifact.manifest.shards or artifact.manifest.files
+    if part.isdigit() and int(part) < len(parts):
+        matches.append(parts[int(part)].path)
+    return matches[0] if matches else artifact.entry(part).path
 
 
 def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
@@ -84,38 +87,19 @@ def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
     Raises:
         ArtifactNotFoundError: The artifact has fewer rows.
     """
-    if (
-        shard.artifact is None
-        or not shard.is_any
-        or shard.entry not in shard.artifact.manifest.shards
-    ):
+    artifact = shard.artifact
+    if shard.path or artifact is None:
         return shard, row
     first = 0
-    for entry in shard.artifact.manifest.shards:
+    for entry in artifact.manifest.shards:
         if row < first + (entry.rows or 0):
-            return Shard(entry.path, shard.artifact, entry), row - first
+            return Shard(entry.path, artifact), row - first
         first += entry.rows or 0
-    raise ArtifactNotFoundError(f"{shard.artifact}: expected a row below {first:,}, got {row:,}")
-
-
-def _find_part(manifest: Manifest, part: str) -> FileEntry:
-    files, parts = manifest.files, manifest.shards or manifest.files
-    if not part:
-        best = [entry for entry in manifest.shards if entry.rows]
-        best += [*manifest.shards, *(e for e in files if e.path in (VOCAB_FILE, "tables.txt"))]
-        best += [entry for entry in files if entry.path.endswith((".arrow", *LINES))]
-        return (best or files)[0]
-    # The file name is enough for a file in a folder, such as a held-out shard.
-    matches = [entry for entry in files if f"/{entry.path}".endswith(f"/{part}")]
-    if part.isdigit() and int(part) < len(parts):
-        matches.append(parts[int(part)])
-    if matches:
-        return matches[0]
-    listed = ", ".join(entry.path for entry in files[:_MAX_LISTED_FILES])
-    raise ArtifactNotFoundError(
-        f"artifact {manifest.artifact_id}: expected a number below {len(parts)} or one of "
-        f"{listed}{' ...' if len(files) > _MAX_LISTED_FILES else ''}, got {part!r}"
-    )
+    if artifact.manifest.shards:
+        raise ArtifactNotFoundError(f"{artifact}: expected a row below {first:,}, got {row:,}")
+    readable = [path for path in artifact.files if path in (VOCAB_FILE, "tables.txt")]
+    readable += [path for path in artifact.files if path.endswith((".arrow", *LINES))]
+    return Shard((readable or artifact.files)[0], artifact), row
 
 
 # Rows

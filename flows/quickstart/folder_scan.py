@@ -292,32 +292,36 @@ def _group_documents(
 
 def _group_tables(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
     """Yield one group per column with texts; files that are not opened have the most common one."""
-    is_parquet = files[0].path.suffix in (".parquet", ".pq")
     by_column = defaultdict[str, list[_File]](list)
-    tables = defaultdict[str, list[_Table]](list)
+    tables: dict[_File, _Table] = {}
     opened = _select(files)
     for file in opened:
-        table = _read_parquet(file) if is_parquet else _read_json_lines(file)
+        table = _read_table(file)
         if table is None:
             scan.ignored[f"{file.path.suffix} file: no column with text"] += 1
             continue
         by_column[table.column].append(file)
-        tables[table.column].append(table)
-        scan.samples.append(table.sample)
+        tables[file] = table
+        scan.samples.append("\n".join(table.texts)[:_HEAD_BYTES])
     if by_column:
         common = max(by_column, key=lambda column: len(by_column[column]))
         by_column[common] += [file for file in files if file not in opened]
-    name, title = ("parquet", "Parquet file") if is_parquet else ("json", "JSON lines file")
+    name, title = (
+        ("parquet", "Parquet file") if _is_parquet(files[0]) else ("json", "JSON lines file")
+    )
     for number, (column, members) in enumerate(sorted(by_column.items()), start=1):
-        ratio = statistics.mean(table.text_ratio for table in tables[column])
         fields = {
             "name": f"{name}{number if len(by_column) > 1 else ''}",
             "paths": _paths(members, scan),
             "text_column": column,
         }
-        group = _group("text", f"{title} ({column})", members, fields, ratio=ratio)
-        row_bytes = statistics.mean(table.row_bytes for table in tables[column])
-        yield group._replace(documents=int(group.text_bytes / row_bytes))
+        known = [file for file in members if file in tables]
+        rows = sum(tables[file].rows for file in known) / sum(file.size for file in known)
+        lengths = [len(text.encode()) for file in known for text in tables[file].texts]
+        group = _group("text", f"{title} ({column})", members, fields)
+        documents = round(rows * group.size)
+        text_bytes = int(documents * statistics.mean(lengths))
+        yield group._replace(documents=documents, text_bytes=text_bytes)
 
 
 _GROUPERS = {
@@ -345,44 +349,44 @@ def _paths(files: Sequence[_File], scan: _Scan) -> list[str]:
 
 
 class _Table(NamedTuple):
-    """Measurements of the first rows of a table."""
+    """First rows of a table."""
 
     column: str
-    sample: str
-    text_ratio: float
-    """Bytes of text per byte of the file."""
+    """Column with texts: the first with a usual name, or the longest."""
 
-    row_bytes: float
-    """Bytes of text per row."""
+    texts: list[str]
+    rows: float
+    """Approximate number of rows of the whole table."""
 
 
-def _measure_rows(rows: Sequence[dict[str, Any]]) -> _Table | None:
-    """Measure the column with texts: the first with a usual name, or the longest."""
+def _is_parquet(file: _File) -> bool:
+    return file.path.suffix in (".parquet", ".pq")
+
+
+def _read_table(file: _File) -> _Table | None:
+    """Return the first rows of a table; None if it has no column with text."""
+    rows, count = (_read_parquet if _is_parquet(file) else _read_json_lines)(file)
     lengths = Counter[str]()
     for row in rows:
         lengths.update({key: len(text) for key, text in row.items() if isinstance(text, str)})
     columns = [*_TEXT_COLUMNS, *(key for key, _ in lengths.most_common(1))]
     column = next((key for key in columns if lengths[key]), None)
-    if column is None:
-        return None
-    texts = [str(row.get(column) or "") for row in rows]
-    text_bytes = sum(len(text.encode()) for text in texts)
-    total = sum(len(json.dumps(row, ensure_ascii=False, default=str).encode()) + 1 for row in rows)
-    sample = "\n".join(texts)[:_HEAD_BYTES]
-    return _Table(column, sample, text_bytes / total, max(1.0, text_bytes / len(rows)))
+    return _Table(column, [str(row.get(column) or "") for row in rows], count) if column else None
 
 
-def _read_json_lines(file: _File) -> _Table | None:
-    rows, head = [], _head(file.path, _HEAD_BYTES)
+def _read_json_lines(file: _File) -> tuple[list[dict[str, Any]], float]:
+    head = _head(file.path, _HEAD_BYTES)
     if b"\n" not in head:
         head = _head(file.path, _MAX_ROW_BYTES)
-    for line in _decode(head).split("\n")[:100]:
+    rows, lines = [], _decode(head).split("\n")[:100]
+    for line in lines:
         with contextlib.suppress(ValueError):  # the last line is incomplete
             rows.append(json.loads(line))
-    return _measure_rows([row for row in rows if isinstance(row, dict)])
+    count = file.plain_size / statistics.mean(len(line.encode()) + 1 for line in lines)
+    return [row for row in rows if isinstance(row, dict)], count
 
 
-def _read_parquet(file: _File) -> _Table | None:
+def _read_parquet(file: _File) -> tuple[list[dict[str, Any]], float]:
     import pyarrow as pa  # lazy import: only for Parquet files
     import pyarrow.parquet as pq
 
@@ -390,17 +394,8 @@ def _read_parquet(file: _File) -> _Table | None:
         table = pq.ParquetFile(file.path)
         batch = next(table.iter_batches(batch_size=50), None)
     except (pa.ArrowException, OSError):
-        return None
-    head = _measure_rows(batch.to_pylist()) if batch is not None else None
-    if head is None:
-        return None
-    groups = [table.metadata.row_group(number) for number in range(table.num_row_groups)]
-    chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-    text_bytes = sum(
-        chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == head.column
-    )
-    rows = max(1, table.metadata.num_rows)
-    return head._replace(text_ratio=text_bytes / file.size, row_bytes=max(1.0, text_bytes / rows))
+        return [], 0
+    return batch.to_pylist() if batch is not None else [], table.metadata.num_rows
 
 
 def _select(files: Sequence[_File]) -> list[_File]:

@@ -50,8 +50,8 @@ def contamination_of(store: ArtifactStore, manifest: Manifest) -> Contamination:
     return Contamination(
         summary=(
             f"{counters['texts-contaminated']:,} of {counters['texts-in']:,} texts are in "
-            f"{counters['documents-with-a-text']:,} of {counters.get('documents-kept', 0):,} "
-            f"documents; {counters['documents-to-leave-out']:,} have "
+            f"{counters['documents-matched']:,} of {counters.get('documents-kept', 0):,} "
+            f"documents; {counters['documents-to-exclude']:,} have "
             f"{config['min_overlap']:.0%} of a text or more. {counters['ngrams-common']:,} of "
             f"{counters['ngrams']:,} n-grams of {config['ngram_size']} words are in more than "
             f"{config['max_document_frequency']} documents and are ignored."

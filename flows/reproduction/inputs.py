@@ -104,23 +104,24 @@ def _resolve_source(source: dict[str, Any], raw: Sequence[RawInput]) -> list[Inp
 def _resolve_examples(
     config: dict[str, Any], raw: Sequence[RawInput], *, folder: str
 ) -> list[InputFile]:
-    """Name the files of each split; files that the task reads next to them keep their place."""
+    """Name the files of each split; what the task reads next to a file stays next to it."""
     by_split: dict[str, list[str]] = defaultdict(list)
     files: dict[str, InputFile] = {}
+    place = folder
     for item in raw:
         split, _, name = item.name.partition("/")
         position = item.key_digest.split(" ")[1]
-        if "/evidence/" in name:  # a folder of documents
+        if " evidence " in item.key_digest:  # a folder of documents
             config["evidence_dir"] = f"{ROOT}/{folder}/evidence"
             path = f"{folder}/evidence/{name.rpartition('/evidence/')[2]}"
             files[path] = _input_file(item, path, is_parsed=True)
             continue
-        path = f"{folder}/{split}/{name}"
-        if path in files:  # two folders have a file of this name
-            path = f"{folder}/{split}/{position}/{name}"
         if position != "beside":
-            by_split[split].append(_escape(path))
-        files[path] = _input_file(item, path)
+            place = f"{folder}/{split}"
+            if f"{place}/{name}" in files:  # of another folder; the suffix keeps the order
+                place = f"{place}~{int(position):03d}"
+            by_split[split].append(_escape(f"{place}/{name}"))
+        files[f"{place}/{name}"] = _input_file(item, f"{place}/{name}")
     config |= {"data_dir": None, "data_files": dict(by_split)}
     return list(files.values())
 

@@ -18,7 +18,7 @@ from pipelines.documents.left_out import CONTAMINATED, LEFT_OUT_FILE
 from pipelines.documents.words import stretch
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
-from schemas.arrow import CONTAMINATION, CONTAMINATION_NGRAMS, EXAMPLES, LEFT_OUT
+from schemas.arrow import CONTAMINATION, CONTAMINATION_NGRAMS, EXAMPLES, EXCLUDED_DOCUMENTS
 from schemas.manifest import FileEntry
 
 _SHOWN_A_TASK = 10
@@ -70,7 +70,7 @@ def write_matches(
     documents = left_out = 0
     with (
         ShardWriter(MATCHES_FILE, schema=CONTAMINATION, output=output) as rows,
-        ShardWriter(LEFT_OUT_FILE, schema=LEFT_OUT, output=output) as leave,
+        ShardWriter(LEFT_OUT_FILE, schema=EXCLUDED_DOCUMENTS, output=output) as leave,
     ):
         for shard, entry in hits:
             for found in matcher.matches(f"{output}/{entry.stored_name}"):
@@ -131,7 +131,7 @@ def _left_out_rows(found: Matches, rows: pa.RecordBatch, *, least: float) -> pa.
         pa.array([CONTAMINATED] * len(chosen), pa.string()),
         pa.array([" ".join(parts) for parts in zip(*names, strict=True)], pa.string()),
     ]
-    return pa.record_batch(columns, schema=LEFT_OUT)
+    return pa.record_batch(columns, schema=EXCLUDED_DOCUMENTS)
 
 
 class _Worst:

@@ -51,7 +51,7 @@ REPEATED_IDS = pa.schema(
         ("document_id", pa.large_string()),
         ("shard", pa.string()),
         ("row", pa.uint32()),
-        ("kept_document_id", pa.large_string()),
+        ("canonical_document_id", pa.large_string()),
     ]
 )
 """The rows of a bucket to leave out for their ids: by shard and row."""
@@ -284,6 +284,6 @@ def _repeated_ids(table: pa.Table) -> pa.Table:
     order = np.argsort(left)
     names = table.column("document_id")
     rows = table.take(pa.array(left[order])).select(REPEATED_IDS.names[:-1])
-    return rows.append_column("kept_document_id", names.take(pa.array(kept[order]))).cast(
+    return rows.append_column("canonical_document_id", names.take(pa.array(kept[order]))).cast(
         REPEATED_IDS
     )

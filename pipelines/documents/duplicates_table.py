@@ -45,7 +45,7 @@ _RUN = pa.schema(
         ("position", pa.int64()),  # of the row among those of all shards, by name
         ("reason", pa.uint8()),  # its number
         ("document_id", pa.large_string()),
-        ("kept_document_id", pa.large_string()),
+        ("canonical_document_id", pa.large_string()),
     ]
 )
 
@@ -57,7 +57,7 @@ class RepeatedIds(NamedTuple):
     document_id: str
     """Of the first of them."""
 
-    kept_document_id: str
+    canonical_document_id: str
 
 
 @dataclass
@@ -188,7 +188,7 @@ def _settle_ids(table: pa.Table, positions: Positions, *, repeated: Bools, runs:
     for batch in table.to_batches():
         numbers = positions.number(batch)
         repeated[numbers] = True
-        names = (batch.column(name) for name in ("document_id", "kept_document_id"))
+        names = (batch.column(name) for name in ("document_id", "canonical_document_id"))
         runs.add(numbers, *names, reason=_REASONS.index(SAME_ID))
 
 
@@ -233,7 +233,7 @@ def left_out_batch(
         positions.shards.take(pa.array(shards)),
         pa.array(numbers - positions.starts[shards], pa.uint32()),
         pa.array(reasons, pa.string()).take(window.column("reason").combine_chunks()),
-        window.column("kept_document_id").combine_chunks().cast(pa.string()),
+        window.column("canonical_document_id").combine_chunks().cast(pa.string()),
     ]
     return pa.record_batch(columns, schema=schema)
 
@@ -247,7 +247,7 @@ def _summary(batch: pa.RecordBatch) -> tuple[int, dict[str, RepeatedIds]]:
     firsts = repeated.take(pa.array(of_shard)).to_pylist()
     sizes = np.diff([*of_shard, repeated.num_rows]).tolist()
     found = {
-        first["shard"]: RepeatedIds(rows, first["document_id"], first["kept_document_id"])
+        first["shard"]: RepeatedIds(rows, first["document_id"], first["canonical_document_id"])
         for first, rows in zip(firsts, sizes, strict=True)
     }
     return batch.num_rows - repeated.num_rows, found

@@ -1,7 +1,7 @@
-"""Documents that a later look at a corpus has found, and that are left out of it, with the reason.
+"""Documents that later stages exclude from a corpus, with the reason.
 
-An artifact says so by a table of the schema `LEFT_OUT`. `build-vocabulary` and `build-tokens` read
-the tables of the inputs that they are given of `LEAVE_OUT_INPUTS`.
+`find-contamination` and `find-near-duplicates` write a table of the schema `EXCLUDED_DOCUMENTS`.
+`build-vocabulary` and `build-tokens` read it from each of `LEAVE_OUT_INPUTS` that they have.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from pipelines.documents.duplicates_table import rows_by_shard
 from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS, InputFile, input_file
-from schemas.arrow import LEFT_OUT
+from schemas.arrow import EXCLUDED_DOCUMENTS
 from schemas.manifest import StageInput
 
-LEFT_OUT_FILE = "__left_out__/left-out.arrow"
-"""In a folder that opening the one above as a data set passes over."""
+LEFT_OUT_FILE = "__excluded__/excluded-documents.arrow"
+"""Path in the artifact. Readers of a dataset skip folders that start with `_`."""
 
 CONTAMINATED, NEAR_DUPLICATE = "contaminated", "near-duplicate"
 
@@ -37,6 +37,6 @@ def left_out_rows(table: InputFile, *, shard: str) -> dict[int, str]:
 @functools.lru_cache(maxsize=4)
 def _by_shard(table: InputFile) -> Mapping[str, Mapping[str, npt.NDArray[np.uint32]]]:
     found: dict[str, dict[str, npt.NDArray[np.uint32]]] = {}
-    for (shard, reason), rows in rows_by_shard(table, expected=LEFT_OUT).items():
+    for (shard, reason), rows in rows_by_shard(table, expected=EXCLUDED_DOCUMENTS).items():
         found.setdefault(shard, {})[reason] = rows
     return found

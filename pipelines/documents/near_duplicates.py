@@ -104,7 +104,7 @@ def report_near(
     table = pa.concat_tables(found)
     if not table.num_rows:
         return WorkReport(bucket, counters=counters)
-    file = f"__left_out__/bucket-{bucket:06d}.arrow"
+    file = f"__excluded__/bucket-{bucket:06d}.arrow"
     return bucket_report(
         bucket, table, file=file, output=output, most_bytes=_SMALL_REPORT, counters=counters
     )

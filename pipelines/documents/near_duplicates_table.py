@@ -22,7 +22,7 @@ from pipelines.documents.left_out import LEFT_OUT_FILE, NEAR_DUPLICATE
 from pipelines.documents.near_duplicates import NEAR_PAIRS, first_come
 from pipelines.io.shards import ShardWriter
 from pipelines.io.temporary_folders import temporary_folder
-from schemas.arrow import LEFT_OUT
+from schemas.arrow import EXCLUDED_DOCUMENTS
 from schemas.manifest import FileEntry
 
 _HELD = 1 << 20  # pairs that are held before those known already are taken out
@@ -47,7 +47,7 @@ def write_near_duplicates(
     names = pa.array([entry.path for entry in shards], pa.string())
     with (
         temporary_folder("near-duplicates") as folder,
-        ShardWriter(LEFT_OUT_FILE, schema=LEFT_OUT, output=output) as shard,
+        ShardWriter(LEFT_OUT_FILE, schema=EXCLUDED_DOCUMENTS, output=output) as shard,
     ):
         runs = Runs(folder, positions)
         for table in bucket_tables(reports, NEAR_PAIRS, output=output):
@@ -58,7 +58,9 @@ def write_near_duplicates(
                 runs.add(positions.number(located), *ids)
         for window in runs.windows():
             shard.write(
-                left_out_batch(window, positions, schema=LEFT_OUT, reasons=[NEAR_DUPLICATE])
+                left_out_batch(
+                    window, positions, schema=EXCLUDED_DOCUMENTS, reasons=[NEAR_DUPLICATE]
+                )
             )
     remove_bucket_files(reports, output=output)
     return shard.entry()

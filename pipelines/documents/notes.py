@@ -86,7 +86,9 @@ class JobCounts:
             for suffix in ("", f"@{source}"):
                 counters.count(f"documents-kept{suffix}", -repeated.rows)
                 counters.count(f"documents-dropped-repeated-id{suffix}", repeated.rows)
-            example = f"{repeated.document_id!r} in {file}; {repeated.kept_document_id!r} is kept"
+            example = (
+                f"{repeated.document_id!r} in {file}; {repeated.canonical_document_id!r} is kept"
+            )
             listed = examples.setdefault(f"documents-dropped-repeated-id@{source}", [])
             if len(listed) < MAX_EXAMPLES:
                 listed.append(Example(example))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pipelines.arrays import Int64s
 from pipelines.io.file_systems import A_LITTLE, file_system, is_local, open_stream
-from schemas.arrow import SKETCHES, check_schema
+from schemas.arrow import MINHASH_SKETCHES, check_schema
 
 BATCH_ROWS = 64
 """Sketches in each batch of a shard but the last, so that one is found by its row."""
@@ -25,7 +25,7 @@ _ROW_BITS = 32
 
 def even_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same sketches in batches of `BATCH_ROWS`."""
-    rest = SKETCHES.empty_table()
+    rest = MINHASH_SKETCHES.empty_table()
     for batch in batches:
         rest = pa.concat_tables([rest, pa.Table.from_batches([batch])])
         whole = rest.num_rows - rest.num_rows % BATCH_ROWS
@@ -59,7 +59,7 @@ class SketchFiles:
             places: `PIECE << 32 | ROW`, ascending, each once.
             columns: their names.
         """
-        schema = pa.schema([SKETCHES.field(name) for name in columns])
+        schema = pa.schema([MINHASH_SKETCHES.field(name) for name in columns])
         found = [schema.empty_table()]
         for rows, batch in self._batches(places):
             found.append(pa.Table.from_batches([batch.select(columns).take(pa.array(rows))]))
@@ -96,7 +96,7 @@ class SketchFiles:
         else:
             source = stack.enter_context(open_stream(fs, path, ahead=A_LITTLE))
         reader = pa.ipc.open_file(source)
-        check_schema(reader.schema, SKETCHES, where=url)
+        check_schema(reader.schema, MINHASH_SKETCHES, where=url)
         self._open[piece] = stack, reader
         if len(self._open) > _OPEN:
             self._open.popitem(last=False)[1][0].close()

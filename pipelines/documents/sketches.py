@@ -27,7 +27,7 @@ from pipelines.documents.shards import ShardPiece, wanted_rows
 from pipelines.documents.sketch_files import even_batches
 from pipelines.documents.words import WordHasher
 from pipelines.io.shards import ShardWriter, open_shard
-from schemas.arrow import SKETCHES
+from schemas.arrow import MINHASH_SKETCHES
 from schemas.corpus_configs import NearDuplicatesConfig
 from schemas.manifest import FileEntry
 
@@ -129,7 +129,7 @@ class SketchShard(PieceWork):
         counters, bands, hasher = Counters(), Bands.of(self.config), self._open()
         keys: list[pa.ListArray] = []
         path = _shard_path(piece.number)
-        with ShardWriter(path, schema=SKETCHES, output=self.output) as shard:
+        with ShardWriter(path, schema=MINHASH_SKETCHES, output=self.output) as shard:
             found = wanted_rows(piece, counters)
             made = (
                 sketches(*some, config=self.config, bands=bands, hasher=hasher) for some in found
@@ -145,7 +145,7 @@ class SketchShard(PieceWork):
         del stored
         (entry,) = files
         url = f"{self.output}/{entry.stored_name}"
-        with open_shard(url, expected=SKETCHES, columns=("bands",)) as reader:
+        with open_shard(url, expected=MINHASH_SKETCHES, columns=("bands",)) as reader:
             keys = reader.read_all().column("bands").chunks
             return self._blobs(entry, keys)
 
@@ -190,10 +190,10 @@ def sketches(
         documents.column("document_id"),
         pa.array(rows, pa.uint32()),
         pa.array(map(_seconds, documents.column("timestamp").to_pylist()), pa.int64()),
-        list_array(ngrams, offsets, SKETCHES.field("ngrams").type),
-        list_array(keys, key_offsets, SKETCHES.field("bands").type),
+        list_array(ngrams, offsets, MINHASH_SKETCHES.field("ngrams").type),
+        list_array(keys, key_offsets, MINHASH_SKETCHES.field("bands").type),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SKETCHES)
+    return pa.RecordBatch.from_arrays(columns, schema=MINHASH_SKETCHES)
 
 
 def _seconds(timestamp: str | None) -> int:

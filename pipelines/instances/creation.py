@@ -45,7 +45,7 @@ class InstanceBatch:
     document_row: npt.NDArray[np.uint32]
     segment_b_shard: npt.NDArray[np.uint32]
     segment_b_row: npt.NDArray[np.uint32]
-    duplicate: npt.NDArray[np.uint16]
+    dupe_index: npt.NDArray[np.uint16]
 
     def __len__(self) -> int:
         """Number of instances."""
@@ -197,7 +197,7 @@ def _instance_batch(
         document_row=segments.document_row.astype(np.uint32),
         segment_b_shard=segments.b_shard.astype(np.uint32),
         segment_b_row=segments.b_row.astype(np.uint32),
-        duplicate=np.full(len(lengths), pass_number, np.uint16),
+        dupe_index=np.full(len(lengths), pass_number, np.uint16),
     )
 
 

@@ -118,7 +118,7 @@ class BuildInstanceShard(PieceWork):
         files = self.tokens.get().files
         return {
             "part": piece.part,
-            "duplicate": piece.pass_number,
+            "dupe_index": piece.pass_number,
             "pool": [files[number].sha256 for number in self._pool_numbers(piece)],
             "vocabulary": [self.vocab.sha256, self.vocab_size],
         }
@@ -186,7 +186,7 @@ class BuildInstanceShard(PieceWork):
         return {
             "token_shard": piece.shard,
             "pool": pool_text(self._pool_numbers(piece)),
-            "duplicate": piece.pass_number,
+            "dupe_index": piece.pass_number,
             "part": piece.part,
         }
 

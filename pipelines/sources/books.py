@@ -8,7 +8,7 @@ name without `.txt`; books of one name have the digest of their bytes behind it.
 Counters: `books-in`, `books-kept`, `books-dropped-` unsafe-name, not-a-file, encrypted, too-large,
 unknown-method, empty, undecodable or no-prose; `books-decoded-as-ENCODING`, `books-unzipped` (a
 gzip file under a .txt name), `books-named-in-ENCODING` (where names are not UTF-8),
-`books-told-apart-by-digest`, `files-ignored-not-text` (members of archives that are not named
+`books-disambiguated-by-digest`, `files-ignored-not-text` (members of archives that are not named
 .txt), `raw-bytes`. In folders only files named .txt, .txt.gz or like an archive are looked at.
 """
 
@@ -170,7 +170,7 @@ def _document(
     name = stem
     if stem in repeated:  # another book has this name, here or in another archive
         name = f"{stem}~{hashlib.sha256(data).hexdigest()[:12]}"
-        count("books-told-apart-by-digest", example=where)
+        count("books-disambiguated-by-digest", example=where)
     return RawDocument(
         document_id=f"{config.name}:{name}",
         title=book.title or PurePosixPath(stem).name.removesuffix(".epub"),

@@ -233,7 +233,7 @@ def _job_instances(job: Job) -> Iterator[tuple[Any, ...]]:
                 label,
                 "" if label == -1 else ids[row["segment_b_row"]],
                 str(entry.statistics["part"]),
-                row["duplicate"],
+                row["dupe_index"],
             )
 
 

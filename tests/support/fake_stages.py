@@ -44,7 +44,9 @@ FAULTS = {}
 
 def raw_inputs(config):
     return tuple(
-        RawInput(name=Path(p).name, uri=p, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+        RawInput(
+            name=Path(p).name, uri=p, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
+        )
         for p in (config.sources[0].paths if hasattr(config, "sources") else ())
         for data in [Path(p).read_bytes()]
     )

@@ -56,11 +56,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_examples_are_read_before_the_corpus_is_searched(here: Path) -> None:
     plain, clean = (load_recipe(f"{name}.yaml") for name in ("plain", "clean"))
     before = [step.label for step in recipe_steps(plain)]
-    found = recipe_steps(clean)
-    assert [step.label for step in found] == [
+    steps = recipe_steps(clean)
+    assert [step.label for step in steps] == [
         before[0], "build-examples.feelings", "find-contamination", *before[1:],
     ]  # fmt: skip
-    readers = {step.label for step in found if "contamination" in step.inputs}
+    readers = {step.label for step in steps if "contamination" in step.inputs}
     assert readers == {"build-vocabulary", "build-tokens"}
     # The examples are part of the corpus, which does not wait for fine-tuning.
     corpus = {step.label for step in recipe_steps(clean, part="corpus")}

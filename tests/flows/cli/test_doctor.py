@@ -39,10 +39,10 @@ def install(folder: Path, name: str, version: str, *requires: str) -> None:
 
 
 def test_own_requirements_are_met() -> None:
-    found = states(check_requirements())
-    assert "FAIL" not in found.values()
+    by_check = states(check_requirements())
+    assert "FAIL" not in by_check.values()
     for name in ("prefect", "fastapi", "sqlalchemy", "apache-beam"):
-        assert found[f"requirement {name}"] == "ok"
+        assert by_check[f"requirement {name}"] == "ok"
 
 
 def test_unmet_requirement_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,8 @@ def test_metric_precedes_its_tree(cli: Cli, made: Made, text: str, metric: str, 
     assert lines[0].endswith(metric)
     assert made.id(label) in lines[1]
     assert any(f"verified sha1 {DUMP_SHA1}" in line for line in lines)
-    found = json.loads("\n".join(_lines(cli, "lineage", text, "--json")))
-    assert found["focus"] == found["metrics"][0]["artifact_id"] == made.id(label)
+    data = json.loads("\n".join(_lines(cli, "lineage", text, "--json")))
+    assert data["focus"] == data["metrics"][0]["artifact_id"] == made.id(label)
 
 
 def test_metric_of_several_steps_is_listed(cli: Cli, made: Made) -> None:
@@ -92,8 +92,8 @@ def test_metric_of_several_steps_is_listed(cli: Cli, made: Made) -> None:
             "pretrain.phase-3 held_out.perplexity = 7.00",
         ]
         assert "pretrain.phase-2:held_out.perplexity" in lines[-1]
-        found = json.loads("\n".join(_lines(cli, "lineage", "perplexity", "--json")))
-        assert [metric["value"] for metric in found["metrics"]] == [12.5, 7.0]
+        data = json.loads("\n".join(_lines(cli, "lineage", "perplexity", "--json")))
+        assert [metric["value"] for metric in data["metrics"]] == [12.5, 7.0]
     finally:
         made.store.backend.delete_folder("runs/20270101t000000-00000009")
 
@@ -213,8 +213,8 @@ def test_deleted_input_is_shown_as_missing(
 def test_diff_compares_artifacts_and_runs(cli: Cli, made: Made) -> None:
     one, other = "finetune.cola.bs16-lr2e-05-ep3-r0", "mine/finetune.cola.bs16-lr2e-05-ep3-r1"
     assert "  metrics.dev.matthews: 0.0 -> 10.0 (+10.0)" in _lines(cli, "diff", one, other)
-    found = json.loads("\n".join(_lines(cli, "diff", one, other, "--json")))
-    assert found["artifacts"] == [made.id(one), made.id(other.removeprefix("mine/"))]
+    data = json.loads("\n".join(_lines(cli, "diff", one, other, "--json")))
+    assert data["artifacts"] == [made.id(one), made.id(other.removeprefix("mine/"))]
     runs = _lines(cli, "diff", RUN_ID, RUN_ID)
     assert all(line.endswith("same artifact") or "5 trials the same" in line for line in runs[1:])
     steps = json.loads("\n".join(_lines(cli, "diff", RUN_ID, RUN_ID, "--json")))["steps"]
@@ -272,14 +272,14 @@ def test_trace_shows_page_and_bytes(cli: Cli, traced: Manifest) -> None:
     assert result.code == 0, result.err
     facts, _, text = result.out.partition("\n  text\n")
     rows = dict(line.strip().split("  ", 1) for line in facts.splitlines()[3:])
-    found = {name: value.strip() for name, value in rows.items()}
-    assert found["document"] == "wiki:7"
-    assert found["page"] == "7, revision 70, 2026-01-01T00:00:00Z"
-    assert found["file"] == "/raw/wiki.xml.bz2"
-    assert found["sha256"] == DUMP.sha256
-    assert found["verified"] == f"sha1 {DUMP_SHA1}"
-    assert found["bytes"] == "1,000 to 1,500 of the file as stored"
-    assert found["title"] == "A  [31mtitle"  # nothing that a file says steers the terminal
+    fields = {name: value.strip() for name, value in rows.items()}
+    assert fields["document"] == "wiki:7"
+    assert fields["page"] == "7, revision 70, 2026-01-01T00:00:00Z"
+    assert fields["file"] == "/raw/wiki.xml.bz2"
+    assert fields["sha256"] == DUMP.sha256
+    assert fields["verified"] == f"sha1 {DUMP_SHA1}"
+    assert fields["bytes"] == "1,000 to 1,500 of the file as stored"
+    assert fields["title"] == "A  [31mtitle"  # nothing that a file says steers the terminal
     data = json.loads(cli("trace", f"{traced.artifact_id}:0:0", "--json", "--raw").out)
     assert text.split() == " ".join(data["segments"]["document"]["text"]).split()
     assert "no such file" in data["segments"]["document"]["raw"]["problem"]
@@ -321,8 +321,8 @@ def test_lineage_does_not_load_heavy_libraries(made: Made) -> None:
         "try:\n"
         f"    main(['lineage', '--store', {made.store.root!r}, '--json'])\n"
         "except SystemExit as end:\n    assert not end.code\n"
-        f"found = [name for name in {heavy!r} if name in sys.modules]\n"
-        "print(found, file=sys.stderr)\n"
+        f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
+        "print(loaded, file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stderr.strip().endswith("[]")

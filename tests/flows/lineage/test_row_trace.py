@@ -253,7 +253,7 @@ def test_rows_without_a_trace_are_errors(corpus: Corpus) -> None:
     with pytest.raises(ArtifactNotFoundError):
         trace_row(shard, 1_000_000)
     vocabulary = corpus.made["build-vocabulary"]
-    alone = Shard(entry.path, None, None, location=corpus.url(corpus.instances, entry.path))
+    alone = Shard(entry.path, None, location=corpus.url(corpus.instances, entry.path))
     for other in (
         corpus.shard("build-vocabulary", vocabulary.files[0].path),
         corpus.shard("build-documents", DUPLICATES_FILE),

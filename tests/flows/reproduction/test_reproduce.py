@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,9 +17,11 @@ from flows.bert import recipe_steps
 from flows.recipes.loader import load_recipe
 from flows.recipes.packaged import described_recipe
 from flows.reproduction.check_bundle import run_bundle
+from flows.reproduction.inputs import ROOT, resolve_inputs
 from flows.reproduction.write_bundle import EXPECTED_FILE, read_expected, reduce_recipe
 from schemas.checksummed import dump_json
 from schemas.errors import ConfigError, InputError
+from schemas.manifest import RawInput
 
 TARGET = "tiny/build-instances.length-32"
 LABELS = ["build-documents", "build-vocabulary", "build-tokens", "build-instances.length-32"]
@@ -61,6 +64,33 @@ def test_bundle_has_the_recipe_of_one_artifact_and_no_path_of_this_machine(tiny:
     recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
     assert list(recipe["build_instances"]) == ["length-32"]
     assert list(read_expected(folder).steps) == LABELS
+
+
+def test_task_files_keep_their_order_and_neighbors() -> None:
+    raw = [
+        RawInput(
+            name=name, uri=uri, size_bytes=1, sha256="0" * 64, key_digest=f"{identity} sha256:0"
+        )
+        for name, uri, identity in (
+            ("train/a.parquet", "/one/a.parquet", "train 0"),
+            ("train/labels.txt", "/one/labels.txt", "train beside"),
+            ("train/a.parquet", "/two/a.parquet", "train 1"),
+            ("train/labels.txt", "/two/labels.txt", "train beside"),
+            ("dev/web.json", "/qa/web.json", "dev 0"),
+            ("dev/web.json/evidence/web", "/evidence/web", "dev 0 evidence web"),
+        )
+    ]
+    config: dict[str, Any] = {"data_dir": "/one", "data_files": {}}
+    paths = [file.path for file in resolve_inputs("build-examples", config, raw, name="x")]
+    first, second, dev = (f"examples/x/{name}" for name in ("train", "train~001", "dev"))
+    assert paths == [
+        *(f"{folder}/{name}" for folder in (first, second) for name in ("a.parquet", "labels.txt")),
+        f"{dev}/web.json",
+        "examples/x/evidence/web",
+    ]
+    train = [f"{ROOT}/{folder}/a.parquet" for folder in (first, second)]
+    assert config["data_files"] == {"train": train, "dev": [f"{ROOT}/{dev}/web.json"]}
+    assert train == sorted(train)  # a step reads them in this order
 
 
 BOOKS = {

@@ -396,7 +396,9 @@ def test_training_refuses_corrupt_checkpoint(store: ArtifactStore, tmp_path: Pat
     attempt = store.begin("pretrain")
     names = ("config.json", "model.safetensors", "optimizer.safetensors", "vocab.txt")
     files = [write_file(name, [name.encode() * 20], output=attempt.output) for name in names]
-    files.append(write_file("timing.jsonl", [b"{}"], output=attempt.output, is_record=True))
+    files.append(
+        write_file("timing.jsonl", [b"{}"], output=attempt.output, excluded_from_digest=True)
+    )
     checkpoint = StageInput(
         name="checkpoint", artifact_id="c" * 16, data=attempt.output, files=tuple(files)
     )

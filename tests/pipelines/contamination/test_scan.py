@@ -104,7 +104,7 @@ class Found:
         return {(row["example_id"], row["document_id"][2:]) for row in self.rows()}
 
     def left_out(self) -> dict[str, str]:
-        return {row["document_id"][2:]: row["because"] for row in self.rows(LEFT_OUT_FILE)}
+        return {row["document_id"][2:]: row["matched"] for row in self.rows(LEFT_OUT_FILE)}
 
     def passages(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(input_file(self._given, PASSAGES_FILE).read())

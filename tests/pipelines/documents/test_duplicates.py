@@ -105,7 +105,7 @@ def _left_out(*shards: Shard) -> list[tuple[str, str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         rows = _rows(_write(shards, folder), folder)
         assert [path.name.partition("-")[0] for path in Path(folder).rglob("*.*")] == ["duplicates"]
-    return [(row["document_id"], row["reason"], row["kept_document_id"]) for row in rows]
+    return [(row["document_id"], row["reason"], row["canonical_document_id"]) for row in rows]
 
 
 def test_different_documents_are_no_duplicates() -> None:
@@ -205,7 +205,7 @@ def _expected(shards: Sequence[Shard]) -> list[dict[str, Any]]:
             "shard": _shard_name(place[0]),
             "row": place[1],
             "reason": left[place][0],
-            "kept_document_id": left[place][1],
+            "canonical_document_id": left[place][1],
         }
         for place in sorted(left)
     ]

@@ -15,7 +15,7 @@ from pipelines.documents.left_out import CONTAMINATED, LEFT_OUT_FILE
 from pipelines.documents.shards import shard_pieces
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile, input_file
-from schemas.arrow import LEFT_OUT
+from schemas.arrow import EXCLUDED_DOCUMENTS
 from schemas.corpus_configs import DocumentsConfig, TextSource, TokensConfig, VocabularyConfig
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
@@ -48,10 +48,13 @@ def left_out(folder: Path, documents: StageInput, *names: str) -> StageInput:
         rows += [(name, piece.path, row) for row, name in enumerate(ids) if name[5:] in names]
     assert len(rows) == len(names)
     columns = [*zip(*rows, strict=True), [CONTAMINATED] * len(rows), ["a test"] * len(rows)]
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, LEFT_OUT.types, strict=True)]
+    arrays = [
+        pa.array(column, kind)
+        for column, kind in zip(columns, EXCLUDED_DOCUMENTS.types, strict=True)
+    ]
     data = str(folder / "contamination")
-    with ShardWriter(LEFT_OUT_FILE, schema=LEFT_OUT, output=data) as shard:
-        shard.write(pa.record_batch(arrays, schema=LEFT_OUT))
+    with ShardWriter(LEFT_OUT_FILE, schema=EXCLUDED_DOCUMENTS, output=data) as shard:
+        shard.write(pa.record_batch(arrays, schema=EXCLUDED_DOCUMENTS))
     return as_input("contamination", StageOutput(files=(shard.entry(),)), data)
 
 

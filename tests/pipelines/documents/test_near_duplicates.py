@@ -99,7 +99,7 @@ def left_out(made: StageOutput, folder: Path) -> dict[str, str]:
     with open_shard(table) as reader:
         rows = reader.read_all().to_pylist()
     assert {row["reason"] for row in rows} <= {"near-duplicate"}
-    return {row["document_id"]: row["because"] for row in rows}
+    return {row["document_id"]: row["matched"] for row in rows}
 
 
 def found_among(texts: Iterable[str], folder: Path, **options: Any) -> dict[str, str]:

@@ -293,7 +293,7 @@ def test_no_instance_has_tokens_of_the_other_part(
             a, b = row["input_ids"][1], row["input_ids"][-2]
             assert corpus.of_token[a - FIRST] == (row["shard"], row["document_row"])
             assert corpus.of_token[b - FIRST] == (row["segment_b_shard"], row["segment_b_row"])
-    assert {row["duplicate"] for row in rows_of(entries, tmp_path / "out", part="held-out")} == {0}
+    assert {row["dupe_index"] for row in rows_of(entries, tmp_path / "out", part="held-out")} == {0}
 
 
 def test_one_part_without_segment_b(tmp_path: Path) -> None:

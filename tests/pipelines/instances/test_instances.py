@@ -127,7 +127,7 @@ def test_passes_seeds_and_documents_draw_apart() -> None:
         make(shards, config.model_copy(update={"seed": 1})),
     ):
         assert not np.array_equal(first.input_ids, other.input_ids)
-    assert set(make(shards, config, pass_number=1)[0].duplicate.tolist()) == {1}
+    assert set(make(shards, config, pass_number=1)[0].dupe_index.tolist()) == {1}
 
 
 def test_masking_does_not_change_pairing() -> None:

@@ -277,7 +277,7 @@ def test_books_of_one_name_are_told_apart_by_their_bytes(tmp_path: Path, form: s
         splits = books.plan(config)
         ids = [raw.document_id for s in splits for raw in books.read(s, config, counters.count)]
         assert counters["books-kept"] == len(set(ids)) == 3
-        assert counters["books-told-apart-by-digest"] == 2
+        assert counters["books-disambiguated-by-digest"] == 2
         found.append(sorted(ids))
     assert found[0] == found[1]
     assert [name.partition("~")[0] for name in found[0]] == ["b:x", "b:x", "b:y"]
