@@ -74,6 +74,8 @@ _STYLE: Any = {
 }
 _MAX_NAME = 22
 _ID = re.compile(r'(?<=\bid=")|(?<=url\(#)|(?<=<use xlink:href="#)')
+_LINK = re.compile(r"""<a xlink:href=("[^"]*"|'[^']*')( target="_blank")?>""")
+"""Link of matplotlib, which can open a new window."""
 _UNWANTED = re.compile(
     r"<metadata>.*?</metadata>\s*|<defs>\s*<style.*?</defs>\s*|font-family: [^;]*; ", re.DOTALL
 )
@@ -141,7 +143,7 @@ def figure_svg(
     content = _UNWANTED.sub("", file.getvalue())
     content = content[content.index(">", content.index("<svg")) + 1 :].strip()
     content = _COLOR.sub(lambda match: _VARIABLES[match[0]], _ID.sub(f"{name}-", content))
-    content = content.replace("<a xlink:href=", "<a href=")
+    content = _LINK.sub(r"<a href=\1>", content)
     width, height = figure.get_size_inches() * 72
     texts = {"title": title, "desc": description} if description else {"title": title}
     elements = (

@@ -31,7 +31,6 @@ _TAGS_AND_CLASSES = {
 }
 """Pipeline tag of the Hub and class of `transformers`, by type of task or pretraining."""
 
-
 _NO_RESTARTS: Any = {"runs": (), "failed": 0, "best": None, "ensemble": None}
 
 
@@ -106,15 +105,7 @@ def scores_of(manifest: Manifest) -> list[Score]:
     facts = manifest.statistics
     if manifest.stage == "pretrain":
         return [
-            Score(
-                split="held-out",
-                metric=name,
-                value=value,
-                runs=(),
-                failed=0,
-                best=None,
-                ensemble=None,
-            )
+            Score(split="held-out", metric=name, value=value, **_NO_RESTARTS)
             for name, value in facts["held_out"].items()
         ]
     evaluation = Evaluation.read("", {"metric": "", **facts})

@@ -45,7 +45,7 @@ def ls(
 
 
 def _list_refs(store: ArtifactStore, *, as_json: bool) -> None:
-    refs = [(name, pointer) for name in store.refs() if (pointer := store.ref(name)) is not None]
+    refs = list(store.ref_pointers().items())
     data = [{"ref": name, **pointer.model_dump()} for name, pointer in refs]
     rows = [(name, p.artifact_id, p.stage, format_time(p.committed)) for name, p in refs]
     print_result(data, table(("ref", "artifact", "stage", "created"), rows), as_json=as_json)

@@ -12,9 +12,7 @@ from flows.cli.completion import run_names
 from flows.cli.tables import print_result
 from flows.report.index import write_index
 from flows.report.page import report_page, write_report
-from flows.store.backend import open_backend
 from flows.store.runs import find_run
-from schemas.checksummed import dump_page
 from schemas.errors import UsageError
 
 
@@ -59,8 +57,7 @@ def report(
         "index": write_index(opened),
         "out": str(out.absolute()) if out is not None else None,
     }
-    if out is not None:  # written again without the link to the page of all runs
-        page = dump_page(report_page(opened, record, text=not no_text).encode())
-        open_backend(str(out.absolute().parent)).replace(out.name, page)
+    if out is not None:  # without the link to the page of all runs
+        out.write_text(report_page(opened, record, text=not no_text), encoding="utf-8")
     line = f"report of run {record.run_id}, {record.state}: {out or url}"
     print_result(data, line, as_json=as_json)

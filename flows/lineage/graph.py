@@ -133,10 +133,8 @@ def downstream_graph(
 ) -> LineageGraph:
     """Return artifacts and files with every published artifact that was built from them.
 
-    Artifacts of a stage with equal content represent each other: what was built from one is
-    downstream of all.
-
-    Args: As for `upstream_graph`.
+    The arguments are those of `upstream_graph`. Artifacts of a stage with equal content represent
+    each other: what was built from one is downstream of all.
     """
     graph = _requested(manifests, files)
     requested = set(graph.digraph)

@@ -27,7 +27,8 @@ _MIN_SCALE = 0.8
 
 _PAGE = Path(__file__).parent / "templates" / "page.html.j2"
 _STYLE = """<style>
-.lineage text { font-family: ui-monospace, "SFMono-Regular", Menlo, "DejaVu Sans Mono", monospace; }
+.lineage text { font-family: ui-monospace, "SFMono-Regular", Menlo, "DejaVu Sans Mono", monospace;
+  pointer-events: none; }
 .lineage a text { fill: currentColor !important; }
 .lineage a:hover path, .lineage a:focus path { stroke-width: 3 !important; }
 </style>"""
@@ -97,10 +98,12 @@ def _draw(
         )
         axes.add_patch(box)
         for row, line in enumerate(texts[key]):
-            baseline = y + _PADDING / 2 + row * _LINE_HEIGHT + _FONT_SIZE
-            weight, alpha = ("bold", 1.0) if row == 0 else ("normal", 0.78)
-            text = axes.text(x + _PADDING, baseline, line, fontweight=weight, alpha=alpha, url=link)
+            text = axes.text(
+                x + _PADDING, y + _PADDING / 2 + row * _LINE_HEIGHT + _FONT_SIZE, line, alpha=0.78
+            )
             text.set_fontsize(_FONT_SIZE)
+            if row == 0:
+                text.set(alpha=1, fontweight="bold", url=link)
     title = f"Lineage of {graph.nodes[graph.focus].title}"
     return figure_svg(figure, name=name, title=title, description="", css_class="lineage")
 

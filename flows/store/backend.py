@@ -37,7 +37,6 @@ from schemas.paths import check_relative_path
 
 _MEMORY_LOCK = threading.Lock()
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
 
 
 class FileInfo(NamedTuple):
@@ -63,11 +62,8 @@ def open_backend(root: str) -> StoreBackend:
         fs, path = file_system(root)
         backend = _BACKENDS[fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]]
     except ImportError as error:
-        package = _PACKAGES.get(root.partition("://")[0])
-        extra = f"'bertloom[{package.removesuffix('fs')}]'" if package else f"({error})"
         raise StoreError(
-            f"store {root}: expected {package or 'its package'} to be installed. "
-            f"Run: pip install {extra}"
+            f"store {root}: {error}. Run: pip install 'bertloom[s3]' or 'bertloom[gcs]'"
         ) from error
     except (ValueError, KeyError) as error:
         raise StoreError(

@@ -34,7 +34,7 @@ from typing import NamedTuple
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileInfo, StoreBackend
 from flows.store.gc_roots import StoreScan, group_by_folder, last_write, scan_store
-from flows.store.leases import live_holders, read_lease
+from flows.store.leases import read_lease
 from flows.store.records import REMEDIES
 from flows.store.work_items import blobs_path, finished_item, item_files
 
@@ -134,7 +134,7 @@ def collect_garbage(
         for location, files in scan.attempts.items()
         if location not in scan.reachable
     }
-    others = list(_other_garbage(store, scan, unused, delete_runs=delete_runs))
+    others = list(_other_garbage(store.backend, scan, unused, delete_runs=delete_runs))
     restored: set[str] = set()
     if not dry_run:
         restored = _delete_artifacts(store.backend, scan, unused.keys(), rescan)
@@ -211,12 +211,10 @@ def _delete(backend: StoreBackend, item: Garbage) -> None:
 
 
 def _other_garbage(
-    store: ArtifactStore, scan: StoreScan, unused: Collection[str], *, delete_runs: bool
+    backend: StoreBackend, scan: StoreScan, unused: Collection[str], *, delete_runs: bool
 ) -> Iterator[Garbage]:
-    backend, leased = store.backend, live_holders(store)
     for folder, files in group_by_folder(backend.stat("work"), 2).items():
-        _, stage, cache_key = folder.split("/")
-        if last_write(files) <= scan.cutoff and (stage, cache_key) not in leased:
+        if last_write(files) <= scan.cutoff and not scan.active_runs:  # a run can resume from it
             yield Garbage.of("work", folder, files)
     yield from _work_items(backend, scan, unused)
     for path in backend.names("leases"):

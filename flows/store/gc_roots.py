@@ -7,8 +7,8 @@ Retained is everything upstream of
 * artifacts built or found within the grace period or since the oldest active run started,
 * attempts written within the grace period.
 
-While a run is active, all attempts are retained. S3 and GCS do not record when an artifact was
-found: there, an active run retains every published artifact.
+While a run is active, all attempts and `work/` folders are retained. S3 and GCS do not record when
+an artifact was found: there, an active run retains every published artifact.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import inf
 from typing import NamedTuple
 
-from flows.formatting import format_duration
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import FileInfo
 from flows.store.pointers import Pointer
 from flows.store.records import load_records
-from flows.store.runs import RunRecord, check_liveness, last_heartbeats, read_runs, run_ids
+from flows.store.runs import RunRecord, list_runs
 from schemas.errors import ArtifactNotFoundError
 
 _MAX_CLOCK_DIFFERENCE = 60.0
@@ -119,45 +119,38 @@ def _location(manifest: str) -> str:
 
 
 def _named(store: ArtifactStore) -> Iterator[Root]:
-    for name in store.refs():
-        if (pointer := store.ref(name)) is not None:
-            for path in pointer.manifests:
-                yield _location(path), f"ref {name}"
+    for name, pointer in store.ref_pointers().items():
+        for path in pointer.manifests:
+            yield _location(path), f"ref {name}"
     for artifact_id, pin in store.pins().items():
         yield pin.pointer.location, f"pin {artifact_id}: {pin.reason}"
 
 
 def _used_by_runs(store: ArtifactStore, scan: StoreScan, *, keep_runs: int) -> Iterator[Root]:
-    heartbeats, ids = last_heartbeats(store), run_ids(store)
-    scan.retained_runs = set(ids[max(len(ids) - keep_runs, 0) :])
-    for run_id, record in read_runs(store, ids).items():
+    records = list_runs(store)  # newest first
+    scan.retained_runs = set(list(records)[:keep_runs])
+    for run_id, record in records.items():
         if not isinstance(record, RunRecord):
             scan.notes.append(str(record))
             continue
-        # A run that has just started is not listed yet.
-        heartbeat = heartbeats.get(run_id, time.time())
-        if record.state == "running" and not check_liveness(record, heartbeat=heartbeat).is_over:
+        if record.state == "running":
             started = datetime.fromisoformat(record.started).timestamp()
             scan.cutoff = min(scan.cutoff, started - _MAX_CLOCK_DIFFERENCE)
             scan.active_runs.add(run_id)
             scan.retained_runs.add(run_id)
-            silence = format_duration(max(time.time() - heartbeat, 0.0))
             scan.notes.append(
-                f"run {run_id} on {record.host} is active (last heartbeat {silence} ago) and "
-                "retains its artifacts, on S3 and GCS every published one. If it has ended, run "
-                "`bertloom runs --mark-crashed`"
+                f"run {run_id} on {record.host} is active and retains its artifacts, on S3 and GCS "
+                "every published one. If it has ended, run `bertloom runs --mark-crashed`"
             )
         for step in record.steps if run_id in scan.retained_runs else ():
             yield _location(step.manifest), f"run {run_id}"
 
 
 def _published(store: ArtifactStore) -> dict[str, PublishedArtifact]:
-    published, files = {}, store.backend.stat("keys")
+    files, published = store.backend.stat("keys"), {}
     for pointer in store.pointers():
-        used = datetime.fromisoformat(pointer.committed).timestamp()
-        if (info := files.get(pointer.path)) is not None:
-            used = max(used, info.modified)
-        published[pointer.location] = PublishedArtifact(pointer, used)
+        info = files.get(pointer.path)  # None: written since the listing
+        published[pointer.location] = PublishedArtifact(pointer, info.modified if info else inf)
     return published
 
 

@@ -30,9 +30,8 @@ class ListedArtifact(NamedTuple):
 def list_artifacts(store: ArtifactStore, stage: str | None = None) -> list[ListedArtifact]:
     """Return every published artifact, or those of a stage, newest first."""
     names = defaultdict(list)
-    for name in store.refs():
-        if (pointer := store.ref(name)) is not None:
-            names[pointer.manifest].append(name)
+    for name, pointer in store.ref_pointers().items():
+        names[pointer.manifest].append(name)
     pins = store.pins()
     pointers = sorted(store.pointers(stage), key=lambda item: item.committed, reverse=True)
     manifests = store.manifests(pointer.manifest for pointer in pointers)

@@ -1,7 +1,7 @@
 """Pointers: the small files through which artifacts are found and retained.
 
 keys/STAGE/AA/CACHE_KEY.json   artifact of a cache key, put-if-absent: this commits the artifact
-refs/NAME.json                 name that moves, by compare-and-swap
+refs/NAME.json                 name that moves
 pins/ARTIFACT_ID.json          artifact to retain, with the reason
 """
 
@@ -147,8 +147,12 @@ class StorePointers:
 
     def refs(self) -> list[str]:
         """Return the names of all refs, sorted."""
-        paths = self.backend.names("refs")
-        return [path.removeprefix("refs/").removesuffix(".json") for path in paths]
+        return [_ref_name(path) for path in self.backend.names("refs")]
+
+    def ref_pointers(self) -> dict[str, Pointer]:
+        """Return what each ref points to, by name."""
+        pointers = load_records(self.backend, Pointer, "refs")
+        return {_ref_name(path): pointer for path, pointer in pointers.items()}
 
     def set_ref(self, name: str, manifest: Manifest) -> None:
         """Point a ref such as `RECIPE/build-tokens` to an artifact. The last caller wins.
@@ -197,6 +201,10 @@ class StorePointers:
         """Return all pins, by artifact id."""
         pins = load_records(self.backend, Pin, "pins").values()
         return {pin.pointer.artifact_id: pin for pin in pins}
+
+
+def _ref_name(path: str) -> str:
+    return path.removeprefix("refs/").removesuffix(".json")
 
 
 def _pin_path(artifact_id: str) -> str:

@@ -24,12 +24,12 @@ STAGE = "build-tokens"
 
 
 def describe(attempt: Attempt, files: Any, /, **changes: Any) -> Manifest:
-    """The manifest of an attempt; `changes` are fields of it."""
+    """Return the manifest of an attempt; `changes` are fields of it."""
     spec = {"stage": STAGE, "seed": 0, **changes.pop("spec", {})}
-    made = ProducedBy(
+    produced_by = ProducedBy(
         run_id="r", runner="local", host_kind="Linux", started="s", ended="e", seconds=1.0
     )
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "artifact_id": attempt.artifact_id,
         "stage": STAGE,
         "stage_version": 1,
@@ -45,26 +45,27 @@ def describe(attempt: Attempt, files: Any, /, **changes: Any) -> Manifest:
         "notes": (),
         "raw_inputs": (),
         "inputs": (),
-        "produced_by": made,
+        "produced_by": produced_by,
         "environment": Environment(python="3.11.7", platform="Linux", packages={}),
         "config": {},
     }
-    return Manifest(**{**given, **changes})
+    return Manifest(**{**fields, **changes})
 
 
 def prepared(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifest:
-    """An attempt with one file, not committed."""
+    """Return the manifest of an attempt with one file, which is not committed."""
     attempt = store.begin(STAGE)
     entry = write_text_file("vocab.txt", text, output=attempt.output)
     return describe(attempt, [entry], **changes)
 
 
 def published(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifest:
+    """Publish an artifact with one file."""
     return store.commit(prepared(store, text, **changes)).manifest
 
 
 def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
-    """The record of a run of this process."""
+    """Write the record of a run of this process."""
     record = {
         "run_id": run_id,
         "state": "completed",
@@ -94,7 +95,7 @@ def damage(store: ArtifactStore, manifest: Manifest, data: bytes) -> None:
 
 
 def input_from(manifest: Manifest, name: str = "documents") -> dict[str, Any]:
-    """Arguments of `published` for an artifact that is made from another."""
+    """Return arguments of `published` for an artifact that is built from another."""
     spec = {"of": manifest.artifact_id, "inputs": {name: {"content": manifest.content}}}
     return {"spec": spec, "inputs": (input_ref(name, manifest),)}
 
@@ -113,7 +114,7 @@ with acquire_or_holder(store, *sys.argv[2:], holder="theirs", ttl_seconds=3600) 
 
 @contextmanager
 def held_by_another(root: str, stage: str, key: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process holds a lease for an hour's time to live."""
+    """Start a process that holds a lease with a time to live of an hour."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, root, stage, key], stdout=subprocess.PIPE
     )
@@ -128,7 +129,7 @@ def held_by_another(root: str, stage: str, key: str) -> Iterator[subprocess.Pope
 
 
 def as_given(name: str, folder: str) -> StageInput:
-    """A folder's files as an artifact."""
+    """Return the files of a folder as an input."""
     files = [
         FileEntry(
             path=path.name,

@@ -79,8 +79,9 @@ def test_picture_is_xml_with_a_box_link_and_tooltip_per_node(store: ArtifactStor
     graph = upstream_graph([put_recipe(store)["tabulate"]], store=store)
     links = {key: f'page.html#"{key}"' for key in graph.nodes}
     svg = minidom.parseString(graph_svg(graph, name="x", links=links))
-    found = {link.getAttribute("href") for link in svg.getElementsByTagName("a")}
-    assert found == set(links.values())
+    anchors = svg.getElementsByTagName("a")
+    assert {link.getAttribute("href") for link in anchors} == set(links.values())
+    assert not any(link.hasAttribute("target") for link in anchors)  # they stay in the page
     boxes = [g for g in svg.getElementsByTagName("g") if g.getAttribute("id").startswith("x-node")]
     assert len(boxes) == len(graph.nodes)
     for box, node in zip(boxes, graph.nodes.values(), strict=True):

@@ -502,7 +502,7 @@ def test_report_command_writes_the_page_of_any_run(
     output = json.loads(result.out)
     assert (output["run_id"], output["state"]) == (record.run_id, "completed")
     newest = Path(store.root) / "reports" / "test.html"
-    alone = load_page(out.read_bytes()).decode()
+    alone = out.read_text("utf-8")
     assert "index.html" not in alone  # the index is not next to it
     for page, index in (
         (Path(output["report"]), "../../reports/index.html"),

@@ -28,18 +28,21 @@ def warned(text: str = TEXT, kind: str = "unigram-loss") -> dict[str, Any]:
 
 def test_warnings_of_evaluated_trials_are_omitted(store: ArtifactStore) -> None:
     phase = put(store, "pretrain", statistics=warned())
-    read = put(store, "finetune", key="read", statistics=warned("one restart", "chance"))
+    evaluated = put(store, "finetune", key="read", statistics=warned("one restart", "chance"))
     alone = put(store, "finetune", key="alone", statistics=warned("alone", "chance"))
-    summed = put(
-        store, "evaluate", {"r0": read}, statistics=warned("1 of 3 restarts: one restart", "chance")
+    evaluation = put(
+        store,
+        "evaluate",
+        {"r0": evaluated},
+        statistics=warned("1 of 3 restarts: one restart", "chance"),
     )
     built = [
         Built("pretrain.phase-1", phase),
-        Built("finetune.a.r0", read),
+        Built("finetune.a.r0", evaluated),
         Built("finetune.b.r0", alone),
-        Built("evaluate.a", summed),
+        Built("evaluate.a", evaluation),
     ]
-    assert [tuple(found) for found in collect_warnings(built)] == [
+    assert [tuple(warning) for warning in collect_warnings(built)] == [
         ("pretrain.phase-1", "unigram-loss", TEXT),
         ("finetune.b.r0", "chance", "alone"),
         ("evaluate.a", "chance", "1 of 3 restarts: one restart"),

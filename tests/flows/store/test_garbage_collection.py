@@ -26,7 +26,6 @@ from support.store_builder import (
 from flows.store import runs
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import GarbageReport, collect_garbage
-from flows.store.leases import acquire_or_holder
 from flows.store.pointers import key_path, pointer_to, ref_path
 from flows.store.verification import verify
 from pipelines.io.files import write_text_file
@@ -67,15 +66,8 @@ def publish_several(store: ArtifactStore, count: int) -> list[Manifest]:
 
 def publish_old(store: ArtifactStore, count: int) -> list[Manifest]:
     manifests = publish_several(store, count)
-    for manifest in manifests:
-        make_old(store, manifest)
-    return manifests
-
-
-def make_old(store: ArtifactStore, manifest: Manifest) -> None:
-    pointer = pointer_to(manifest).model_copy(update={"committed": LONG_AGO})
-    store.backend.replace(pointer.path, pointer.to_json())
     set_times(store, 0.0)
+    return manifests
 
 
 def set_times(store: ArtifactStore, time: float) -> None:
@@ -141,10 +133,10 @@ def test_dry_run_changes_nothing(store: ArtifactStore) -> None:
 
 def test_artifacts_of_grace_period_are_retained_with_inputs(store: ArtifactStore) -> None:
     old = published(store)
-    make_old(store, old)
+    set_times(store, 0.0)
     new = published(store, "two", **input_from(old))
     assert paths(collect(store, grace_hours=24)) == set()
-    make_old(store, new)
+    set_times(store, 0.0)
     assert paths(collect(store, grace_hours=24), "artifact") == {old.location, new.location}
 
 
@@ -179,24 +171,16 @@ def test_active_run_retains_what_it_found(store: ArtifactStore) -> None:
     assert paths(collect(store, keep_runs=0), "artifact") == {first.location}
 
 
-def test_active_run_retains_attempts_and_its_work(store: ArtifactStore) -> None:
-    write_run_of(store, RUN, state="running")
+def test_active_run_retains_attempts_and_work(store: ArtifactStore) -> None:
     attempt = store.begin(STAGE)
     write_text_file("vocab.txt", "x", output=attempt.output)
     work = f"work/{STAGE}/{'ab' * 32}"
     store.backend.put_if_absent(f"{work}/step-1", b"x")
+    set_times(store, 0.0)
+    write_run_of(store, RUN, state="running")
     assert paths(collect(store)) == set()
     write_run_of(store, RUN, state="failed")
     assert paths(collect(store)) == {attempt.location, work}
-
-
-def test_work_with_lease_is_retained(store: ArtifactStore) -> None:
-    for key in ("ab" * 32, "cd" * 32):
-        store.backend.put_if_absent(f"work/{STAGE}/{key}/step-1", b"x")
-    with acquire_or_holder(store, STAGE, "ab" * 32, holder="r"):
-        assert paths(collect(store)) == {f"work/{STAGE}/{'cd' * 32}"}
-    assert paths(collect(store)) == {f"work/{STAGE}/{'ab' * 32}"}
-    assert store.backend.sizes("work") == {}
 
 
 def test_unpublished_attempts_are_deleted(store: ArtifactStore) -> None:
@@ -381,8 +365,7 @@ def test_artifact_that_comes_into_use_is_restored(
     first = published(store)
     second = published(store, "two", **input_from(first))
     unused = published(store, "three", spec={"seed": 3})
-    for manifest in (first, second, unused):
-        make_old(store, manifest)
+    set_times(store, 0.0)
     path = key_path(STAGE, second.cache_key)
     stored, delete = store.backend.read(path), store.backend.compare_and_delete
 
