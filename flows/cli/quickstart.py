@@ -62,7 +62,8 @@ def quickstart(
     """
     root = store or default_store()
     scan = scan_folder(folder, store=None if "://" in root else Path(root).absolute())
-    proposal = propose(scan, this_machine(), minutes=minutes, name=name or recipe_name(scan.folder))
+    name = name or recipe_name(scan.folder)
+    proposal = propose(scan, this_machine(), minutes=minutes, name=name)
     warnings = [f"  warning   {warning}" for warning in proposal.warnings]
     lines = [str(scan.folder), *scan_lines(scan), *warnings, f"  proposed  {proposal.summary}"]
     print_parts(*lines)
