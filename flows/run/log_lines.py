@@ -73,7 +73,7 @@ def result_summary(result: StepResult) -> str:
         return summary
     fraction = reuse.work_reused / reuse.work if reuse.work else 1.0
     return (
-        f"{summary}, {reuse.pieces_reused:,} of {reuse.pieces:,} pieces reused "
+        f"{summary}, {reuse.pieces_reused:,} of {reuse.pieces:,} work items reused "
         f"({fraction:.0%} of work)"
     )
 
