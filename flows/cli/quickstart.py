@@ -62,11 +62,12 @@ def quickstart(
     """
     root = store or default_store()
     scan = scan_folder(folder, store=None if "://" in root else Path(root).absolute())
-    proposal = propose(scan, this_machine(), minutes=minutes, name=name or recipe_name(scan.folder))
+    name = name or recipe_name(scan.folder)
+    proposal = propose(scan, this_machine(), minutes=minutes, name=name)
     warnings = [f"  warning   {warning}" for warning in proposal.warnings]
     lines = [str(scan.folder), *scan_lines(scan), *warnings, f"  proposed  {proposal.summary}"]
     print_parts(*lines)
-    file = recipe or Path(f"{proposal.name}.yaml")
+    file = recipe or Path(f"{name}.yaml")
     loaded, planned = _write_and_plan(proposal, file, store=store)
     if dry_run or not (yes or not sys.stdin.isatty() or typer.confirm("\nrun it?", default=True)):
         echo(f"\nto run it: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")

@@ -110,7 +110,7 @@ def plan_rebuild(request: RebuildRequest, *, log: Log) -> RebuildPlan:
     kind = "newest complete dump" if request.date == LATEST else "dump"
     log(f"{wiki}: {kind} {date}, published {before or 'none'}")
     plan = RebuildPlan(date, folder / date)
-    if store is None or not before:
+    if store is None or not published:
         return plan
     if reason := _skip_reason(request, recipe, published, date=date, before=before, store=store):
         log(f"nothing to do: {reason}")
@@ -222,6 +222,8 @@ def _skip_reason(
 ) -> str:
     """Return why the dump must not be built or need not; "" if it is to be built."""
     is_latest, name = request.date == LATEST, publish_config(recipe).name
+    if not before:  # the published corpus is from other files
+        return ""
     if date > before and is_latest and was_rolled_back(store, name, date):
         advice = f"--date {date} publishes it again"
         return f"{name}/{LATEST} was rolled back from {date} to {before}. {advice}"

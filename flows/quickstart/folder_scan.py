@@ -18,14 +18,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fsspec.compression import compr
+from fsspec.utils import infer_compression
+
 from flows.formatting import format_bytes, format_count
 from flows.quickstart.language_detection import Guess, guess_language
-from pipelines.io.compression import Damage, compression_of, decompressed
 from pipelines.io.encodings import decode_text
 from pipelines.io.local_files import check_regular
 from pipelines.io.splits import SourceFile
 from pipelines.sources.archives import read_members
-from schemas.errors import ConfigError, CorruptInputError, InputError, MissingInputError
+from schemas.errors import ConfigError, CorruptInputError, MissingInputError
 
 _SUFFIXES = {
     "archive": r"\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz)$",
@@ -404,18 +406,10 @@ def _select(files: Sequence[_File]) -> list[_File]:
 
 
 def _head(path: Path, size: int) -> bytes:
-    """Return the first decompressed bytes of a file, up to the first damaged one."""
-    data = bytearray()
-    with contextlib.suppress(OSError, InputError), path.open("rb") as stream:
-        compression = compression_of(stream.read(8), name=path.name)
-        if compression == "plain":
-            stream.seek(0)
-            return stream.read(size)
-        for chunk in decompressed(stream, compression, start=0, end=path.stat().st_size):
-            if isinstance(chunk, Damage) or len(data) >= size:
-                break
-            data += chunk.data
-    return bytes(data[:size])
+    """Return the first decompressed bytes of a file; b"" if it cannot be read."""
+    with contextlib.suppress(OSError, EOFError, ValueError), path.open("rb") as stream:
+        return bytes(compr[infer_compression(path.name)](stream, mode="rb").read(size))
+    return b""
 
 
 def _decode(data: bytes) -> str:

@@ -68,7 +68,6 @@ class Machine(NamedTuple):
 class Proposal(NamedTuple):
     """A proposed recipe."""
 
-    name: str
     text: str
     """YAML text."""
 
@@ -150,9 +149,8 @@ def propose(scan: FolderScan, machine: Machine, *, minutes: float, name: str) ->
         f"vocabulary of {vocab_size:,} word pieces ({casing}), model {preset.name}, sequences of "
         f"32 then 64 tokens, {minutes:g} min of pretraining on {machine}"
     )
-    return Proposal(
-        name, MODELINE + text, summary, (warning,) if text_bytes < SMALL_TEXT_BYTES else ()
-    )
+    warnings = (warning,) if text_bytes < SMALL_TEXT_BYTES else ()
+    return Proposal(MODELINE + text, summary, warnings)
 
 
 def write_recipe(proposal: Proposal, path: Path) -> bool:

@@ -73,7 +73,7 @@ def result_summary(result: StepResult) -> str:
         return summary
     fraction = reuse.weight_reused / reuse.weight if reuse.weight else 1.0
     return (
-        f"{summary}, {reuse.items_reused:,} of {reuse.items:,} pieces reused "
+        f"{summary}, {reuse.items_reused:,} of {reuse.items:,} work items reused "
         f"({fraction:.0%} of work)"
     )
 

@@ -80,8 +80,8 @@ class Scheduled:
             record = self.record(flow_run_id)
             return record if record and record.state == "running" else None
 
-        found: RunRecord = self.server.wait_for("running record", look)
-        return found
+        record: RunRecord = self.server.wait_for("running record", look)
+        return record
 
 
 def tiny_recipe(folder: Path) -> dict[str, Any]:
@@ -131,14 +131,14 @@ def test_second_scheduled_run_is_cached(scheduled: Scheduled) -> None:
     parents = {parent["id"] for parent in nodes["pretrain.tiny"]["parents"]}
     read = ("build-vocabulary", "build-instances.length-64")
     assert parents == {nodes[label]["id"] for label in read}
-    shown = {(found["type"], found["key"]) for found in server.post("/artifacts/filter")}
+    shown = {(item["type"], item["key"]) for item in server.post("/artifacts/filter")}
     stages = [label.partition(".")[0] for label in LABELS]
     assert shown == {("markdown", f"test-{stage}") for stage in stages} | {("markdown", "run-test")}
-    found = server.wait_for(
+    states = server.wait_for(
         "states of the tasks",
         lambda: (s := server.task_states(completed[1]["id"])) and len(s) == len(LABELS) and s,
     )
-    assert found == dict.fromkeys(LABELS, "Cached")
+    assert states == dict.fromkeys(LABELS, "Cached")
 
 
 def test_automation_is_accepted_by_server(scheduled: Scheduled) -> None:
@@ -168,12 +168,12 @@ def test_cancelled_flow_run_stops_training_and_marks_record(scheduled: Scheduled
 
 def trainings(work: Path) -> list[str]:
     """Return the command lines of processes that train in a folder."""
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has just ended
             if str(work).encode() in (words := path.read_bytes()):
-                found.append(words.decode().replace("\0", " "))
-    return found
+                commands.append(words.decode().replace("\0", " "))
+    return commands
 
 
 def test_killed_flow_run_is_marked_as_crashed_and_retry_completes(scheduled: Scheduled) -> None:
@@ -204,8 +204,8 @@ def _retried(server: PrefectServer, flow_run_id: str) -> str:
         state: str = server.ended(flow_run_id)["state_type"]
         return None if state == "CANCELLED" else state
 
-    found: str = server.wait_for("retry that was let in", look, seconds=400)
-    return found
+    state_type: str = server.wait_for("accepted retry", look, seconds=400)
+    return state_type
 
 
 def _is_whole(store: str) -> bool:

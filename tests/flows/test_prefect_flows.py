@@ -49,10 +49,10 @@ def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:
     deadline = time.monotonic() + 30  # the server records task runs asynchronously
     with get_client(sync_client=True) as client:
         while True:
-            found = client.read_task_runs(flow_run_filter=chosen)
-            over = [run for run in found if run.state and run.state.is_final()]
-            if len(over) >= ended or time.monotonic() > deadline:
-                return {run.name: run for run in found}
+            runs = client.read_task_runs(flow_run_filter=chosen)
+            ended_runs = [run for run in runs if run.state and run.state.is_final()]
+            if len(ended_runs) >= ended or time.monotonic() > deadline:
+                return {run.name: run for run in runs}
             time.sleep(0.1)
 
 
@@ -62,8 +62,8 @@ def artifacts() -> dict[str, Any]:
     from prefect.client.schemas.sorting import ArtifactSort
 
     with get_client(sync_client=True) as client:
-        found = client.read_artifacts(sort=ArtifactSort.CREATED_DESC)
-        return {item.key: item for item in reversed(found) if item.key}
+        artifacts = client.read_artifacts(sort=ArtifactSort.CREATED_DESC)
+        return {item.key: item for item in reversed(artifacts) if item.key}
 
 
 def test_second_flow_run_has_cached_states(recipe: Recipe, fakes: FakeStages) -> None:

@@ -105,15 +105,15 @@ class Runs:
 
 def servers_of(pid: int) -> list[str]:
     """Return the command lines of the Prefect servers that a process started."""
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode().split("\0")
         except OSError:  # it has just ended
             continue
         if any("prefect_server_process" in word for word in words) and str(pid) in words:
-            found.append(" ".join(words))
-    return found
+            commands.append(" ".join(words))
+    return commands
 
 
 def test_run_resumes_after_signal_and_after_kill(tmp_path: Path) -> None:

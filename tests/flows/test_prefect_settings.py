@@ -15,11 +15,11 @@ SETTINGS = """
 import json, os
 import flows.corpus
 from prefect.settings import get_current_settings
-found = get_current_settings()
+current = get_current_settings()
 print(json.dumps({
-    "home": str(found.home),
-    "analytics": found.server.analytics_enabled,
-    "timeout": found.server.ephemeral.startup_timeout_seconds,
+    "home": str(current.home),
+    "analytics": current.server.analytics_enabled,
+    "timeout": current.server.ephemeral.startup_timeout_seconds,
     "track": os.environ["DO_NOT_TRACK"],
 }))
 """
@@ -37,8 +37,8 @@ def settings(home: Path, **more: str) -> dict[str, object]:
         [sys.executable, "-c", SETTINGS],
         env=environment, capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    values: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return values
 
 
 def test_defaults_have_no_telemetry_and_own_folder(tmp_path: Path) -> None:
@@ -61,5 +61,5 @@ def test_settings_of_user_are_kept(tmp_path: Path, is_named: bool) -> None:
     else:
         own.mkdir()
         (own / "profiles.toml").write_text('active = "mine"\n[profiles.mine]\n')
-    found = settings(tmp_path, **more)
-    assert (found["home"], found["analytics"]) == (str(own), True)
+    values = settings(tmp_path, **more)
+    assert (values["home"], values["analytics"]) == (str(own), True)

@@ -282,6 +282,15 @@ def test_published_vocabulary_is_reused(
     assert (recipe.build_vocabulary.vocab_file == published) is is_reused
 
 
+def test_vocabulary_of_corpus_without_date_is_reused(
+    tmp_path: Path, tiny: Path, newest: list[str]
+) -> None:
+    publish_tiny(tmp_path, date="", statistics=SAME)
+    planned = plan(tiny, tmp_path)
+    assert not planned.skip_reason
+    assert len(planned.overrides) == 1
+
+
 def test_recipe_reads_downloaded_files(tmp_path: Path, tiny: Path, newest: list[str]) -> None:
     files = [str(tmp_path / "du$mps" / "a, b: [1].bz2"), str(tmp_path / "c.bz2")]
     recipe = load_corpus_recipe(request_for(tiny, tmp_path), (), files)
