@@ -85,7 +85,7 @@ def _verify(store: ArtifactStore, pointer: Pointer, reader: _Reader | None) -> V
     except (ArtifactCorruptError, ArtifactNotFoundError) as error:
         return VerifyResult(pointer.artifact_id, pointer.stage, (str(error),))
     expected = {
-        "path": pointer.manifest,
+        "manifest_path": pointer.manifest,
         **pointer.model_dump(include={"artifact_id", "cache_key", "content_digest", "stage"}),
     }
     computed = {

@@ -52,7 +52,7 @@ def publish_shard(store: ArtifactStore, *, data: bytes = b"", **fields: Any) -> 
     stored = path.read_bytes()
     digest = {"size_bytes": len(stored), "sha256": hashlib.sha256(stored).hexdigest()}
     entry = entry.model_copy(update={**digest, **fields})
-    return store.commit(describe(attempt, [entry], table="tokens")).manifest
+    return store.commit(describe(attempt, [entry], table_name="tokens")).manifest
 
 
 def find_errors(store: ArtifactStore, manifest: Manifest, *, rows: bool = False) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def test_hard_linked_file_is_read_once(
     [entry] = first.files
     Path(attempt.output, "linked").hardlink_to(store.url(f"{first.data_path}/{entry.stored_name}"))
     linked = entry.model_copy(update={"stored_name": "linked"})
-    second = store.commit(describe(attempt, [linked], table="tokens", spec={"seed": 7})).manifest
+    second = store.commit(describe(attempt, [linked], table_name="tokens", spec={"seed": 7})).manifest
     paths: list[str] = []
     open_file = store.backend.open
 

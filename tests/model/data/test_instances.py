@@ -145,7 +145,7 @@ def test_a_missing_shard_is_named(artifact):
 @pytest.mark.parametrize(("change", "problem"), [(-1, "is cut short"), (1, "is too long")])
 def test_a_file_of_another_size_is_named(artifact, verify, change, problem):
     path = file_of(artifact)
-    os.truncate(path, artifact.files[1].size + change)
+    os.truncate(path, artifact.files[1].size_bytes + change)
     with pytest.raises(ArtifactCorruptError, match=rf"part-00001-pass-00\.arrow .* {problem}"):
         opened(artifact, verify=verify)
 
@@ -185,7 +185,7 @@ def test_another_version_of_the_table_is_refused(tmp_path, shards):
 
 def test_a_file_that_is_no_table_is_refused(artifact):
     path = file_of(artifact)
-    path.write_bytes(b"x" * artifact.files[1].size)
+    path.write_bytes(b"x" * artifact.files[1].size_bytes)
     with pytest.raises(ArtifactCorruptError, match=r"part-00001.*expected an Arrow IPC file"):
         opened(artifact, verify=False)
 
