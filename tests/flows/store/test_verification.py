@@ -113,7 +113,9 @@ def test_hard_linked_file_is_read_once(
     [entry] = first.files
     Path(attempt.output, "linked").hardlink_to(store.url(f"{first.data_path}/{entry.stored_name}"))
     linked = entry.model_copy(update={"stored_name": "linked"})
-    second = store.commit(describe(attempt, [linked], table_name="tokens", spec={"seed": 7})).manifest
+    second = store.commit(
+        describe(attempt, [linked], table_name="tokens", spec={"seed": 7})
+    ).manifest
     paths: list[str] = []
     open_file = store.backend.open
 
