@@ -1,18 +1,14 @@
-"""What the corpus jobs do, as Beam transforms for other pipelines.
+"""The steps of the corpus jobs as Beam transforms, for other pipelines.
 
-Documents are pairs of an id and a typed record, so that they go with Beam's own transforms:
+Elements are pairs of an id and a typed record:
 
     texts = pipeline | ReadDocuments(WikipediaSource(name="enwiki", paths=("enwiki.xml.bz2",)))
     documents = texts | SplitSentences() | DropDuplicates()
     tokens = documents | Tokenize("vocab.txt")
 
-The functions behind them are those of the jobs, and so are documents, ids and draws. The jobs read,
-clean and write within one `ParDo`, so that no text crosses a shuffle; here records pass through
-PCollections, which a runner fuses as far as you let it. `DropDuplicates` shuffles digests and ids
-only; `PairAndMask` shuffles tokens, and `WriteShards` the rows that it writes.
-
-What is counted (records, bytes, what was dropped for which reason) are Beam metrics, in a namespace
-with the transform's name, as it happens.
+The transforms call the functions of the jobs, so ids, texts and random draws are the same.
+`DropDuplicates` shuffles digests and ids, `PairAndMask` tokens, and `WriteShards` rows. Beam metrics
+count records, bytes and dropped records by reason.
 """
 
 from __future__ import annotations
