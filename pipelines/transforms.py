@@ -7,8 +7,7 @@ Elements are pairs of an id and a typed record:
     tokens = documents | Tokenize("vocab.txt")
 
 The transforms call the functions of the jobs, so ids, texts and random draws are the same.
-`DropDuplicates` shuffles digests and ids, `PairAndMask` tokens, and `WriteShards` rows. Beam metrics
-count records, bytes and dropped records by reason.
+Beam metrics count records, bytes and dropped records by reason.
 """
 
 from __future__ import annotations
