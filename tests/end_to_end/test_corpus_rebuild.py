@@ -53,7 +53,7 @@ def test_a_changed_part_redoes_its_own_splits(tmp_path: Path) -> None:
     documents = second[0]
     assert not documents.was_cached
     assert reused(documents) > 0.7
-    assert "4 of 5 pieces reused" in said[0]
+    assert "4 of 5 work items reused" in said[0]
     again, said = run(recipe)
     assert all(result.was_cached for result in again)
     assert not any("reused" in line for line in said)

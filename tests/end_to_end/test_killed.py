@@ -31,7 +31,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _contents(store: Path) -> dict[str, str]:
     """Content digest by stage, of what is published."""
     pointers = [json.loads(path.read_text()) for path in (store / "keys").rglob("*.json")]
-    return {pointer["stage"]: pointer["content"] for pointer in pointers}
+    return {pointer["stage"]: pointer["content_digest"] for pointer in pointers}
 
 
 @pytest.fixture(scope="module")
