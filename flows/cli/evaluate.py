@@ -82,10 +82,17 @@ def evaluate(
             requested, references, str(predictions), split, na_prob_file, na_prob_thresh
         )
     rows = [(name, format_metric(name, value)) for name, value in data["metrics"].items()]
-    rows += [(name, f"{value:,.6g}") for name, value in (data["official"] or {}).items()]
+    official = data["official"] or {}
+    rows += [(name, _format_official(name, value)) for name, value in official.items()]
     rows += [(name, f"{count:,}") for name, count in data["counts"].items()]
     note = [f"not the whole split: {data['cut']}"] if data["cut"] else []
     print_result(data, table(("", ""), rows, right=(1,)), *note, as_json=as_json)
+
+
+def _format_official(name: str, value: float) -> str:
+    """Format a figure of SQuAD 2.0's script: a count, a threshold, or a percentage."""
+    digits = 0 if name.endswith("total") else 6 if name.endswith("thresh") else 3
+    return f"{value:,.{digits}f}"
 
 
 def _score_predictions(

@@ -14,8 +14,7 @@ The key is a digest of what decides the piece's bytes, which names and numbers o
 of. So after one dump of ten changed, or after a job was killed, the other pieces' files are linked
 into the new artifact under the names that they have there. A file is believed only after its bytes
 have been hashed again, and a record, whose counts go into manifests, only with its own digest
-(`schemas.checksummed`); where either is gone or damaged, the piece is built again. Withdrawing
-an artifact takes the records that it came from with it.
+(`schemas.checksummed`); where either is gone or damaged, the piece is built again.
 """
 
 from __future__ import annotations
