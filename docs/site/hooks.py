@@ -1,7 +1,7 @@
-"""What MkDocs does beside: links to files of the repository, pictures, the list of commands.
+"""Hooks of MkDocs: the list of commands, and links to files outside `docs/`.
 
-The pages are read in the repository as well as on the site, so they link to each other and to
-files beside `docs/` as files; on the site a file beside it is named, not linked.
+The pages are also read in the repository, where such links work. The site shows the name of the file
+instead of a link.
 """
 
 from __future__ import annotations

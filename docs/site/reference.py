@@ -1,6 +1,6 @@
 """Writes docs/reference.md: every field of a recipe, from the configurations in `schemas/`.
 
-python docs/site/reference.py        # `make docs` does; a test says when the page is not current
+python docs/site/reference.py        # also `make docs`; a test checks that the page is current
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from the command line, by the path in its heading:
 ([concepts](concepts.md#cache-keys)):
 
 - **yes**: another value makes another artifact.
-- **content**: the name or path is not in it, what lies there is.
-- **no**: it says where, how or how fast a stage runs; what is there is used whatever it says.
+- **content**: the content of the file is part of the key; its name or path is not.
+- **no**: the field sets where, how or how fast a stage runs, and does not change its output.
 """
 UNITS = {
     "eval_steps init_from_step logging_steps max_steps save_steps snapshot_steps": "steps",
