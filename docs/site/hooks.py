@@ -1,7 +1,7 @@
 """Hooks of MkDocs: the list of commands, and links to files outside `docs/`.
 
-The pages are also read in the repository, where such links work. The site shows the name of the file
-instead of a link.
+The pages are also read in the repository, where such links work. The site shows only the name of
+the file.
 """
 
 from __future__ import annotations
