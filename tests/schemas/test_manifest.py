@@ -5,13 +5,14 @@ from typing import Any
 import jsonschema
 import pytest
 from pydantic import BaseModel, ValidationError
+from support.store_builder import produced_by
 
 from flows.reproduction.inputs import InputFile
 from flows.store.pointers import Pointer
 from flows.store.runs import StepRecord
 from model.training.checkpoint_files import TensorFileEntry
 from pipelines.beam.piece_records import PieceRecord
-from schemas.manifest import Environment, FileEntry, InputRef, Manifest, ProducedBy, path_order
+from schemas.manifest import Environment, FileEntry, InputRef, Manifest, path_order
 
 DIGEST = "0" * 64
 
@@ -31,14 +32,6 @@ def manifest(**changes: Any) -> Manifest:
         content_digest=f"sha256:{DIGEST}",
         manifest="artifacts/build-documents/bbbbbbbbbbbbbbbb/manifest.json",
     )
-    made = ProducedBy(
-        run_id="r",
-        runner="local",
-        platform="Linux",
-        started_at="s",
-        ended_at="e",
-        duration_seconds=1.0,
-    )
     given: dict[str, Any] = {
         "artifact_id": "a" * 16,
         "stage": "build-tokens",
@@ -55,7 +48,7 @@ def manifest(**changes: Any) -> Manifest:
         "notes": (),
         "raw_inputs": (),
         "inputs": (reference,),
-        "produced_by": made,
+        "produced_by": produced_by(),
         "environment": Environment(python="3.11.7", platform="Linux", packages={}),
         "config": {},
     }

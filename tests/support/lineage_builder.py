@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from support.evaluation_builder import written
-from support.store_builder import describe
+from support.store_builder import describe, produced_by
 
 from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import this_process
 from flows.store.runs import RunRecord, StepRecord, write_run
 from pipelines.io.files import write_text_file
-from schemas.manifest import Environment, Manifest, ProducedBy, RawInput
+from schemas.manifest import Environment, Manifest, RawInput
 
 RUN_ID = "20260101t000000000-00000001"
 DUMP_SHA1 = hashlib.sha1(b"dump").hexdigest()
@@ -63,14 +63,7 @@ def put(
         "counters": {"steps": 1000} if stage == "pretrain" else {},
         "raw_inputs": tuple(raw),
         "inputs": tuple(input_ref(name, one) for name, one in given.items()),
-        "produced_by": ProducedBy(
-            run_id=RUN_ID,
-            runner="local",
-            platform="",
-            started_at="",
-            ended_at="",
-            duration_seconds=1.0,
-        ),
+        "produced_by": produced_by(RUN_ID),
         "environment": Environment(python="3.11", platform="here", packages={"numpy": "2.0.0"}),
     }
     return store.commit(describe(attempt, [entry], **(fields | more))).manifest

@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from support.store_builder import describe
+from support.store_builder import describe, produced_by
 
 from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.files import write_text_file
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
 from schemas.fingerprint import cache_key
-from schemas.manifest import Manifest, ProducedBy, RawInput
+from schemas.manifest import Manifest, RawInput
 from schemas.publish_configs import ChangeLimits, PublishConfig
 from schemas.recipe import Recipe
 
@@ -106,14 +106,7 @@ def build(
             statistics=dict(vocabulary_statistics or {}) if stage == "build-vocabulary" else {},
             raw_inputs=_raw(date) if stage == "build-documents" else (),
             inputs=tuple(input_ref(name, manifest) for name, manifest in inputs.items()),
-            produced_by=ProducedBy(
-                run_id=run_id,
-                runner="local",
-                platform="Linux",
-                started_at="",
-                ended_at="",
-                duration_seconds=1,
-            ),
+            produced_by=produced_by(run_id),
         )
         made[label] = store.commit(manifest).manifest
         if set_refs:

@@ -23,17 +23,21 @@ from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, Stage
 STAGE = "build-tokens"
 
 
+def produced_by(run_id: str = "r") -> ProducedBy:
+    """Return the run that built an artifact."""
+    return ProducedBy(
+        run_id=run_id,
+        runner="local",
+        platform="Linux",
+        started_at="",
+        ended_at="",
+        duration_seconds=1.0,
+    )
+
+
 def describe(attempt: Attempt, files: Any, /, **changes: Any) -> Manifest:
     """Return the manifest of an attempt; `changes` are fields of it."""
     spec = {"stage": STAGE, "seed": 0, **changes.pop("spec", {})}
-    produced_by = ProducedBy(
-        run_id="r",
-        runner="local",
-        platform="Linux",
-        started_at="s",
-        ended_at="e",
-        duration_seconds=1.0,
-    )
     fields: dict[str, Any] = {
         "artifact_id": attempt.artifact_id,
         "stage": STAGE,
@@ -50,7 +54,7 @@ def describe(attempt: Attempt, files: Any, /, **changes: Any) -> Manifest:
         "notes": (),
         "raw_inputs": (),
         "inputs": (),
-        "produced_by": produced_by,
+        "produced_by": produced_by(),
         "environment": Environment(python="3.11.7", platform="Linux", packages={}),
         "config": {},
     }

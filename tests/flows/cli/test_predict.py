@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -109,9 +110,9 @@ def test_missing_and_unknown_parts_are_usage_errors(task: str, parts: dict[str, 
         make_questions(TASKS[task], ["She sat"], parts)
 
 
-def write_pairs(folder: Path) -> str:
-    rows = [f"{n}\tthe film\tthe song\t{n % 2}" for n in range(6)]
-    path = folder / "dev.tsv"
+def write_pairs(folder: Path, labels: Sequence[object] = (0, 1, 0, 1, 0, 1)) -> str:
+    rows = [f"{n}\tthe film\tthe song\t{label}" for n, label in enumerate(labels)]
+    path = folder / "pairs.tsv"
     path.write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
     return str(path)
 
@@ -142,13 +143,11 @@ def test_model_with_other_answers_is_refused(
 def test_task_without_training_data_accepts_models_with_its_labels(
     models: dict[str, str], cli: Cli, tmp_path: Path
 ) -> None:
-    path = tmp_path / "AX.tsv"
-    rows = [f"{n}\tthe film\tthe song\tneutral" for n in range(4)]
-    path.write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
-    result = cli("evaluate", "ax", str(path), "--split", "test", "--model", models["mnli"])
+    arguments = ("evaluate", "ax", write_pairs(tmp_path, ["neutral"] * 4), "--split", "test")
+    result = cli(*arguments, "--model", models["mnli"])
     assert result.code == 0, result.err
     assert "4 of 1,104 test rows" in result.out
-    assert cli("evaluate", "ax", str(path), "--split", "test", "--model", models["rte"]).code == 1
+    assert cli(*arguments, "--model", models["rte"]).code == 1
 
 
 def test_unknown_labels_need_an_option(models: dict[str, str], cli: Cli, tmp_path: Path) -> None:
