@@ -122,8 +122,7 @@ def _describe(error: BaseException) -> tuple[int, str]:
             path = f"{error.filename}: " if error.filename else ""
             return EXIT_ERROR, f"error: {path}{error.strerror}. {_REMEDIES[number]}"
         case ModuleNotFoundError() if hint := install_hint(error.name or ""):
-            package = (error.name or "").partition(".")[0]
-            return EXIT_ERROR, f"error: {package} is not installed: {hint}"
+            return EXIT_ERROR, f"error: {error.name} is not installed: {hint}"
     hint = "This is a bug in bertloom. Run with --debug for a traceback"
     return EXIT_BUG, f"error: {type(error).__name__}: {error}\n  {hint}"
 
