@@ -75,12 +75,15 @@ def finetune(
     examples = {"task": resolved.name, **options.parse_columns(columns, table, labels)}
     examples |= {"data_dir": data_dir} if data_dir else {}
     examples |= {"data_files": dict(files)} if files else {}
-    entry = {
-        "examples": resolved.name,
-        "init_checkpoint": _check_inputs(examples, checkpoint, store=store),
+    grid = {
         "batch_size": _parse_numbers("batch-size", batch_size, int),
         "learning_rate": _parse_numbers("learning-rate", learning_rate, float),
         "num_epochs": _parse_numbers("num-epochs", num_epochs, int),
+    }
+    entry = {
+        "examples": resolved.name,
+        "init_checkpoint": _check_inputs(examples, checkpoint, store=store),
+        **grid,
         "restarts": restarts,
         "max_seq_length": max_seq_length or resolved.max_seq_length,
     }
