@@ -1,4 +1,4 @@
-"""What a GPU does with BERT_BASE and BERT_LARGE: tokens a second, utilisation, memory, losses.
+"""What a GPU does with BERT_BASE and BERT_LARGE: tokens a second, utilization, memory, losses.
 
     python -m benchmarks.bench_gpu [--device cuda] [--presets base large] [--lengths 128 512]
                                    [--precisions bf16 fp32] [--modes eager compiled] [--steps 20]
@@ -12,9 +12,8 @@ do not count, as kernels are chosen and code is compiled in them; every one is o
 weights. Beside it, in the same run: `transformers`' BertForPreTraining with `AdamW(fused=True)` on
 the same instances (its default attention, not compiled).
 
-* utilisation: the FLOPs that the mathematics asks for (`model.telling.speed`), by the peak that the
-  maker of the card states, or by the best product of matrices measured here where it is none of
-  `model.telling.accelerators`;
+* utilization: model FLOPs per second over the peak of the card, from its data sheet or measured
+  (`model.monitoring.throughput`);
 * memory: the most that tensors took at once; on a CPU, of the whole process since it began;
 * loss: of four instances without dropout, by new weights that are the same on both sides, here and
   on the CPU in fp32.
@@ -42,10 +41,15 @@ from benchmarks.bench_pretraining import VOCAB, batch_of, peer_steps, precision
 from model.data.batches import PretrainingBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
+from model.monitoring.throughput import (
+    Peak,
+    batch_flops,
+    model_flops_utilization,
+    peak_flops,
+    peak_memory,
+)
 from model.optim.optimizer import build_optimizer
 from model.processes.distributed import choose_device, device_name
-from model.telling.accelerators import Peak, peak_flops
-from model.telling.speed import batch_flops, model_flops_utilisation, peak_memory
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
 
 CHECKED = 4  # instances whose loss is compared with the CPU's
@@ -69,7 +73,7 @@ class Speed(NamedTuple):
     """What was measured of some steps."""
 
     tokens_per_second: float
-    utilisation: float | None
+    utilization: float | None
     memory_bytes: int
 
 
@@ -137,7 +141,7 @@ def measure(
     flops = batch_flops(new_config(case), vocab_size=VOCAB, batches=[batch]) * steps
     return Speed(
         tokens_per_second=int(batch.tokens.lengths.sum()) * steps / seconds,
-        utilisation=model_flops_utilisation(flops, seconds=seconds, processes=1, peak=peak),
+        utilization=model_flops_utilization(flops, seconds=seconds, processes=1, peak=peak),
         memory_bytes=peak_memory(device),
     )
 
@@ -194,7 +198,7 @@ def line(found: dict[str, Any]) -> str:
     text = f"{found['preset']:>6} {found['length']:>4} {found['precision']} {found['mode']:<8}"
     for side in ("", "peer_"):
         if (speed := found.get(f"{side}tokens_per_second")) is not None:
-            used = found[f"{side}utilisation"]
+            used = found[f"{side}utilization"]
             share = "     -" if used is None else f"{used:6.1%}"
             memory = found[f"{side}memory_bytes"] / 2**30
             text += f" {speed:11,.0f} tokens/s {share} {memory:6.1f} GiB{' peer' if side else ''}"

@@ -35,7 +35,7 @@ ROOMS = {
         "optim processes",
         "tasks",
         "task_types training",
-        "telling",
+        "monitoring",
         "pretraining finetuning",
         "filling",
         "tables",
