@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from support.paths import ROOT
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tqdm import tqdm
 
-from model.monitoring import reporter
 from model.monitoring.formatting import format_rounded_duration
 from model.monitoring.plots import plot_curves, smooth
 from model.monitoring.reporter import TrainingProgress
@@ -328,7 +328,7 @@ def test_smoothing_keeps_constants_and_skips_gaps() -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1_000.0]
-    monkeypatch.setattr(reporter.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("model.monitoring.reporter.time.monotonic", lambda: now[0])
     return now
 
 
@@ -429,8 +429,8 @@ def test_narrow_terminal_drops_details_and_keeps_the_bar(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], clock: list[float]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    narrow = functools.partial(reporter.tqdm, ncols=110)  # width of a real terminal
-    monkeypatch.setattr(reporter, "tqdm", narrow)
+    narrow = functools.partial(tqdm, ncols=110)  # width of a real terminal
+    monkeypatch.setattr("model.monitoring.reporter.tqdm", narrow)
     budget = BudgetConfig(max_steps=1_000)
     with closing(TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts())) as progress:
         for step in range(101, 121):
