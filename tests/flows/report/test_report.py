@@ -455,7 +455,7 @@ def test_recorded_lengths_are_those_of_the_shards(run: Run) -> None:
     tokens = lengths["instances"]["mean"] * lengths["instances"]["records"]
     assert tokens == pytest.approx(instances.counters["tokens"])
     page = report_page(store, record)
-    assert f"{lengths['guess_accuracy']:.3f}" in page  # of labels guessed from lengths
+    assert f"{100 * lengths['guess_accuracy']:.1f} %" in page  # of labels guessed from lengths
 
 
 def test_phases_are_placed_end_to_end(run: Run) -> None:
