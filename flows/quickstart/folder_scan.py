@@ -51,6 +51,7 @@ _DUMP_TEXT_RATIO = 0.3
 """Approximate ratio of article text to the XML of a dump."""
 
 _GUTENBERG = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG", re.IGNORECASE)
+_EMPTY = "empty file"
 _LONG_FILE_BYTES, _MANY_FILES = 1 << 16, 20
 _WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
@@ -146,7 +147,8 @@ def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
         file_format, ending = next(((key, match[0]) for key, match in matches if match), ("", ""))
         if reason := _find_problem(path, file_format):
             scan.ignored[reason] += 1
-            scan.mixed.update([path.parent] if file_format else [])
+            if file_format and reason != _EMPTY:
+                scan.mixed.add(path.parent)
         else:
             by_format[file_format].append(_File(path, ending, path.stat().st_size))
     groups = [
@@ -214,7 +216,7 @@ def _find_problem(path: Path, file_format: str) -> str:
     except (OSError, UnicodeEncodeError):
         return "file: not a readable regular file, or its name is not UTF-8"
     if not head:
-        return "empty file"
+        return _EMPTY
     if file_format in ("text", "markdown", "json") and head.startswith(_WIDE_MARKS):
         return "text file: UTF-16 or UTF-32, convert to UTF-8 first (`iconv`)"
     return ""
