@@ -48,7 +48,7 @@ ROOMS = {
         "run",
         "cards trackers",
         "export lineage",
-        "artifact_markdown report",
+        "artifact_markdown model_loading report",
         "corpus finetuning pretraining",
         "evaluation",
         "bert",
