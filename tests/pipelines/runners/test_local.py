@@ -176,8 +176,8 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
         stderr=subprocess.DEVNULL,
         text=True,
     )
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         pids = [int(pid) for pid in process.stdout.readline().split()]
         _wait_until(lambda: len(list(tmp_path.glob("*.partial"))) == 2)
     finally:
