@@ -28,7 +28,7 @@ from typing import NamedTuple
 import sentencex
 
 from benchmarks.bench_books_cleaning import BY_HAND, members
-from pipelines.text.sentences import split_sentences
+from pipelines.documents.sentences import split_sentences
 
 WRITTEN = Path(__file__).parent / "segmented_text.txt"
 _ROUNDS = 5

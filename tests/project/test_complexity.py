@@ -26,7 +26,7 @@ from pipelines.io.lines import stream_lines
 from pipelines.mediawiki.dump_xml import iterate_pages
 from pipelines.mediawiki.wikitext import clean_wikitext, markup_for
 from pipelines.sources import text as text_source
-from pipelines.text.sentences import split_sentences
+from pipelines.documents.sentences import split_sentences
 from schemas.corpus_configs import TextSource
 from schemas.errors import ConfigError
 from schemas.redaction import escape_control_characters, redact

@@ -69,7 +69,7 @@ PURE = [
     "counters", "seeds", "telling.progress", "runners.launch", "runners.errors",
     "io.encodings",
     "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
-    "text.sentences",
+    "documents.sentences",
     "wordpiece.words", "wordpiece.ids", "wordpiece.vocabulary",
     "beam.reuse", "beam.jobs",
     "documents.duplicates", "documents.duplicates_table", "documents.shards",
