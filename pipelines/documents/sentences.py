@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - brackets of Chinese and Japanese
 """Split the paragraphs of a document into sentences with `sentencex`, Wikimedia's segmenter."""
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sentencex
 # split in windows.
 _WINDOW = 5_000
 _WORD_CHARACTER = re.compile(r"[^\W_]")
-_NOTES = re.compile(r"(?:\[[^\[\]]{0,40}\])+")
+_ATTACHED = re.compile(r"(?:\[[^\[\]]{0,40}\]|[』」》〉】）])+")
+_SPACELESS_LANGUAGES = frozenset({"ja", "zh"})
 
 
 def split_sentences(paragraphs: list[str], language: str, *, max_characters: int) -> list[str]:
@@ -31,26 +33,38 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
             length if it has none.
     """
     sentences: list[str] = []
+    marks: list[str] = []  # parts without a letter or digit after the last sentence
     for paragraph in paragraphs:
         if len(paragraph) <= _WINDOW:
             segments = sentencex.segment(language, paragraph)
         else:
             segments = _window_segments(paragraph, language)
-        if "[" in paragraph:
-            segments = _with_notes(segments)
+        if "[" in paragraph or language in _SPACELESS_LANGUAGES:
+            segments = _with_attached(segments)
         for segment in segments:
             sentence = segment.strip()
             if not sentence:
                 continue
-            if not sentences or sentence[0].isalpha() or _WORD_CHARACTER.search(sentence):
-                sentences.append(sentence)
-            else:
-                sentences[-1] += f" {sentence}"
-    if len(sentences) > 1 and not _WORD_CHARACTER.search(sentences[0]):
-        sentences[:2] = [" ".join(sentences[:2])]
+            if not (sentence[0].isalpha() or _WORD_CHARACTER.search(sentence)):
+                marks.append(sentence)
+                continue
+            if marks:
+                sentence = _join_marks(sentences, marks, sentence)
+                marks = []
+            sentences.append(sentence)
+    if marks:
+        sentences[-1:] = [" ".join([*sentences[-1:], *marks])]
     if max(map(len, sentences), default=0) <= max_characters:
         return sentences
     return [part for sentence in sentences for part in _parts(sentence, max_characters)]
+
+
+def _join_marks(sentences: list[str], marks: list[str], sentence: str) -> str:
+    """Join marks to the last sentence, or to `sentence` if it is the first. Return `sentence`."""
+    if not sentences:
+        return " ".join([*marks, sentence])
+    sentences[-1] = " ".join([sentences[-1], *marks])
+    return sentence
 
 
 def _window_segments(paragraph: str, language: str) -> list[str]:
@@ -76,14 +90,17 @@ def _window_end(paragraph: str, start: int) -> int:
     return end if space < 0 else space
 
 
-def _with_notes(segments: list[str]) -> list[str]:
-    """Move notes such as `[citation needed]` to the sentence that they directly follow."""
+def _with_attached(segments: list[str]) -> list[str]:
+    """Move `[citation needed]` and closing brackets of Chinese and Japanese to the sentence before.
+
+    They belong to it if no white space separates them.
+    """
     moved: list[str] = []
     for segment in segments:
         is_attached = bool(moved) and not moved[-1][-1:].isspace()
-        if is_attached and (notes := _NOTES.match(segment)):
-            moved[-1] += notes[0]
-            segment = segment[notes.end() :]
+        if is_attached and (attached := _ATTACHED.match(segment)):
+            moved[-1] += attached[0]
+            segment = segment[attached.end() :]
         moved.append(segment)
     return moved
 

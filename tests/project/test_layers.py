@@ -22,7 +22,7 @@ ORDER = {
         "io",
         "lengths",
         "runners",
-        "beam books mediawiki text wordpiece",
+        "beam books mediawiki wordpiece",
         "sources instances",
         "documents",
         "contamination",

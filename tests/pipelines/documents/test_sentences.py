@@ -62,7 +62,6 @@ def test_text_without_spaces_is_split_as_sentencex_splits_it(
 
 
 def test_marks_without_letter_or_digit_are_joined_to_a_sentence() -> None:
-    assert split("He left. ) Then he came.") == ["He left. )", "Then he came."]
     assert split("He left.", ")", "He came.") == ["He left. )", "He came."]
     assert split("He left.", "* * *") == ["He left. * * *"]
     assert split("* * *", "-", "He left.") == ["* * * - He left."]
