@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from schemas.paths import RelativePath
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MANIFEST_VERSION = 1
 _NUMBER = re.compile(r"([0-9]+)")
@@ -28,6 +26,21 @@ def path_order(path: str) -> tuple[list[str | int], str]:
     """
     parts = _NUMBER.split(path)
     return [int(part) if at % 2 else part for at, part in enumerate(parts)], path
+
+
+def check_relative_path(path: str) -> str:
+    """Return a relative path that stays in its folder.
+
+    Raises:
+        ValueError: The path is empty or absolute, or a part of it is `..`.
+    """
+    if not path or path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f"expected a relative path without `..`, got {path!r}")
+    return path
+
+
+RelativePath = Annotated[str, AfterValidator(check_relative_path)]
+"""Type of a field that is joined to the path of a folder."""
 
 
 class _Record(BaseModel):

@@ -11,7 +11,7 @@ from flows.cli import options
 from flows.cli.console import echo, echo_raw
 from flows.recipes.loader import load_recipe
 from flows.store.artifact import Artifact
-from schemas.card_configs import CardsConfig
+from schemas.publish_configs import CardsConfig
 
 RecipeOption = Annotated[
     str | None,

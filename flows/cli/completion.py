@@ -71,7 +71,7 @@ def artifact_names(ctx: typer.Context, incomplete: str) -> list[str]:
             return
         run = newest_run(store)
         yield from (step.label for step in run.steps if "." in step.label) if run else ()
-        pointers = list(store.pointers()) if incomplete else []
+        pointers = store.pointers() if incomplete else []
         yield from (pointer.stage for pointer in pointers)
         yield from (pointer.artifact_id for pointer in pointers)
 

@@ -23,7 +23,7 @@ from flows.running import execute_run
 from model.build_examples import STAGE as BUILD_EXAMPLES
 from pipelines.build_documents import STAGE as BUILD_DOCUMENTS
 from pipelines.find_contamination import STAGE
-from schemas.contamination_configs import ContaminationRules
+from schemas.corpus_configs import ContaminationRules
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 

@@ -7,6 +7,7 @@ is left over from a crash or a lost race.
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -49,6 +50,22 @@ class Commit(NamedTuple):
 
     replaced: Pointer | None = None
     """Earlier artifact of the key that a rebuild replaced."""
+
+
+class ListedArtifact(NamedTuple):
+    """Published artifact with the refs that point to it."""
+
+    pointer: Pointer
+    manifest: Manifest | None
+    """None if it is missing or corrupt."""
+
+    refs: tuple[str, ...]
+    is_pinned: bool
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.manifest.size_bytes if self.manifest else 0
 
 
 class Conflict(Record):
@@ -139,6 +156,25 @@ class ArtifactStore(StorePointers):
                 )
             source = pointer
         return Artifact(self.manifest(source.manifest), self)
+
+    def list_artifacts(self, stage: str | None = None) -> list[ListedArtifact]:
+        """Return every published artifact, or those of a stage, newest first."""
+        refs = defaultdict(list)
+        for name, ref in self.ref_pointers().items():
+            refs[ref.manifest].append(name)
+        pins, pointers, listed = self.pins(), self.pointers(stage), []
+        manifests = self.manifests(pointer.manifest for pointer in pointers)
+        for pointer in pointers:
+            manifest = manifests.get(pointer.manifest)
+            listed.append(
+                ListedArtifact(
+                    pointer,
+                    manifest if isinstance(manifest, Manifest) else None,
+                    tuple(refs[pointer.manifest]),
+                    pointer.artifact_id in pins,
+                )
+            )
+        return listed
 
     def lookup(self, stage: str, cache_key: str) -> Manifest | None:
         """Return the artifact of a cache key, None for an unpublished key.

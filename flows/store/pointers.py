@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from pydantic import Field
@@ -22,8 +21,7 @@ from schemas.errors import (
     ConfigError,
     RefConflictError,
 )
-from schemas.manifest import Manifest
-from schemas.paths import RelativePath
+from schemas.manifest import Manifest, RelativePath
 
 _LOGGER = logging.getLogger(__name__)
 # A part that starts with a dot could be `..` or a hidden file.
@@ -130,14 +128,19 @@ class StorePointers:
         """Return the pointer of a cache key without a look at its artifact, None if absent."""
         return read_record(self.backend, Pointer, key_path(stage, cache_key))
 
-    def pointers(self, stage: str | None = None) -> Iterator[Pointer]:
-        """Yield every published artifact, or those of a stage. Corrupt pointers are logged."""
+    def pointers(self, stage: str | None = None) -> list[Pointer]:
+        """Return every published artifact, or those of a stage, newest first.
+
+        Corrupt pointers are logged.
+        """
+        pointers = []
         paths = self.backend.names(f"keys/{stage}" if stage else "keys")
         for pointer in read_records(self.backend, Pointer, paths).values():
             if isinstance(pointer, Pointer):
-                yield pointer
+                pointers.append(pointer)
             else:
                 _LOGGER.warning("skipped: %s", pointer)
+        return sorted(pointers, key=lambda pointer: pointer.committed, reverse=True)
 
     # Refs
 

@@ -101,7 +101,7 @@ def copied(corpus: ArtifactStore, tmp_path: Path) -> ArtifactStore:
 def test_command_shows_no_rows_of_corrupt_artifact(
     copied: ArtifactStore, cli: Cli, command: tuple[str, str], name: str, stage: str
 ) -> None:
-    manifest = copied.read_manifest(next(copied.pointers(stage)).manifest)
+    manifest = copied.read_manifest(copied.pointers(stage)[0].manifest)
     entry = manifest.file(name)
     assert entry is not None
     path = Path(copied.url(f"{manifest.data_path}/{entry.stored_name}"))

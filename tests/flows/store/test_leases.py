@@ -259,13 +259,13 @@ def test_run_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     error = caught.value
     assert (error.step, error.holder.split()[0]) == ("build-vocabulary", "theirs")
     assert error.run in run_ids(store)
-    assert list(store.pointers("build-vocabulary")) == []
+    assert store.pointers("build-vocabulary") == []
     assert store.backend.names("leases") == [losing_stage.lease]
     # The new holder resumes from its own checkpoint and publishes.
     store.backend.delete(losing_stage.lease)
     run_recipe(recipe, engine="local", until="build-vocabulary", log=lambda _: None)
     assert losing_stage.checkpoints == [b"theirs", b"theirs"]
-    assert len(list(store.pointers("build-vocabulary"))) == 1
+    assert len(store.pointers("build-vocabulary")) == 1
     assert store.backend.names("work") == []
 
 
