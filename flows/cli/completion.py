@@ -14,7 +14,8 @@ import typer
 
 from flows.bert import recipe_steps, stages
 from flows.lineage.resolve import newest_run
-from flows.recipes.loader import ENDINGS, default_store, load_recipe, packaged_recipes
+from flows.recipes.loader import ENDINGS, default_store, load_recipe
+from flows.recipes.packaged import packaged_recipes
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import run_ids
 from model.tasks import TASKS

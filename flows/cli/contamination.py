@@ -16,7 +16,8 @@ from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_result, table
 from flows.lineage.resolve import resolve
 from flows.preparation import prepare_run
-from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from
+from flows.recipes.loader import load_recipe, recipe_from
+from flows.recipes.packaged import packaged_recipes
 from flows.report.contamination import Contamination, contamination_of
 from flows.run.graph import StepGraph
 from flows.running import execute_run
