@@ -60,7 +60,11 @@ def write_lease(store: ArtifactStore, path: str = "", **fields: object) -> None:
         "expires_at": time.time() + 3600,
         "token": "0",
     }
-    store.backend.replace(path or lease_path(STAGE, KEY), dump_json({**lease, **fields}))
+    path, data = path or lease_path(STAGE, KEY), dump_json({**lease, **fields})
+    is_written = False
+    while not is_written:  # the holder renews it at the same time
+        current = store.backend.read_if_exists(path)
+        is_written = store.backend.compare_and_swap(path, data, expected=current)
 
 
 def test_lease_is_held_until_end_of_block(store: ArtifactStore) -> None:
