@@ -14,6 +14,7 @@ from flows.cli.ls import format_time
 from flows.cli.tables import print_result, table
 from flows.formatting import format_duration
 from flows.lineage.openlineage import send_aborts
+from flows.lineage.resolve import open_store
 from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, list_runs, reconcile_runs
@@ -34,7 +35,7 @@ def runs(
     as_json: options.Json = False,
 ) -> None:
     """List the runs of a store, newest first."""
-    opened = options.open_store(store)
+    opened = open_store(store)
     if mark_crashed:
         checked = reconcile_runs(opened)
         send_aborts(opened, [run_id for run_id, liveness in checked.items() if liveness.is_over])
