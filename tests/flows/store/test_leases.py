@@ -52,7 +52,7 @@ def is_free(store: ArtifactStore) -> bool:
         return isinstance(lease, Lease)
 
 
-def write_lease(store: ArtifactStore, path: str = "", **fields: object) -> None:
+def write_lease(store: ArtifactStore, path: str = "", /, **fields: object) -> None:
     """Write a lease of another run."""
     lease = {
         **this_process().model_dump(),
