@@ -16,7 +16,7 @@ from flows.lineage.queries import lineage as find_lineage
 from flows.lineage.resolve import Metric, artifact_of_path
 from flows.lineage.svg import lineage_page
 from flows.lineage.text_formats import dot_text, graph_json, mermaid_text, tree_lines
-from model.telling.amounts import score_cut
+from model.monitoring.summaries import score_cut
 from schemas.errors import UsageError
 
 

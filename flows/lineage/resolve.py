@@ -17,7 +17,7 @@ from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, StepRecord, read_run, run_ids
-from model.telling.amounts import score_cut
+from model.monitoring.summaries import score_cut
 from pipelines.io.file_systems import file_system, protocols_of
 from schemas.addresses import public_address
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError

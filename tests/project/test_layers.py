@@ -35,7 +35,7 @@ ORDER = {
         "optim processes",
         "tasks",
         "task_types training",
-        "telling",
+        "monitoring",
         "pretraining finetuning",
         "filling",
         "tables",
