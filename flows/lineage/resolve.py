@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flows.formatting import format_statistic
 from flows.nested_values import numeric_leaves
+from flows.recipes.loader import default_store
 from flows.run.stages import get_stage
 from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
@@ -129,6 +130,27 @@ def published_manifests(store: ArtifactStore) -> Iterator[Manifest]:
 
 
 # Artifacts
+
+
+def open_store(root: str | None) -> ArtifactStore:
+    """Open an existing store. None: the default one.
+
+    Raises:
+        ArtifactNotFoundError: There is no store.
+    """
+    return ArtifactStore(root or default_store(), create=False)
+
+
+def open_artifact(name: str, store: str | None) -> Artifact:
+    """Return the artifact with a name, path or URL; a path needs no store.
+
+    Raises:
+        ArtifactNotFoundError: There is no store, or none or more than one artifact has the name.
+    """
+    if (artifact := artifact_of_path(name)) is not None:
+        return artifact
+    opened = open_store(store)
+    return opened.artifact(resolve(name, store=opened))
 
 
 def resolve(text: str, *, store: ArtifactStore) -> Manifest:
