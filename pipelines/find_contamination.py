@@ -12,7 +12,7 @@ from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import sum_counters
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import InputFile
-from schemas.contamination_configs import ContaminationConfig
+from schemas.corpus_configs import ContaminationConfig
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest, StageInput, StageOutput
 from schemas.stage import VARIADIC, Stage

@@ -20,9 +20,9 @@ from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
 from model.monitoring.summaries import score_cut
 from pipelines.io.file_systems import file_system, protocols_of
-from schemas.addresses import public_address
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.manifest import FileEntry, Manifest, RawInput
+from schemas.redaction import public_address
 from schemas.trial_names import entry_label
 
 _MIN_DIGITS, _MIN_FILE_DIGITS = 4, 8

@@ -38,8 +38,7 @@ from pipelines.io.file_systems import file_system, open_stream, protocols_of
 from pipelines.io.files import is_physical_name, naming, physical_name
 from schemas.checksummed import dump_json, load_json
 from schemas.errors import ConfigError
-from schemas.manifest import FileEntry, Reuse
-from schemas.paths import RelativePath
+from schemas.manifest import FileEntry, RelativePath, Reuse
 
 RECORD_VERSION = 3
 
