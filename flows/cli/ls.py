@@ -12,10 +12,10 @@ from flows.cli import options
 from flows.cli.completion import stage_names
 from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes
+from flows.lineage.resolve import open_store
 from flows.run.stages import get_stage, summarize
-from flows.store.artifacts import ArtifactStore
+from flows.store.artifacts import ArtifactStore, ListedArtifact
 from flows.store.leases import live_holders
-from flows.store.listing import ListedArtifact, list_artifacts
 from schemas.errors import UsageError
 from schemas.trial_names import entry_label
 
@@ -35,7 +35,7 @@ def ls(
     """List the artifacts of a store, newest first."""
     if refs and pins:
         raise UsageError("expected one of --refs and --pins, got both")
-    opened = options.open_store(store)
+    opened = open_store(store)
     if refs:
         _list_refs(opened, as_json=as_json)
     elif pins:
@@ -64,7 +64,7 @@ def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
 def _list_artifacts(
     store: ArtifactStore, stage: str | None, *, trials: bool, as_json: bool
 ) -> None:
-    artifacts = list_artifacts(store, stage)
+    artifacts = store.list_artifacts(stage)
     groups: dict[str, list[ListedArtifact]] = defaultdict(list)
     for item in artifacts:
         groups[item.pointer.artifact_id if trials else _group_name(item)].append(item)

@@ -11,7 +11,7 @@ from flows.cli import options
 from flows.cli.completion import artifact_names
 from flows.cli.console import echo
 from flows.cli.tables import print_result, table
-from flows.lineage.resolve import resolve
+from flows.lineage.resolve import open_store, resolve
 from flows.store.pointers import pointer_to
 from flows.store.record_checks import (
     Problem,
@@ -19,7 +19,6 @@ from flows.store.record_checks import (
     find_missing_items,
     remove_corrupt_records,
 )
-from flows.store.shard_checks import check_rows
 from flows.store.verification import quarantine
 from flows.store.verification import verify as verify_artifacts
 from schemas.errors import UsageError
@@ -49,15 +48,13 @@ def verify(
     """
     if sizes_only and rows:
         raise UsageError("--sizes-only and --rows exclude each other. Pass one of them")
-    opened = options.open_store(store)
+    opened = open_store(store)
     problems, notes = list[Problem](), list[str]()
     if artifacts:
         pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
-        pointers = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
-    results = verify_artifacts(
-        opened, pointers, deep=not sizes_only, check_rows=check_rows if rows else None
-    )
+        pointers = opened.pointers()[::-1]  # in the order in which they were built
+    results = verify_artifacts(opened, pointers, deep=not sizes_only, rows=rows)
     if not artifacts and not sizes_only:
         problems = check_records(opened, has_card=has_card)
         notes = [f"note: {note}" for note in find_missing_items(opened)]

@@ -16,7 +16,7 @@ import pytest
 from support.cli_runner import Cli
 from support.lineage_builder import put
 
-from flows.cli.model_loading import best_checkpoint
+from flows.model_loading import best_checkpoint
 from flows.quickstart.folder_scan import FolderScan, scan_folder
 from flows.quickstart.language_detection import guess_language
 from flows.quickstart.recipe_proposal import Machine, propose, recipe_name
@@ -205,6 +205,15 @@ def test_tables_are_measured(tmp_path: Path) -> None:
     [group] = scan_folder(tmp_path).groups
     assert group.documents == 500
     assert group.text_bytes == pytest.approx(len(ENGLISH) * 500, rel=0.1)
+
+
+def test_table_without_the_column_of_the_others_is_not_in_recipe(tmp_path: Path) -> None:
+    for name, column in (("a", "text"), ("b", "text"), ("c", "review")):
+        rows = [{column: f"{number}. {ENGLISH}"} for number in range(200)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    scan = scan_folder(tmp_path)
+    assert [count for _, count in scan.ignored] == [1]
+    assert proposed_files(scan, tmp_path) == {"json": ["a.jsonl", "b.jsonl"]}
 
 
 def test_recipe_name_is_ascii() -> None:

@@ -271,7 +271,7 @@ def test_stopped_it_goes_on_to_the_bit(
         Trainer(
             training, group=ProcessGroup(0, 1, device), checkpoints=checkpoints, stop=stop
         ).run()
-    training.report.close()
+    training.logger.close()
     assert checkpoints.list()[-1].step == 4
     train_trial(cut, stop=StopRequest())
     weights = [job.results() / "model.safetensors" for job in (whole, cut)]
