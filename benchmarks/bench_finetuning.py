@@ -22,6 +22,7 @@ process with glibc's default memory settings; a real run tunes them in the proce
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import logging
 import os
@@ -171,7 +172,7 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
         group = ProcessGroup(0, 1, device)
         trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=StopRequest())
         began = time.perf_counter()
-        with training.report:
+        with contextlib.closing(training.logger):
             trainer.run()
         return Pace(features, time.perf_counter() - began)
 
