@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from flows.cli.console import echo
 from pipelines.runners.worker_package import CLIENTS, write_worker_package
-from schemas.errors import ConfigError
 
 
 def worker_package(
     folder: Annotated[Path, typer.Argument(help="Folder to write to.")] = Path(),
     clients: Annotated[
-        list[str] | None,
-        typer.Option("--with", help="Client of a store that workers install too: s3, gcs."),
+        list[Literal["s3", "gcs"]] | None,
+        typer.Option("--with", help="Client of a store that workers install too (repeatable)."),
     ] = None,
 ) -> None:
     """Write the wheel that remote workers install: the corpus stages and their dependencies.
@@ -24,8 +23,6 @@ def worker_package(
     It pins the library versions of this Python, which are part of cache keys. `--runner dataflow`
     writes it automatically if no image and no package is configured.
     """
-    names = list(dict.fromkeys(clients or ()))
-    if unknown := set(names) - CLIENTS.keys():
-        raise ConfigError(f"--with {min(unknown)}: expected {' or '.join(sorted(CLIENTS))}")
-    path = write_worker_package(folder, file_systems=[CLIENTS[name] for name in names])
+    packages = [CLIENTS[name] for name in dict.fromkeys(clients or ())]
+    path = write_worker_package(folder, file_systems=packages)
     echo(f"wrote {path}")
