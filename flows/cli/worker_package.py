@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from flows.cli.console import echo
 from pipelines.runners.worker_package import CLIENTS, write_worker_package
+from schemas.errors import ConfigError
 
 
 def worker_package(
     folder: Annotated[Path, typer.Argument(help="Folder to write to.")] = Path(),
     clients: Annotated[
-        list[Literal["s3", "gcs"]] | None,
-        typer.Option("--with", help="Client of a store that workers install too (repeatable)."),
+        list[str] | None,
+        typer.Option("--with", help="Client of a store that workers install too: s3, gcs."),
     ] = None,
 ) -> None:
     """Write the wheel that remote workers install: the corpus stages and their dependencies.
@@ -23,6 +24,8 @@ def worker_package(
     It pins the library versions of this Python, which are part of cache keys. `--runner dataflow`
     writes it automatically if no image and no package is configured.
     """
-    packages = [CLIENTS[name] for name in dict.fromkeys(clients or ())]
-    path = write_worker_package(folder, file_systems=packages)
+    names = list(dict.fromkeys(clients or ()))
+    if unknown := set(names) - CLIENTS.keys():
+        raise ConfigError(f"--with {min(unknown)}: expected {' or '.join(sorted(CLIENTS))}")
+    path = write_worker_package(folder, file_systems=[CLIENTS[name] for name in names])
     echo(f"wrote {path}")

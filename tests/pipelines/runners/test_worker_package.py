@@ -94,8 +94,8 @@ def test_the_command_writes_it(tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     assert [path.name for path in (tmp_path / "to").iterdir()] == [package_name()]
     wrong = CliRunner().invoke(app, ["worker-package", str(tmp_path), "--with", "ftp"])
-    assert wrong.exit_code == 2
-    assert "ftp" in wrong.output
+    assert isinstance(wrong.exception, ConfigError)
+    assert str(wrong.exception) == "--with ftp: expected gcs or s3"
 
 
 IN_A_CLEAN_PYTHON = """
