@@ -11,7 +11,7 @@ from flows.cli.console import echo, print_json
 from flows.cli.ls import format_time
 from flows.cli.tables import print_parts, table
 from flows.formatting import format_duration
-from flows.lineage.openlineage import send_abort
+from flows.lineage.openlineage import send_aborts
 from flows.lineage.resolve import open_store
 from flows.report.index import RunRow, read_rows
 from flows.store.runs import RunRecord, list_runs, reconcile_runs
@@ -32,7 +32,9 @@ def runs(
     """List the runs of a store, newest first."""
     opened = open_store(store)
     if mark_crashed:
-        for run_id, liveness in reconcile_runs(opened, close=send_abort).items():
+        checked = reconcile_runs(opened)
+        send_aborts(opened, [run_id for run_id, liveness in checked.items() if liveness.is_over])
+        for run_id, liveness in checked.items():
             state = "marked as crashed" if liveness.is_over else "left as running"
             echo(f"{run_id}: {state}: {liveness.reason}", err=True)
     if as_json:

@@ -8,7 +8,7 @@ import re
 from typing import Protocol
 
 from pipelines.counters import Count, Example
-from pipelines.text.sentences import normalised_text, split_sentences
+from pipelines.documents.sentences import normalize_text, split_sentences
 
 _WORD = re.compile(r"\w+")
 
@@ -70,4 +70,4 @@ def text_digest(sentences: list[str]) -> bytes:
     >>> text_digest(["Call me Ishmael."]) == text_digest(["call me", "ISHMAEL."])
     True
     """
-    return hashlib.blake2b(normalised_text(sentences).encode(), digest_size=16).digest()
+    return hashlib.blake2b(normalize_text(sentences).encode(), digest_size=16).digest()

@@ -1,17 +1,16 @@
-"""Dealing out work, choosing a runner, and what becomes of a worker's error."""
+"""Shard jobs: reports, runners, and errors of work items."""
 
 from __future__ import annotations
 
 import io
-import itertools
 import sys
 from typing import NamedTuple
 
 import pytest
 from support.corpus_builder import small_recipe, small_sample
 
-from pipelines.beam.jobs import deal, run_shard_job
-from pipelines.beam.work import WorkReport, add_up
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import WorkResult, sum_counters
 from pipelines.build_documents import build_documents
 from pipelines.runners.launch import Launch
 from pipelines.runners.quiet import without_tracebacks
@@ -26,7 +25,7 @@ class _Piece(NamedTuple):
 
 
 class _Work:
-    """Reports each piece, or loses one, or fails as told."""
+    """ResultList each piece, or loses one, or fails as told."""
 
     def __init__(self, *, lost: int = -1, error: Exception | None = None) -> None:
         self._lost, self._error = lost, error
@@ -34,11 +33,11 @@ class _Work:
     def setup(self) -> None:
         """Nothing to open."""
 
-    def process(self, piece: _Piece) -> WorkReport:
+    def process(self, piece: _Piece) -> WorkResult:
         if self._error is not None:
             raise self._error
         number = 0 if piece.number == self._lost else piece.number
-        report = WorkReport(number)
+        report = WorkResult(number)
         report.counters.count("pieces", piece.weight)
         return report
 
@@ -46,32 +45,7 @@ class _Work:
 PIECES = [_Piece(number, weight) for number, weight in enumerate([5, 9, 1, 7, 3, 3])]
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_dealing_gives_each_piece_to_one_lane_evenly(lanes: int) -> None:
-    dealt = deal(PIECES, lanes)
-    assert sorted(piece for lane in dealt for piece in lane) == PIECES
-    loads = [sum(piece.weight for piece in lane) for lane in dealt]
-    assert len(loads) == lanes
-    assert max(loads) - min(loads) <= 2
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_pieces_of_one_shard_stay_together_where_lanes_come_out_even(lanes: int) -> None:
-    pieces = [_Piece(number, 10) for number in range(48)]
-    dealt = deal(pieces, lanes, together=lambda piece: piece.number % 6)
-    assert sorted(piece for lane in dealt for piece in lane) == pieces
-    assert max(map(len, dealt)) - min(map(len, dealt)) <= 4
-    fetched = [[piece.number % 6 for piece in lane] for lane in dealt]
-    changes = [sum(a != b for a, b in itertools.pairwise(lane)) + 1 for lane in fetched]
-    assert sum(changes) <= (6 if lanes == 1 else 12)  # each shard is opened twice at most
-
-
-@pytest.mark.parametrize("lanes", [0, 6, 50])
-def test_with_lanes_enough_each_piece_has_its_own(lanes: int) -> None:
-    assert deal(PIECES, lanes) == [[piece] for piece in PIECES]
-
-
-def _run(work: _Work, output: str, *, workers: int = 1) -> list[WorkReport]:
+def _run(work: _Work, output: str, *, workers: int = 1) -> list[WorkResult]:
     how = ExecutionConfig(workers=workers)
     return run_shard_job("job", PIECES, work=work, output=output, execution=how).reports
 
@@ -79,7 +53,7 @@ def _run(work: _Work, output: str, *, workers: int = 1) -> list[WorkReport]:
 def test_reports_come_back_in_the_order_of_the_plan(tmp_path) -> None:
     reports = _run(_Work(), str(tmp_path))
     assert [report.index for report in reports] == [0, 1, 2, 3, 4, 5]
-    assert add_up(reports) == {"pieces": 28}
+    assert sum_counters(reports) == {"pieces": 28}
     assert list(tmp_path.iterdir()) == []  # the reports' own files are gone
 
 
