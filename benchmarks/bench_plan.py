@@ -32,15 +32,15 @@ import apache_beam as beam
 import fsspec
 from fsspec import AbstractFileSystem
 
-from pipelines.beam.jobs import deal
+from pipelines.beam.jobs import group_items
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.plan_file import SharedInput, written_plan
 from pipelines.documents.plan import plan as plan_documents
 from pipelines.documents.shards import shard_pieces
 from pipelines.documents.splits import BuildDocumentShard
 from pipelines.documents.tokens import BuildTokenShard
+from pipelines.instances.plan import colocation_key
 from pipelines.instances.plan import plan as plan_instances
-from pipelines.instances.plan import read_together
 from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
@@ -222,9 +222,9 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     planned = planning()
     known = _seconds()
     with tempfile.TemporaryDirectory() as folder:
-        together = read_together(planned) if stage == "build-instances" else None
-        lanes = deal(planned, 0, together=together)
-        with written_plan(lanes, folder=folder) as (plan, ranges):
+        key = colocation_key(planned) if stage == "build-instances" else None
+        elements = group_items(planned, max_elements=4096, colocate_by=key)
+        with written_plan(elements, folder=folder) as (plan, ranges):
             fs, path = file_system(plan.url)
             plan_bytes = int(fs.info(path)["size"])
             if shared is None:

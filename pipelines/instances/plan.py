@@ -112,19 +112,15 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
     return [InstancePiece(number, *piece) for number, piece in enumerate([*passes, *held_out])]
 
 
-def read_together(planned: Sequence[InstancePiece]) -> Callable[[InstancePiece], tuple[str, int]]:
-    """What pieces have in common that read the same shards.
+def colocation_key(planned: Sequence[InstancePiece]) -> Callable[[InstancePiece], int]:
+    """Return a key that is equal for the items that one worker should process.
 
-    What is held out of a shard has a pool of a dozen others, and needs only what is held out of
-    those: a worker that can remember that of all reads every shard once.
+    The pool of held-out documents of a shard has a dozen other shards: a worker that can keep the
+    held-out documents of all shards reads each shard once.
     """
     held_out = sum(piece.weight for piece in planned if piece.part == HELD_OUT)
-    is_one = held_out <= REMEMBERED_BYTES
-
-    def together(piece: InstancePiece) -> tuple[str, int]:
-        return (HELD_OUT, 0) if is_one and piece.part == HELD_OUT else (TRAINING, piece.shard)
-
-    return together
+    fits = held_out <= REMEMBERED_BYTES
+    return lambda piece: -1 if fits and piece.part == HELD_OUT else piece.number
 
 
 def choose_pool(
