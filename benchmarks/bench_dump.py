@@ -1,7 +1,7 @@
 """Dump to documents: `build-documents` against WikiExtractor, on one core.
 
     python -m venv peer && peer/bin/pip install wikiextractor==3.1.0
-    python -m benchmarks.bench_dump --wikiextractor peer/bin/wikiextractor [--megabytes 85] [--repeat 3]
+    python -m benchmarks.bench_dump --wikiextractor peer/bin/wikiextractor [--megabytes 85]
 
 Both read the same dump of the sample world, as one bz2 stream and as multistream, and write JSON
 lines (WikiExtractor) or document shards (bertloom, split into sentences, without duplicates).
@@ -56,10 +56,7 @@ def cpu_seconds(command: list[str]) -> float:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     after = psutil.Process().cpu_times()
     return (
-        after.children_user
-        + after.children_system
-        - before.children_user
-        - before.children_system
+        after.children_user + after.children_system - before.children_user - before.children_system
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.io.file_systems import file_system, open_stream, protocols_of
-from pipelines.io.files import is_physical_name, naming, physical_name
+from pipelines.io.files import add_path_to_errors, is_physical_name, physical_name
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry
 
@@ -97,7 +97,7 @@ class PieceFiles:
             written = Path(f"{target}.{uuid.uuid4().hex[:12]}.partial")
             # Not flushed to disk: what a power cut damages is found out, and built again.
             try:
-                with naming(target):
+                with add_path_to_errors(target):
                     written.write_bytes(data)
                 written.replace(target)
             finally:
@@ -168,7 +168,11 @@ def _link_or_copy(fs: Any, source: str, target: str) -> None:
 def _copy(source: str, target: Path) -> None:
     written = target.with_name(f"{target.name}.partial")
     try:
-        with naming(str(target)), Path(source).open("rb") as read, written.open("wb") as sink:
+        with (
+            add_path_to_errors(str(target)),
+            Path(source).open("rb") as read,
+            written.open("wb") as sink,
+        ):
             shutil.copyfileobj(read, sink, _CHUNK)
             sink.flush()
             os.fsync(sink.fileno())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from pipelines.beam.work import Blob, Grouping
-from pipelines.io.files import naming
+from pipelines.io.files import add_path_to_errors
 
 _PLACE = struct.Struct("<16sQI")  # the file, where in it, how many bytes
 
@@ -30,7 +30,7 @@ class BlobFile:
         """Keep the blobs; in place of each, one that says where it is."""
         path = _path(self._folder, self._name.bytes)
         found: list[Blob] = []
-        with naming(str(path)):
+        with add_path_to_errors(str(path)):
             if self._file is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._file = path.open("ab")
