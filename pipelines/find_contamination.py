@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.work import add_up
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import sum_counters
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import InputFile
-from schemas.contamination_configs import ContaminationConfig
+from schemas.corpus_configs import ContaminationConfig
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest, StageInput, StageOutput
 from schemas.stage import VARIADIC, Stage
@@ -70,7 +70,7 @@ def find_contamination(
         pieces=pieces,
         grouping=counting(config.max_document_frequency, output=output),
     )
-    counters = add_up(job.reports)
+    counters = sum_counters(job.reports)
     check_balance(counters, "documents", where="find-contamination")
     matcher = Matcher(texts, common=common_runs(job.groups, output=output))
     written = write_matches(

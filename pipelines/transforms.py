@@ -26,7 +26,7 @@ from apache_beam.coders.typecoders import registry
 from apache_beam.metrics.metric import Metrics
 
 from pipelines.arrays import Int64s, offsets_of
-from pipelines.beam.pipeline import SpreadPieces
+from pipelines.beam.pipeline import CreateWorkItems
 from pipelines.counters import STREAM_PART, Count, Example
 from pipelines.documents.duplicates import NO_REVISION, id_key, repeated_ids, title_key
 from pipelines.documents.plan import DocumentPiece, language_of, plan
@@ -302,7 +302,7 @@ class ReadDocuments(beam.PTransform[Any, Any]):
     def expand(self, begin: Any) -> Any:
         return (
             begin
-            | "PlanSplits" >> SpreadPieces(plan(DocumentsConfig(sources=(self.source,))))
+            | "PlanSplits" >> CreateWorkItems(plan(DocumentsConfig(sources=(self.source,))))
             | "ReadSplits" >> beam.ParDo(_Read(self.source)).with_output_types(tuple[str, Text])
         )
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.arrays import Int64s, flat_lists, joined, list_array, offsets_of
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import Blob, Grouping, WorkReport
+from pipelines.beam.item_cache import CacheableShardFn
+from pipelines.beam.shard_work import Blob, BucketReduce, WorkResult
 from pipelines.contamination.ngrams import NgramTable, Stream
 from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import (
@@ -48,7 +48,7 @@ _BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
 
 @dataclass
-class ScanShard(PieceWork):
+class ScanShard(CacheableShardFn):
     """The work on one document shard."""
 
     ngrams: InputFile
@@ -74,19 +74,19 @@ class ScanShard(PieceWork):
     def identity(self, piece: ShardPiece) -> Any:
         return {**piece.identity(), "ngrams": self.ngrams.sha256}
 
-    def renamed(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
 
-    def stored_blobs(self, report: WorkReport) -> bytes:
+    def dump_blobs(self, report: WorkResult) -> bytes:
         columns = [list(column) for column in zip(*report.blobs, strict=True)] or [[], []]
         return to_bytes(pa.table(columns, schema=_BLOBS))
 
-    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del files
         columns = (from_bytes(stored).column(name).to_pylist() for name in _BLOBS.names)
         return [Blob(*pair) for pair in zip(*columns, strict=True)]
 
-    def process(self, piece: ShardPiece) -> WorkReport:
+    def process(self, piece: ShardPiece) -> WorkResult:
         hasher, counters = self._open(), Counters()
         hits = _Hits(sum(len(table.hashes) for table in self._tables), self.max_document_frequency)
         for rows, batch in wanted_rows(piece, counters):
@@ -95,7 +95,7 @@ class ScanShard(PieceWork):
             for rows in hits.batches():
                 to.write(rows)
         counters.count("documents-with-any-run", to.rows)
-        return WorkReport(piece.number, [to.entry()], counters, hits.blobs())
+        return WorkResult(piece.number, [to.entry()], counters, hits.blobs())
 
     def _found(self, batch: pa.RecordBatch, hasher: WordHasher, counters: Counters) -> Found:
         sentences, bounds = flat_lists(batch.column("sentences"))
@@ -187,10 +187,10 @@ class _Hits:
         return blobs
 
 
-def counting(max_document_frequency: int, *, output: str) -> Grouping:
+def counting(max_document_frequency: int, *, output: str) -> BucketReduce:
     """Adds up how many documents have each run; reports the runs that too many have."""
     report = functools.partial(_report_common, most=max_document_frequency, output=output)
-    return Grouping(report, merge=_add_counts)
+    return BucketReduce(report, combine=_add_counts)
 
 
 def _add_counts(tables: Sequence[bytes]) -> bytes:
@@ -207,14 +207,14 @@ def _together(tables: Iterable[bytes]) -> pa.Table:
     )
 
 
-def _report_common(bucket: int, tables: Iterable[bytes], *, most: int, output: str) -> WorkReport:
+def _report_common(bucket: int, tables: Iterable[bytes], *, most: int, output: str) -> WorkResult:
     counts = _together(tables)
     common = counts.filter(pc.greater(counts.column("documents"), most)).sort_by("ngram")
     name = f"__common__/bucket-{bucket:05d}.arrow"
     return bucket_report(bucket, common, file=name, output=output, most_bytes=_SMALL_BUCKET)
 
 
-def common_runs(groups: Iterable[WorkReport], *, output: str) -> Int64s:
+def common_runs(groups: Iterable[WorkResult], *, output: str) -> Int64s:
     """The numbers of the runs that too many documents have, from the reports of `counting`."""
     tables = list(bucket_tables(groups, COUNTS, output=output))
     remove_bucket_files(groups, output=output)

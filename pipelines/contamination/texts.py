@@ -19,7 +19,7 @@ from pipelines.documents.words import WHOLE, WordHasher, Words
 from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import EXAMPLES
-from schemas.contamination_configs import ContaminationConfig
+from schemas.corpus_configs import ContaminationConfig
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import StageInput
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from pipelines.beam.work import WorkReport
+from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system
 from pipelines.io.shards import ShardWriter, open_shard
@@ -41,7 +41,7 @@ def bucket_report(
     output: str,
     most_bytes: int,
     counters: Counters | None = None,
-) -> WorkReport:
+) -> WorkResult:
     """The report of a bucket, with its table or the table's file.
 
     Args:
@@ -55,15 +55,15 @@ def bucket_report(
     counters = Counters() if counters is None else counters
     if table.nbytes <= most_bytes:
         data = base64.b64encode(to_bytes(table)).decode()
-        return WorkReport(bucket, counters=counters, details=[data])
+        return WorkResult(bucket, counters=counters, details=[data])
     with ShardWriter(file, schema=table.schema, output=output) as shard:
         for batch in table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
             shard.write(batch)
-    return WorkReport(bucket, [shard.entry()], counters)
+    return WorkResult(bucket, [shard.entry()], counters)
 
 
 def bucket_tables(
-    reports: Iterable[WorkReport], schema: pa.Schema, *, output: str
+    reports: Iterable[WorkResult], schema: pa.Schema, *, output: str
 ) -> Iterator[pa.Table]:
     """The table of each bucket that has one; a file's is mapped, not read."""
     for report in reports:
@@ -73,7 +73,7 @@ def bucket_tables(
                 yield reader.read_all()
 
 
-def remove_bucket_files(reports: Iterable[WorkReport], *, output: str) -> None:
+def remove_bucket_files(reports: Iterable[WorkResult], *, output: str) -> None:
     """Delete the files of the buckets."""
     fs, folder = file_system(output)
     for report in reports:

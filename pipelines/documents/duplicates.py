@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.arrays import Int64s, UInt64s
-from pipelines.beam.work import Blob, WorkReport
+from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.documents.bucket_tables import bucket_report
 from schemas.manifest import path_order
 
@@ -219,7 +219,7 @@ def run_starts(*keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return starts
 
 
-def report_repeated(bucket: int, blobs: Iterable[bytes], *, output: str) -> WorkReport:
+def report_repeated(bucket: int, blobs: Iterable[bytes], *, output: str) -> WorkResult:
     """The report of a bucket with its `EQUAL_TEXTS` or `REPEATED_IDS`, or their file.
 
     Args:
@@ -235,7 +235,7 @@ def report_repeated(bucket: int, blobs: Iterable[bytes], *, output: str) -> Work
     repeated = np.bincount(groups)[groups] > 1
     order, groups = order[repeated], groups[repeated]
     if not len(order):
-        return WorkReport(bucket)
+        return WorkResult(bucket)
     table = pa.table(
         {
             "group": groups,
@@ -248,7 +248,7 @@ def report_repeated(bucket: int, blobs: Iterable[bytes], *, output: str) -> Work
     )
     table = _repeated_ids(table) if bucket % 2 == BY_ID else _equal_texts(table)
     if not table.num_rows:
-        return WorkReport(bucket)
+        return WorkResult(bucket)
     file = f"__duplicates__/bucket-{bucket:06d}.arrow"
     return bucket_report(bucket, table, file=file, output=output, most_bytes=_SMALL_BUCKET)
 

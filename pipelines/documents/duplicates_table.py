@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.arrays import Bools, Int64s
-from pipelines.beam.work import WorkReport
+from pipelines.beam.shard_work import WorkResult
 from pipelines.documents.bucket_tables import bucket_tables, remove_bucket_files
 from pipelines.documents.duplicates import BY_ID, BY_TEXT, EQUAL_TEXTS, REPEATED_IDS, run_starts
 from pipelines.io.shards import ShardWriter, open_shard
@@ -145,7 +145,7 @@ class Runs:
 
 
 def write_duplicates(
-    reports: Iterable[WorkReport], *, output: str, shards: Iterable[FileEntry]
+    reports: Iterable[WorkResult], *, output: str, shards: Iterable[FileEntry]
 ) -> Duplicates:
     """Write `DUPLICATES_FILE`, by shard and row, and delete the files of the buckets.
 
@@ -158,7 +158,7 @@ def write_duplicates(
         shards: the document shards.
     """
     positions = Positions.of(shards)
-    kinds: dict[int, list[WorkReport]] = {BY_ID: [], BY_TEXT: []}
+    kinds: dict[int, list[WorkResult]] = {BY_ID: [], BY_TEXT: []}
     for report in reports:
         kinds[report.index % 2].append(report)
     with (

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists, joined, ranges
-from pipelines.beam.work import WorkReport
+from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import bucket_report
 from pipelines.documents.duplicates import run_starts
@@ -77,7 +77,7 @@ class _Members(NamedTuple):
 
 def report_near(
     bucket: int, blobs: Iterable[bytes], *, output: str, bands: Bands, threshold: float
-) -> WorkReport:
+) -> WorkResult:
     """The report of a bucket with its `NEAR_PAIRS`, or their file.
 
     Args:
@@ -103,7 +103,7 @@ def report_near(
             found.append(_table(pairs, members, files))
     table = pa.concat_tables(found)
     if not table.num_rows:
-        return WorkReport(bucket, counters=counters)
+        return WorkResult(bucket, counters=counters)
     file = f"__excluded__/bucket-{bucket:06d}.arrow"
     return bucket_report(
         bucket, table, file=file, output=output, most_bytes=_SMALL_REPORT, counters=counters

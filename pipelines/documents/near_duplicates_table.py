@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.arrays import Bools, Int64s
-from pipelines.beam.work import WorkReport
+from pipelines.beam.shard_work import WorkResult
 from pipelines.documents.bucket_tables import bucket_tables, remove_bucket_files
 from pipelines.documents.duplicates import run_starts
 from pipelines.documents.duplicates_table import Positions, Runs, left_out_batch
@@ -30,7 +30,7 @@ _WALKED = 1 << 16  # pairs that are objects of Python at once
 
 
 def write_near_duplicates(
-    reports: Sequence[WorkReport], *, output: str, shards: Sequence[FileEntry]
+    reports: Sequence[WorkResult], *, output: str, shards: Sequence[FileEntry]
 ) -> FileEntry:
     """Write `LEFT_OUT_FILE`, by shard and row, and delete the files of the buckets.
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import Blob, HandOver, WorkReport
+from pipelines.beam.item_cache import CacheableShardFn, ItemCheckpointer
+from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import (
     DROPPED_TEMPLATE,
     STREAM_PART,
@@ -116,7 +116,7 @@ def _row(raw: RawDocument, sentences: list[str], split: Split) -> dict[str, Any]
 
 
 @dataclass
-class BuildDocumentShard(PieceWork):
+class BuildDocumentShard(CacheableShardFn):
     """The work on one split."""
 
     config: DocumentsConfig
@@ -133,16 +133,16 @@ class BuildDocumentShard(PieceWork):
     def identity(self, piece: DocumentPiece) -> Any:
         return piece_identity(piece, self._source(piece).kind)
 
-    def rows_counted(self, counters: Mapping[str, int]) -> int:
+    def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def renamed(self, files: Sequence[FileEntry], piece: DocumentPiece) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: DocumentPiece) -> list[FileEntry]:
         return [
             entry.model_copy(update={"path": _shard_path(piece.number, number)})
             for number, entry in enumerate(files)
         ]
 
-    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del stored
         blobs: list[Blob] = []
         for entry in files:
@@ -152,15 +152,15 @@ class BuildDocumentShard(PieceWork):
             blobs.extend(digest_blobs(keys, shard=entry.path, buckets=self.buckets))
         return blobs
 
-    def process(self, piece: DocumentPiece) -> WorkReport:
-        return self.go_on(piece, WorkReport(piece.number), None)
+    def process(self, piece: DocumentPiece) -> WorkResult:
+        return self.resume(piece, WorkResult(piece.number), None)
 
-    def weight_of_parts(self) -> int:
+    def min_checkpoint_weight(self) -> int:
         return self.config.max_shard_bytes
 
-    def go_on(
-        self, piece: DocumentPiece, begun: WorkReport, hand_over: HandOver | None
-    ) -> WorkReport:
+    def resume(
+        self, piece: DocumentPiece, begun: WorkResult, hand_over: ItemCheckpointer | None
+    ) -> WorkResult:
         split, report = piece.split, begun
         reading, counters, samples = _progress(begun)
         source = self._source(piece)
@@ -173,7 +173,7 @@ class BuildDocumentShard(PieceWork):
             if hand_over is not None:
                 report.counters = counters
                 report.details = [reading.state(), counters.examples, samples.dump()]
-                hand_over.leave(report)
+                hand_over.save(report)
         prefixes = (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE)
         names = {name: n for name, n in counters.items() if name.startswith(prefixes)}
         parts = [name for name in counters if name.startswith(STREAM_PART)]
@@ -187,7 +187,7 @@ class BuildDocumentShard(PieceWork):
         return report
 
     def _write_shard(
-        self, batches: Iterator[pa.RecordBatch], report: WorkReport, number: int
+        self, batches: Iterator[pa.RecordBatch], report: WorkResult, number: int
     ) -> bool:
         """Write the next shard of a split; False when the batches are used up."""
         path = _shard_path(report.index, number)
@@ -208,7 +208,7 @@ class BuildDocumentShard(PieceWork):
         return more
 
 
-def _progress(begun: WorkReport) -> tuple[RecordTracker, Counters, SampleSelector]:
+def _progress(begun: WorkResult) -> tuple[RecordTracker, Counters, SampleSelector]:
     """Return where to continue a split, with what an earlier worker counted and selected."""
     counters = Counters(begun.counters)
     if not begun.files:

@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Sequence
 
-from pipelines.beam.work import WorkReport
+from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import Counters
 from pipelines.documents.plan import DocumentPiece
 from pipelines.io.bzip2_blocks import StreamCrcPart, verify_stream_crcs
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_stream_parts(
-    config: DocumentsConfig, pieces: Sequence[DocumentPiece], reports: Iterable[WorkReport]
+    config: DocumentsConfig, pieces: Sequence[DocumentPiece], reports: Iterable[WorkResult]
 ) -> dict[int, Counters]:
     """Put the parts of each stream together, and count the streams that are not what they say.
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import Blob, Grouping, WorkReport, add_up
+from pipelines.beam.item_cache import CacheableShardFn
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import Blob, BucketReduce, WorkResult, sum_counters
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.bucket_tables import (
     bucket_report,
@@ -44,7 +44,7 @@ _BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
 
 @dataclass
-class CountWords(PieceWork):
+class CountWords(CacheableShardFn):
     """The work on one document shard: its words, counted."""
 
     lowercase: bool
@@ -52,23 +52,23 @@ class CountWords(PieceWork):
     def setup(self) -> None:
         """Nothing to open."""
 
-    def process(self, piece: ShardPiece) -> WorkReport:
+    def process(self, piece: ShardPiece) -> WorkResult:
         counters = Counters()
         counts = WORD_COUNTS.empty_table()
         for batch in wanted_documents(piece, counters):
             words = count_words(sentences_of(batch), lowercase=self.lowercase)
             counts = merge_counts([counts, words])
         counters.count("words", pc.sum(counts.column("count")).as_py() or 0)
-        return WorkReport(piece.number, [], counters, list(_word_blobs(counts)))
+        return WorkResult(piece.number, [], counters, list(_word_blobs(counts)))
 
     def identity(self, piece: ShardPiece) -> Any:
         return piece.identity()
 
-    def renamed(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
         del piece
         return list(files)  # there are none
 
-    def stored_blobs(self, report: WorkReport) -> bytes:
+    def dump_blobs(self, report: WorkResult) -> bytes:
         columns = [list(column) for column in zip(*report.blobs, strict=True)] or [[], []]
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -77,7 +77,7 @@ class CountWords(PieceWork):
         data: bytes = sink.getvalue().to_pybytes()
         return data
 
-    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del files
         table = pa.ipc.open_stream(stored).read_all()
         buckets, data = (table.column(name).to_pylist() for name in _BLOBS.names)
@@ -101,7 +101,7 @@ def _add_counts(tables: Sequence[bytes]) -> bytes:
 
 def _report_words(
     bucket: int, tables: Iterable[bytes], *, output: str, min_frequency: int
-) -> WorkReport:
+) -> WorkResult:
     """The report of a bucket with its words, or their file in the folder `output`."""
     table = merge_counts(map(from_bytes, tables))
     kept = table.filter(pc.greater_equal(table.column("count"), min_frequency))
@@ -147,13 +147,13 @@ def count_corpus(
         output=output,
         execution=execution,
         pieces=pieces,
-        grouping=Grouping(report_words, merge=_add_counts),
+        grouping=BucketReduce(report_words, combine=_add_counts),
     )
-    check_balance(add_up(job.reports), "documents", where="build-vocabulary")
+    check_balance(sum_counters(job.reports), "documents", where="build-vocabulary")
     words = merge_counts(bucket_tables(job.groups, WORD_COUNTS, output=output))
     with ShardWriter(WORD_COUNTS_FILE, schema=WORD_COUNTS, output=output) as shard:
         for batch in words.combine_chunks().to_batches():
             shard.write(batch)
     remove_bucket_files(job.groups, output=output)
-    counters = add_up([*job.reports, *job.groups])
+    counters = sum_counters([*job.reports, *job.groups])
     return CountedWords(words, counters, shard.entry(), job.reuse)

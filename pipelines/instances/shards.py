@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.arrays import list_array
-from pipelines.beam.plan_file import SharedInput
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import WorkReport
+from pipelines.beam.item_cache import CacheableShardFn
+from pipelines.beam.shard_work import SharedInput, WorkResult
 from pipelines.counters import Counters
 from pipelines.instances.creation import InstanceBatch, create_instances
 from pipelines.instances.held_out import HELD_OUT, HELD_OUT_PREFIX, TRAINING
@@ -83,7 +82,7 @@ def instance_rows(batch: InstanceBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @dataclass
-class BuildInstanceShard(PieceWork):
+class BuildInstanceShard(CacheableShardFn):
     """The work on one pass over one token shard, or on its held-out documents."""
 
     config: InstancesConfig
@@ -126,10 +125,10 @@ class BuildInstanceShard(PieceWork):
     def has_cheap_identity(self, piece: InstancePiece) -> bool:
         return piece.part == TRAINING  # the others' pools have to be looked for
 
-    def rows_counted(self, counters: Mapping[str, int]) -> int:
+    def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["instances"] + counters[f"{HELD_OUT}-instances"]
 
-    def renamed(self, files: Sequence[FileEntry], piece: InstancePiece) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: InstancePiece) -> list[FileEntry]:
         return [
             entry.model_copy(
                 update={
@@ -140,7 +139,7 @@ class BuildInstanceShard(PieceWork):
             for entry in files
         ]
 
-    def process(self, piece: InstancePiece) -> WorkReport:
+    def process(self, piece: InstancePiece) -> WorkResult:
         if piece.part == HELD_OUT:
             return self._process_held_out(piece)
         _, shards = self._open()
@@ -153,15 +152,15 @@ class BuildInstanceShard(PieceWork):
         # Every pass leaves the held-out documents out, so that its counts add up by themselves.
         for name in ("documents-in", "documents-dropped-held-out"):
             counters.count(name, len(held_out))
-        return WorkReport(piece.number, [entry], counters, details=[lengths])
+        return WorkResult(piece.number, [entry], counters, details=[lengths])
 
-    def _process_held_out(self, piece: InstancePiece) -> WorkReport:
+    def _process_held_out(self, piece: InstancePiece) -> WorkResult:
         documents = list(self._held_out_pool(piece.shard).values())
         if not len(documents[0]):
-            return WorkReport(piece.number)
+            return WorkResult(piece.number)
         entry, counters, _ = self._write(piece, documents)
         found = {f"{HELD_OUT}-{name}": value for name, value in counters.items()}
-        return WorkReport(piece.number, [entry], Counters(found))
+        return WorkResult(piece.number, [entry], Counters(found))
 
     def _held_out_pool(self, shard: int) -> dict[int, TokenDocuments]:
         if self._held_out[0] != shard:

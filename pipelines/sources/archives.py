@@ -1,4 +1,4 @@
-"""Reading the members of .zip and .tar archives one by one, without unpacking them.
+"""Read the members of .zip and .tar archives one by one, without unpacking them.
 
 No member is ever written to disk, and its name is only ever used as a name. Members come in
 the archive's order, with a `problem` where they must not be read: a name that leads out of the

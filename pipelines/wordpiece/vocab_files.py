@@ -12,8 +12,8 @@ from typing import Any
 
 from pipelines.io.raw_files import read_small_file
 from pipelines.io.stage_inputs import InputFile
-from schemas.addresses import public_address
 from schemas.errors import VocabularyError
+from schemas.redaction import public_address
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNUSED = tuple(f"[unused{number}]" for number in range(99))

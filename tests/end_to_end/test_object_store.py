@@ -34,10 +34,9 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage_collection import collect_garbage
 from flows.store.leases import Lease, acquire_or_holder, live_holders
-from flows.store.listing import list_artifacts
 from flows.store.verification import verify
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.work import WorkReport
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import WorkResult
 from pipelines.io.file_systems import SMALL_READ_AHEAD, file_system, read_file
 from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import expand_paths, open_file
@@ -62,9 +61,9 @@ def test_a_store_on_s3(bucket: str) -> None:
     with pytest.raises(DeterminismError):
         store.commit(prepared(store, "two"))
     assert resolve(store.url(manifest.artifact_path), store=store) == manifest
-    assert verify(store, list(store.pointers()))[0].is_ok
+    assert verify(store, store.pointers())[0].is_ok
     damage(store, manifest, b"onf")
-    assert not verify(store, list(store.pointers()))[0].is_ok
+    assert not verify(store, store.pointers())[0].is_ok
     store.backend.delete(file_of(store, manifest))
     assert store.lookup(STAGE, manifest.cache_key) is None
     assert store.lookup(STAGE, published(store).cache_key) is not None
@@ -218,11 +217,11 @@ class _SlowWork:
     def setup(self) -> None:
         """Nothing to open."""
 
-    def process(self, piece: _Piece) -> WorkReport:
+    def process(self, piece: _Piece) -> WorkResult:
         time.sleep(self._seconds)
         with FileWriter(f"part-{piece.number}.arrow", output=self._output) as writer:
             writer.file.write(bytes(SHARD_BYTES))
-        return WorkReport(piece.number, [writer.entry()])
+        return WorkResult(piece.number, [writer.entry()])
 
 
 SHARD_BYTES = 4 << 20
@@ -385,7 +384,7 @@ def test_a_large_upload_whose_last_answer_is_lost_is_there(
 def _command(recipe: Path, store: str, *, workers: int) -> list[str]:
     # Every item is recorded, however little work it is.
     code = (
-        "from pipelines.beam import jobs; jobs.WORTH_REQUESTS = 0.0; "
+        "from pipelines.beam import shard_job as jobs; jobs.MIN_REMOTE_SECONDS = 0.0; "
         "from flows.cli.app import main; main()"
     )
     options = ["--store", store, "--engine", "local", "--workers", str(workers)]
@@ -529,7 +528,7 @@ def test_what_a_store_holds_is_fetched_side_by_side(
     asked = type(store.backend).read
     monkeypatch.setattr(type(store.backend), "read", lambda self, path: pytest.fail(path))
     assert {pointer.artifact_id for pointer in store.pointers()} == made
-    assert {item.pointer.artifact_id for item in list_artifacts(store) if item.manifest} == made
+    assert {item.pointer.artifact_id for item in store.list_artifacts() if item.manifest} == made
     monkeypatch.setattr(type(store.backend), "read", asked)
 
 

@@ -71,7 +71,7 @@ PURE = [
     "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
     "documents.sentences",
     "wordpiece.words", "wordpiece.ids", "wordpiece.vocabulary",
-    "beam.reuse", "beam.jobs",
+    "beam.item_cache", "beam.shard_job",
     "documents.duplicates", "documents.duplicates_table", "documents.shards",
     "instances.token_documents", "instances.truncation", "instances.pairing",
     "instances.masking", "instances.creation", "instances.plan",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,8 @@ def openlineage_listeners() -> list[OpenLineageListener]:
     return []
 
 
-def send_abort(store: ArtifactStore, run_id: str) -> None:
-    """Send the ABORT of a run whose process was killed. Its steps in progress get none."""
-    for listener in openlineage_listeners():
-        listener.abort(store, read_run(store, run_id))
+def send_aborts(store: ArtifactStore, run_ids: Iterable[str]) -> None:
+    """Send the ABORT of each run whose process was killed. Steps in progress get none."""
+    for run_id in run_ids:
+        for listener in openlineage_listeners():
+            listener.abort(store, read_run(store, run_id))
