@@ -18,7 +18,7 @@ from pipelines.documents.plan import (
     raw_inputs,
     raw_inputs_of,
 )
-from pipelines.sources.unpacked_tars import forget_unpacked
+from pipelines.sources.unpacked_tars import delete_unpacked
 from schemas.corpus_configs import DocumentsConfig
 from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig
@@ -63,7 +63,7 @@ def build_documents(
             grouping=BucketReduce(functools.partial(report_repeated, output=output)),
         )
     finally:
-        forget_unpacked({piece.split.file for piece in planned})
+        delete_unpacked({piece.split.file for piece in planned})
     damaged = check_stream_parts(config, planned, done.reports)
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
     job = JobCounts.of(planned, done.reports, duplicates, more=damaged)

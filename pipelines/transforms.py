@@ -41,7 +41,7 @@ from pipelines.io.shards import ShardWriter
 from pipelines.io.splits import SourceFile
 from pipelines.seeds import key_for
 from pipelines.sources import SOURCES, RawDocument
-from pipelines.sources.unpacked_tars import forget_unpacked
+from pipelines.sources.unpacked_tars import delete_unpacked
 from pipelines.wordpiece.ids import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.arrow import token_type
@@ -251,7 +251,7 @@ class _Read(beam.DoFn):
 
     def teardown(self) -> None:
         # Not after each split: a compressed tar is unpacked once on a machine.
-        forget_unpacked(self._read)
+        delete_unpacked(self._read)
 
 
 def _text(raw: RawDocument, position: str, language: str, piece: DocumentPiece) -> Text:

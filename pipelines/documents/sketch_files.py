@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.arrays import Int64s
-from pipelines.io.file_systems import A_LITTLE, file_system, is_local, open_stream
+from pipelines.io.file_systems import SMALL_READ_AHEAD, file_system, is_local, open_stream
 from schemas.arrow import MINHASH_SKETCHES, check_schema
 
 BATCH_ROWS = 64
@@ -94,7 +94,7 @@ class SketchFiles:
         if is_local(url):
             source = stack.enter_context(pa.memory_map(path))
         else:
-            source = stack.enter_context(open_stream(fs, path, ahead=A_LITTLE))
+            source = stack.enter_context(open_stream(fs, path, ahead=SMALL_READ_AHEAD))
         reader = pa.ipc.open_file(source)
         check_schema(reader.schema, MINHASH_SKETCHES, where=url)
         self._open[piece] = stack, reader

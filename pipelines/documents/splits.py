@@ -32,7 +32,7 @@ from pipelines.documents.plan import (
 from pipelines.documents.samples import SampleSelector, shorten
 from pipelines.documents.selection import text_digest, wanted_sentences
 from pipelines.io.shards import ShardWriter, open_shard
-from pipelines.io.splits import Reading
+from pipelines.io.splits import RecordTracker
 from pipelines.mediawiki.pages import page_url
 from pipelines.sources import SOURCES, RawDocument, Split
 from schemas.arrow import DOCUMENTS
@@ -66,7 +66,7 @@ def document_rows(
     source: AnySource,
     config: DocumentsConfig,
     counters: Counters,
-    reading: Reading | None = None,
+    reading: RecordTracker | None = None,
     samples: SampleSelector | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Read, clean, split and measure the documents of one split; count what is dropped.
@@ -74,7 +74,7 @@ def document_rows(
     Where `reading` is given, its `number` is that of the record of the last row, or else it
     `has_ended`. `samples` is offered every document.
     """
-    reading = reading or Reading()
+    reading = reading or RecordTracker()
     if reading.has_ended:
         return
     language = language_of(split, source)
@@ -208,14 +208,14 @@ class BuildDocumentShard(CacheableShardFn):
         return more
 
 
-def _progress(begun: WorkResult) -> tuple[Reading, Counters, SampleSelector]:
+def _progress(begun: WorkResult) -> tuple[RecordTracker, Counters, SampleSelector]:
     """Return where to continue a split, with what an earlier worker counted and selected."""
     counters = Counters(begun.counters)
     if not begun.files:
-        return Reading(), counters, SampleSelector()
+        return RecordTracker(), counters, SampleSelector()
     state, examples, samples = begun.details
     counters.examples = read_examples(examples)
-    return Reading(**state), counters, SampleSelector(samples)
+    return RecordTracker(**state), counters, SampleSelector(samples)
 
 
 def read_examples(details: Mapping[str, Any]) -> dict[str, list[Example]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import Counters
 from pipelines.documents.plan import DocumentPiece
-from pipelines.io.bzip2_blocks import StreamPart, check_streams
+from pipelines.io.bzip2_blocks import StreamCrcPart, verify_stream_crcs
 from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.errors import CorruptInputError
 
@@ -38,11 +38,11 @@ def check_stream_parts(
     for (name, file), group in itertools.groupby(
         found, key=lambda pair: (pair[0].split.source, pair[0].split.file)
     ):
-        numbers, parts = list[int](), list[StreamPart]()
+        numbers, parts = list[int](), list[StreamCrcPart]()
         for piece, report in group:
             numbers.append(piece.number)
-            parts += (StreamPart(*part) for part in report.details[2])
-        for damage in check_streams(parts):
+            parts += (StreamCrcPart(*part) for part in report.details[2])
+        for damage in verify_stream_crcs(parts):
             source = sources[name]
             if not isinstance(source, WikipediaSource) or source.on_corrupt == "fail":
                 raise CorruptInputError(
