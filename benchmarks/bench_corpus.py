@@ -31,9 +31,9 @@ from pipelines import build_tokens as tokens_job
 from pipelines import build_vocabulary as vocabulary_job
 from pipelines.beam.plan_file import SharedInput
 from pipelines.counters import Counters
+from pipelines.documents.build_shard import BuildDocumentShard, read_documents
 from pipelines.documents.plan import plan
 from pipelines.documents.shards import shard_pieces
-from pipelines.documents.splits import BuildDocumentShard, document_rows
 from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances import plan as instance_plan
 from pipelines.instances.shards import BuildInstanceShard
@@ -163,7 +163,7 @@ def step_seconds(dump: str, split_mb: float) -> dict[str, float]:
 
     def rows() -> None:
         for piece in plan(config):
-            for _ in document_rows(piece.split, source, config, Counters()):
+            for _ in read_documents(piece.split, source, config, Counters()):
                 pass
 
     def write() -> None:

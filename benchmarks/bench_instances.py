@@ -26,8 +26,8 @@ import numpy.typing as npt
 from benchmarks.plain_instances import Document, plain_instances
 from pipelines.arrays import offsets_of
 from pipelines.counters import Counters
+from pipelines.documents.build_shard import read_documents
 from pipelines.documents.plan import plan
-from pipelines.documents.splits import document_rows
 from pipelines.instances.creation import (
     BATCH_TOKENS,
     InstanceBatch,
@@ -89,8 +89,8 @@ def real_documents(
         ids: list[npt.NDArray[Any]] = []
         lengths, sizes, total = [], [], 0
         for piece in plan(config):
-            for document in document_rows(piece.split, source, config, Counters()):
-                encoded, per_sentence = tokenizer.encode_sentences(document["sentences"])
+            for _, document in read_documents(piece.split, source, config, Counters()):
+                encoded, per_sentence = tokenizer.encode_sentences(document.sentences)
                 ids.append(encoded)
                 lengths.append(per_sentence[per_sentence > 0])
                 sizes.append(len(lengths[-1]))

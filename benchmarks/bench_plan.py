@@ -35,9 +35,9 @@ from fsspec import AbstractFileSystem
 from pipelines.beam.jobs import deal
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.plan_file import SharedInput, written_plan
+from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.plan import plan as plan_documents
 from pipelines.documents.shards import shard_pieces
-from pipelines.documents.splits import BuildDocumentShard
 from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances.plan import plan as plan_instances
 from pipelines.instances.plan import read_together

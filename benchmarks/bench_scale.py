@@ -29,9 +29,9 @@ from benchmarks.bench_corpus import as_input
 from pipelines import build_vocabulary as vocabulary_job
 from pipelines.beam.plan_file import SharedInput
 from pipelines.beam.work import ShardWork
+from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.plan import plan as plan_documents
 from pipelines.documents.shards import shard_pieces
-from pipelines.documents.splits import BuildDocumentShard
 from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances.plan import plan as plan_instances
 from pipelines.instances.shards import BuildInstanceShard

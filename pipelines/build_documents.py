@@ -42,11 +42,11 @@ def build_documents(
         CountMismatchError: pages or books in are not those kept and dropped.
     """
     # start-up: 350 ms, pyarrow's and that of the rules that clean text
+    from pipelines.documents.build_shard import BuildDocumentShard
     from pipelines.documents.duplicates import buckets_for, report_repeated
     from pipelines.documents.duplicates_table import SAME_ID, SAME_TEXT, write_duplicates
     from pipelines.documents.notes import JobCounts, document_notes
     from pipelines.documents.samples import CorpusSamples, drop_reasons, excluded_documents
-    from pipelines.documents.splits import BuildDocumentShard
     from pipelines.documents.streams import check_stream_parts
 
     del inputs

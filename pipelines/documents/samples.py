@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from pipelines.counters import MAX_EXAMPLES, Example
+from pipelines.documents.records import Document
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import open_shard
 from pipelines.io.splits import RawDocument, Split
@@ -93,19 +94,11 @@ class SampleSelector:
         """Continue with samples that an earlier worker selected, as `dump` returned them."""
         self._samples = [DocumentSample.model_validate(sample) for sample in samples]
 
-    def offer(
-        self,
-        document: RawDocument,
-        sentences: Sequence[str],
-        *,
-        digest: bytes,
-        language: str,
-        split: Split,
-    ) -> None:
+    def offer(self, raw: RawDocument, language: str, document: Document, *, split: Split) -> None:
         """Select a document if its digest is among the smallest so far."""
-        text = digest.hex()
-        if len(self._samples) < _SAMPLES_PER_SOURCE or text < self._samples[-1].digest:
-            sample = _sample(document, sentences, digest=text, split=split)
+        digest = document.digest.hex()
+        if len(self._samples) < _SAMPLES_PER_SOURCE or digest < self._samples[-1].digest:
+            sample = _sample(raw, document.sentences, digest=digest, split=split)
             sample = sample.model_copy(update={"language": language})
             self._samples = smallest_digests([*self._samples, sample])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 from pipelines.arrays import flat_lists, list_array, offsets_of
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import WorkReport
-from pipelines.counters import Counters
-from pipelines.documents.shards import ShardPiece, sentences_of, wanted_documents
+from pipelines.counters import Count, Counters
+from pipelines.documents.shards import ShardPiece, wanted_documents
 from pipelines.instances.held_out import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
@@ -63,7 +63,8 @@ class BuildTokenShard(PieceWork):
         schema = tokens_schema(self.vocab_size)
         lengths: list[dict[str, Any]] = []
         with ShardWriter(_shard_path(piece), schema=schema, output=self.output) as shard:
-            for batch in token_batches(piece, tokenizer, counters, schema):
+            for documents in wanted_documents(piece, counters):
+                batch = tokenize_batch(documents, tokenizer, counters.count, schema)
                 shard.write(batch)
                 lengths.append(_lengths(batch).model_dump(mode="json"))
         entry = shard.entry(statistics={"tokens": counters["tokens"]})
@@ -88,32 +89,31 @@ def _lengths(batch: pa.RecordBatch) -> LengthsRecord:
     )
 
 
-def token_batches(
-    piece: ShardPiece, tokenizer: WordPieceTokenizer, counters: Counters, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """The rows of the tokens table for one document shard."""
-    for batch in wanted_documents(piece, counters):
-        token_ids, lengths = tokenizer.encode_sentences(sentences_of(batch))
-        counters.count("tokens", len(token_ids))
-        counters.count("sentences", len(lengths))
-        counters.count("unknown-tokens", int(np.count_nonzero(token_ids == tokenizer.unk_id)))
-        yield _document_rows(batch, token_ids, lengths, schema)
-
-
-def _document_rows(
-    batch: pa.RecordBatch, token_ids: np.ndarray, lengths: np.ndarray, schema: pa.Schema
+def tokenize_batch(
+    batch: pa.RecordBatch, tokenizer: WordPieceTokenizer, count: Count, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Sentence-wise ids put back together by document; sentences without a token are left out."""
-    _, sentence_bounds = flat_lists(batch.column("sentences"))
+    """Return the tokens of documents, one row per document.
+
+    Args:
+        batch: Columns `document_id`, `sentences` and `revision_id`, at least.
+        tokenizer: Tokenizer of the sentences.
+        count: Called with `tokens`, `sentences` and `unknown-tokens`.
+        schema: Result of `tokens_schema` for the vocabulary.
+    """
+    sentences, sentence_bounds = flat_lists(batch.column("sentences"))
+    token_ids, lengths = tokenizer.encode_sentences(sentences)
+    count("tokens", len(token_ids))
+    count("sentences", len(lengths))
+    count("unknown-tokens", int(np.count_nonzero(token_ids == tokenizer.unk_id)))
     token_bounds = offsets_of(lengths)[sentence_bounds]
-    present = lengths > 0
-    kept_before = offsets_of(present)[sentence_bounds]
+    has_tokens = lengths > 0
+    length_bounds = offsets_of(has_tokens)[sentence_bounds]
     ids, revisions = batch.column("document_id"), batch.column("revision_id")
     return pa.RecordBatch.from_arrays(
         [
             ids,
             list_array(token_ids, token_bounds, schema.field("token_ids").type),
-            list_array(lengths[present], kept_before, schema.field("sentence_lengths").type),
+            list_array(lengths[has_tokens], length_bounds, schema.field("sentence_lengths").type),
             pa.array(map(split_id, ids.to_pylist(), revisions.to_pylist()), pa.string()),
         ],
         schema=schema,

@@ -69,18 +69,16 @@ class TokenShards:
 
     def _training(self, number: int, *, with_ids: bool) -> TokenDocuments:
         table = self._read(number)
-        runs = _other_runs(self._rows[number], table.num_rows)
-        return _documents(table, runs, with_ids=with_ids)
+        return training_documents(table, self._rows[number], with_ids=with_ids)
 
     def _read(self, number: int) -> pa.Table:
         """A shard; what is held out of it is remembered."""
         table = self._table(number)
         if number not in self._rows:
-            self._rows[number] = self._held_out_rows(table)
+            self._rows[number] = held_out_rows(table, share=self._share)
         if number not in self._held_out:
             # Copied: a view would keep the whole shard mapped for as long as it is remembered.
-            rows = self._rows[number]
-            found = _documents(table, np.stack((rows, rows + 1), axis=1), with_ids=True)
+            found = held_out_documents(table, self._rows[number])
             self._remembered += found.nbytes
             if self._remembered > REMEMBERED_BYTES:
                 self._held_out.clear()
@@ -109,11 +107,23 @@ class TokenShards:
     def _bytes_fetched(self) -> int:
         return sum(table.nbytes for table in self._fetched.values())
 
-    def _held_out_rows(self, table: pa.Table) -> Int64s:
-        if self._share == 0.0:
-            return np.empty(0, np.int64)
-        ids = pc.coalesce(table.column("split_id"), table.column("document_id")).to_pylist()
-        return np.flatnonzero(is_held_out(ids, share=self._share))
+
+def held_out_rows(table: pa.Table, *, share: float) -> Int64s:
+    """Return the rows of a tokens table that are held out, ascending."""
+    if share == 0.0:
+        return np.empty(0, np.int64)
+    ids = pc.coalesce(table.column("split_id"), table.column("document_id")).to_pylist()
+    return np.flatnonzero(is_held_out(ids, share=share))
+
+
+def training_documents(table: pa.Table, held_out: Int64s, *, with_ids: bool) -> TokenDocuments:
+    """Return the documents of a tokens table that are not held out."""
+    return _documents(table, _other_runs(held_out, table.num_rows), with_ids=with_ids)
+
+
+def held_out_documents(table: pa.Table, held_out: Int64s) -> TokenDocuments:
+    """Return the documents of a tokens table that are held out, with their ids."""
+    return _documents(table, np.stack((held_out, held_out + 1), axis=1), with_ids=True)
 
 
 def _other_runs(rows: Int64s, size: int) -> Int64s:

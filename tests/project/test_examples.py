@@ -16,7 +16,7 @@ MODULES = [
     "flows.nested_values",
     "pipelines.arrays",
     "pipelines.counters",
-    "pipelines.documents.selection",
+    "pipelines.documents.records",
     "pipelines.instances.held_out",
     "pipelines.runners.launch",
     "pipelines.seeds",

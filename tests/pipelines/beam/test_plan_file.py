@@ -18,9 +18,9 @@ from pipelines.beam.jobs import MOST_RANGES, deal, run_shard_job
 from pipelines.beam.pipeline import SpreadPieces, shard_pipeline
 from pipelines.beam.plan_file import SharedInput, written_plan
 from pipelines.beam.work import WorkReport
+from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.plan import DocumentPiece
 from pipelines.documents.shards import ShardPiece
-from pipelines.documents.splits import BuildDocumentShard
 from pipelines.instances.plan import InstancePiece, plan, read_together
 from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.splits import SourceFile, Split

@@ -29,9 +29,9 @@ from pipelines.beam.parts import Parts
 from pipelines.beam.reuse import reusing
 from pipelines.beam.work import WorkReport
 from pipelines.counters import check_balance
-from pipelines.documents import splits
+from pipelines.documents import build_shard
+from pipelines.documents.build_shard import BuildDocumentShard, document_batches
 from pipelines.documents.plan import DocumentPiece, plan
-from pipelines.documents.splits import BuildDocumentShard, document_batches
 from pipelines.io import compression
 from pipelines.mediawiki import pages
 from pipelines.sources import books, text
@@ -117,7 +117,7 @@ def _said(report: WorkReport) -> Any:
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     small = functools.partial(document_batches, batch_characters=1_500)
-    monkeypatch.setattr(splits, "document_batches", small)
+    monkeypatch.setattr(build_shard, "document_batches", small)
 
 
 @pytest.fixture

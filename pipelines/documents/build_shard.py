@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from pipelines.counters import (
     DROPPED_TEMPLATE,
     STREAM_PART,
     UNKNOWN_TEMPLATE,
+    Count,
     Counters,
     Example,
 )
@@ -29,8 +30,8 @@ from pipelines.documents.plan import (
     language_of,
     piece_identity,
 )
+from pipelines.documents.records import Document, RawText, record_batch, split_text
 from pipelines.documents.samples import SampleSelector, shorten
-from pipelines.documents.selection import text_digest, wanted_sentences
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.splits import Reading
 from pipelines.mediawiki.pages import page_url
@@ -42,53 +43,57 @@ from schemas.manifest import FileEntry
 _BATCH_CHARACTERS = 4 << 20
 
 
-def document_batches(
-    documents: Iterator[dict[str, Any]], *, batch_characters: int = _BATCH_CHARACTERS
-) -> Iterator[pa.RecordBatch]:
-    """Rows of the documents table as record batches of about `batch_characters` of text."""
-    while True:
-        rows, characters = [], 0
-        for row in documents:
-            rows.append(row)
-            characters += sum(map(len, row["sentences"]))
-            if characters >= batch_characters:
-                break
-        if not rows:
-            return
-        columns = [
-            pa.array([row[field.name] for row in rows], type=field.type) for field in DOCUMENTS
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=DOCUMENTS)
+def read_texts(
+    split: Split, source: AnySource, count: Count, tracker: Reading | None = None
+) -> Iterator[tuple[RawDocument, RawText]]:
+    """Read and clean the texts of a split, and yield each with what its source says of it."""
+    language = language_of(split, source)
+    for raw in SOURCES[source.kind].read(split, source, count, tracker):
+        yield (
+            raw,
+            RawText(
+                paragraphs=raw.paragraphs,
+                language=language,
+                source=split.source,
+                title=raw.title,
+                file=raw.file or split.file.sha256,
+                byte_start=raw.byte_start,
+                byte_end=raw.byte_end,
+                page_id=raw.page_id,
+                revision_id=raw.revision_id,
+                timestamp=raw.timestamp,
+            ),
+        )
 
 
-def document_rows(
+def read_documents(
     split: Split,
     source: AnySource,
     config: DocumentsConfig,
     counters: Counters,
-    reading: Reading | None = None,
+    tracker: Reading | None = None,
     samples: SampleSelector | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Read, clean, split and measure the documents of one split; count what is dropped.
+) -> Iterator[tuple[str, Document]]:
+    """Yield the documents of a split with their ids, and count what is dropped.
 
-    Where `reading` is given, its `number` is that of the record of the last row, or else it
-    `has_ended`. `samples` is offered every document.
+    Args:
+        split: Split to read.
+        source: Source of the split.
+        config: Configuration of the stage.
+        counters: Counters to add to.
+        tracker: Set to the record of the last document, or to the end of the split.
+        samples: Offered every document.
     """
-    reading = reading or Reading()
-    if reading.has_ended:
+    tracker = tracker or Reading()
+    if tracker.has_ended:
         return
-    language = language_of(split, source)
-    for raw in SOURCES[source.kind].read(split, source, counters.count, reading):
-        sentences = wanted_sentences(
-            raw.paragraphs, language, limits=config, count=counters.count, example=_example(raw)
-        )
-        if not sentences:
-            continue
-        row = _row(raw, sentences, split)
-        if samples is not None:
-            samples.offer(raw, sentences, digest=row["digest"], language=language, split=split)
-        yield row
-    reading.has_ended = True
+    for raw, text in read_texts(split, source, counters.count, tracker):
+        document = split_text(text, limits=config, count=counters.count, example=_example(raw))
+        if document is not None:
+            if samples is not None:
+                samples.offer(raw, text.language, document, split=split)
+            yield raw.document_id, document
+    tracker.has_ended = True
 
 
 def _example(raw: RawDocument) -> Example:
@@ -99,20 +104,19 @@ def _example(raw: RawDocument) -> Example:
     )
 
 
-def _row(raw: RawDocument, sentences: list[str], split: Split) -> dict[str, Any]:
-    return {
-        "document_id": raw.document_id,
-        "source": split.source,
-        "title": raw.title,
-        "sentences": sentences,
-        "digest": text_digest(sentences),
-        "file": raw.file or split.file.sha256,
-        "byte_start": raw.byte_start,
-        "byte_end": raw.byte_end,
-        "page_id": raw.page_id,
-        "revision_id": raw.revision_id,
-        "timestamp": raw.timestamp,
-    }
+def document_batches(
+    documents: Iterable[tuple[str, Document]], *, batch_characters: int = _BATCH_CHARACTERS
+) -> Iterator[pa.RecordBatch]:
+    """Yield documents as record batches of about `batch_characters` characters of text."""
+    rows, characters = list[tuple[str, Document]](), 0
+    for row in documents:
+        rows.append(row)
+        characters += sum(map(len, row[1].sentences))
+        if characters >= batch_characters:
+            yield record_batch(rows, DOCUMENTS)
+            rows, characters = [], 0
+    if rows:
+        yield record_batch(rows, DOCUMENTS)
 
 
 @dataclass
@@ -164,8 +168,8 @@ class BuildDocumentShard(PieceWork):
         split, report = piece.split, begun
         reading, counters, samples = _progress(begun)
         source = self._source(piece)
-        rows = document_rows(split, source, self.config, counters, reading, samples)
-        batches = document_batches(rows)
+        documents = read_documents(split, source, self.config, counters, reading, samples)
+        batches = document_batches(documents)
         for number in itertools.count(len(report.files)):
             # An input without any document still makes one (empty) shard.
             if not self._write_shard(batches, report, number):
