@@ -32,11 +32,11 @@ from pipelines import build_vocabulary as vocabulary_job
 from pipelines.beam.plan_file import SharedInput
 from pipelines.counters import Counters
 from pipelines.documents.build_shard import BuildDocumentShard, read_documents
+from pipelines.documents.exclusions import shard_pieces
 from pipelines.documents.plan import plan
-from pipelines.documents.shards import shard_pieces
 from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances import plan as instance_plan
-from pipelines.instances.shards import BuildInstanceShard
+from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.sources import SOURCES
 from schemas.corpus_configs import (

@@ -87,7 +87,7 @@ def _find(rows: int, equal: float, folder: str) -> int:
     ]
     report: Any = report_repeated
     try:
-        from pipelines.documents.duplicates_table import write_duplicates
+        from pipelines.documents.duplicates import write_duplicates
     except ImportError:  # before the table had a module of its own, reports held what is found
         from pipelines.documents.duplicates import write_duplicates  # type: ignore[no-redef, attr-defined]
     else:

@@ -53,7 +53,7 @@ from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import key_for, rng_for
-from pipelines.wordpiece.ids import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     FIXED_PIECES,
     TOKENIZER_CONFIG_FILE,

@@ -143,8 +143,8 @@ def _ours(documents: StageInput, where: Path) -> list[tuple[str, str]]:
 def _ngrams(documents: StageInput) -> Iterator[tuple[str, set[str]]]:
     """The documents that are no duplicates, each with its n-grams as text."""
     from pipelines.counters import Counters
-    from pipelines.documents.shards import shard_pieces, wanted_documents
-    from pipelines.wordpiece.words import word_splitter
+    from pipelines.documents.exclusions import shard_pieces, wanted_documents
+    from pipelines.wordpiece.tokenizer import word_splitter
 
     words_of = word_splitter(lowercase=True).words
     for piece in shard_pieces(documents, remove_duplicates=True):

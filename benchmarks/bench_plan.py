@@ -36,12 +36,12 @@ from pipelines.beam.jobs import deal
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.plan_file import SharedInput, written_plan
 from pipelines.documents.build_shard import BuildDocumentShard
+from pipelines.documents.exclusions import shard_pieces
 from pipelines.documents.plan import plan as plan_documents
-from pipelines.documents.shards import shard_pieces
 from pipelines.documents.tokens import BuildTokenShard
+from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import plan as plan_instances
 from pipelines.instances.plan import read_together
-from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.errors import ErrorFiles

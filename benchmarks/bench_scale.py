@@ -30,11 +30,11 @@ from pipelines import build_vocabulary as vocabulary_job
 from pipelines.beam.plan_file import SharedInput
 from pipelines.beam.work import ShardWork
 from pipelines.documents.build_shard import BuildDocumentShard
+from pipelines.documents.exclusions import shard_pieces
 from pipelines.documents.plan import plan as plan_documents
-from pipelines.documents.shards import shard_pieces
 from pipelines.documents.tokens import BuildTokenShard
+from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import plan as plan_instances
-from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import (

@@ -42,12 +42,16 @@ def build_documents(
         CountMismatchError: pages or books in are not those kept and dropped.
     """
     # start-up: 350 ms, pyarrow's and that of the rules that clean text
-    from pipelines.documents.build_shard import BuildDocumentShard
-    from pipelines.documents.duplicates import buckets_for, report_repeated
-    from pipelines.documents.duplicates_table import SAME_ID, SAME_TEXT, write_duplicates
+    from pipelines.documents.build_shard import BuildDocumentShard, verify_stream_crcs
+    from pipelines.documents.duplicates import (
+        SAME_ID,
+        SAME_TEXT,
+        buckets_for,
+        report_repeated,
+        write_duplicates,
+    )
     from pipelines.documents.notes import JobCounts, document_notes
     from pipelines.documents.samples import CorpusSamples, drop_reasons, excluded_documents
-    from pipelines.documents.streams import check_stream_parts
 
     del inputs
     planned = plan(config)
@@ -64,7 +68,7 @@ def build_documents(
         )
     finally:
         forget_unpacked({piece.split.file for piece in planned})
-    damaged = check_stream_parts(config, planned, done.reports)
+    damaged = verify_stream_crcs(config, planned, done.reports)
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
     job = JobCounts.of(planned, done.reports, duplicates, more=damaged)
     _check_counts(config, job.counters)

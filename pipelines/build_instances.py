@@ -39,13 +39,13 @@ def build_instances(
     Raises:
         CountMismatchError: documents in are not those kept and dropped.
     """
+    from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistics
     from pipelines.instances.held_out import (  # start-up: 270 ms, most of it pyarrow's
         HELD_OUT,
         HELD_OUT_PREFIX,
     )
     from pipelines.instances.plan import plan, read_together
     from pipelines.instances.samples import InstanceSamples, sample_instances
-    from pipelines.instances.shards import BuildInstanceShard, corpus_statistics
     from pipelines.lengths import LengthsRecord
     from pipelines.wordpiece.vocab_files import read_vocab
 

@@ -28,8 +28,10 @@ def build_tokens(
     Raises:
         CountMismatchError: documents in are not those kept and dropped.
     """
-    from pipelines.documents.left_out import left_out_files  # start-up: 250 ms, pyarrow's
-    from pipelines.documents.shards import shard_pieces
+    from pipelines.documents.exclusions import (
+        left_out_files,  # start-up: 250 ms, pyarrow's
+        shard_pieces,
+    )
     from pipelines.documents.tokens import BuildTokenShard
     from pipelines.lengths import LengthsRecord
 

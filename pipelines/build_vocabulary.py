@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pipelines.counters import Counters
 from pipelines.io.files import write_text_file
 from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS
-from pipelines.wordpiece.plan import raw_inputs
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,
+    raw_inputs,
     read_vocab,
     vocab_text,
 )
@@ -40,10 +40,10 @@ def build_vocabulary(
     """
     # start-up: 270 ms, most of it pyarrow's
     from pipelines.beam.memory import release_freed_memory
-    from pipelines.documents.left_out import left_out_files
+    from pipelines.documents.exclusions import left_out_files
     from pipelines.documents.word_counts import count_corpus
-    from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
-    from pipelines.wordpiece.vocabulary import learn_vocabulary
+    from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
+    from pipelines.wordpiece.vocab_training import learn_vocabulary
 
     files: list[FileEntry] = []
     counters = Counters()

@@ -36,14 +36,23 @@ def find_contamination(
         CountMismatchError: documents or texts in are not those that came out.
     """
     # start-up: 300 ms, most of it pyarrow's
-    from pipelines.contamination.matches import Matcher
-    from pipelines.contamination.scan import ScanShard, common_runs, counting
-    from pipelines.contamination.summary import split_rows, summary_rows, text_counters
-    from pipelines.contamination.texts import read_texts, split_files
-    from pipelines.contamination.writing import write_matches, write_ngrams
-    from pipelines.documents.left_out import CONTAMINATED, LEFT_OUT_FILE
+    from pipelines.contamination.matches import (
+        Matcher,
+        split_rows,
+        summary_rows,
+        text_counters,
+        write_matches,
+        write_ngrams,
+    )
+    from pipelines.contamination.scan import (
+        ScanShard,
+        common_runs,
+        counting,
+        read_texts,
+        split_files,
+    )
+    from pipelines.documents.exclusions import CONTAMINATED, LEFT_OUT_FILE, shard_pieces
     from pipelines.documents.samples import CorpusSamples, excluded_documents
-    from pipelines.documents.shards import shard_pieces
 
     given = {
         name.removeprefix(EXAMPLES): examples

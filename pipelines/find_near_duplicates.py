@@ -33,11 +33,14 @@ def find_near_duplicates(
         CountMismatchError: documents in are not those kept and dropped.
     """
     # start-up: 270 ms, most of it pyarrow's
-    from pipelines.documents.left_out import NEAR_DUPLICATE, left_out_files
-    from pipelines.documents.near_duplicates import report_near
-    from pipelines.documents.near_duplicates_table import write_near_duplicates
+    from pipelines.documents.exclusions import (
+        NEAR_DUPLICATE,
+        document_shards,
+        left_out_files,
+        shard_pieces,
+    )
+    from pipelines.documents.near_duplicates import report_near, write_near_duplicates
     from pipelines.documents.samples import CorpusSamples, excluded_documents
-    from pipelines.documents.shards import document_shards, shard_pieces
     from pipelines.documents.sketches import Bands, SketchShard, buckets_for
 
     documents, bands = inputs["documents"], Bands.of(config)

@@ -38,25 +38,24 @@ from pipelines.documents.records import (
     split_text,
 )
 from pipelines.documents.tokens import tokenize_batch
-from pipelines.instances.creation import create_instances
-from pipelines.instances.held_out import HELD_OUT, TRAINING
-from pipelines.instances.masking import VocabularyIds
-from pipelines.instances.pairing import NO_SEGMENT_B
-from pipelines.instances.shards import instance_rows
-from pipelines.instances.token_documents import NegativePool
-from pipelines.instances.token_shards import (
+from pipelines.instances.build_shard import (
     held_out_documents,
     held_out_rows,
+    instance_rows,
     training_documents,
 )
-from pipelines.instances.vocabulary import read_vocabulary_ids
+from pipelines.instances.creation import create_instances
+from pipelines.instances.held_out import HELD_OUT, TRAINING
+from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.pairing import NO_SEGMENT_B
+from pipelines.instances.token_documents import NextSentencePool
 from pipelines.io.raw_files import expand_paths
 from pipelines.io.shards import ShardWriter
 from pipelines.io.splits import SourceFile
 from pipelines.seeds import key_for
 from pipelines.sources import SOURCES
 from pipelines.sources.unpacked_tars import forget_unpacked
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.arrow import DOCUMENTS, instances_schema, tokens_schema
 from schemas.corpus_configs import AnySource, DocumentsConfig, InstancesConfig
@@ -530,12 +529,10 @@ def _pool_instances(
         for pass_number in range(passes if len(tokens) else 0):
             numbers = Counter[int]()
             batches = create_instances(
-                tokens,
-                NegativePool({0: tokens}),
+                NextSentencePool({0: tokens}),
                 config,
                 vocabulary=vocabulary,
                 pass_number=pass_number,
-                own_shard=0,
                 count=count,
             )
             for batch in batches:
@@ -676,9 +673,8 @@ class _Write(beam.DoFn):
 class WriteShards(beam.PTransform[Any, Any]):
     """Write Arrow files: (document id, record) in, a `WrittenShard` per file out.
 
-    A document's id decides its shard, and rows are sorted by position and id, so the bytes depend
-    neither on the runner nor on the order of arrival. One worker holds the rows of a shard at a
-    time.
+    The id of a document decides its shard, and rows are sorted by position and id. The bytes do not
+    depend on the runner or on the order of arrival. One worker holds the rows of a shard at a time.
 
     >>> schema = pa.schema({"document_id": pa.string(), "title": pa.string()})
     >>> texts = [("b", RawText([], title="Rain")), ("a", RawText([], title="River"))]

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from flows.quickstart.language_detection import Guess
 from pipelines.wordpiece.vocab_files import FIXED_PIECES
-from pipelines.wordpiece.vocabulary import MAX_LEARNT_CHARACTERS, count_words
+from pipelines.wordpiece.vocab_training import MAX_LEARNT_CHARACTERS, count_words
 
 _SIZES = ((100_000, 600), (300_000, 1_200), (1_000_000, 2_500), (8_000_000, 4_000),
           (60_000_000, 8_000), (400_000_000, 16_000), (math.inf, 30_522))  # fmt: skip

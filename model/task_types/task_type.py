@@ -20,7 +20,7 @@ from model.task_types.features import Features
 from model.task_types.prediction_files import check_ids, is_ours, read_lines
 from model.tasks.task import Task
 from pipelines.arrays import Float32s
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 

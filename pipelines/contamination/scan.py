@@ -1,25 +1,21 @@
-"""The documents of one shard, looked through for runs of words of evaluation texts.
-
-What is found is a row for each document that has any. A run that many documents of the corpus have
-is a common phrase; how many have it Beam adds up: numbers of runs and of documents cross, never
-text.
-"""
+"""DOC"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.arrays import Int64s, flat_lists, joined, list_array, offsets_of
+from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists, joined, list_array, offsets_of
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import Blob, Grouping, WorkReport
-from pipelines.contamination.ngrams import NgramTable, Stream
 from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import (
     bucket_report,
@@ -28,12 +24,353 @@ from pipelines.documents.bucket_tables import (
     remove_bucket_files,
     to_bytes,
 )
-from pipelines.documents.shards import ShardPiece, wanted_rows
-from pipelines.documents.words import WordHasher, Words
+from pipelines.documents.exclusions import ShardPiece, wanted_rows
+from pipelines.documents.word_hashes import WHOLE, WordHasher, Words
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
-from schemas.arrow import CONTAMINATION_HITS, CONTAMINATION_NGRAMS
-from schemas.manifest import FileEntry
+from schemas.arrow import CONTAMINATION_HITS, CONTAMINATION_NGRAMS, EXAMPLES
+from schemas.contamination_configs import ContaminationConfig
+from schemas.errors import ArtifactCorruptError, ConfigError
+from schemas.manifest import FileEntry, StageInput
+
+_BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
+_BITS_A_HASH = 16
+_MOST_BITS = 27  # a filter of 16 MB
+_BLOCK = 1 << 15  # words, whose arrays stay in a core's cache
+_EMPTY = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
+
+
+class Runs(NamedTuple):
+    """Runs of words in a stream."""
+
+    starts: Int64s
+    """Index of the first word of each."""
+
+    ends: Int64s
+    """Index behind the last."""
+
+    values: npt.NDArray[Any]
+    """Of each its hash, or its number in a table."""
+
+
+class Stream:
+    """Documents end to end, prepared for runs of any weight."""
+
+    def __init__(self, words: Words) -> None:
+        """`words.offsets` are the bounds of documents (or texts), no run crosses them."""
+        count = len(words.hashes)
+        powers, self._inverse = _powers(max(1 << 16, 1 << count.bit_length()))
+        self._sums = np.zeros(count + 1, np.uint64)
+        np.cumsum(words.hashes * powers[:count], out=self._sums[1:])
+        self._bounds, self._count = words.offsets, count
+        self._weights = offsets_of(words.weights)
+        self._at = _first_at(self._weights)
+
+    def all(self, weight: int) -> Runs:
+        """From each word on the shortest run of at least this weight, where there is one."""
+        runs = [self._runs(block, weight) for block in range(0, self._count, _BLOCK)]
+        return self._within([Runs(*_EMPTY), *runs])
+
+    def found(self, table: NgramTable) -> Runs:
+        """Those that a table has, with their numbers."""
+        runs = [Runs(*_EMPTY[:2], _EMPTY[0])]
+        for block in range(0, self._count, _BLOCK):
+            starts, ends, hashes = self._runs(block, table.weight)
+            at, numbers = table.find(hashes)
+            runs.append(Runs(starts[at], ends[at], numbers))
+        return self._within(runs)
+
+    def whole(self, rows: Int64s) -> Runs:
+        """All words of some documents, a run each."""
+        starts, ends = self._bounds[rows], self._bounds[rows + 1]
+        return Runs(starts, ends, (self._sums[ends] - self._sums[starts]) * self._inverse[starts])
+
+    def _runs(self, block: int, weight: int) -> Runs:
+        """Of the words of a block, also over the ends of documents."""
+        wanted = self._weights[block : min(block + _BLOCK, self._count)] + weight
+        wanted = wanted[: np.searchsorted(wanted, len(self._at))]
+        ends, stop = self._at[wanted], block + len(wanted)
+        hashes = self._sums[ends] - self._sums[block:stop]
+        hashes *= self._inverse[block:stop]
+        return Runs(np.arange(block, stop), ends, hashes)
+
+    def _within(self, runs: list[Runs]) -> Runs:
+        starts, ends, values = map(np.concatenate, zip(*runs, strict=True))
+        limits = self._bounds[np.searchsorted(self._bounds, starts, side="right")]
+        fits = ends <= limits
+        return Runs(starts[fits], ends[fits], values[fits])
+
+
+def _first_at(weights: Int64s) -> Int64s:
+    """Of each weight up to the last the first index from which on the sums are no less."""
+    at = np.zeros(int(weights[-1]) + 1, np.int64)
+    indices = np.arange(len(weights))
+    at[np.maximum(weights - 1, 0)] = indices  # of a whole word; a half's is written over
+    at[weights] = indices
+    return at
+
+
+@functools.lru_cache(maxsize=2)
+def _powers(count: int) -> tuple[UInt64s, UInt64s]:
+    """BASE**0, BASE**1, ... modulo 2**64, and their inverses."""
+    return tuple(
+        np.cumprod(np.r_[np.uint64(1), np.full(count, base, np.uint64)])
+        for base in (_BASE, pow(_BASE, -1, 1 << 64))
+    )  # type: ignore[return-value]
+
+
+class NgramTable(NamedTuple):
+    """Distinct runs of one weight, to look others up among them."""
+
+    weight: int
+    first: int
+    """Number of the first of them; the others follow."""
+
+    hashes: UInt64s
+    """Ascending."""
+
+    filter: npt.NDArray[np.uint8]
+    """A bit for each value of the hashes' first bits: whether any begins so."""
+
+    @classmethod
+    def of(cls, weight: int, first: int, hashes: UInt64s) -> Self:
+        wanted = (_BITS_A_HASH * len(hashes)).bit_length()
+        bits = min(_MOST_BITS, max(10, wanted))
+        marked = np.zeros(1 << bits, np.bool_)
+        marked[hashes >> np.uint64(64 - bits)] = True
+        return cls(weight, first, hashes, np.packbits(marked, bitorder="little"))
+
+    def find(self, hashes: UInt64s) -> tuple[Int64s, Int64s]:
+        """Which of these hashes are in the table, and the number of each."""
+        bits = (8 * len(self.filter)).bit_length() - 1
+        begin = hashes >> np.uint64(64 - bits)
+        maybe = np.flatnonzero(_are_set(self.filter, begin))
+        at = np.searchsorted(self.hashes, hashes[maybe])
+        at[at == len(self.hashes)] = 0
+        found = self.hashes[at] == hashes[maybe]
+        return maybe[found], at[found] + self.first
+
+
+def _are_set(bits: npt.NDArray[np.uint8], numbers: UInt64s) -> Bools:
+    bytes_ = bits[(numbers >> np.uint64(3)).view(np.int64)]
+    marks: Bools = (bytes_ >> (numbers & np.uint64(7)).astype(np.uint8)) & np.uint8(1) != 0
+    return marks
+
+
+LEARNT_FROM = ("train", "augmentation")
+"""Splits that are looked for only where the configuration names them."""
+
+FIELDS = {
+    "classification": ("text_a", "text_b"),
+    "regression": ("text_a", "text_b"),
+    "choice": ("context", "continuations"),
+    "span": ("context", "question"),
+    "tagging": ("words",),
+}
+"""Columns of examples that hold text, by the type of the task."""
+
+_BATCH_ROWS = 4096
+
+
+class Place(NamedTuple):
+    """Where texts are from."""
+
+    task: str
+    """Name of the input."""
+
+    split: str
+    field: str
+
+
+class Texts(NamedTuple):
+    """Distinct texts of a field, or of many one after the other."""
+
+    places: list[Place]
+    place: Int64s
+    """Of each text, which of `places`."""
+
+    row: Int64s
+    """Of each text the first example that has it: its row in the split."""
+
+    used: Int64s
+    """How many examples have it."""
+
+    words: Int64s
+    """How many words it has."""
+
+    ngrams: Int64s
+    """Numbers of runs, text after text; of a text that is too short there are none."""
+
+    bounds: Int64s
+    """Text i has ngrams[bounds[i]] .. ngrams[bounds[i + 1] - 1], in order."""
+
+    ends: Int64s
+    """For each of `ngrams`, the word of its text behind it; those before begin one word later each,
+    the first with the text."""
+
+    examples: dict[tuple[str, str], int]
+    """How many examples each split of a task has."""
+
+    of_examples: dict[tuple[str, str], tuple[Int64s, Int64s]]
+    """By split of a task: numbers of texts and the rows that have them, a pair each time."""
+
+
+SplitFiles = dict[tuple[str, str], tuple[str, InputFile]]
+"""By task and split the task's type and the file of the examples."""
+
+
+def split_files(given: Mapping[str, StageInput], config: ContaminationConfig) -> SplitFiles:
+    """The files of the splits that are looked for.
+
+    Raises:
+        ConfigError: a split is named that no task has.
+        ArtifactCorruptError: an input is no artifact of build-examples.
+    """
+    found: SplitFiles = {}
+    known: set[str] = set()
+    for task, examples in given.items():
+        kind = str(examples.statistics.get("kind", ""))
+        if kind not in FIELDS:
+            raise ArtifactCorruptError(
+                f"{task} {examples.artifact_id}: expected examples of build-examples, whose "
+                f"statistics say their kind, found {kind or 'none'}"
+            )
+        for entry in examples.files:
+            split = entry.path.removesuffix(".arrow")
+            known.add(split)
+            wanted = split in config.splits if config.splits else split not in LEARNT_FROM
+            if wanted:
+                found[task, split] = (kind, InputFile.of(examples, entry))
+    if unknown := [split for split in config.splits if split not in known]:
+        raise ConfigError(
+            f"splits: no task has a split {' or '.join(unknown)}. Expected some of "
+            f"{', '.join(sorted(known))}"
+        )
+    return found
+
+
+def read_texts(
+    files: SplitFiles, config: ContaminationConfig
+) -> tuple[Texts, list[tuple[int, UInt64s]]]:
+    """All texts, and the runs that are looked for.
+
+    Returns:
+        texts: with the numbers of their runs.
+        runs: by weight the hashes of that weight's runs, ascending; numbered in that order.
+    """
+    hasher = WordHasher()
+    reading = _Reading(config)
+    for (task, split), (kind, file) in files.items():
+        for column in FIELDS[kind]:
+            place = Place(task, split, column)
+            for rows, texts in _columns(file, kind, column):
+                reading.add(place, rows, texts, hasher)
+        with open_shard(file, expected=EXAMPLES[kind]) as reader:
+            reading.examples[task, split] = sum(
+                reader.get_batch(n).num_rows for n in range(reader.num_record_batches)
+            )
+    return reading.numbered()
+
+
+def _columns(file: InputFile, kind: str, field: str) -> Iterator[tuple[Int64s, pa.Array]]:
+    """The texts of a column, and the row of each; a null is no text."""
+    first = 0
+    with open_shard(file, expected=EXAMPLES[kind], columns=(field,)) as reader:
+        for number in range(reader.num_record_batches):
+            for batch in pa.Table.from_batches([reader.get_batch(number)]).to_batches(_BATCH_ROWS):
+                column = batch.column(field)
+                rows = np.arange(first, first + len(column))
+                first += len(column)
+                if field == "continuations":
+                    column, bounds = flat_lists(column)
+                    rows = np.repeat(rows, np.diff(bounds))
+                elif field == "words":
+                    column = pa.array([" ".join(words) for words in column.to_pylist()])
+                there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+                yield rows[there], column.take(pa.array(there))
+
+
+class _Reading:
+    """Texts as they are read, each distinct one of a field once."""
+
+    def __init__(self, config: ContaminationConfig) -> None:
+        self._config = config
+        self._full = config.ngram_size * WHOLE
+        self._number_of: dict[bytes, int] = {}
+        self._places: list[Place] = []
+        self._place: list[int] = []
+        self._row: list[int] = []
+        self._used: list[int] = []
+        self._words, self._counts, self._ends = list[Int64s](), list[Int64s](), list[Int64s]()
+        self._keys: list[UInt64s] = []  # hashes
+        self._weights: list[Int64s] = []  # of the runs
+        self._pairs: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self.examples: dict[tuple[str, str], int] = {}
+
+    def add(self, place: Place, rows: Int64s, texts: pa.Array, hasher: WordHasher) -> None:
+        if not self._places or self._places[-1] != place:
+            self._places.append(place)
+            self._number_of.clear()
+        pairs = self._pairs.setdefault((place.task, place.split), [])
+        new: list[int] = []
+        for at, (row, text) in enumerate(zip(rows.tolist(), texts.to_pylist(), strict=True)):
+            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            number = self._number_of.setdefault(digest, len(self._row))
+            if number == len(self._row):
+                new.append(at)
+                self._place.append(len(self._places) - 1)
+                self._row.append(row)
+                self._used.append(0)
+            if not pairs or pairs[-1] != (number, row):
+                self._used[number] += 1
+            pairs.append((number, row))
+        self._add_runs(hasher.words(texts.take(pa.array(new, pa.int64()))))
+
+    def _add_runs(self, words: Words) -> None:
+        """The runs of new texts: those of full weight, or the one of a whole short text."""
+        stream = Stream(words)
+        weights = np.diff(offsets_of(words.weights)[words.offsets])
+        short = (weights < self._full) & (weights >= self._config.min_text_words * WHOLE)
+        full, whole = stream.all(self._full), stream.whole(np.flatnonzero(short))
+        starts = np.r_[full.starts, whole.starts]
+        order = np.argsort(starts, kind="stable")
+        starts = starts[order]
+        text = np.searchsorted(words.offsets, starts, side="right") - 1
+        self._counts.append(np.bincount(text, minlength=len(weights)))
+        self._keys.append(np.r_[full.values, whole.values][order])
+        self._weights.append(np.where(short[text], weights[text], self._full))
+        self._ends.append(np.r_[full.ends, whole.ends][order] - words.offsets[text])
+        self._words.append(np.diff(words.offsets))
+
+    def numbered(self) -> tuple[Texts, list[tuple[int, UInt64s]]]:
+        keys = np.concatenate([np.empty(0, np.uint64), *self._keys])
+        weights = joined(self._weights)
+        numbers, first = np.empty(len(keys), np.int64), 0
+        runs: list[tuple[int, UInt64s]] = []
+        for weight in np.unique(weights).tolist():
+            at = np.flatnonzero(weights == weight)
+            distinct, numbers_of = np.unique(keys[at], return_inverse=True)
+            numbers[at] = numbers_of + first
+            first += len(distinct)
+            runs.append((weight, distinct))
+        pairs = {
+            split: tuple(np.array(found, np.int64).reshape(-1, 2).T)
+            for split, found in self._pairs.items()
+        }
+        texts = Texts(
+            places=self._places,
+            place=np.array(self._place, np.int64),
+            row=np.array(self._row, np.int64),
+            used=np.array(self._used, np.int64),
+            words=joined(self._words),
+            ngrams=numbers,
+            bounds=offsets_of(joined(self._counts)),
+            ends=joined(self._ends),
+            examples=self.examples,
+            of_examples=pairs,  # type: ignore[arg-type]
+        )
+        return texts, runs
+
 
 COUNTS = pa.schema([("ngram", pa.uint32()), ("documents", pa.uint32())])
 """How many documents have a run."""

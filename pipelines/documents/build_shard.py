@@ -1,9 +1,10 @@
-"""The documents of one split of the raw input."""
+"""DOC"""
 
 from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,12 +33,14 @@ from pipelines.documents.plan import (
 )
 from pipelines.documents.records import Document, RawText, record_batch, split_text
 from pipelines.documents.samples import SampleSelector, shorten
+from pipelines.io.bzip2_blocks import StreamPart, check_streams
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.splits import Reading
 from pipelines.mediawiki.pages import page_url
 from pipelines.sources import SOURCES, RawDocument, Split
 from schemas.arrow import DOCUMENTS
-from schemas.corpus_configs import AnySource, DocumentsConfig
+from schemas.corpus_configs import AnySource, DocumentsConfig, WikipediaSource
+from schemas.errors import CorruptInputError
 from schemas.manifest import FileEntry
 
 _BATCH_CHARACTERS = 4 << 20
@@ -229,3 +232,47 @@ def read_examples(details: Mapping[str, Any]) -> dict[str, list[Example]]:
 
 def _shard_path(piece: int, number: int) -> str:
     return f"part-{piece:05d}-{number:03d}.arrow"
+
+
+_log = logging.getLogger(__name__)
+
+
+def verify_stream_crcs(
+    config: DocumentsConfig, pieces: Sequence[DocumentPiece], reports: Iterable[WorkReport]
+) -> dict[int, Counters]:
+    """Put the parts of each stream together, and count the streams that are not what they say.
+
+    Args:
+        config: of the stage.
+        pieces: that were planned.
+        reports: of them, in the same order.
+
+    Returns:
+        by the number of a piece, what is to be added to its counts.
+
+    Raises:
+        CorruptInputError: a stream is not what its checksum says, and `on_corrupt` is "fail".
+    """
+    sources = {source.name: source for source in config.sources}
+    found = zip(pieces, reports, strict=True)
+    more: dict[int, Counters] = {}
+    for (name, file), group in itertools.groupby(
+        found, key=lambda pair: (pair[0].split.source, pair[0].split.file)
+    ):
+        numbers, parts = list[int](), list[StreamPart]()
+        for piece, report in group:
+            numbers.append(piece.number)
+            parts += (StreamPart(*part) for part in report.details[2])
+        for damage in check_streams(parts):
+            source = sources[name]
+            if not isinstance(source, WikipediaSource) or source.on_corrupt == "fail":
+                raise CorruptInputError(
+                    f"{file.uri}: {damage.reason}; noticed at byte {damage.offset:,} of "
+                    f"{file.size:,}. Download it again, or set on_corrupt to keep-whole-pages",
+                    file=file.uri,
+                    offset=damage.offset,
+                )
+            _log.warning("%s, byte %d: %s", file.uri, damage.offset, damage.reason)
+            for suffix in ("", f"@{name}"):
+                more.setdefault(numbers[-1], Counters()).count(f"streams-dropped-corrupt{suffix}")
+    return more

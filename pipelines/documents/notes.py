@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pipelines.beam.work import WorkReport
 from pipelines.counters import DROPPED_TEMPLATE, MAX_EXAMPLES, UNKNOWN_TEMPLATE, Counters, Example
 from pipelines.documents.build_shard import read_examples
-from pipelines.documents.duplicates_table import Duplicates
+from pipelines.documents.duplicates import Duplicates
 from pipelines.documents.plan import DocumentPiece, raw_files
 from pipelines.documents.samples import DocumentSample, smallest_digests
 from schemas.corpus_configs import DocumentsConfig, TextSource

@@ -13,12 +13,12 @@ from pipelines.arrays import flat_lists, list_array, offsets_of
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import WorkReport
 from pipelines.counters import Count, Counters
-from pipelines.documents.shards import ShardPiece, wanted_documents
+from pipelines.documents.exclusions import ShardPiece, wanted_documents
 from pipelines.instances.held_out import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
 from pipelines.lengths import LengthHistogram, LengthsRecord
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import tokens_schema
 from schemas.manifest import FileEntry
 

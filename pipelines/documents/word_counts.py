@@ -26,10 +26,10 @@ from pipelines.documents.bucket_tables import (
     remove_bucket_files,
     to_bytes,
 )
-from pipelines.documents.shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
+from pipelines.documents.exclusions import ShardPiece, sentences_of, shard_pieces, wanted_documents
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
-from pipelines.wordpiece.vocabulary import count_words, merge_counts
+from pipelines.wordpiece.vocab_training import count_words, merge_counts
 from schemas.arrow import WORD_COUNTS
 from schemas.corpus_configs import VocabularyConfig
 from schemas.execution_configs import ExecutionConfig

@@ -1,19 +1,19 @@
-"""The files of a WordPiece vocabulary: their names, and reading and checking them.
-
-Apart from `pipelines.wordpiece.vocabulary`, because a plan reads them too and cannot wait for the
-learner.
-"""
+"""DOC"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pipelines.io.file_systems import file_system
 from pipelines.io.raw_files import read_small_file
 from pipelines.io.stage_inputs import InputFile
 from schemas.addresses import public_address
+from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import VocabularyError
+from schemas.manifest import RawInput
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNUSED = tuple(f"[unused{number}]" for number in range(99))
@@ -223,3 +223,32 @@ def check_vocab(vocab: Sequence[str], *, where: str = "vocabulary") -> None:
 def vocab_text(vocab: Iterable[str]) -> str:
     """The content of a vocab.txt: a line for each piece, in the order of the ids."""
     return "".join(f"{piece}\n" for piece in vocab)
+
+
+def raw_inputs(config: VocabularyConfig) -> tuple[RawInput, ...]:
+    """Return the given vocabulary file with the digest of its pieces, if one is given.
+
+    Raises:
+        VocabularyError: The file is not a BERT vocabulary, or its case is not that of the recipe.
+    """
+    if config.vocab_file is None:
+        return ()
+    text = vocab_text(read_vocab(config.vocab_file)).encode()
+    fs, path = file_system(config.vocab_file)
+    is_json = is_tokenizer_json(config.vocab_file)
+    if is_json and (lowercase := read_lowercase(config.vocab_file)) != config.lowercase:
+        raise VocabularyError(
+            f"build_vocabulary.lowercase: expected {lowercase}, as in {config.vocab_file}, got "
+            f"{config.lowercase}. Change it, or give another vocab_file."
+        )
+    digest = hashlib.sha256(text).hexdigest()
+    return (
+        RawInput(
+            name=TOKENIZER_FILE if is_json else VOCAB_FILE,
+            uri=fs.unstrip_protocol(path),
+            size_bytes=len(text),
+            sha256=digest,
+            checksum="",
+            key_digest=digest,
+        ),
+    )

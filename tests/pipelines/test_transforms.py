@@ -1,4 +1,4 @@
-"""The transforms make what the jobs make, and count it; and they refuse what cannot be used."""
+"""Transforms give the output and counts of the jobs, and refuse invalid elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from support.corpus_builder import run_corpus, small_sample
 from support.paths import PYTHONPATH
 
-from pipelines.documents.duplicates_table import DUPLICATES_FILE
+from pipelines.documents.duplicates import DUPLICATES_FILE
 from pipelines.documents.records import text_digest
 from pipelines.io.row_digest import MODULUS
 from pipelines.io.shards import open_shard
@@ -57,7 +57,7 @@ INSTANCES = InstancesConfig(
 
 
 class Job:
-    """What the jobs made of a recipe."""
+    """Outputs of the jobs of a recipe."""
 
     def __init__(self, folder: Path, *sources: Any) -> None:
         self.folder, self.sources = folder, sources
@@ -100,7 +100,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 @pytest.fixture(scope="module")
 def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A dump in one split: its token shard is the pool of `PairAndMask`."""
+    """A dump in one split, whose token shard is the pool of `PairAndMask`."""
     folder = tmp_path_factory.mktemp("one-shard")
     sample = small_sample(folder / "sample")
     return Job(folder / "made", WikipediaSource(name="wiki", paths=(sample.pages,)))
@@ -132,7 +132,7 @@ def written_rows(folder: Path, shards: list[str]) -> list[dict[str, Any]]:
 
 
 class _Keep(beam.DoFn):
-    """Writes what it sees to a file, as other processes might be those that see it."""
+    """Appends elements to a file, because another process may see them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -148,12 +148,12 @@ class _Keep(beam.DoFn):
 
 
 def rows_and_digest(shards: list[Any]) -> tuple[int, int]:
-    """Of all `WrittenShard`s together, as `Job.logical` has them."""
+    """Return the rows of all shards and the sum of their digests, as `Job.logical`."""
     digests = sum(int(logical, 16) for *_, logical in shards)
     return sum(rows for _, _, rows, *_ in shards), digests % MODULUS
 
 
-def test_rows_of_documents_are_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
+def test_documents_equal_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
     def build(pipeline: beam.Pipeline) -> None:
         documents = corpus.texts(pipeline) | SplitSentences()
         shards = documents | WriteShards(str(tmp_path), schema=DOCUMENTS, shards=3)
@@ -175,7 +175,7 @@ def test_rows_of_documents_are_those_of_the_job(corpus: Job, tmp_path: Path) -> 
     assert counted(result, "WriteShards")["rows"] == found[0]
 
 
-def test_tokens_without_duplicates_are_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
+def test_tokens_without_duplicates_equal_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
     def build(pipeline: beam.Pipeline) -> None:
         documents = corpus.texts(pipeline) | SplitSentences() | DropDuplicates()
         tokens = documents | Tokenize(corpus.vocab)
@@ -196,7 +196,7 @@ def test_tokens_without_duplicates_are_those_of_the_job(corpus: Job, tmp_path: P
     assert dropped == counters["documents-dropped-duplicate"] > 0
 
 
-def test_instances_are_those_of_the_job(one_shard: Job, tmp_path: Path) -> None:
+def test_instances_equal_those_of_the_job(one_shard: Job, tmp_path: Path) -> None:
     def build(pipeline: beam.Pipeline) -> None:
         documents = one_shard.texts(pipeline) | SplitSentences() | DropDuplicates()
         tokens = documents | Tokenize(one_shard.vocab)
@@ -237,8 +237,8 @@ def _job_instances(job: Job) -> Iterator[tuple[Any, ...]]:
             )
 
 
-def test_pools_hold_documents_by_their_ids(one_shard: Job, tmp_path: Path) -> None:
-    """Whatever the order of arrival, and no random B from A's own document."""
+def test_pools_do_not_depend_on_the_order_of_arrival(one_shard: Job, tmp_path: Path) -> None:
+    """No random B comes from A's own document."""
     tokens = written_rows(
         one_shard.folder / "build-tokens", [one_shard.made["build-tokens"].files[0].stored_name]
     )
@@ -288,7 +288,7 @@ def document(text: str, **more: Any) -> Document:
     return Document([text], text_digest([text]), **more)
 
 
-def test_of_repeated_ids_the_newest_or_the_first_stays() -> None:
+def test_newest_revision_or_first_document_of_an_id_is_kept() -> None:
     given = [
         ("w:1:10", document("old", title="A", page_id=1, revision_id=10, position="a/1")),
         ("w:1:12", document("new", title="A", page_id=1, revision_id=12, position="a/2")),
@@ -296,7 +296,7 @@ def test_of_repeated_ids_the_newest_or_the_first_stays() -> None:
         ("own", document("second", position="b/2")),
         ("z", document("The same.", position="a/3")),
         ("y", document("the  SAME.", position="a/4")),
-        # Says the same as one that is left out for its id, and so stays.
+        # Its duplicate is dropped for its id, so this one is kept.
         ("x", document("old", position="a/5")),
     ]
     pipeline = beam.Pipeline(runner="FnApiRunner")
@@ -313,13 +313,13 @@ def test_of_repeated_ids_the_newest_or_the_first_stays() -> None:
     }
 
 
-def test_documents_that_cannot_be_told_apart_are_refused() -> None:
+def test_equal_documents_at_one_position_are_refused() -> None:
     given = [("own", document("one")), ("own", document("one"))]
-    with pytest.raises(InputError, match="two documents have one position, id and text"):
+    with pytest.raises(InputError, match="one position, id and text"):
         run(lambda pipeline: pipeline | beam.Create(given) | DropDuplicates())
 
 
-def test_own_texts_go_through_without_a_source() -> None:
+def test_own_texts_need_no_source() -> None:
     texts = [
         ("a", RawText(["One sentence here, yes. And another one."])),
         ("b", RawText(["Too short."])),
@@ -396,7 +396,7 @@ NARROW = pa.schema([("document_id", pa.string()), ("token_ids", pa.list_(pa.uint
         (Title("x"), WriteShards("x", schema=TITLED), "pairs of an id"),
     ],
 )
-def test_elements_that_do_not_fit_are_named(
+def test_invalid_element_is_shown_in_the_error(
     element: Any, step: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -419,7 +419,7 @@ def test_tokens_of_another_vocabulary_are_refused(
         run(lambda pipeline: pipeline | beam.Create([("a", record)]) | step)
 
 
-def test_worker_processes_make_the_same(
+def test_worker_processes_give_the_same_output(
     one_shard: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)

@@ -22,7 +22,7 @@ MODULES = [
     "pipelines.seeds",
     "pipelines.text.sentences",
     "pipelines.transforms",
-    "pipelines.wordpiece.words",
+    "pipelines.wordpiece.tokenizer",
 ]
 
 

@@ -19,7 +19,7 @@ from support.portable_bytes import new_words, portable_facts
 
 from flows.bert import stages
 from flows.run.provenance import key_environment
-from pipelines.wordpiece.words import WordSplitter
+from pipelines.wordpiece.tokenizer import WordSplitter
 
 OTHERS = [name for name in ("3.11", "3.12", "3.13") if name != "{}.{}".format(*sys.version_info)]
 NEEDED = "import apache_beam, pyarrow, pydantic, rensa, rfc8785, sentencex, tokenizers"
@@ -79,7 +79,7 @@ def test_words_do_not_depend_on_which_characters_python_knows(
     text = "Aé\u0951\u0301 ßọ́x"
     plain = WordSplitter(lowercase=True).words(text)
     monkeypatch.setattr(
-        "pipelines.wordpiece.words.unicodedata.category",
+        "pipelines.wordpiece.tokenizer.unicodedata.category",
         lambda character: "Cn" if character > "~" else category(character),
     )
     assert WordSplitter(lowercase=True).words(text) == plain

@@ -18,7 +18,7 @@ from model.task_types.features import IGNORED, Features
 from model.tasks import TASKS
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import rng_for
-from pipelines.wordpiece.ids import tokenizer_config_json
+from pipelines.wordpiece.tokenizer import tokenizer_config_json
 from pipelines.wordpiece.vocab_files import FIXED_PIECES, TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.arrow import EXAMPLES
 from schemas.finetune_configs import FeaturesConfig, TrialConfig

@@ -46,7 +46,7 @@ def portable_facts() -> dict[str, object]:
 
 def new_words(*, lowercase: bool) -> list[list[str]]:
     """The words of texts whose characters only newer Pythons know."""
-    from pipelines.wordpiece.words import WordSplitter
+    from pipelines.wordpiece.tokenizer import WordSplitter
 
     splitter = WordSplitter(lowercase=lowercase)
     return [

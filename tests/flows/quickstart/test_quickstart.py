@@ -29,7 +29,7 @@ from flows.sample.pages import Page
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.plan import raw_files
 from pipelines.sources import SOURCES
-from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary
+from pipelines.wordpiece.vocab_training import count_words, learn_vocabulary
 from schemas.corpus_configs import VocabularyConfig
 
 ENGLISH = (

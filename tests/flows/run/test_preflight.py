@@ -17,7 +17,7 @@ from flows.run.graph import Step
 from flows.run.preflight import check_checkpoint, check_examples, check_inputs
 from pipelines import build_vocabulary
 from pipelines.io import raw_files
-from pipelines.wordpiece.ids import tokenizer_json
+from pipelines.wordpiece.tokenizer import tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     FIXED_PIECES,
     TOKENIZER_FILE,

@@ -27,7 +27,7 @@ from flows.sample.books import make_book
 from flows.sample.pages import Page, make_pages
 from flows.sample.world import Words
 from flows.store.artifacts import ArtifactStore
-from pipelines.documents.left_out import LEFT_OUT_FILE
+from pipelines.documents.exclusions import LEFT_OUT_FILE
 from pipelines.io.shards import open_shard
 from pipelines.mediawiki.wikitext import clean_wikitext
 from pipelines.mediawiki.words import markup_for

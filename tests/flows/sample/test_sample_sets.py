@@ -19,7 +19,7 @@ from flows.sample.pages import make_pages
 from flows.sample.task_datasets import SETS, Row, content_words, make_rows
 from flows.sample.world import Words, seeded
 from model.build_examples import build_examples
-from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary
+from pipelines.wordpiece.vocab_training import count_words, learn_vocabulary
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig
 

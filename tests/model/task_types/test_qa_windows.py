@@ -27,7 +27,7 @@ from support.qa_reference import Oracle, table
 
 from model.task_types.span import Span
 from model.task_types.span_windows import Plan, max_context, plan_windows, split_words
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 

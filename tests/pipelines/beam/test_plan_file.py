@@ -19,10 +19,10 @@ from pipelines.beam.pipeline import SpreadPieces, shard_pipeline
 from pipelines.beam.plan_file import SharedInput, written_plan
 from pipelines.beam.work import WorkReport
 from pipelines.documents.build_shard import BuildDocumentShard
+from pipelines.documents.exclusions import ShardPiece
 from pipelines.documents.plan import DocumentPiece
-from pipelines.documents.shards import ShardPiece
+from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import InstancePiece, plan, read_together
-from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.splits import SourceFile, Split
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.errors import ErrorFiles

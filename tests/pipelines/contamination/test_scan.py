@@ -15,10 +15,10 @@ import pytest
 from support.corpus_builder import as_input
 
 from pipelines.build_documents import build_documents
-from pipelines.contamination.names import MATCHES_FILE, PASSAGES_FILE
-from pipelines.contamination.ngrams import NgramTable, Stream
-from pipelines.documents.left_out import LEFT_OUT_FILE
-from pipelines.documents.words import WordHasher, normalised_words, stretch
+from pipelines.contamination import MATCHES_FILE, PASSAGES_FILE
+from pipelines.contamination.scan import NgramTable, Stream
+from pipelines.documents.exclusions import LEFT_OUT_FILE
+from pipelines.documents.word_hashes import WordHasher, normalised_words, stretch
 from pipelines.find_contamination import find_contamination
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import input_file

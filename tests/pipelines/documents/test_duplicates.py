@@ -21,11 +21,14 @@ from flows.sample import write_sample
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import Grouping, WorkReport
 from pipelines.documents import bucket_tables, duplicates, duplicates_table
-from pipelines.documents.duplicates import BUCKETS, buckets_for, digest_blobs, report_repeated
-from pipelines.documents.duplicates_table import (
+from pipelines.documents.duplicates import (
+    BUCKETS,
     DUPLICATES_FILE,
     Duplicates,
+    buckets_for,
+    digest_blobs,
     duplicate_rows,
+    report_repeated,
     write_duplicates,
 )
 from pipelines.io.file_systems import file_system

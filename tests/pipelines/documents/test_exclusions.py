@@ -11,8 +11,7 @@ from support.corpus_builder import as_input
 from pipelines.build_documents import build_documents
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.documents.left_out import CONTAMINATED, LEFT_OUT_FILE
-from pipelines.documents.shards import shard_pieces
+from pipelines.documents.exclusions import CONTAMINATED, LEFT_OUT_FILE, shard_pieces
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile, input_file
 from schemas.arrow import EXCLUDED_DOCUMENTS

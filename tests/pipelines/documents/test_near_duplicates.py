@@ -17,10 +17,9 @@ from support.corpus_builder import as_input
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.documents.left_out import LEFT_OUT_FILE
-from pipelines.documents.ngrams import ngram_sets
+from pipelines.documents.exclusions import LEFT_OUT_FILE
 from pipelines.documents.sketches import FOUND, Bands, band_keys
-from pipelines.documents.words import WordHasher
+from pipelines.documents.word_hashes import WordHasher, ngram_sets
 from pipelines.find_near_duplicates import find_near_duplicates
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile, input_file

@@ -11,7 +11,7 @@ from support.corpus_builder import as_input
 
 from pipelines.build_documents import build_documents
 from pipelines.counters import Counters
-from pipelines.documents.shards import shard_pieces, wanted_documents
+from pipelines.documents.exclusions import shard_pieces, wanted_documents
 from schemas.corpus_configs import DocumentsConfig, TextSource, WikipediaSource
 from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig

@@ -1,4 +1,4 @@
-"""Held-out documents: chosen by their ids, and in no instance of the others nor the reverse."""
+"""Held-out documents are chosen by id, and no instance has tokens of both parts."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
 from pipelines.instances import shards as job
 from pipelines.instances import token_shards
+from pipelines.instances.build_shard import TokenShards
 from pipelines.instances.held_out import TRAINING, is_held_out
 from pipelines.instances.plan import Ranking, plan, pool_numbers
 from pipelines.instances.token_documents import TokenDocuments
-from pipelines.instances.token_shards import TokenShards
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
@@ -266,7 +266,7 @@ def test_no_instance_has_tokens_of_the_other_part(
     negative_pool_bytes: int,
     remembered: int,
 ) -> None:
-    """By the rows that instances name, and by their tokens themselves."""
+    """Checks the rows that instances refer to, and their tokens."""
     monkeypatch.setattr(token_shards, "REMEMBERED_BYTES", remembered)
     corpus = Corpus(tmp_path, names(60, 1, 50, 0, 70))
     config = InstancesConfig(
@@ -375,7 +375,7 @@ def test_a_corpus_that_is_all_one_part(tmp_path: Path, part: str) -> None:
     made = corpus.build(InstancesConfig(held_out_fraction=0.5), tmp_path / "out")
     training = [entry.rows or 0 for entry in made.files if entry.statistics["part"] == "training"]
     held_out = [entry.rows or 0 for entry in made.files if entry.statistics["part"] == "held-out"]
-    assert len(training) == 2  # they are there even when they are empty
+    assert len(training) == 2  # written even if they are empty
     if part == "training":
         assert held_out == []
         assert made.counters["documents-kept"] == 30
@@ -489,7 +489,7 @@ def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> N
 def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(
     tmp_path: Path, counted: type[CountedFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that keeps one shard besides those of the piece in hand, in a store elsewhere."""
+    """A worker caches one remote shard in addition to those of the current item."""
     monkeypatch.setattr(token_shards, "FETCHED_BYTES", 1)
     shards, others, passes = 12, 2, 5
     corpus = Corpus(tmp_path / "tokens", names(*[40] * shards), batches=1)

@@ -15,20 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from pipelines.wordpiece.ids import (
+from pipelines.wordpiece.tokenizer import (
     MAX_REMEMBERED_CHARACTERS,
-    WordPieceTokenizer,
-    bert_tokenizer,
-    tokenizer_json,
-)
-from pipelines.wordpiece.vocab_files import FIXED_PIECES
-from pipelines.wordpiece.words import (
     Sentences,
+    WordPieceTokenizer,
     bert_normalizer,
     bert_pre_tokenizer,
+    bert_tokenizer,
     sentence_batches,
+    tokenizer_json,
     word_splitter,
 )
+from pipelines.wordpiece.vocab_files import FIXED_PIECES
 from schemas.errors import InputError, VocabularyError
 
 CASES = pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])

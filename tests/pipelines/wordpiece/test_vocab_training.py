@@ -16,10 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.paths import PYTHONPATH
 
-from pipelines.wordpiece.ids import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.tokenizer import (
+    WordPieceTokenizer,
+    bert_normalizer,
+    bert_pre_tokenizer,
+    tokenizer_config_json,
+    tokenizer_json,
+)
 from pipelines.wordpiece.vocab_files import FIXED_PIECES, check_vocab, read_vocab, vocab_text
-from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary, merge_counts, scale_counts
-from pipelines.wordpiece.words import bert_normalizer, bert_pre_tokenizer
+from pipelines.wordpiece.vocab_training import (
+    count_words,
+    learn_vocabulary,
+    merge_counts,
+    scale_counts,
+)
 from schemas.arrow import WORD_COUNTS, check_schema
 from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import InputError, VocabularyError

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from pipelines.arrays import offsets_of
+from pipelines.wordpiece.tokenizer import Chunks, Sentences, sentence_batches, word_splitter
 from pipelines.wordpiece.vocab_files import CONTINUATION, FIXED_PIECES, UNK
-from pipelines.wordpiece.words import Chunks, Sentences, sentence_batches, word_splitter
 from schemas.arrow import WORD_COUNTS
 from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import VocabularyError

@@ -1,20 +1,56 @@
-"""Document shards as later stages read them: one after the other, without their duplicates."""
+"""Document shards as later stages read them: without duplicates and excluded documents.
+
+`find-contamination` and `find-near-duplicates` write a table of the schema `EXCLUDED_DOCUMENTS`.
+`build-vocabulary` and `build-tokens` read it from each of `EXCLUSION_INPUTS` that they have.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.counters import Counters
-from pipelines.documents.duplicates_table import DUPLICATES_FILE, SAME_ID, SAME_TEXT, duplicate_rows
-from pipelines.documents.left_out import left_out_rows
+from pipelines.documents.duplicates import (
+    DUPLICATES_FILE,
+    SAME_ID,
+    SAME_TEXT,
+    duplicate_rows,
+    rows_by_shard,
+)
 from pipelines.io.shards import open_shard
-from pipelines.io.stage_inputs import InputFile
-from schemas.arrow import DOCUMENTS
+from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS, InputFile, input_file
+from schemas.arrow import DOCUMENTS, EXCLUDED_DOCUMENTS
 from schemas.manifest import FileEntry, StageInput
+
+LEFT_OUT_FILE = "__excluded__/excluded-documents.arrow"
+"""Path in the artifact. Readers of a dataset skip folders that start with `_`."""
+
+CONTAMINATED, NEAR_DUPLICATE = "contaminated", "near-duplicate"
+
+
+def left_out_files(inputs: Mapping[str, StageInput]) -> list[InputFile]:
+    """The tables of a stage's inputs that have one, in the order in which they count."""
+    return [input_file(inputs[name], LEFT_OUT_FILE) for name in LEAVE_OUT_INPUTS if name in inputs]
+
+
+def left_out_rows(table: InputFile, *, shard: str) -> dict[int, str]:
+    """The reasons of the rows of one document shard that are left out."""
+    found = _by_shard(table).get(shard, {})
+    return {row: reason for reason, rows in found.items() for row in rows.tolist()}
+
+
+@functools.lru_cache(maxsize=4)
+def _by_shard(table: InputFile) -> Mapping[str, Mapping[str, npt.NDArray[np.uint32]]]:
+    found: dict[str, dict[str, npt.NDArray[np.uint32]]] = {}
+    for (shard, reason), rows in rows_by_shard(table, expected=EXCLUDED_DOCUMENTS).items():
+        found.setdefault(shard, {})[reason] = rows
+    return found
 
 
 def document_shards(documents: StageInput) -> list[FileEntry]:
@@ -80,7 +116,7 @@ def shard_pieces(
     Args:
         documents: the artifact.
         remove_duplicates: leave out rows that say the same as another.
-        leave_out: tables of further rows to leave out (`pipelines.documents.left_out`). Of a row
+        leave_out: tables of further rows to leave out (`pipelines.documents.exclusions`). Of a row
             that several name, and duplicates, the first counts.
     """
     tables = [entry for entry in documents.files if entry.path == DUPLICATES_FILE]
