@@ -32,7 +32,7 @@ from pipelines import build_vocabulary as vocabulary_job
 from pipelines.beam.plan_file import SharedInput
 from pipelines.counters import Counters
 from pipelines.documents.build_shard import BuildDocumentShard, read_documents
-from pipelines.documents.exclusions import shard_pieces
+from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan
 from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances import plan as instance_plan
@@ -118,7 +118,7 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
         word_cache_size=1 << 20, output=str(folder / "tokens"),
     )  # fmt: skip
     tokenize.setup()
-    pieces = shard_pieces(made, remove_duplicates=True)
+    pieces = shard_items(made, remove_duplicates=True)
     reports = [tokenize.process(piece) for piece in pieces]
     seconds["tokens"] = time.perf_counter() - started
     files = tuple(entry for report in reports for entry in report.files)

@@ -53,7 +53,7 @@ class _MakeKeys:
         import pyarrow as pa
 
         from pipelines.beam.work import WorkReport
-        from pipelines.documents.duplicates import digest_blobs
+        from pipelines.documents.duplicates import duplicate_key_blobs
         from schemas.manifest import FileEntry
 
         numbers = range(piece.number * ROWS_A_SHARD, piece.number * ROWS_A_SHARD + piece.rows)
@@ -67,7 +67,7 @@ class _MakeKeys:
             "revision_id": [1_100_000_000 + 13 * n for n in numbers],
         }
         shard = f"part-{piece.number:05d}-000.arrow"
-        blobs = digest_blobs(pa.table(columns), shard=shard)
+        blobs = duplicate_key_blobs(pa.table(columns), shard=shard)
         entry = FileEntry(
             path=shard, stored_name=shard, size_bytes=0, sha256="0" * 64, rows=piece.rows
         )
@@ -78,20 +78,20 @@ def _find(rows: int, equal: float, folder: str) -> int:
     """The job, and its table; returns how many rows it has."""
     from pipelines.beam.jobs import run_shard_job
     from pipelines.beam.work import Grouping
-    from pipelines.documents.duplicates import report_repeated
+    from pipelines.documents.duplicates import find_duplicates_in_bucket
     from schemas.execution_configs import ExecutionConfig
 
     planned = [
         _Piece(number, min(ROWS_A_SHARD, rows - first), equal)
         for number, first in enumerate(range(0, rows, ROWS_A_SHARD))
     ]
-    report: Any = report_repeated
+    report: Any = find_duplicates_in_bucket
     try:
         from pipelines.documents.duplicates import write_duplicates
     except ImportError:  # before the table had a module of its own, reports held what is found
         from pipelines.documents.duplicates import write_duplicates  # type: ignore[no-redef, attr-defined]
     else:
-        report = functools.partial(report_repeated, output=folder)
+        report = functools.partial(find_duplicates_in_bucket, output=folder)
     done = run_shard_job(
         "build-documents",
         planned,

@@ -36,12 +36,12 @@ from pipelines.beam.jobs import deal
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.plan_file import SharedInput, written_plan
 from pipelines.documents.build_shard import BuildDocumentShard
-from pipelines.documents.exclusions import shard_pieces
+from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan as plan_documents
 from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances.build_shard import BuildInstanceShard
+from pipelines.instances.plan import colocation_key
 from pipelines.instances.plan import plan as plan_instances
-from pipelines.instances.plan import read_together
 from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.errors import ErrorFiles
@@ -200,7 +200,7 @@ def _stage(
     )
     if stage == "build-tokens":
         work = BuildTokenShard(vocab, True, 30_522, 1 << 20, output)
-        return lambda: shard_pieces(given, remove_duplicates=True), work, None
+        return lambda: shard_items(given, remove_duplicates=True), work, None
     instances = InstancesConfig(dupe_factor=passes)
     shared = SharedInput(given)
     return (
@@ -222,7 +222,7 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     planned = planning()
     known = _seconds()
     with tempfile.TemporaryDirectory() as folder:
-        together = read_together(planned) if stage == "build-instances" else None
+        together = colocation_key(planned) if stage == "build-instances" else None
         lanes = deal(planned, 0, together=together)
         with written_plan(lanes, folder=folder) as (plan, ranges):
             fs, path = file_system(plan.url)

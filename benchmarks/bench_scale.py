@@ -30,7 +30,7 @@ from pipelines import build_vocabulary as vocabulary_job
 from pipelines.beam.plan_file import SharedInput
 from pipelines.beam.work import ShardWork
 from pipelines.documents.build_shard import BuildDocumentShard
-from pipelines.documents.exclusions import shard_pieces
+from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan as plan_documents
 from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances.build_shard import BuildInstanceShard
@@ -113,7 +113,7 @@ def measure(source: WikipediaSource | BooksSource, *, folder: Path, passes: int)
     vocab, size = input_file(vocabulary, VOCAB_FILE), int(learnt.statistics["vocab_size"])
     rates["build-tokens"], files = _measured(
         BuildTokenShard(vocab, True, size, 1 << 20, places["build-tokens"]),
-        shard_pieces(documents, remove_duplicates=False),
+        shard_items(documents, remove_duplicates=False),
         lambda piece: documents.files[piece.number].size,
     )
     tokens = entered("build-tokens", files)

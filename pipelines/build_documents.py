@@ -47,7 +47,7 @@ def build_documents(
         SAME_ID,
         SAME_TEXT,
         buckets_for,
-        report_repeated,
+        find_duplicates_in_bucket,
         write_duplicates,
     )
     from pipelines.documents.notes import JobCounts, document_notes
@@ -64,7 +64,7 @@ def build_documents(
             output=output,
             execution=execution,
             pieces=pieces,
-            grouping=Grouping(functools.partial(report_repeated, output=output)),
+            grouping=Grouping(functools.partial(find_duplicates_in_bucket, output=output)),
         )
     finally:
         forget_unpacked({piece.split.file for piece in planned})
@@ -73,7 +73,9 @@ def build_documents(
     job = JobCounts.of(planned, done.reports, duplicates, more=damaged)
     _check_counts(config, job.counters)
     if not job.counters["documents-kept"]:
-        raise InputError(f"no document came out of the sources: {'; '.join(job.yields_of_files())}")
+        raise InputError(
+            f"no document came out of the sources: {'; '.join(job.describe_empty_inputs())}"
+        )
     counters = job.counters | job.named_templates()
     same_id = sum(repeated.rows for repeated in duplicates.repeated_ids.values())
     repeats = excluded_documents(

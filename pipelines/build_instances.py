@@ -44,7 +44,7 @@ def build_instances(
         HELD_OUT,
         HELD_OUT_PREFIX,
     )
-    from pipelines.instances.plan import plan, read_together
+    from pipelines.instances.plan import colocation_key, plan
     from pipelines.instances.samples import InstanceSamples, sample_instances
     from pipelines.lengths import LengthsRecord
     from pipelines.wordpiece.vocab_files import read_vocab
@@ -67,7 +67,7 @@ def build_instances(
         output=output,
         execution=execution,
         pieces=pieces,
-        together=read_together(planned),
+        together=colocation_key(planned),
         shared=shared,
     )
     counters = add_up(job.reports)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import add_up
 from pipelines.counters import check_balance
-from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS, input_file
+from pipelines.io.stage_inputs import EXCLUSION_INPUTS, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import TokensConfig
 from schemas.execution_configs import ExecutionConfig
@@ -29,8 +29,8 @@ def build_tokens(
         CountMismatchError: documents in are not those kept and dropped.
     """
     from pipelines.documents.exclusions import (
-        left_out_files,  # start-up: 250 ms, pyarrow's
-        shard_pieces,
+        exclusion_tables,  # start-up: 250 ms, pyarrow's
+        shard_items,
     )
     from pipelines.documents.tokens import BuildTokenShard
     from pipelines.lengths import LengthsRecord
@@ -38,10 +38,10 @@ def build_tokens(
     vocabulary = inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
     lowercase = bool(vocabulary.statistics["lowercase"])
-    planned = shard_pieces(
+    planned = shard_items(
         inputs["documents"],
         remove_duplicates=config.remove_duplicates,
-        leave_out=left_out_files(inputs),
+        exclusions=exclusion_tables(inputs),
     )
     work = BuildTokenShard(
         vocab=input_file(vocabulary, VOCAB_FILE),
@@ -76,6 +76,6 @@ STAGE = Stage(
     libraries=("pyarrow", "tokenizers", "numpy"),
     python_independent=True,
     inputs=("documents", "vocabulary"),
-    optional_inputs=LEAVE_OUT_INPUTS,
+    optional_inputs=EXCLUSION_INPUTS,
     supports_reuse=True,
 )

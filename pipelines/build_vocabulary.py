@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pipelines.counters import Counters
 from pipelines.io.files import write_text_file
-from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS
+from pipelines.io.stage_inputs import EXCLUSION_INPUTS
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
@@ -40,10 +40,10 @@ def build_vocabulary(
     """
     # start-up: 270 ms, most of it pyarrow's
     from pipelines.beam.memory import release_freed_memory
-    from pipelines.documents.exclusions import left_out_files
+    from pipelines.documents.exclusions import exclusion_tables
     from pipelines.documents.word_counts import count_corpus
     from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
-    from pipelines.wordpiece.vocab_training import learn_vocabulary
+    from pipelines.wordpiece.vocab_training import train_vocabulary
 
     files: list[FileEntry] = []
     counters = Counters()
@@ -54,7 +54,7 @@ def build_vocabulary(
         counted = count_corpus(
             config,
             inputs["documents"],
-            leave_out=left_out_files(inputs),
+            exclusions=exclusion_tables(inputs),
             output=output,
             execution=execution,
             pieces=pieces,
@@ -62,7 +62,7 @@ def build_vocabulary(
         counters.update(counted.counters)
         files.append(counted.file)
         reuse = counted.reuse
-        vocab = learn_vocabulary(counted.words, config)
+        vocab = train_vocabulary(counted.words, config)
         del counted
         release_freed_memory()
     counters["vocabulary-size"] = len(vocab)
@@ -95,7 +95,7 @@ STAGE = Stage(
     libraries=("pyarrow", "tokenizers"),
     python_independent=True,
     inputs=("documents",),
-    optional_inputs=LEAVE_OUT_INPUTS,
+    optional_inputs=EXCLUSION_INPUTS,
     raw_inputs=raw_inputs,
     supports_reuse=True,
     summarize=vocabulary_summary,

@@ -46,12 +46,12 @@ def find_contamination(
     )
     from pipelines.contamination.scan import (
         ScanShard,
-        common_runs,
-        counting,
+        common_ngrams,
+        ngram_document_counts,
         read_texts,
         split_files,
     )
-    from pipelines.documents.exclusions import CONTAMINATED, LEFT_OUT_FILE, shard_pieces
+    from pipelines.documents.exclusions import CONTAMINATED, EXCLUSIONS_FILE, shard_items
     from pipelines.documents.samples import CorpusSamples, excluded_documents
 
     given = {
@@ -69,7 +69,7 @@ def find_contamination(
         ngrams.size_bytes,
         ngrams.sha256,
     )
-    planned = shard_pieces(inputs["documents"], remove_duplicates=config.remove_duplicates)
+    planned = shard_items(inputs["documents"], remove_duplicates=config.remove_duplicates)
     job = run_shard_job(
         "find-contamination",
         planned,
@@ -77,11 +77,11 @@ def find_contamination(
         output=output,
         execution=execution,
         pieces=pieces,
-        grouping=counting(config.max_document_frequency, output=output),
+        grouping=ngram_document_counts(config.max_document_frequency, output=output),
     )
     counters = add_up(job.reports)
     check_balance(counters, "documents", where="find-contamination")
-    matcher = Matcher(texts, common=common_runs(job.groups, output=output))
+    matcher = Matcher(texts, common=common_ngrams(job.groups, output=output))
     written = write_matches(
         matcher,
         texts,
@@ -95,7 +95,7 @@ def find_contamination(
     counters["documents-matched"] = written.documents
     counters["documents-to-exclude"] = written.left_out
     dropped = excluded_documents(
-        next(file for file in written.files if file.path == LEFT_OUT_FILE),
+        next(file for file in written.files if file.path == EXCLUSIONS_FILE),
         output=output,
         column="matched",
         stage="find-contamination",

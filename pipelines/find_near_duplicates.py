@@ -36,19 +36,24 @@ def find_near_duplicates(
     from pipelines.documents.exclusions import (
         NEAR_DUPLICATE,
         document_shards,
-        left_out_files,
-        shard_pieces,
+        exclusion_tables,
+        shard_items,
     )
-    from pipelines.documents.near_duplicates import report_near, write_near_duplicates
+    from pipelines.documents.near_duplicates import (
+        find_near_duplicates_in_bucket,
+        write_near_duplicates,
+    )
     from pipelines.documents.samples import CorpusSamples, excluded_documents
     from pipelines.documents.sketches import Bands, SketchShard, buckets_for
 
     documents, bands = inputs["documents"], Bands.of(config)
     shards = document_shards(documents)
-    report = functools.partial(report_near, output=output, bands=bands, threshold=config.threshold)
+    report = functools.partial(
+        find_near_duplicates_in_bucket, output=output, bands=bands, threshold=config.threshold
+    )
     job = run_shard_job(
         "find-near-duplicates",
-        shard_pieces(documents, remove_duplicates=True, leave_out=left_out_files(inputs)),
+        shard_items(documents, remove_duplicates=True, exclusions=exclusion_tables(inputs)),
         work=SketchShard(
             config, output, buckets_for(sum(entry.rows or 0 for entry in shards), bands)
         ),

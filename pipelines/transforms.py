@@ -29,7 +29,7 @@ from apache_beam.metrics.metric import Metrics
 from pipelines.counters import STREAM_PART, Count, Example
 from pipelines.documents.build_shard import read_texts
 from pipelines.documents.duplicates import NO_REVISION, id_key, repeated_ids, title_key
-from pipelines.documents.plan import DocumentPiece, plan
+from pipelines.documents.plan import DocumentItem, plan
 from pipelines.documents.records import (
     Document,
     DocumentLimits,
@@ -205,14 +205,14 @@ class _SourceFn(beam.DoFn):
 
 
 class _Plan(_SourceFn):
-    def process(self, _: bytes) -> Iterator[DocumentPiece]:
+    def process(self, _: bytes) -> Iterator[DocumentItem]:
         for item in plan(DocumentsConfig(sources=(self._source,))):
             self._files.add(item.split.file)
             yield item
 
 
 class _Read(_SourceFn):
-    def process(self, item: DocumentPiece) -> Iterator[_Texts]:
+    def process(self, item: DocumentItem) -> Iterator[_Texts]:
         self._files.add(item.split.file)
         texts = read_texts(item.split, self._source, _beam_count("ReadDocuments"))
         for row, (raw, text) in enumerate(texts):

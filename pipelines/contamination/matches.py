@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists, list_array, offsets_of, ranges
 from pipelines.contamination import MATCHES_FILE, NGRAMS_FILE, PASSAGES_FILE
-from pipelines.contamination.scan import SplitFiles, Texts
+from pipelines.contamination.scan import EvalTexts, SplitFiles
 from pipelines.counters import Counters
-from pipelines.documents.duplicates import run_starts
-from pipelines.documents.exclusions import CONTAMINATED, LEFT_OUT_FILE
-from pipelines.documents.word_hashes import stretch
+from pipelines.documents.duplicates import group_starts
+from pipelines.documents.exclusions import CONTAMINATED, EXCLUSIONS_FILE
+from pipelines.documents.word_hashes import word_window
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
 from schemas.arrow import (
@@ -37,10 +37,10 @@ class Matches(NamedTuple):
 
     text: Int64s
     found: Int64s
-    """Runs of the text that the document has."""
+    """NGrams of the text that the document has."""
 
     longest: Int64s
-    """Words of the longest stretch of such runs."""
+    """Words of the longest word_window of such runs."""
 
     text_word: Int64s
     """Where that begins in the text."""
@@ -55,7 +55,7 @@ class Matches(NamedTuple):
 class Matcher:
     """Joins the runs that documents have with the texts that have them."""
 
-    def __init__(self, texts: Texts, *, common: Int64s) -> None:
+    def __init__(self, texts: EvalTexts, *, common: Int64s) -> None:
         """`common`: numbers of the runs that too many documents have."""
         self._texts = texts
         ngrams = int(texts.ngrams.max(initial=-1)) + 1
@@ -93,10 +93,10 @@ class Matcher:
         places, documents, words = places[order], documents[order], words[order]
         self.found[places] = True
         texts = np.searchsorted(self._texts.bounds, places, side="right") - 1
-        pairs = np.flatnonzero(run_starts(documents, texts)) if len(places) else places
+        pairs = np.flatnonzero(group_starts(documents, texts)) if len(places) else places
         # Stretches: runs of one pair that begin one word after the other.
         steps = (
-            np.flatnonzero(run_starts(documents, texts, places - np.arange(len(places))))
+            np.flatnonzero(group_starts(documents, texts, places - np.arange(len(places))))
             if len(places)
             else places
         )
@@ -105,7 +105,7 @@ class Matcher:
         lengths = self._texts.ends[places[ends]] - first_words
         of_pair = np.searchsorted(pairs, steps, side="right") - 1
         best = np.lexsort((steps, -lengths, of_pair))
-        best = best[run_starts(of_pair[best])] if len(best) else best
+        best = best[group_starts(of_pair[best])] if len(best) else best
         return Matches(
             document=documents[pairs],
             text=texts[pairs],
@@ -117,17 +117,17 @@ class Matcher:
         )
 
 
-def _first_words(texts: Texts) -> Int64s:
+def _first_words(texts: EvalTexts) -> Int64s:
     """For each of `texts.ngrams`, the word of its text that it begins with."""
     counts = np.diff(texts.bounds)
     return np.arange(len(texts.ngrams)) - np.repeat(texts.bounds[:-1], counts)
 
 
 SHARES = (0.2, 0.5, 0.8)
-"""Texts of whose runs at least so much was found are counted by themselves."""
+"""EvalTexts of whose runs at least so much was found are counted by themselves."""
 
 
-def found_shares(texts: Texts, found: Bools) -> tuple[Int64s, np.ndarray]:
+def coverage(texts: EvalTexts, found: Bools) -> tuple[Int64s, np.ndarray]:
     """How many runs each text has, and the share of them that any document has."""
     runs = np.diff(texts.bounds)
     sums = np.concatenate([[0], np.cumsum(found)])
@@ -135,7 +135,7 @@ def found_shares(texts: Texts, found: Bools) -> tuple[Int64s, np.ndarray]:
     return runs, counts / np.maximum(runs, 1)
 
 
-def summary_rows(texts: Texts, found: Bools, common: Bools) -> list[dict[str, Any]]:
+def summary_rows(texts: EvalTexts, found: Bools, common: Bools) -> list[dict[str, Any]]:
     """A row for each field of each split of a task that has any text.
 
     Args:
@@ -143,7 +143,7 @@ def summary_rows(texts: Texts, found: Bools, common: Bools) -> list[dict[str, An
         found: for each of their runs, whether a document has it.
         common: whether too many have.
     """
-    runs, shares = found_shares(texts, found)
+    runs, shares = coverage(texts, found)
     sums = [np.concatenate([[0], np.cumsum(marks)]) for marks in (found, common)]
     rows = []
     for number, place in enumerate(texts.places):
@@ -173,9 +173,9 @@ def summary_rows(texts: Texts, found: Bools, common: Bools) -> list[dict[str, An
     return rows
 
 
-def split_rows(texts: Texts, found: Bools) -> list[dict[str, Any]]:
+def split_rows(texts: EvalTexts, found: Bools) -> list[dict[str, Any]]:
     """A row for each split: its examples, and those with any text that was found."""
-    touched = np.flatnonzero(found_shares(texts, found)[1] > 0)
+    touched = np.flatnonzero(coverage(texts, found)[1] > 0)
     rows = []
     for (task, split), examples in texts.examples.items():
         of_texts, of_rows = texts.of_examples.get((task, split), (touched[:0], touched[:0]))
@@ -235,7 +235,7 @@ class Written(NamedTuple):
 
 def write_matches(
     matcher: Matcher,
-    texts: Texts,
+    texts: EvalTexts,
     hits: Iterable[tuple[str, FileEntry]],
     *,
     splits: SplitFiles,
@@ -252,11 +252,11 @@ def write_matches(
         min_overlap: of a text's runs, from which on a document is to be left out.
         output: URL of the folder of all these files.
     """
-    ids, worst = _example_ids(texts, splits), _Worst(texts)
+    ids, worst = _example_ids(texts, splits), _TopMatches(texts)
     documents = left_out = 0
     with (
         ShardWriter(MATCHES_FILE, schema=CONTAMINATION, output=output) as rows,
-        ShardWriter(LEFT_OUT_FILE, schema=EXCLUDED_DOCUMENTS, output=output) as leave,
+        ShardWriter(EXCLUSIONS_FILE, schema=EXCLUDED_DOCUMENTS, output=output) as leave,
     ):
         for shard, entry in hits:
             for found in matcher.matches(f"{output}/{entry.stored_name}"):
@@ -271,7 +271,7 @@ def write_matches(
     return Written(files, documents, left_out)
 
 
-def _example_ids(texts: Texts, splits: SplitFiles) -> pa.StringArray:
+def _example_ids(texts: EvalTexts, splits: SplitFiles) -> pa.StringArray:
     """For each text the id of the first example that has it."""
     columns: dict[tuple[str, str], pa.ChunkedArray] = {}
     for split, (kind, file) in splits.items():
@@ -284,7 +284,9 @@ def _example_ids(texts: Texts, splits: SplitFiles) -> pa.StringArray:
     return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
 
 
-def _match_rows(found: Matches, texts: Texts, ids: pa.StringArray, *, shard: str) -> pa.RecordBatch:
+def _match_rows(
+    found: Matches, texts: EvalTexts, ids: pa.StringArray, *, shard: str
+) -> pa.RecordBatch:
     text, documents = found.text, found.documents.take(pa.array(found.document))
     places = [texts.places[number] for number in texts.place[text].tolist()]
     runs = np.diff(texts.bounds)[text]
@@ -307,7 +309,7 @@ def _left_out_rows(found: Matches, rows: pa.RecordBatch, *, least: float) -> pa.
     shares = found.found / rows.column("ngrams").to_numpy()
     enough = np.flatnonzero(shares >= least)
     order = enough[np.lexsort((found.text[enough], -shares[enough], found.document[enough]))]
-    chosen = order[run_starts(found.document[order])]
+    chosen = order[group_starts(found.document[order])]
     out = rows.take(pa.array(chosen))
     names = (out.column(name).to_pylist() for name in ("task", "split", "example_id", "field"))
     columns = [
@@ -320,10 +322,10 @@ def _left_out_rows(found: Matches, rows: pa.RecordBatch, *, least: float) -> pa.
     return pa.record_batch(columns, schema=EXCLUDED_DOCUMENTS)
 
 
-class _Worst:
+class _TopMatches:
     """Of each task the texts with the longest stretches, each with the document that has it."""
 
-    def __init__(self, texts: Texts) -> None:
+    def __init__(self, texts: EvalTexts) -> None:
         self._texts = texts
         self._found: dict[str, dict[int, dict[str, Any]]] = {}
 
@@ -353,7 +355,7 @@ class _Worst:
             with open_shard(file, expected=EXAMPLES[kind], columns=(row["field"],)) as reader:
                 value = reader.read_all().column(row["field"])[int(self._texts.row[text])].as_py()
             whole = " ".join(value) if isinstance(value, list) else value
-            shared = stretch(whole, row["text_word"], row["longest_run"])
+            shared = word_window(whole, row["text_word"], row["longest_run"])
             row["passage"] = (whole if row["field"] == "continuations" else shared)[
                 :_SHOWN_CHARACTERS
             ]

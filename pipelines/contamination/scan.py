@@ -24,7 +24,7 @@ from pipelines.documents.bucket_tables import (
     remove_bucket_files,
     to_bytes,
 )
-from pipelines.documents.exclusions import ShardPiece, wanted_rows
+from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.documents.word_hashes import WHOLE, WordHasher, Words
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
@@ -40,8 +40,8 @@ _BLOCK = 1 << 15  # words, whose arrays stay in a core's cache
 _EMPTY = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
-class Runs(NamedTuple):
-    """Runs of words in a stream."""
+class NGrams(NamedTuple):
+    """NGrams of words in a stream."""
 
     starts: Int64s
     """Index of the first word of each."""
@@ -53,7 +53,7 @@ class Runs(NamedTuple):
     """Of each its hash, or its number in a table."""
 
 
-class Stream:
+class WordStream:
     """Documents end to end, prepared for runs of any weight."""
 
     def __init__(self, words: Words) -> None:
@@ -66,39 +66,39 @@ class Stream:
         self._weights = offsets_of(words.weights)
         self._at = _first_at(self._weights)
 
-    def all(self, weight: int) -> Runs:
+    def all(self, weight: int) -> NGrams:
         """From each word on the shortest run of at least this weight, where there is one."""
         runs = [self._runs(block, weight) for block in range(0, self._count, _BLOCK)]
-        return self._within([Runs(*_EMPTY), *runs])
+        return self._within([NGrams(*_EMPTY), *runs])
 
-    def found(self, table: NgramTable) -> Runs:
+    def matches(self, table: NgramTable) -> NGrams:
         """Those that a table has, with their numbers."""
-        runs = [Runs(*_EMPTY[:2], _EMPTY[0])]
+        runs = [NGrams(*_EMPTY[:2], _EMPTY[0])]
         for block in range(0, self._count, _BLOCK):
             starts, ends, hashes = self._runs(block, table.weight)
             at, numbers = table.find(hashes)
-            runs.append(Runs(starts[at], ends[at], numbers))
+            runs.append(NGrams(starts[at], ends[at], numbers))
         return self._within(runs)
 
-    def whole(self, rows: Int64s) -> Runs:
+    def full_rows(self, rows: Int64s) -> NGrams:
         """All words of some documents, a run each."""
         starts, ends = self._bounds[rows], self._bounds[rows + 1]
-        return Runs(starts, ends, (self._sums[ends] - self._sums[starts]) * self._inverse[starts])
+        return NGrams(starts, ends, (self._sums[ends] - self._sums[starts]) * self._inverse[starts])
 
-    def _runs(self, block: int, weight: int) -> Runs:
+    def _runs(self, block: int, weight: int) -> NGrams:
         """Of the words of a block, also over the ends of documents."""
         wanted = self._weights[block : min(block + _BLOCK, self._count)] + weight
         wanted = wanted[: np.searchsorted(wanted, len(self._at))]
         ends, stop = self._at[wanted], block + len(wanted)
         hashes = self._sums[ends] - self._sums[block:stop]
         hashes *= self._inverse[block:stop]
-        return Runs(np.arange(block, stop), ends, hashes)
+        return NGrams(np.arange(block, stop), ends, hashes)
 
-    def _within(self, runs: list[Runs]) -> Runs:
+    def _within(self, runs: list[NGrams]) -> NGrams:
         starts, ends, values = map(np.concatenate, zip(*runs, strict=True))
         limits = self._bounds[np.searchsorted(self._bounds, starts, side="right")]
         fits = ends <= limits
-        return Runs(starts[fits], ends[fits], values[fits])
+        return NGrams(starts[fits], ends[fits], values[fits])
 
 
 def _first_at(weights: Int64s) -> Int64s:
@@ -169,10 +169,8 @@ FIELDS = {
 }
 """Columns of examples that hold text, by the type of the task."""
 
-_BATCH_ROWS = 4096
 
-
-class Place(NamedTuple):
+class TextOrigin(NamedTuple):
     """Where texts are from."""
 
     task: str
@@ -182,10 +180,10 @@ class Place(NamedTuple):
     field: str
 
 
-class Texts(NamedTuple):
+class EvalTexts(NamedTuple):
     """Distinct texts of a field, or of many one after the other."""
 
-    places: list[Place]
+    places: list[TextOrigin]
     place: Int64s
     """Of each text, which of `places`."""
 
@@ -251,7 +249,7 @@ def split_files(given: Mapping[str, StageInput], config: ContaminationConfig) ->
 
 def read_texts(
     files: SplitFiles, config: ContaminationConfig
-) -> tuple[Texts, list[tuple[int, UInt64s]]]:
+) -> tuple[EvalTexts, list[tuple[int, UInt64s]]]:
     """All texts, and the runs that are looked for.
 
     Returns:
@@ -262,7 +260,7 @@ def read_texts(
     reading = _Reading(config)
     for (task, split), (kind, file) in files.items():
         for column in FIELDS[kind]:
-            place = Place(task, split, column)
+            place = TextOrigin(task, split, column)
             for rows, texts in _columns(file, kind, column):
                 reading.add(place, rows, texts, hasher)
         with open_shard(file, expected=EXAMPLES[kind]) as reader:
@@ -291,13 +289,13 @@ def _columns(file: InputFile, kind: str, field: str) -> Iterator[tuple[Int64s, p
 
 
 class _Reading:
-    """Texts as they are read, each distinct one of a field once."""
+    """EvalTexts as they are read, each distinct one of a field once."""
 
     def __init__(self, config: ContaminationConfig) -> None:
         self._config = config
         self._full = config.ngram_size * WHOLE
         self._number_of: dict[bytes, int] = {}
-        self._places: list[Place] = []
+        self._places: list[TextOrigin] = []
         self._place: list[int] = []
         self._row: list[int] = []
         self._used: list[int] = []
@@ -307,7 +305,7 @@ class _Reading:
         self._pairs: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.examples: dict[tuple[str, str], int] = {}
 
-    def add(self, place: Place, rows: Int64s, texts: pa.Array, hasher: WordHasher) -> None:
+    def add(self, place: TextOrigin, rows: Int64s, texts: pa.Array, hasher: WordHasher) -> None:
         if not self._places or self._places[-1] != place:
             self._places.append(place)
             self._number_of.clear()
@@ -328,10 +326,10 @@ class _Reading:
 
     def _add_runs(self, words: Words) -> None:
         """The runs of new texts: those of full weight, or the one of a whole short text."""
-        stream = Stream(words)
+        stream = WordStream(words)
         weights = np.diff(offsets_of(words.weights)[words.offsets])
         short = (weights < self._full) & (weights >= self._config.min_text_words * WHOLE)
-        full, whole = stream.all(self._full), stream.whole(np.flatnonzero(short))
+        full, whole = stream.all(self._full), stream.full_rows(np.flatnonzero(short))
         starts = np.r_[full.starts, whole.starts]
         order = np.argsort(starts, kind="stable")
         starts = starts[order]
@@ -342,7 +340,7 @@ class _Reading:
         self._ends.append(np.r_[full.ends, whole.ends][order] - words.offsets[text])
         self._words.append(np.diff(words.offsets))
 
-    def numbered(self) -> tuple[Texts, list[tuple[int, UInt64s]]]:
+    def numbered(self) -> tuple[EvalTexts, list[tuple[int, UInt64s]]]:
         keys = np.concatenate([np.empty(0, np.uint64), *self._keys])
         weights = joined(self._weights)
         numbers, first = np.empty(len(keys), np.int64), 0
@@ -357,7 +355,7 @@ class _Reading:
             split: tuple(np.array(found, np.int64).reshape(-1, 2).T)
             for split, found in self._pairs.items()
         }
-        texts = Texts(
+        texts = EvalTexts(
             places=self._places,
             place=np.array(self._place, np.int64),
             row=np.array(self._row, np.int64),
@@ -408,10 +406,10 @@ class ScanShard(PieceWork):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_tables": [], "_hasher": None}
 
-    def identity(self, piece: ShardPiece) -> Any:
+    def identity(self, piece: ShardItem) -> Any:
         return {**piece.identity(), "ngrams": self.ngrams.sha256}
 
-    def renamed(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+    def renamed(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
 
     def stored_blobs(self, report: WorkReport) -> bytes:
@@ -423,10 +421,10 @@ class ScanShard(PieceWork):
         columns = (from_bytes(stored).column(name).to_pylist() for name in _BLOBS.names)
         return [Blob(*pair) for pair in zip(*columns, strict=True)]
 
-    def process(self, piece: ShardPiece) -> WorkReport:
+    def process(self, piece: ShardItem) -> WorkReport:
         hasher, counters = self._open(), Counters()
         hits = _Hits(sum(len(table.hashes) for table in self._tables), self.max_document_frequency)
-        for rows, batch in wanted_rows(piece, counters):
+        for rows, batch in kept_rows(piece, counters):
             hits.add(rows, batch, self._found(batch, hasher, counters))
         with ShardWriter(_shard_path(piece), schema=CONTAMINATION_HITS, output=self.output) as to:
             for rows in hits.batches():
@@ -439,15 +437,15 @@ class ScanShard(PieceWork):
         words = hasher.words(sentences)
         of_documents = words.offsets[bounds]
         counters.count("words", len(words.hashes))
-        stream = Stream(Words(words.hashes, words.weights, of_documents))
-        found = [stream.found(table) for table in self._tables]
+        stream = WordStream(Words(words.hashes, words.weights, of_documents))
+        found = [stream.matches(table) for table in self._tables]
         starts = joined([runs.starts for runs in found])
         numbers = joined([runs.values.astype(np.int64) for runs in found])
         documents = np.searchsorted(of_documents, starts, side="right") - 1
         return documents, numbers, starts - of_documents[documents]
 
 
-def _shard_path(piece: ShardPiece) -> str:
+def _shard_path(piece: ShardItem) -> str:
     return f"__hits__/part-{piece.number:05d}.arrow"
 
 
@@ -524,7 +522,7 @@ class _Hits:
         return blobs
 
 
-def counting(max_document_frequency: int, *, output: str) -> Grouping:
+def ngram_document_counts(max_document_frequency: int, *, output: str) -> Grouping:
     """Adds up how many documents have each run; reports the runs that too many have."""
     report = functools.partial(_report_common, most=max_document_frequency, output=output)
     return Grouping(report, merge=_add_counts)
@@ -548,11 +546,11 @@ def _report_common(bucket: int, tables: Iterable[bytes], *, most: int, output: s
     counts = _together(tables)
     common = counts.filter(pc.greater(counts.column("documents"), most)).sort_by("ngram")
     name = f"__common__/bucket-{bucket:05d}.arrow"
-    return bucket_report(bucket, common, file=name, output=output, most_bytes=_SMALL_BUCKET)
+    return bucket_report(bucket, common, file=name, output=output, max_bytes=_SMALL_BUCKET)
 
 
-def common_runs(groups: Iterable[WorkReport], *, output: str) -> Int64s:
-    """The numbers of the runs that too many documents have, from the reports of `counting`."""
+def common_ngrams(groups: Iterable[WorkReport], *, output: str) -> Int64s:
+    """Return the numbers of n-grams that too many documents have."""
     tables = list(bucket_tables(groups, COUNTS, output=output))
     remove_bucket_files(groups, output=output)
     return joined([table.column("ngram").to_numpy().astype(np.int64) for table in tables])

@@ -1,7 +1,7 @@
-"""What the buckets of a grouping found: Arrow tables, from the workers that made them.
+"""Arrow tables that workers compute per bucket.
 
-A small table goes along in the bucket's report, a larger one as a file in the output folder, which
-goes when the tables of all buckets have become one.
+A small table is part of the bucket's report. A larger one is a file in the output folder, which is
+deleted after the tables of all buckets are merged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BATCH_ROWS = 1 << 18
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """A table as bytes for a shuffle or a report."""
+    """Return a table as bytes for a shuffle or a report."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -29,7 +29,7 @@ def to_bytes(table: pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes) -> pa.Table:
-    """The table of `to_bytes`."""
+    """Return the table of `to_bytes`."""
     return pa.ipc.open_stream(data).read_all()
 
 
@@ -39,21 +39,21 @@ def bucket_report(
     *,
     file: str,
     output: str,
-    most_bytes: int,
+    max_bytes: int,
     counters: Counters | None = None,
 ) -> WorkReport:
-    """The report of a bucket, with its table or the table's file.
+    """Return the report of a bucket with its table, inline or as a file.
 
     Args:
-        bucket: its number.
-        table: what it found.
-        file: logical name of the file, if it gets one.
+        bucket: Number of the bucket.
+        table: Result of the bucket.
+        file: Logical name of the file.
         output: URL of the folder for the file.
-        most_bytes: what a report still takes along.
-        counters: of the report.
+        max_bytes: Maximum size of an inline table.
+        counters: Counters of the report.
     """
     counters = Counters() if counters is None else counters
-    if table.nbytes <= most_bytes:
+    if table.nbytes <= max_bytes:
         data = base64.b64encode(to_bytes(table)).decode()
         return WorkReport(bucket, counters=counters, details=[data])
     with ShardWriter(file, schema=table.schema, output=output) as shard:
@@ -65,7 +65,7 @@ def bucket_report(
 def bucket_tables(
     reports: Iterable[WorkReport], schema: pa.Schema, *, output: str
 ) -> Iterator[pa.Table]:
-    """The table of each bucket that has one; a file's is mapped, not read."""
+    """Yield the table of each bucket that has one. Files are memory-mapped."""
     for report in reports:
         yield from (from_bytes(base64.b64decode(text)) for text in report.details)
         for entry in report.files:

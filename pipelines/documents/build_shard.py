@@ -1,4 +1,4 @@
-"""DOC"""
+"""Build a shard of documents from a split, and verify the checksums of split bzip2 streams."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pipelines.counters import (
 from pipelines.documents.duplicates import (
     BUCKETS,
     KEY_COLUMNS,
-    digest_blobs,
+    duplicate_key_blobs,
 )
 from pipelines.documents.plan import (
-    DocumentPiece,
+    DocumentItem,
+    item_identity,
     language_of,
-    piece_identity,
 )
 from pipelines.documents.records import Document, RawText, record_batch, split_text
 from pipelines.documents.samples import SampleSelector, shorten
@@ -124,26 +124,26 @@ def document_batches(
 
 @dataclass
 class BuildDocumentShard(PieceWork):
-    """The work on one split."""
+    """Builds the shards of one split."""
 
     config: DocumentsConfig
     output: str
     buckets: int = BUCKETS
-    """Of keys, for finding duplicates."""
+    """Number of buckets of duplicate keys."""
 
     def setup(self) -> None:
-        """Nothing to open."""
+        """Do nothing: there is nothing to open."""
 
-    def _source(self, piece: DocumentPiece) -> AnySource:
+    def _source(self, piece: DocumentItem) -> AnySource:
         return next(item for item in self.config.sources if item.name == piece.split.source)
 
-    def identity(self, piece: DocumentPiece) -> Any:
-        return piece_identity(piece, self._source(piece).kind)
+    def identity(self, piece: DocumentItem) -> Any:
+        return item_identity(piece, self._source(piece).kind)
 
     def rows_counted(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def renamed(self, files: Sequence[FileEntry], piece: DocumentPiece) -> list[FileEntry]:
+    def renamed(self, files: Sequence[FileEntry], piece: DocumentItem) -> list[FileEntry]:
         return [
             entry.model_copy(update={"path": _shard_path(piece.number, number)})
             for number, entry in enumerate(files)
@@ -156,17 +156,17 @@ class BuildDocumentShard(PieceWork):
             url = f"{self.output}/{entry.stored_name}"
             with open_shard(url, expected=DOCUMENTS, columns=KEY_COLUMNS) as reader:
                 keys = reader.read_all()
-            blobs.extend(digest_blobs(keys, shard=entry.path, buckets=self.buckets))
+            blobs.extend(duplicate_key_blobs(keys, shard=entry.path, buckets=self.buckets))
         return blobs
 
-    def process(self, piece: DocumentPiece) -> WorkReport:
+    def process(self, piece: DocumentItem) -> WorkReport:
         return self.go_on(piece, WorkReport(piece.number), None)
 
     def weight_of_parts(self) -> int:
         return self.config.max_shard_bytes
 
     def go_on(
-        self, piece: DocumentPiece, begun: WorkReport, hand_over: HandOver | None
+        self, piece: DocumentItem, begun: WorkReport, hand_over: HandOver | None
     ) -> WorkReport:
         split, report = piece.split, begun
         reading, counters, samples = _progress(begun)
@@ -174,7 +174,7 @@ class BuildDocumentShard(PieceWork):
         documents = read_documents(split, source, self.config, counters, reading, samples)
         batches = document_batches(documents)
         for number in itertools.count(len(report.files)):
-            # An input without any document still makes one (empty) shard.
+            # An input without documents gives one empty shard.
             if not self._write_shard(batches, report, number):
                 break
             if hand_over is not None:
@@ -196,7 +196,7 @@ class BuildDocumentShard(PieceWork):
     def _write_shard(
         self, batches: Iterator[pa.RecordBatch], report: WorkReport, number: int
     ) -> bool:
-        """Write the next shard of a split; False when the batches are used up."""
+        """Write the next shard of a split; return False if no batch is left."""
         path = _shard_path(report.index, number)
         keys: list[pa.RecordBatch] = []
         text_bytes, more = 0, False
@@ -211,7 +211,7 @@ class BuildDocumentShard(PieceWork):
         report.files.append(shard.entry())
         if keys:
             table = pa.Table.from_batches(keys)
-            report.blobs.extend(digest_blobs(table, shard=path, buckets=self.buckets))
+            report.blobs.extend(duplicate_key_blobs(table, shard=path, buckets=self.buckets))
         return more
 
 
@@ -238,26 +238,26 @@ _log = logging.getLogger(__name__)
 
 
 def verify_stream_crcs(
-    config: DocumentsConfig, pieces: Sequence[DocumentPiece], reports: Iterable[WorkReport]
+    config: DocumentsConfig, pieces: Sequence[DocumentItem], reports: Iterable[WorkReport]
 ) -> dict[int, Counters]:
-    """Put the parts of each stream together, and count the streams that are not what they say.
+    """Verify the CRC of bzip2 streams whose blocks several workers read.
 
     Args:
-        config: of the stage.
-        pieces: that were planned.
-        reports: of them, in the same order.
+        config: Configuration of the stage.
+        pieces: Planned work items.
+        reports: Their results, in the same order.
 
     Returns:
-        by the number of a piece, what is to be added to its counts.
+        Counts of corrupt streams by number of the work item.
 
     Raises:
-        CorruptInputError: a stream is not what its checksum says, and `on_corrupt` is "fail".
+        CorruptInputError: A CRC does not match and `on_corrupt` is "fail".
     """
     sources = {source.name: source for source in config.sources}
-    found = zip(pieces, reports, strict=True)
+    results = zip(pieces, reports, strict=True)
     more: dict[int, Counters] = {}
     for (name, file), group in itertools.groupby(
-        found, key=lambda pair: (pair[0].split.source, pair[0].split.file)
+        results, key=lambda pair: (pair[0].split.source, pair[0].split.file)
     ):
         numbers, parts = list[int](), list[StreamPart]()
         for piece, report in group:

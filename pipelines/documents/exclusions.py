@@ -24,23 +24,25 @@ from pipelines.documents.duplicates import (
     rows_by_shard,
 )
 from pipelines.io.shards import open_shard
-from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS, InputFile, input_file
+from pipelines.io.stage_inputs import EXCLUSION_INPUTS, InputFile, input_file
 from schemas.arrow import DOCUMENTS, EXCLUDED_DOCUMENTS
 from schemas.manifest import FileEntry, StageInput
 
-LEFT_OUT_FILE = "__excluded__/excluded-documents.arrow"
+EXCLUSIONS_FILE = "__excluded__/excluded-documents.arrow"
 """Path in the artifact. Readers of a dataset skip folders that start with `_`."""
 
 CONTAMINATED, NEAR_DUPLICATE = "contaminated", "near-duplicate"
 
 
-def left_out_files(inputs: Mapping[str, StageInput]) -> list[InputFile]:
-    """The tables of a stage's inputs that have one, in the order in which they count."""
-    return [input_file(inputs[name], LEFT_OUT_FILE) for name in LEAVE_OUT_INPUTS if name in inputs]
+def exclusion_tables(inputs: Mapping[str, StageInput]) -> list[InputFile]:
+    """Return the tables of excluded documents of a stage's inputs, by priority."""
+    return [
+        input_file(inputs[name], EXCLUSIONS_FILE) for name in EXCLUSION_INPUTS if name in inputs
+    ]
 
 
-def left_out_rows(table: InputFile, *, shard: str) -> dict[int, str]:
-    """The reasons of the rows of one document shard that are left out."""
+def excluded_rows(table: InputFile, *, shard: str) -> dict[int, str]:
+    """Return the excluded rows of a document shard with their reasons."""
     found = _by_shard(table).get(shard, {})
     return {row: reason for reason, rows in found.items() for row in rows.tolist()}
 
@@ -54,32 +56,32 @@ def _by_shard(table: InputFile) -> Mapping[str, Mapping[str, npt.NDArray[np.uint
 
 
 def document_shards(documents: StageInput) -> list[FileEntry]:
-    """The document shards of an artifact in order, without its table of duplicates."""
+    """Return the document shards of an artifact in order, without its table of duplicates."""
     return [entry for entry in documents.files if entry.path != DUPLICATES_FILE]
 
 
-class ShardPiece(NamedTuple):
+class ShardItem(NamedTuple):
     """A shard of an input artifact."""
 
     number: int
     path: str
-    """Its logical name."""
+    """Logical name of the shard."""
 
     file: InputFile
     weight: int
     duplicates: InputFile | None
-    """The table of duplicates; None where there is none."""
+    """Table of duplicates, if the artifact has one."""
 
     remove_duplicates: bool
-    """Whether rows that say the same as another are left out. Those of a repeated id always are."""
+    """True: rows with equal texts are excluded. Rows with repeated ids always are."""
 
-    leave_out: tuple[InputFile, ...] = ()
-    """Tables of further rows that are left out, and why."""
+    exclusions: tuple[InputFile, ...] = ()
+    """Tables of further excluded rows."""
 
     def identity(self) -> dict[str, Any]:
-        """The documents that `wanted_documents` gives."""
-        repeated, duplicates = self.repeated(), self.left_out()
-        others = {"others": found} if (found := sorted(self.others().items())) else {}
+        """Return what decides the documents of `kept_documents`."""
+        repeated, duplicates = self.repeated_id_rows(), self.duplicate_rows()
+        others = {"others": found} if (found := sorted(self.excluded_rows().items())) else {}
         return {
             "shard": self.file.sha256,
             "repeated": sorted(repeated),
@@ -87,19 +89,19 @@ class ShardPiece(NamedTuple):
             **others,
         }
 
-    def repeated(self) -> frozenset[int]:
-        """The rows that `build-documents` dropped after they were written: of a repeated id."""
+    def repeated_id_rows(self) -> frozenset[int]:
+        """Return the rows with repeated ids, which `build-documents` wrote and then dropped."""
         return self._rows(SAME_ID)
 
-    def left_out(self) -> frozenset[int]:
-        """The rows that say the same as another and are not wanted."""
+    def duplicate_rows(self) -> frozenset[int]:
+        """Return the excluded rows with equal texts."""
         return self._rows(SAME_TEXT) if self.remove_duplicates else frozenset()
 
-    def others(self) -> dict[int, str]:
-        """Further rows that are not wanted, each with the reason that counts."""
+    def excluded_rows(self) -> dict[int, str]:
+        """Return further excluded rows, each with the reason of highest priority."""
         found: dict[int, str] = {}
-        for table in reversed(self.leave_out):
-            found |= left_out_rows(table, shard=self.path)
+        for table in reversed(self.exclusions):
+            found |= excluded_rows(table, shard=self.path)
         return found
 
     def _rows(self, reason: str) -> frozenset[int]:
@@ -108,48 +110,45 @@ class ShardPiece(NamedTuple):
         return duplicate_rows(self.duplicates, shard=self.path, reason=reason)
 
 
-def shard_pieces(
-    documents: StageInput, *, remove_duplicates: bool, leave_out: Sequence[InputFile] = ()
-) -> list[ShardPiece]:
-    """One piece for each document shard, in order.
+def shard_items(
+    documents: StageInput, *, remove_duplicates: bool, exclusions: Sequence[InputFile] = ()
+) -> list[ShardItem]:
+    """Return one work item per document shard, in order.
 
     Args:
-        documents: the artifact.
-        remove_duplicates: leave out rows that say the same as another.
-        leave_out: tables of further rows to leave out (`pipelines.documents.exclusions`). Of a row
-            that several name, and duplicates, the first counts.
+        documents: Artifact of documents.
+        remove_duplicates: Whether to exclude rows with equal texts.
+        exclusions: Tables of further excluded rows, by priority after duplicates.
     """
     tables = [entry for entry in documents.files if entry.path == DUPLICATES_FILE]
     table = InputFile.of(documents, tables[0]) if tables else None
     return [
-        ShardPiece(
+        ShardItem(
             index,
             entry.path,
             InputFile.of(documents, entry),
             entry.size_bytes,
             table,
             remove_duplicates,
-            tuple(leave_out),
+            tuple(exclusions),
         )
         for index, entry in enumerate(document_shards(documents))
     ]
 
 
-def wanted_documents(piece: ShardPiece, counters: Counters) -> Iterator[pa.RecordBatch]:
-    """The batches of a document shard without what is left out; counts `documents-*`.
+def kept_documents(piece: ShardItem, counters: Counters) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of a shard without the excluded ones, and count `documents-*`.
 
-    Rows of a repeated id were dropped and counted by `build-documents`: here they do not exist.
+    Rows with repeated ids are not counted: `build-documents` dropped and counted them.
     """
-    for _, batch in wanted_rows(piece, counters):
+    for _, batch in kept_rows(piece, counters):
         yield batch
 
 
-def wanted_rows(
-    piece: ShardPiece, counters: Counters
-) -> Iterator[tuple[list[int], pa.RecordBatch]]:
-    """As `wanted_documents`, each batch with the numbers of its rows in the shard."""
-    repeated = piece.repeated()
-    unwanted = piece.others() | dict.fromkeys(piece.left_out(), "duplicate")
+def kept_rows(piece: ShardItem, counters: Counters) -> Iterator[tuple[list[int], pa.RecordBatch]]:
+    """Yield the batches of `kept_documents` with the numbers of their rows in the shard."""
+    repeated = piece.repeated_id_rows()
+    unwanted = piece.excluded_rows() | dict.fromkeys(piece.duplicate_rows(), "duplicate")
     first = 0
     with open_shard(piece.file, expected=DOCUMENTS) as reader:
         for number in range(reader.num_record_batches):
@@ -171,5 +170,5 @@ def wanted_rows(
 
 
 def sentences_of(batch: pa.RecordBatch) -> pa.StringArray:
-    """All sentences of a batch of documents, end to end."""
+    """Return the sentences of a batch of documents, end to end."""
     return batch.column("sentences").flatten()

@@ -1,4 +1,4 @@
-"""The tokens of one shard of documents."""
+"""Tokenize a shard of documents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.arrays import flat_lists, list_array, offsets_of
 from pipelines.beam.reuse import PieceWork
 from pipelines.beam.work import WorkReport
 from pipelines.counters import Count, Counters
-from pipelines.documents.exclusions import ShardPiece, wanted_documents
+from pipelines.documents.exclusions import ShardItem, kept_documents
 from pipelines.instances.held_out import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
@@ -25,7 +25,7 @@ from schemas.manifest import FileEntry
 
 @dataclass
 class BuildTokenShard(PieceWork):
-    """The work on one document shard."""
+    """Tokenizes one document shard."""
 
     vocab: InputFile
     lowercase: bool
@@ -47,23 +47,23 @@ class BuildTokenShard(PieceWork):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_tokenizer": None}
 
-    def identity(self, piece: ShardPiece) -> Any:
+    def identity(self, piece: ShardItem) -> Any:
         vocabulary = [self.vocab.sha256, self.vocab_size, self.lowercase]
         return {**piece.identity(), "vocabulary": vocabulary}
 
     def rows_counted(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def renamed(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+    def renamed(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
 
-    def process(self, piece: ShardPiece) -> WorkReport:
+    def process(self, piece: ShardItem) -> WorkReport:
         tokenizer = self._open()
         counters = Counters()
         schema = tokens_schema(self.vocab_size)
         lengths: list[dict[str, Any]] = []
         with ShardWriter(_shard_path(piece), schema=schema, output=self.output) as shard:
-            for documents in wanted_documents(piece, counters):
+            for documents in kept_documents(piece, counters):
                 batch = tokenize_batch(documents, tokenizer, counters.count, schema)
                 shard.write(batch)
                 lengths.append(_lengths(batch).model_dump(mode="json"))
@@ -72,7 +72,7 @@ class BuildTokenShard(PieceWork):
         return WorkReport(piece.number, [entry], counters, details=[record])
 
 
-def _shard_path(piece: ShardPiece) -> str:
+def _shard_path(piece: ShardItem) -> str:
     return f"part-{piece.number:05d}.arrow"
 
 

@@ -19,7 +19,7 @@ from pipelines.counters import Counters
 from pipelines.instances.creation import InstanceBatch, create_instances
 from pipelines.instances.held_out import HELD_OUT, HELD_OUT_PREFIX, TRAINING, is_held_out
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
-from pipelines.instances.plan import REMEMBERED_BYTES, InstancePiece, Ranking, pool_text
+from pipelines.instances.plan import REMEMBERED_BYTES, InstanceItem, ShardRanking, pool_text
 from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.io.file_systems import is_local
 from pipelines.io.files import Statistics
@@ -164,7 +164,7 @@ HELD_OUT_DOCUMENTS, HELD_OUT_SHARDS = 128, 16
 
 
 def held_out_pool(
-    shards: TokenShards, shard: int, *, ranking: Ranking, config: InstancesConfig
+    shards: TokenShards, shard: int, *, ranking: ShardRanking, config: InstancesConfig
 ) -> dict[int, TokenDocuments]:
     """Return the held-out documents of a shard and of others, by number of the shard.
 
@@ -175,7 +175,7 @@ def held_out_pool(
     Args:
         shards: Token shards of the artifact.
         shard: Number of the shard whose instances are created.
-        ranking: Ranking of the shards.
+        ranking: ShardRanking of the shards.
         config: Configuration of the stage.
     """
     pool = {shard: shards.held_out(shard)}
@@ -244,7 +244,7 @@ class BuildInstanceShard(PieceWork):
         opened = {"_vocabulary": None, "_shards": None}
         return {**self.__dict__, **opened, "_pool": {}, "_held_out": (-1, {})}
 
-    def identity(self, piece: InstancePiece) -> Any:
+    def identity(self, piece: InstanceItem) -> Any:
         files = self.tokens.get().files
         return {
             "part": piece.part,
@@ -253,13 +253,13 @@ class BuildInstanceShard(PieceWork):
             "vocabulary": [self.vocab.sha256, self.vocab_size],
         }
 
-    def has_cheap_identity(self, piece: InstancePiece) -> bool:
+    def has_cheap_identity(self, piece: InstanceItem) -> bool:
         return piece.part == TRAINING  # a held-out pool depends on the contents of shards
 
     def rows_counted(self, counters: Mapping[str, int]) -> int:
         return counters["instances"] + counters[f"{HELD_OUT}-instances"]
 
-    def renamed(self, files: Sequence[FileEntry], piece: InstancePiece) -> list[FileEntry]:
+    def renamed(self, files: Sequence[FileEntry], piece: InstanceItem) -> list[FileEntry]:
         return [
             entry.model_copy(
                 update={
@@ -270,7 +270,7 @@ class BuildInstanceShard(PieceWork):
             for entry in files
         ]
 
-    def process(self, piece: InstancePiece) -> WorkReport:
+    def process(self, piece: InstanceItem) -> WorkReport:
         if piece.part == HELD_OUT:
             return self._process_held_out(piece)
         _, shards = self._open()
@@ -285,7 +285,7 @@ class BuildInstanceShard(PieceWork):
             counters.count(name, len(held_out))
         return WorkReport(piece.number, [entry], counters, details=[lengths])
 
-    def _process_held_out(self, piece: InstancePiece) -> WorkReport:
+    def _process_held_out(self, piece: InstanceItem) -> WorkReport:
         documents = list(self._held_out_pool(piece.shard).values())
         if not len(documents[0]):
             return WorkReport(piece.number)
@@ -295,23 +295,23 @@ class BuildInstanceShard(PieceWork):
 
     def _held_out_pool(self, shard: int) -> dict[int, TokenDocuments]:
         if self._held_out[0] != shard:
-            ranking = Ranking.of(self.tokens.get().files, seed=self.config.seed)
+            ranking = ShardRanking.of(self.tokens.get().files, seed=self.config.seed)
             shards = self._open()[1]
             pool = held_out_pool(shards, shard, ranking=ranking, config=self.config)
             self._held_out = (shard, pool)
         return self._held_out[1]
 
-    def _pool_numbers(self, piece: InstancePiece) -> list[int]:
+    def _pool_numbers(self, piece: InstanceItem) -> list[int]:
         """Return the numbers of the token shards of the pool, in its order."""
         return list(self._held_out_pool(piece.shard) if piece.part == HELD_OUT else piece.pool)
 
-    def _path(self, piece: InstancePiece) -> str:
+    def _path(self, piece: InstanceItem) -> str:
         stem = self.tokens.get().files[piece.shard].path.removesuffix(".arrow")
         if piece.part == HELD_OUT:
             return f"{HELD_OUT_PREFIX}{stem.removeprefix('part-')}.arrow"
         return f"{stem}-pass-{piece.pass_number:02d}.arrow"
 
-    def _origin(self, piece: InstancePiece) -> Statistics:
+    def _origin(self, piece: InstanceItem) -> Statistics:
         """Return statistics of the file: the origin of its rows."""
         return {
             "token_shard": piece.shard,
@@ -321,7 +321,7 @@ class BuildInstanceShard(PieceWork):
         }
 
     def _write(
-        self, piece: InstancePiece, documents: Sequence[TokenDocuments]
+        self, piece: InstanceItem, documents: Sequence[TokenDocuments]
     ) -> tuple[FileEntry, Counters, dict[str, Any]]:
         """Write the instances of the first shard of a pool.
 

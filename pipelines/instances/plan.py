@@ -28,7 +28,7 @@ REMEMBERED_BYTES = 512 << 20
 fraction of 0.005."""
 
 
-class InstancePiece(NamedTuple):
+class InstanceItem(NamedTuple):
     """One pass over the training documents of one token shard, or its held-out documents."""
 
     number: int
@@ -48,7 +48,7 @@ class InstancePiece(NamedTuple):
     weight: int
 
 
-class Ranking(NamedTuple):
+class ShardRanking(NamedTuple):
     """Random order of all other shards for each shard, drawn from their contents."""
 
     names: npt.NDArray[np.uint64]
@@ -60,7 +60,7 @@ class Ranking(NamedTuple):
     seed: int
 
     @classmethod
-    def of(cls, files: Sequence[FileEntry], *, seed: int) -> Ranking:
+    def of(cls, files: Sequence[FileEntry], *, seed: int) -> ShardRanking:
         """Return the ranking of an artifact's shards with the seed of the configuration."""
         names = [int(entry.sha256[:16], 16) for entry in files]
         sizes = [entry.size_bytes for entry in files]
@@ -87,13 +87,13 @@ class Ranking(NamedTuple):
         return others
 
 
-def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
+def plan(config: InstancesConfig, tokens: StageInput) -> list[InstanceItem]:
     """Return one work item per pass over each shard, and one per shard for held-out documents.
 
     The passes over a shard are consecutive, because they read the same shards.
     """
     files = tokens.files
-    ranking = Ranking.of(files, seed=config.seed)
+    ranking = ShardRanking.of(files, seed=config.seed)
     pools = [
         choose_pool(files, shard, ranking=ranking, config=config) for shard in range(len(files))
     ]
@@ -108,10 +108,10 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
         for shard, entry in enumerate(files)
         if share > 0.0
     ]
-    return [InstancePiece(number, *piece) for number, piece in enumerate([*passes, *held_out])]
+    return [InstanceItem(number, *piece) for number, piece in enumerate([*passes, *held_out])]
 
 
-def read_together(planned: Sequence[InstancePiece]) -> Callable[[InstancePiece], tuple[str, int]]:
+def colocation_key(planned: Sequence[InstanceItem]) -> Callable[[InstanceItem], tuple[str, int]]:
     """Return a key that is equal for work items that read the same shards.
 
     A held-out pool needs the held-out documents of a dozen shards. If a worker can cache those of
@@ -120,14 +120,14 @@ def read_together(planned: Sequence[InstancePiece]) -> Callable[[InstancePiece],
     held_out = sum(piece.weight for piece in planned if piece.part == HELD_OUT)
     is_one = held_out <= REMEMBERED_BYTES
 
-    def together(piece: InstancePiece) -> tuple[str, int]:
+    def together(piece: InstanceItem) -> tuple[str, int]:
         return (HELD_OUT, 0) if is_one and piece.part == HELD_OUT else (TRAINING, piece.shard)
 
     return together
 
 
 def choose_pool(
-    files: Sequence[FileEntry], shard: int, *, ranking: Ranking, config: InstancesConfig
+    files: Sequence[FileEntry], shard: int, *, ranking: ShardRanking, config: InstancesConfig
 ) -> tuple[int, ...]:
     """Return the shard and others, in an order drawn for it, that fit `negative_pool_bytes`.
 

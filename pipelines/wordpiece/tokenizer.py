@@ -50,7 +50,7 @@ def bert_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.BertPreTokenizer()
 
 
-class WordSplitter:
+class FastPreTokenizer:
     """Splits text into exactly the words that `BertNormalizer` and `BertPreTokenizer` make of it.
 
     Args:
@@ -65,7 +65,7 @@ class WordSplitter:
     def words(self, text: str) -> list[str]:
         """The words of a text, normalised, in order; none if it holds only space and controls.
 
-        >>> WordSplitter(lowercase=True).words("Café, isn't it?")
+        >>> FastPreTokenizer(lowercase=True).words("Café, isn't it?")
         ['cafe', ',', 'isn', "'", 't', 'it', '?']
         """
         translated = text.translate(self._table)
@@ -84,9 +84,9 @@ class WordSplitter:
 
 
 @functools.cache
-def word_splitter(*, lowercase: bool) -> WordSplitter:
+def pre_tokenizer(*, lowercase: bool) -> FastPreTokenizer:
     """A splitter to share: its table of characters is the same for everyone, and grows with use."""
-    return WordSplitter(lowercase=lowercase)
+    return FastPreTokenizer(lowercase=lowercase)
 
 
 class _CharacterTable(dict[int, str]):
@@ -222,7 +222,7 @@ class WordPieceTokenizer:
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             self._id_of[token] for token in SPECIAL_TOKENS
         )
-        self._splitter = word_splitter(lowercase=lowercase)
+        self._splitter = pre_tokenizer(lowercase=lowercase)
         self._word_ids = _WordIds(_model(self.vocab))
         self._row_of: dict[str, int] = {}
         self._remembered = _RaggedIds(self.id_type)

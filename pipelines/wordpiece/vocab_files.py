@@ -17,7 +17,7 @@ from schemas.manifest import RawInput
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNUSED = tuple(f"[unused{number}]" for number in range(99))
-FIXED_PIECES = (PAD, *UNUSED, UNK, CLS, SEP, MASK)
+FIXED_TOKENS = (PAD, *UNUSED, UNK, CLS, SEP, MASK)
 """Ids 0 to 103, as in the vocabularies published with the paper."""
 
 VOCAB_FILE = "vocab.txt"

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from pipelines.arrays import offsets_of
-from pipelines.wordpiece.tokenizer import Chunks, Sentences, sentence_batches, word_splitter
-from pipelines.wordpiece.vocab_files import CONTINUATION, FIXED_PIECES, UNK
+from pipelines.wordpiece.tokenizer import Chunks, Sentences, pre_tokenizer, sentence_batches
+from pipelines.wordpiece.vocab_files import CONTINUATION, FIXED_TOKENS, UNK
 from schemas.arrow import WORD_COUNTS
 from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import VocabularyError
 
-MAX_LEARNT_CHARACTERS = 100  # longer words are no words; they are left out of learning
+MAX_TRAINING_CHARACTERS = 100  # longer words are no words; they are left out of learning
 
 _ROWS = 1 << 18  # words looked at together
 _REPEATS = 1000  # words in one text shown to the trainer
@@ -38,7 +38,7 @@ def count_words(sentences: Sentences, *, lowercase: bool) -> pa.Table:
     Raises:
         InputError: a sentence is null.
     """
-    splitter = word_splitter(lowercase=lowercase)
+    splitter = pre_tokenizer(lowercase=lowercase)
     tables = []
     for batch in sentence_batches(sentences):
         chunks = Chunks(batch)
@@ -58,7 +58,7 @@ def merge_counts(tables: Iterable[pa.Table]) -> pa.Table:
     return pa.table([added["word"], added["count_sum"]], schema=WORD_COUNTS)
 
 
-def learn_vocabulary(word_counts: pa.Table, config: VocabularyConfig) -> list[str]:
+def train_vocabulary(word_counts: pa.Table, config: VocabularyConfig) -> list[str]:
     """Learn a WordPiece vocabulary of exactly `config.vocab_size` pieces from word counts.
 
     The learner is Hugging Face's `WordPieceTrainer`: byte-pair encoding, so the most frequent pair
@@ -85,7 +85,7 @@ def learn_vocabulary(word_counts: pa.Table, config: VocabularyConfig) -> list[st
     """
     short = _short_words(word_counts)
     alphabet, inner = _alphabet(short, size=config.limit_alphabet)
-    fixed = [*FIXED_PIECES, *alphabet, *(CONTINUATION + character for character in inner)]
+    fixed = [*FIXED_TOKENS, *alphabet, *(CONTINUATION + character for character in inner)]
     if len(fixed) > config.vocab_size:
         raise VocabularyError(
             f"the {len(alphabet)} characters of the alphabet take {len(fixed)} pieces with the "
@@ -125,7 +125,7 @@ def scale_counts(word_counts: pa.Table, *, budget: int) -> pa.Table:
 
 def _short_words(word_counts: pa.Table) -> pa.Table:
     characters = pc.utf8_length(word_counts["word"])
-    fits = pc.and_(pc.greater(characters, 0), pc.less_equal(characters, MAX_LEARNT_CHARACTERS))
+    fits = pc.and_(pc.greater(characters, 0), pc.less_equal(characters, MAX_TRAINING_CHARACTERS))
     return word_counts.filter(fits)
 
 

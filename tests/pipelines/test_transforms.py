@@ -33,7 +33,7 @@ from pipelines.transforms import (
     Tokenize,
     WriteShards,
 )
-from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
+from pipelines.wordpiece.vocab_files import FIXED_TOKENS, vocab_text
 from schemas.arrow import DOCUMENTS, tokens_schema
 from schemas.corpus_configs import (
     BooksSource,
@@ -336,7 +336,7 @@ def test_own_texts_need_no_source() -> None:
 
 
 def _write_vocab(path: Path) -> str:
-    path.write_text(vocab_text(FIXED_PIECES), encoding="utf-8")
+    path.write_text(vocab_text(FIXED_TOKENS), encoding="utf-8")
     return str(path)
 
 

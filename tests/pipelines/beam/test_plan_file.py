@@ -19,10 +19,10 @@ from pipelines.beam.pipeline import SpreadPieces, shard_pipeline
 from pipelines.beam.plan_file import SharedInput, written_plan
 from pipelines.beam.work import WorkReport
 from pipelines.documents.build_shard import BuildDocumentShard
-from pipelines.documents.exclusions import ShardPiece
-from pipelines.documents.plan import DocumentPiece
+from pipelines.documents.exclusions import ShardItem
+from pipelines.documents.plan import DocumentItem
 from pipelines.instances.build_shard import BuildInstanceShard
-from pipelines.instances.plan import InstancePiece, plan, read_together
+from pipelines.instances.plan import InstanceItem, colocation_key, plan
 from pipelines.io.splits import SourceFile, Split
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.errors import ErrorFiles
@@ -77,12 +77,12 @@ def _serialised(work: Any, *plan: Any) -> bytes:
     return data
 
 
-def _books(count: int) -> list[DocumentPiece]:
+def _books(count: int) -> list[DocumentItem]:
     """Pieces of a dozen loose files each."""
     file = SourceFile("s3://bucket/books/a", "a ... b (12 files)", 1 << 20, "0" * 64)
     detail = str([["s3://bucket/books/a-book-with-a-name.txt", "a", 9, "0" * 64]] * 12)
     return [
-        DocumentPiece(number, Split("books", file, number, number + 1, detail), 1 << 20)
+        DocumentItem(number, Split("books", file, number, number + 1, detail), 1 << 20)
         for number in range(count)
     ]
 
@@ -96,7 +96,7 @@ def test_the_graph_of_a_hundred_thousand_pieces_is_small(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def _spread(planned: list[DocumentPiece], folder: Path) -> bytes:
+def _spread(planned: list[DocumentItem], folder: Path) -> bytes:
     """The graph of a pipeline of another program that reads the pieces."""
     pipeline = beam.Pipeline("FnApiRunner", PipelineOptions(temp_location=f"{folder}/temp"))
     _ = pipeline | SpreadPieces(planned)
@@ -167,10 +167,10 @@ FILE = InputFile("s3://bucket/a", "a.arrow", "documents 01", 7, "0" * 64)
     "piece",
     [
         *_books(1),
-        ShardPiece(0, "a.arrow", FILE, 7, None, remove_duplicates=True),
-        ShardPiece(0, "a.arrow", FILE, 7, FILE, remove_duplicates=False),
-        InstancePiece(0, "training", 3, 2, (3, 9, 1), 7),
-        DocumentPiece(0, Split("w", SourceFile("/ä\n\u2028", "n", 1, "0"), 0, 1, '{"é": 1}'), 3),
+        ShardItem(0, "a.arrow", FILE, 7, None, remove_duplicates=True),
+        ShardItem(0, "a.arrow", FILE, 7, FILE, remove_duplicates=False),
+        InstanceItem(0, "training", 3, 2, (3, 9, 1), 7),
+        DocumentItem(0, Split("w", SourceFile("/ä\n\u2028", "n", 1, "0"), 0, 1, '{"é": 1}'), 3),
     ],
     ids=lambda piece: type(piece).__name__,
 )
@@ -184,9 +184,9 @@ def test_pieces_come_back_as_they_were(piece: Any, tmp_path: Path) -> None:
 
 def test_pieces_of_two_classes_are_refused(tmp_path: Path) -> None:
     with (
-        pytest.raises(ConfigError, match="one class, found InstancePiece, _Piece"),
+        pytest.raises(ConfigError, match="one class, found InstanceItem, _Piece"),
         written_plan(
-            [[_Piece(0, 1)], [InstancePiece(0, "training", 0, 0, (), 1)]], folder=str(tmp_path)
+            [[_Piece(0, 1)], [InstanceItem(0, "training", 0, 0, (), 1)]], folder=str(tmp_path)
         ),
     ):
         pytest.fail("it was written")
@@ -258,8 +258,8 @@ def test_what_is_held_out_is_one_element_as_far_as_a_worker_remembers_it(
 ) -> None:
     config = InstancesConfig(dupe_factor=3, negative_pool_bytes=1 << 10)
     planned = plan(config, _token_shards(700, tmp_path))
-    dealt = deal(planned, 0, together=read_together(planned))
+    dealt = deal(planned, 0, together=colocation_key(planned))
     assert Counter(map(len, dealt)) == {3: 700, 700: 1}
     monkeypatch.setattr("pipelines.instances.plan.REMEMBERED_BYTES", 1 << 20)
-    dealt = deal(planned, 0, together=read_together(planned))
+    dealt = deal(planned, 0, together=colocation_key(planned))
     assert Counter(map(len, dealt)) == {4: 700}

@@ -31,7 +31,7 @@ from pipelines.beam.work import WorkReport
 from pipelines.counters import check_balance
 from pipelines.documents import build_shard
 from pipelines.documents.build_shard import BuildDocumentShard, document_batches
-from pipelines.documents.plan import DocumentPiece, plan
+from pipelines.documents.plan import DocumentItem, plan
 from pipelines.io import compression
 from pipelines.mediawiki import pages
 from pipelines.sources import books, text
@@ -78,7 +78,7 @@ class _Job(NamedTuple):
     config: DocumentsConfig
 
     @property
-    def piece(self) -> DocumentPiece:
+    def piece(self) -> DocumentItem:
         (piece,) = plan(self.config)
         return piece
 

@@ -26,9 +26,9 @@ from pipelines.documents.duplicates import (
     DUPLICATES_FILE,
     Duplicates,
     buckets_for,
-    digest_blobs,
+    duplicate_key_blobs,
     duplicate_rows,
-    report_repeated,
+    find_duplicates_in_bucket,
     write_duplicates,
 )
 from pipelines.io.file_systems import file_system
@@ -88,9 +88,12 @@ def _reports(
 ) -> list[WorkReport]:
     blobs: dict[int, list[bytes]] = {}
     for number, rows in enumerate(shards, first):
-        for blob in digest_blobs(_keys(rows), shard=_shard_name(number), buckets=buckets):
+        for blob in duplicate_key_blobs(_keys(rows), shard=_shard_name(number), buckets=buckets):
             blobs.setdefault(blob.bucket, []).append(blob.data)
-    return [report_repeated(bucket, data, output=str(output)) for bucket, data in blobs.items()]
+    return [
+        find_duplicates_in_bucket(bucket, data, output=str(output))
+        for bucket, data in blobs.items()
+    ]
 
 
 def _write(shards: Sequence[Shard], output: Path | str, *, buckets: int = BUCKETS) -> Duplicates:
@@ -292,9 +295,11 @@ def test_rows_of_a_shard_that_nobody_reported_are_refused(tmp_path: Path) -> Non
 
 
 def test_half_a_blob_is_refused(tmp_path: Path) -> None:
-    [blob] = [blob for blob in digest_blobs(_keys([("a", "x")]), shard="part-0") if blob.bucket % 2]
+    [blob] = [
+        blob for blob in duplicate_key_blobs(_keys([("a", "x")]), shard="part-0") if blob.bucket % 2
+    ]
     with pytest.raises(ValueError, match="part-0"):
-        report_repeated(blob.bucket, [blob.data[:-1]], output=str(tmp_path))
+        find_duplicates_in_bucket(blob.bucket, [blob.data[:-1]], output=str(tmp_path))
 
 
 def test_in_an_object_store_the_buckets_files_go_as_well(
@@ -344,7 +349,9 @@ class _SendKeys:
         entry = FileEntry(
             path=name, stored_name=name, size_bytes=0, sha256="0" * 64, rows=len(piece.rows)
         )
-        return WorkReport(piece.number, [entry], blobs=digest_blobs(_keys(piece.rows), shard=name))
+        return WorkReport(
+            piece.number, [entry], blobs=duplicate_key_blobs(_keys(piece.rows), shard=name)
+        )
 
 
 @pytest.mark.parametrize(
@@ -366,7 +373,9 @@ def test_a_job_finds_them_with_any_workers(
         work=_SendKeys(),  # type: ignore[arg-type]
         output=str(tmp_path / "out"),
         execution=execution,
-        grouping=Grouping(functools.partial(report_repeated, output=str(tmp_path / "out"))),
+        grouping=Grouping(
+            functools.partial(find_duplicates_in_bucket, output=str(tmp_path / "out"))
+        ),
     )
     found = write_duplicates(done.groups, output=str(tmp_path / "out"), shards=done.files)
     assert _rows(found, tmp_path / "out") == _expected(shards)

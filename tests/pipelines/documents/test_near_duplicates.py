@@ -17,7 +17,7 @@ from support.corpus_builder import as_input
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.documents.exclusions import LEFT_OUT_FILE
+from pipelines.documents.exclusions import EXCLUSIONS_FILE
 from pipelines.documents.sketches import FOUND, Bands, band_keys
 from pipelines.documents.word_hashes import WordHasher, ngram_sets
 from pipelines.find_near_duplicates import find_near_duplicates
@@ -94,7 +94,7 @@ def find(documents: StageInput, folder: Path, **options: Any) -> StageOutput:
 
 def left_out(made: StageOutput, folder: Path) -> dict[str, str]:
     """Which documents are left out, each for which other."""
-    table = input_file(as_input("near_duplicates", made, str(folder)), LEFT_OUT_FILE)
+    table = input_file(as_input("near_duplicates", made, str(folder)), EXCLUSIONS_FILE)
     with open_shard(table) as reader:
         rows = reader.read_all().to_pylist()
     assert {row["reason"] for row in rows} <= {"near-duplicate"}

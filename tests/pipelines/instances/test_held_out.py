@@ -27,7 +27,7 @@ from pipelines.instances import shards as job
 from pipelines.instances import token_shards
 from pipelines.instances.build_shard import TokenShards
 from pipelines.instances.held_out import TRAINING, is_held_out
-from pipelines.instances.plan import Ranking, plan, pool_numbers
+from pipelines.instances.plan import ShardRanking, plan, pool_numbers
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
@@ -438,7 +438,7 @@ def test_pools_of_held_out_documents_are_large_enough_but_bounded(
         monkeypatch.setattr(job, "HELD_OUT_DOCUMENTS", documents)
         monkeypatch.setattr(job, "HELD_OUT_SHARDS", others)
         shards = TokenShards(urls, vocab_size=corpus.vocab_size, share=0.5)
-        ranking = Ranking.of(corpus.tokens.files, seed=seed)
+        ranking = ShardRanking.of(corpus.tokens.files, seed=seed)
         return job.held_out_pool(shards, 0, ranking=ranking, config=InstancesConfig())
 
     monkeypatch.setattr(token_shards, "open_shard", open_and_note)

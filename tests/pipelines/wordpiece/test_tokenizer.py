@@ -22,18 +22,18 @@ from pipelines.wordpiece.tokenizer import (
     bert_normalizer,
     bert_pre_tokenizer,
     bert_tokenizer,
+    pre_tokenizer,
     sentence_batches,
     tokenizer_json,
-    word_splitter,
 )
-from pipelines.wordpiece.vocab_files import FIXED_PIECES
+from pipelines.wordpiece.vocab_files import FIXED_TOKENS
 from schemas.errors import InputError, VocabularyError
 
 CASES = pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 OTHERS = "!\"#'(),-.:;?[]_·“”’—…αβσςжшеłøßıé日本語かなカ한가ابت👍"  # noqa: RUF001
 WORDS = ("the", "mask", "MASK", "sep", "SEP", "is", "##ing", "##ed", "un", "Don", "don", "##bc")
-VOCAB = [*FIXED_PIECES, *LETTERS, *OTHERS, *(f"##{c}" for c in LETTERS + OTHERS), *WORDS]
+VOCAB = [*FIXED_TOKENS, *LETTERS, *OTHERS, *(f"##{c}" for c in LETTERS + OTHERS), *WORDS]
 
 # Whole-Unicode text, and text dense in what decides the cutting of words.
 AWKWARD = (
@@ -109,7 +109,7 @@ def test_words_of_every_other_character(lowercase: bool) -> None:
 
 def assert_same_words(code_points: list[int], *, lowercase: bool) -> None:
     normalizer, pre_tokenizer = bert_normalizer(lowercase=lowercase), bert_pre_tokenizer()
-    words = word_splitter(lowercase=lowercase).words
+    words = pre_tokenizer(lowercase=lowercase).words
     for code_point in code_points:
         character = chr(code_point)
         for text in (f"a{character}b", f"\u0316{character}\u0301{character}"):
@@ -120,8 +120,8 @@ def assert_same_words(code_points: list[int], *, lowercase: bool) -> None:
 
 def test_marks_that_are_kept_stand_in_canonical_order() -> None:
     text = "a\u302e\u1b44b"  # combining classes 224 and 9
-    assert word_splitter(lowercase=True).words(text) == ["a\u1b44\u302eb"]
-    assert word_splitter(lowercase=False).words(text) == [text]
+    assert pre_tokenizer(lowercase=True).words(text) == ["a\u1b44\u302eb"]
+    assert pre_tokenizer(lowercase=False).words(text) == [text]
 
 
 @CASES
@@ -130,7 +130,7 @@ def test_marks_that_are_kept_stand_in_canonical_order() -> None:
 def test_words_are_the_librarys(lowercase: bool, text: str) -> None:
     normalized = bert_normalizer(lowercase=lowercase).normalize_str(text)
     expected = [word for word, _ in bert_pre_tokenizer().pre_tokenize_str(normalized)]
-    assert word_splitter(lowercase=lowercase).words(text) == expected
+    assert pre_tokenizer(lowercase=lowercase).words(text) == expected
 
 
 def test_special_tokens_in_the_text_are_text() -> None:
@@ -303,7 +303,7 @@ def reason_for_difference(code_point: int, ours: list[str], theirs: list[str]) -
 
 @CASES
 def test_every_difference_from_the_papers_tokenizer_has_a_reason(lowercase: bool) -> None:
-    words = word_splitter(lowercase=lowercase).words
+    words = pre_tokenizer(lowercase=lowercase).words
     unexplained, reasons = [], set()
     for code_point in (*range(0xD800), *range(0xE000, 0x32000), *range(0xE0000, 0xE0200), 0xF0000):
         text = f"a{chr(code_point)}b"
@@ -319,5 +319,5 @@ def test_every_difference_from_the_papers_tokenizer_has_a_reason(lowercase: bool
 
 def test_greek_final_sigma_does_not_depend_on_its_place() -> None:
     text = "\u039f\u0394\u039f\u03a3"  # ODOS in capitals
-    assert word_splitter(lowercase=True).words(text) == ["\u03bf\u03b4\u03bf\u03c3"]
+    assert pre_tokenizer(lowercase=True).words(text) == ["\u03bf\u03b4\u03bf\u03c3"]
     assert papers_words(text, lowercase=True) == ["\u03bf\u03b4\u03bf\u03c2"]
