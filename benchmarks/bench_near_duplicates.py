@@ -144,9 +144,9 @@ def _ngrams(documents: StageInput) -> Iterator[tuple[str, set[str]]]:
     """The documents that are no duplicates, each with its n-grams as text."""
     from pipelines.counters import Counters
     from pipelines.documents.exclusions import kept_documents, shard_items
-    from pipelines.wordpiece.tokenizer import pre_tokenizer
+    from pipelines.wordpiece.tokenizer import shared_pre_tokenizer
 
-    words_of = pre_tokenizer(lowercase=True).words
+    words_of = shared_pre_tokenizer(lowercase=True).words
     for piece in shard_items(documents, remove_duplicates=True):
         for batch in kept_documents(piece, Counters()):
             for row in batch.select(["document_id", "sentences"]).to_pylist():

@@ -88,7 +88,7 @@ def build_vocabulary(
 STAGE = Stage(
     name="build-vocabulary",
     module=__name__,
-    version=1,
+    version=2,
     run=build_vocabulary,
     config=VocabularyConfig,
     output_type="vocabulary",

@@ -1,4 +1,15 @@
-"""DOC"""
+"""BERT pre-tokenizer and WordPiece ids, equal to those of the `tokenizers` library.
+
+What becomes of a character does not depend on its neighbors (except for accents that Unicode may
+reorder, which the library handles), so text is split at U+0020 first and each distinct chunk of a
+batch is normalized, split and looked up once. `WordPieceTokenizer` caches the ids of chunks and
+gathers the ids of a batch with NumPy.
+
+Special tokens written in the text are ordinary text: "[MASK]" gives the tokens of "[", "mask" and
+"]", never the id of [MASK], as in the paper's own tokenizer, so that a dump cannot contain special
+tokens. A `tokenizers` or `transformers` tokenizer with added special tokens, such as the one of
+`tokenizer_json`, differs in this respect.
+"""
 
 from __future__ import annotations
 
@@ -32,29 +43,28 @@ from schemas.errors import InputError
 Sentences: TypeAlias = pa.StringArray | pa.LargeStringArray | pa.ChunkedArray | Sequence[str]
 
 BATCH_BYTES = 4 << 20
-"""UTF-8 bytes looked at together. Larger batches repeat more chunks but take more memory, about 12
-bytes of working memory for each byte of text."""
+"""UTF-8 bytes per batch. A batch takes about 12 bytes of memory for each byte of text."""
 
-_CONTEXT_DEPENDENT = "\0"  # never comes out of the normaliser: cleaning drops U+0000
+_CONTEXT_DEPENDENT = "\0"  # unused otherwise: the normalizer drops U+0000
 
 
 def bert_normalizer(*, lowercase: bool) -> normalizers.Normalizer:
-    """Cleaning, spaces around CJK characters and, if `lowercase`, lower case without accents."""
+    """Return BERT's normalizer: cleaning, spaces around CJK characters, optional lower case."""
     return normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
     )
 
 
 def bert_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Splits at white space, and makes each punctuation character a word."""
+    """Return BERT's pre-tokenizer: white space separates words, a punctuation character is one."""
     return pre_tokenizers.BertPreTokenizer()
 
 
 class FastPreTokenizer:
-    """Splits text into exactly the words that `BertNormalizer` and `BertPreTokenizer` make of it.
+    """Splits text into the same words as `BertNormalizer` and `BertPreTokenizer`.
 
     Args:
-        lowercase: lower-case and strip accents (uncased), or neither (cased).
+        lowercase: True: lowercase and strip accents (uncased). False: neither (cased).
     """
 
     def __init__(self, *, lowercase: bool) -> None:
@@ -63,7 +73,7 @@ class FastPreTokenizer:
         self._ascii_lines = {code: self._table[code] for code in range(128)} | {10: "\n"}
 
     def words(self, text: str) -> list[str]:
-        """The words of a text, normalised, in order; none if it holds only space and controls.
+        """Return the normalized words of a text in order.
 
         >>> FastPreTokenizer(lowercase=True).words("Café, isn't it?")
         ['cafe', ',', 'isn', "'", 't', 'it', '?']
@@ -74,9 +84,9 @@ class FastPreTokenizer:
         return translated.split()
 
     def split(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """The words of each text; the more texts at once, the faster."""
+        """Yield the words of each text. Larger lists are faster."""
         plain = [text.isascii() and "\n" not in text for text in texts]
-        # One translation for all ASCII texts together takes half the time of one for each.
+        # One translation of all ASCII texts is faster than one per text.
         lines = "\n".join(itertools.compress(texts, plain)).translate(self._ascii_lines)
         translated = iter(lines.split("\n"))
         for text, is_plain in zip(texts, plain, strict=True):
@@ -84,16 +94,13 @@ class FastPreTokenizer:
 
 
 @functools.cache
-def pre_tokenizer(*, lowercase: bool) -> FastPreTokenizer:
-    """A splitter to share: its table of characters is the same for everyone, and grows with use."""
+def shared_pre_tokenizer(*, lowercase: bool) -> FastPreTokenizer:
+    """Return a shared pre-tokenizer, whose table of characters grows with use."""
     return FastPreTokenizer(lowercase=lowercase)
 
 
 class _CharacterTable(dict[int, str]):
-    """For `str.translate`: what a character becomes, with a space around what is a word by itself.
-
-    Filled as characters are met; bounded by the number of Unicode characters.
-    """
+    """Table for `str.translate`, filled on demand, with spaces around punctuation."""
 
     def __init__(self, *, lowercase: bool) -> None:
         super().__init__()
@@ -124,20 +131,20 @@ class _CharacterTable(dict[int, str]):
 
 
 def _can_be_reordered(character: str, normalized: str) -> bool:
-    """Whether canonical ordering may tell this character's place from its neighbours.
+    """Return whether canonical ordering may move this character relative to its neighbors.
 
-    Only characters of a combining class above 0 are ever moved, and those that are dropped as
-    accents do no harm: dropping them leaves the others in the same order. Classes of assigned
-    characters never change (Unicode stability policy), those of unassigned ones are not known.
+    Only characters of a combining class above 0 are moved. Accents that are dropped do not matter,
+    because dropping them keeps the order of the others. Classes of assigned characters never change
+    (Unicode stability policy); those of unassigned characters are unknown.
     """
     return unicodedata.category(character) == "Cn" or any(map(unicodedata.combining, normalized))
 
 
 def sentence_batches(sentences: Sentences, *, max_bytes: int = BATCH_BYTES) -> Iterator[pa.Array]:
-    """Cut sentences into runs of about `max_bytes` UTF-8 bytes (a longer sentence is one run).
+    """Yield batches of about `max_bytes` UTF-8 bytes; a longer sentence is one batch.
 
     Raises:
-        InputError: a sentence is null.
+        InputError: A sentence is null.
     """
     if isinstance(sentences, pa.ChunkedArray):
         arrays = sentences.chunks
@@ -149,13 +156,13 @@ def sentence_batches(sentences: Sentences, *, max_bytes: int = BATCH_BYTES) -> I
         if array.null_count:
             row = pc.index(array.is_null(), True).as_py()
             raise InputError(
-                f"sentence {row} is null, expected text: drop it, or write an empty string"
+                f"sentence {row}: expected text, got null. Drop it, or use an empty string"
             )
         ends = np.cumsum(pc.binary_length(array).to_numpy(zero_copy_only=False), dtype=np.int64)
-        yield from _cut(array, ends, max_bytes=max_bytes)
+        yield from _slices(array, ends, max_bytes=max_bytes)
 
 
-def _cut(array: pa.Array, ends: npt.NDArray[np.int64], *, max_bytes: int) -> Iterator[pa.Array]:
+def _slices(array: pa.Array, ends: npt.NDArray[np.int64], *, max_bytes: int) -> Iterator[pa.Array]:
     start = 0
     while start < len(array):
         before = int(ends[start - 1]) if start else 0
@@ -166,12 +173,12 @@ def _cut(array: pa.Array, ends: npt.NDArray[np.int64], *, max_bytes: int) -> Ite
 
 
 class Chunks:
-    """The chunks between U+0020 of one batch of sentences.
+    """Chunks between U+0020 of one batch of sentences.
 
     Attributes:
-        distinct: each different chunk once.
-        index: for each chunk of the batch, in order, which of `distinct` it is.
-        offsets: sentence i has the chunks `offsets[i]` to `offsets[i + 1]`.
+        distinct: Distinct chunks.
+        index: Index in `distinct` of each chunk of the batch, in order.
+        offsets: Sentence i has the chunks `offsets[i]` to `offsets[i + 1]`.
     """
 
     def __init__(self, batch: pa.Array) -> None:
@@ -183,29 +190,29 @@ class Chunks:
 
 
 MAX_WORD_CHARACTERS = 200  # a longer word is [UNK] (google-research/bert tokenization.py, line 303)
-MAX_REMEMBERED_CHARACTERS = 64
-"""Longer chunks (URLs; whole sentences of languages without spaces) are not worth remembering."""
+MAX_CACHED_CHARACTERS = 64
+"""Maximum length of a cached chunk. URLs and sentences without spaces are longer."""
 
 
 class WordPieceTokenizer:
-    """Gives the ids of BertNormalizer + BertPreTokenizer + WordPiece, without special tokens.
+    """Encodes text as BertNormalizer + BertPreTokenizer + WordPiece do, without special tokens.
 
-    It runs in the caller's thread alone. Two threads must not share one.
+    It uses one thread. Threads must not share a tokenizer.
 
     Args:
-        vocab: the pieces, in the order of their ids.
-        lowercase: whether the vocabulary is uncased (lower-cased, accents stripped) or cased.
-        word_cache_size: distinct chunks whose ids are remembered, about 200 bytes each; the memory
-            is emptied when the next batch would not fit. No id depends on it.
+        vocab: Tokens by id.
+        lowercase: Whether the vocabulary is uncased (lowercase without accents).
+        word_cache_size: Maximum number of cached chunks, about 200 bytes each. The cache is emptied
+            if the next batch does not fit. Ids do not depend on it.
 
     Attributes:
-        vocab, vocab_size: the pieces and their number.
-        pad_id, unk_id, cls_id, sep_id, mask_id: ids of [PAD], [UNK], [CLS], [SEP] and [MASK].
-        is_continuation: bool of shape (vocab_size,), true for pieces that go on with a word (##).
-        id_type: the NumPy type of ids, uint16 up to 65,536 pieces and uint32 above.
+        vocab, vocab_size: Tokens and their number.
+        pad_id, unk_id, cls_id, sep_id, mask_id: Ids of [PAD], [UNK], [CLS], [SEP] and [MASK].
+        is_continuation: bool of shape (vocab_size,), true for tokens inside a word (##).
+        id_type: NumPy type of ids: uint16 up to 65,536 tokens, uint32 above.
 
     Raises:
-        VocabularyError: a special token is missing, or a piece is repeated, empty or malformed.
+        VocabularyError: A special token is missing, or a token is repeated, empty or malformed.
     """
 
     def __init__(
@@ -222,7 +229,7 @@ class WordPieceTokenizer:
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             self._id_of[token] for token in SPECIAL_TOKENS
         )
-        self._splitter = pre_tokenizer(lowercase=lowercase)
+        self._splitter = shared_pre_tokenizer(lowercase=lowercase)
         self._word_ids = _WordIds(_model(self.vocab))
         self._row_of: dict[str, int] = {}
         self._remembered = _RaggedIds(self.id_type)
@@ -231,26 +238,26 @@ class WordPieceTokenizer:
     def from_vocab_file(
         cls, file: str | InputFile, *, lowercase: bool, word_cache_size: int = 1 << 20
     ) -> Self:
-        """Read a vocab.txt, as `read_vocab` does.
+        """Create a tokenizer from a vocab.txt, see `read_vocab`.
 
         Raises:
-            VocabularyError: the file is missing, or is no vocabulary; the message names the line.
-            ArtifactCorruptError: it is not the artifact's.
+            VocabularyError: The file is missing or is not a vocabulary. The message names the line.
+            ArtifactCorruptError: The file does not match the manifest.
         """
         return cls(read_vocab(file), lowercase=lowercase, word_cache_size=word_cache_size)
 
     def encode_sentences(self, sentences: Sentences) -> tuple[TokenIds, npt.NDArray[np.uint32]]:
-        """Encode sentences; the more at once (some megabytes), the faster.
+        """Encode sentences. Batches of some megabytes are fastest.
 
         Args:
-            sentences: an Arrow string array (or chunked array), or a list of str.
+            sentences: Arrow string array (or chunked array), or list of str.
 
         Returns:
-            ids: the ids of all sentences end to end, of `id_type`.
-            lengths: how many of them each sentence has, uint32 of shape (sentences,).
+            ids: Ids of all sentences end to end, of `id_type`.
+            lengths: Number of ids of each sentence, uint32 of shape (sentences,).
 
         Raises:
-            InputError: a sentence is null.
+            InputError: A sentence is null.
         """
         ids: list[npt.NDArray[Any]] = [np.empty(0, self.id_type)]
         lengths = [np.empty(0, np.uint32)]
@@ -263,15 +270,15 @@ class WordPieceTokenizer:
         return np.concatenate(ids), np.concatenate(lengths)
 
     def encode(self, sentence: str) -> list[int]:
-        """The ids of one sentence, for looking at; `encode_sentences` is the fast way."""
+        """Return the ids of one sentence. `encode_sentences` is faster for many."""
         return [int(index) for index in self.encode_sentences([sentence])[0]]
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces that ids stand for."""
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """Return the tokens of ids."""
         return [self.vocab[index] for index in ids]
 
     def _rows(self, distinct: list[str]) -> pa.ListArray:
-        """The ids of each of these chunks, a list each; the new ones are remembered."""
+        """Return the ids of chunks as lists, and cache those of new chunks."""
         rows = self._look_up(distinct)
         if int((rows < 0).sum()) > self.word_cache_size - len(self._row_of):
             self._row_of.clear()
@@ -282,8 +289,8 @@ class WordPieceTokenizer:
         keep: list[int] = []
         rest: list[int] = []
         for i in np.flatnonzero(rows < 0).tolist():
-            (keep if len(distinct[i]) <= MAX_REMEMBERED_CHARACTERS else rest).append(i)
-        ordered = keep + rest  # the rows that stay come first, so that the rest can be cut off
+            (keep if len(distinct[i]) <= MAX_CACHED_CHARACTERS else rest).append(i)
+        ordered = keep + rest  # cached rows come first, so that the others can be truncated
         kept = min(len(keep), room)
         chunks = [distinct[i] for i in ordered]
         rows[ordered] = np.arange(remembered, remembered + len(ordered))
@@ -298,7 +305,7 @@ class WordPieceTokenizer:
         return np.fromiter(found, np.int64, len(distinct))
 
     def _encode(self, chunks: list[str]) -> tuple[list[int], list[int]]:
-        """The ids of new chunks end to end, and how many each has."""
+        """Return the ids of new chunks end to end, and their offsets."""
         if len(self._word_ids) > self.word_cache_size:
             self._word_ids.clear()
         ids: list[int] = []
@@ -312,7 +319,7 @@ class WordPieceTokenizer:
 
 
 class _WordIds(dict[str, tuple[int, ...]]):
-    """The ids of words met before; the library's own WordPiece gives those of new ones."""
+    """Cache of the ids of words, filled by the library's WordPiece."""
 
     def __init__(self, model: models.WordPiece) -> None:
         super().__init__()
@@ -320,13 +327,13 @@ class _WordIds(dict[str, tuple[int, ...]]):
 
     def __missing__(self, word: str) -> tuple[int, ...]:
         ids = tuple(token.id for token in self._model.tokenize(word))
-        if len(word) <= MAX_REMEMBERED_CHARACTERS:
+        if len(word) <= MAX_CACHED_CHARACTERS:
             self[word] = ids
         return ids
 
 
 class _RaggedIds:
-    """Rows of ids end to end, in buffers that grow by doubling."""
+    """Rows of ids, end to end, in buffers that grow by doubling."""
 
     def __init__(self, id_type: np.dtype[Any]) -> None:
         self._ids = np.empty(1 << 12, id_type)
@@ -347,7 +354,7 @@ class _RaggedIds:
         self._rows = rows
 
     def lists(self) -> pa.ListArray:
-        """A view, good until the next `append`."""
+        """Return a view that is valid until the next `append`."""
         offsets = self._offsets[: self._rows + 1]
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(self._ids[: offsets[-1]]))
 
@@ -370,7 +377,7 @@ def _model(vocab: Sequence[str]) -> models.WordPiece:
 
 
 def bert_tokenizer(vocab: Sequence[str], *, lowercase: bool) -> Tokenizer:
-    """The `tokenizers` tokenizer whose ids `WordPieceTokenizer` gives: no special tokens added."""
+    """Return the `tokenizers` tokenizer with the ids of `WordPieceTokenizer`."""
     tokenizer = Tokenizer(_model(vocab))
     tokenizer.normalizer = bert_normalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = bert_pre_tokenizer()
@@ -379,13 +386,13 @@ def bert_tokenizer(vocab: Sequence[str], *, lowercase: bool) -> Tokenizer:
 
 
 def tokenizer_json(vocab: Sequence[str], *, lowercase: bool) -> str:
-    """A tokenizer.json for `tokenizers` and `transformers`, for use downstream.
+    """Return a tokenizer.json for `tokenizers` and `transformers`.
 
-    It adds the five special tokens and puts `[CLS] A [SEP] B [SEP]` around what it encodes, as
-    fine-tuning code expects. "[MASK]" written in a text is then the special token.
+    It has the five special tokens and encodes pairs as `[CLS] A [SEP] B [SEP]`, as fine-tuning code
+    expects. "[MASK]" in a text is the special token.
 
     Raises:
-        VocabularyError: as for `WordPieceTokenizer`.
+        VocabularyError: See `WordPieceTokenizer`.
     """
     check_vocab(vocab)
     tokenizer = bert_tokenizer(vocab, lowercase=lowercase)
@@ -399,10 +406,10 @@ def tokenizer_json(vocab: Sequence[str], *, lowercase: bool) -> str:
 
 
 def tokenizer_config_json(*, lowercase: bool) -> str:
-    """The tokenizer_config.json that `transformers.AutoTokenizer` needs beside a tokenizer.json.
+    """Return the tokenizer_config.json that `transformers.AutoTokenizer` needs.
 
-    It names the class that takes a tokenizer.json as it is: `BertTokenizerFast` loads the folder as
-    well, but of transformers 5 it makes [UNK] of words of more than 100 characters, not 200.
+    Its class uses the tokenizer.json unchanged. `BertTokenizerFast` of transformers 5 encodes words
+    of more than 100 characters, instead of 200, as [UNK].
     """
     named = zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL_TOKENS, strict=True)
     config = {

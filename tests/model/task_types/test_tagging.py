@@ -64,7 +64,7 @@ def unit(features, number):
 
 
 def pieces(features, number, tokenizer):
-    return tokenizer.pieces(unit(features, number)[0])
+    return tokenizer.convert_ids_to_tokens(unit(features, number)[0])
 
 
 def outputs_for(labels, *, count=3):

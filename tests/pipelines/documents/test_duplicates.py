@@ -20,7 +20,7 @@ from support.paths import PYTHONPATH
 from flows.sample import write_sample
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import Grouping, WorkReport
-from pipelines.documents import bucket_tables, duplicates, duplicates_table
+from pipelines.documents import bucket_tables, duplicates
 from pipelines.documents.duplicates import (
     BUCKETS,
     DUPLICATES_FILE,
@@ -238,7 +238,7 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
         if small:  # whatever is cut in the middle: record batches, and reports that take none along
             patch.setattr(duplicates, "_SMALL_BUCKET", 0)
             patch.setattr(bucket_tables, "_BATCH_ROWS", 2)
-            patch.setattr(duplicates_table, "BATCH_ROWS", 3)
+            patch.setattr(duplicates, "BATCH_ROWS", 3)
         found = _write(shards, folder, buckets=buckets)
         assert _rows(found, folder) == expected
         assert found.same_text == sum(row["reason"] == "same-text" for row in expected)
@@ -274,7 +274,7 @@ def test_the_bytes_are_those_of_one_batch_of_rows_in_order(tmp_path: Path) -> No
 def test_a_large_table_has_batches_of_whole_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duplicates_table, "BATCH_ROWS", 10)
+    monkeypatch.setattr(duplicates, "BATCH_ROWS", 10)
     shards = [[(f"{s} {n}", f"{n} same") for n in range(4)] for s in range(8)]
     found = _write(shards, tmp_path)
     with open_shard(f"{tmp_path}/{found.file.stored_name}") as reader:

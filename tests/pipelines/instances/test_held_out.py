@@ -23,8 +23,7 @@ from pipelines.beam.plan_file import SharedInput
 from pipelines.beam.work import WorkReport, add_up
 from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
-from pipelines.instances import shards as job
-from pipelines.instances import token_shards
+from pipelines.instances import build_shard
 from pipelines.instances.build_shard import TokenShards
 from pipelines.instances.held_out import TRAINING, is_held_out
 from pipelines.instances.plan import ShardRanking, plan, pool_numbers
@@ -111,7 +110,7 @@ class Corpus:
     def work(self, config: InstancesConfig, output: Path) -> list[WorkReport]:
         """The work on all pieces, without Beam."""
         output.mkdir(parents=True, exist_ok=True)
-        work = job.BuildInstanceShard(
+        work = build_shard.BuildInstanceShard(
             config=config,
             tokens=SharedInput(self.tokens),
             vocab=InputFile.of(self.vocabulary, self.vocabulary.files[0]),
@@ -267,7 +266,7 @@ def test_no_instance_has_tokens_of_the_other_part(
     remembered: int,
 ) -> None:
     """Checks the rows that instances refer to, and their tokens."""
-    monkeypatch.setattr(token_shards, "REMEMBERED_BYTES", remembered)
+    monkeypatch.setattr(build_shard, "REMEMBERED_BYTES", remembered)
     corpus = Corpus(tmp_path, names(60, 1, 50, 0, 70))
     config = InstancesConfig(
         max_seq_length=64,
@@ -435,13 +434,13 @@ def test_pools_of_held_out_documents_are_large_enough_but_bounded(
 
     def pool(*, documents: int, others: int, seed: int = 0) -> dict[int, TokenDocuments]:
         opened.clear()
-        monkeypatch.setattr(job, "HELD_OUT_DOCUMENTS", documents)
-        monkeypatch.setattr(job, "HELD_OUT_SHARDS", others)
+        monkeypatch.setattr(build_shard, "HELD_OUT_DOCUMENTS", documents)
+        monkeypatch.setattr(build_shard, "HELD_OUT_SHARDS", others)
         shards = TokenShards(urls, vocab_size=corpus.vocab_size, share=0.5)
         ranking = ShardRanking.of(corpus.tokens.files, seed=seed)
-        return job.held_out_pool(shards, 0, ranking=ranking, config=InstancesConfig())
+        return build_shard.held_out_pool(shards, 0, ranking=ranking, config=InstancesConfig())
 
-    monkeypatch.setattr(token_shards, "open_shard", open_and_note)
+    monkeypatch.setattr(build_shard, "open_shard", open_and_note)
     sizes = [len(found) for found in pool(documents=40, others=100).values()]
     assert sum(sizes[:-1]) < 40 <= sum(sizes)
     first = list(pool(documents=1000, others=5))
@@ -490,7 +489,7 @@ def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(
     tmp_path: Path, counted: type[CountedFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker caches one remote shard in addition to those of the current item."""
-    monkeypatch.setattr(token_shards, "FETCHED_BYTES", 1)
+    monkeypatch.setattr(build_shard, "FETCHED_BYTES", 1)
     shards, others, passes = 12, 2, 5
     corpus = Corpus(tmp_path / "tokens", names(*[40] * shards), batches=1)
     size = max(entry.size_bytes for entry in corpus.tokens.files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,7 +90,7 @@ def test_cased_and_uncased_counts() -> None:
 
 
 def test_null_sentence_is_refused() -> None:
-    with pytest.raises(InputError, match="sentence 0 is null"):
+    with pytest.raises(InputError, match="sentence 0"):
         count_words(pa.array([None, "a"]), lowercase=True)
 
 
@@ -153,7 +154,15 @@ def test_alphabet_then_merges_by_frequency() -> None:
     assert vocab[104:] == ["a", "b", "c", "d", "##a", "##b", "ab", "##ab", "abab", "cab"]
 
 
-def test_characters_beyond_the_alphabet_are_not_learnt() -> None:
+def test_time_of_training_does_not_grow_with_high_counts() -> None:
+    few, many = {"abab": 9, "ab": 5, "cab": 2, "d": 2}, 10**9
+    table = counts_of({word: count * many for word, count in few.items()})
+    assert train_vocabulary(table, config(vocab_size=114)) == train_vocabulary(
+        counts_of(few), config(vocab_size=114)
+    )
+
+
+def test_characters_outside_the_alphabet_are_not_learned() -> None:
     table = counts_of({"aa": 9, "bb": 9, "ca": 2, "cc": 2})
     vocab = train_vocabulary(table, config(vocab_size=110, limit_alphabet=2))
     assert vocab[104:] == ["a", "b", "##a", "##b", "aa", "bb"]
@@ -183,7 +192,7 @@ def test_every_training_word_is_covered() -> None:
 def test_error_of_small_corpus_names_the_largest_vocabulary() -> None:
     with pytest.raises(VocabularyError) as error:
         train_vocabulary(small_counts(), config(vocab_size=3000))
-    possible = int(str(error.value).split("gives ")[1].split()[0])
+    (possible,) = map(int, re.findall(r"at most (\d+)", str(error.value)))
     assert len(train_vocabulary(small_counts(), config(vocab_size=possible))) == possible
 
 
