@@ -1,1 +1,1 @@
-"""What is timed, each against a named peer or a named bare form, in the same run."""
+"""Benchmarks: each times bertloom next to a named peer or a plain form, in the same run."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: every benchmark, one after another, each in a process of its own."""
+"""`python -m benchmarks`: run every benchmark, one after another, each in its own process."""
 
 from __future__ import annotations
 

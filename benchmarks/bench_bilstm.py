@@ -1,11 +1,11 @@
-"""A BiLSTM layer over windows of many lengths: ours beside torch's over packed sequences.
+"""A training step of the BiLSTM over windows of many lengths, next to torch's packed sequences.
 
     python -m benchmarks.bench_bilstm [--repeat 9] [--threads 1]
 
-Both have the same weights and read the same 16 windows of 60 to 128 places of 128 values, with 128
-units a direction, as in `ablation-tasks-sample`; a step is outputs and all gradients. Prints the
-median of seconds for a step, the sides taking turns, and the ratio. Outputs and gradients have to
-be equal within .0001.
+Both sides have the same weights and read the same 16 windows of 60 to 128 positions of 128 values,
+with 128 units per direction, as in `ablation-tasks-sample`. A step computes outputs and all
+gradients. Prints the median seconds per step and the ratio; the sides take turns. Fails if outputs
+or gradients differ by more than 0.0001.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SIZE, _WINDOWS, _LONGEST = 128, 16, 128
 
 
 def over_packed(peer: nn.LSTM, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """What torch's layer makes of the places (R, I) of each window by itself: (R, 2 L)."""
+    """Outputs (R, 2 L) of torch's layer on inputs (R, I), each window separately."""
     rows = rnn.pad_sequence(list(torch.split(x, counts.tolist())), batch_first=True)
     packed = rnn.pack_padded_sequence(rows, counts, batch_first=True, enforce_sorted=False)
     outputs, _ = rnn.pad_packed_sequence(peer(packed)[0], batch_first=True)

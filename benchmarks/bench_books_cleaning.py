@@ -1,19 +1,18 @@
-"""How close the cleaning of books comes to cleaning by hand, and how fast it is.
+"""Agreement of the book cleaner with books that were cleaned by hand, and its speed.
 
     python -m benchmarks.bench_books_cleaning [--data DIR]
 
-Cleans each raw children's book of Project Gutenberg and aligns its words with those of the same
-book cleaned by hand (birmingham-ccr/corpora). Words are runs of letters and digits, compared
-without case. Two figures are printed, micro over all books:
+Cleans each raw children's book of Project Gutenberg and aligns its words with the same book cleaned
+by hand (birmingham-ccr/corpora). Words are runs of letters and digits, compared without case.
+Prints two results, micro-averaged over all books:
 
 * as it is: every word of the hand-cleaned file counts;
-* headings set aside: without what the hand-cleaning keeps but a corpus of text passages leaves out
-  on purpose (BERT paper 3.1). The rule looks at the hand-cleaned file alone: its first two lines
-  (title and author, which were put there by hand), paragraphs that begin with one of the words its
-  authors made uniform (`CHAPTER 1.`, `BOOK I.`, `PREFACE.`, ...), and paragraphs in square
-  brackets that are no footnotes (captions).
+* headings set aside: ignores what a corpus of text passages omits on purpose (BERT paper 3.1). The
+  rule reads the hand-cleaned file only: its first two lines (title and author, added by hand),
+  paragraphs that begin with a heading word (`CHAPTER 1.`, `BOOK I.`, `PREFACE.`, ...), and
+  paragraphs in square brackets that are not footnotes (captions).
 
-recall = agreeing words / words by hand; precision = agreeing words / words of ours.
+recall = matching words / words by hand; precision = matching words / our words.
 """
 
 from __future__ import annotations
@@ -99,8 +98,10 @@ def set_headings_aside(text: str) -> str:
 
 
 def agreeing_words(ours: list[str], by_hand: list[str], *, align: bool) -> int:
-    """Words in both: in the same order (`align`), or as multisets, which is quick and as strict
-    for text that is left out or left in, but blind to its order."""
+    """Count words in both: in the same order with `align`, otherwise as multisets.
+
+    Multisets are faster and detect the same missing and extra text, but ignore its order.
+    """
     if not align:
         return (collections.Counter(ours) & collections.Counter(by_hand)).total()
     return sum(block.size for block in _matches(ours, by_hand))

@@ -1,14 +1,12 @@
-"""Training beside other work: what it costs that threads spin while they wait.
+"""Training next to busy processes: the cost of threads that spin while they wait.
 
     python -m benchmarks.bench_busy [--steps 300] [--repeat 3]
 
-The first phase of the sample is trained for some steps in a process of its own, as a run does, with
-the spinning bounded as it is by default (`model.processes.core_share`), and beside it as GNU's
-OpenMP has it
-by itself (GOMP_SPINCOUNT=300000). Each is timed on a quiet machine and beside as many busy loops as
-there are cores, for one training and for two side by side, all interleaved. Seconds of the
-trainings by their own record, loading torch not counted; medians. Needs a machine that does nothing
-else.
+Trains the first phase of the sample for some steps in a separate process, as a run does, with the
+default limit on spinning and with the default of GNU's OpenMP (GOMP_SPINCOUNT=300000). Each variant
+runs on a quiet machine and next to one busy loop per core, with one training and with two at a
+time, interleaved. Prints medians of the seconds that the trainings record; loading torch is not
+included. Needs an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -42,13 +40,13 @@ BAR_IDLE, BAR_BUSY = 1.05, 2.5
 
 
 class Situation(NamedTuple):
-    """What else runs while a training is timed."""
+    """Load on the machine while a training is timed."""
 
     trainings: int
     """Side by side."""
 
     loops: int
-    """Busy ones beside them."""
+    """Number of busy loops."""
 
 
 def prepared_job(folder: Path, *, steps: int) -> TrainingJob:
@@ -93,7 +91,7 @@ def busy_loops(number: int) -> Iterator[None]:
 
 
 def seconds(job: TrainingJob, situation: Situation, variant: dict[str, str]) -> float:
-    """How long the trainings took, the mean where they are several."""
+    """Seconds per training; the mean of several."""
     given = {name: value for name, value in child_environment().items() if name not in OWN_CHOICE}
     with tempfile.TemporaryDirectory() as folder, busy_loops(situation.loops):
         processes = []
@@ -140,7 +138,7 @@ def report(found: dict[tuple[Situation, str], list[float]]) -> int:
         missed += cost > BAR_IDLE
         for variant in VARIANTS:
             ratio = medians[busy, variant] / medians[idle, variant]
-            print(f"{trainings} training(s), beside loops against quiet, {variant}: {ratio:.2f}x")
+            print(f"{trainings} training(s), with busy loops over quiet, {variant}: {ratio:.2f}x")
             missed += variant == "bounded" and ratio > BAR_BUSY
     return missed
 
@@ -160,7 +158,9 @@ def main() -> int:
         for _, (situation, variant) in itertools.product(range(options.repeat), found):
             found[situation, variant].append(seconds(job, situation, VARIANTS[variant]))
     missed = report(found)
-    print(f"{missed} above their bars (beside loops {BAR_BUSY})" if missed else "all within bars")
+    print(
+        f"{missed} above their limits (with busy loops {BAR_BUSY})" if missed else "all within bars"
+    )
     return 0
 
 

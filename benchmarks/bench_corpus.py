@@ -1,10 +1,10 @@
-"""The whole corpus job: MB of XML a second and core, the share of each step, Beam's share, memory.
+"""The corpus jobs: MB of XML per second and core, time by step, Beam's overhead, memory.
 
-    python -m benchmarks.bench_corpus            # rate, shares, one and two workers
+    python -m benchmarks.bench_corpus            # rate, time by step, one and two workers
     python -m benchmarks.bench_corpus --memory   # peak memory at 1x and 4x size
 
-Runs on the sample world (`flows.sample`), at a size of your choice, as a multistream dump.
-The bare form beside Beam is the same work objects called in a plain loop in this process.
+Reads a multistream dump of the sample world (`flows.sample`) of the requested size. The plain form
+next to Beam calls the same functions in a loop in this process.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def run_stages(
 ) -> dict[str, float]:
     """Wall seconds of each stage, from bz2 to instances of one pass at 128.
 
-    The vocabulary is learnt where none is given.
+    Trains the vocabulary if none is given.
     """
     how = ExecutionConfig(workers=workers)
     documents, instances = _configs(dump, split_mb)
@@ -221,7 +221,7 @@ def _pss(process: psutil.Process) -> int:
 
 
 def _learnt_vocabulary(dump: str, folder: Path) -> str:
-    """A vocabulary learnt from a small sample, made once."""
+    """Train a vocabulary on a small sample, once."""
     source = WikipediaSource(name="samplewiki", paths=(dump,))
     (folder / "d").mkdir()
     (folder / "v").mkdir()

@@ -1,24 +1,22 @@
-"""How fast fine-tuning is, beside transformers' Trainer: the whole loop, on SST-2.
+"""Fine-tuning speed next to transformers' Trainer: the whole training loop, on SST-2.
 
     python -m benchmarks.bench_finetuning [--data DIR] [--threads 2] [--repeat 5] [--steps 60]
                                           [--preset mini]
 
-Both sides start from the same checkpoint in Hugging Face's layout (random weights from a seed), and
-train on the same examples with the same settings: batches of 32 in shuffled order, at most 128
-tokens, fp32, dropout .1, AdamW with decay .01, gradients clipped to a norm of 1, warm-up and linear
-decay. Examples are a keyed draw from SST-2's training data (`--data`, BERTLOOM_DATA), or, without
-it, made-up sentences of the same lengths.
+Both sides start from the same checkpoint in Hugging Face's layout (random weights from a seed) and
+train on the same examples with the same settings: shuffled batches of 32, at most 128 tokens, fp32,
+dropout 0.1, AdamW with decay 0.01, gradients clipped to a norm of 1, warm-up and linear decay. The
+examples are a keyed sample of SST-2's training data (`--data`, BERTLOOM_DATA), or generated
+sentences of the same lengths.
 
-* ours: `model.finetuning.loop`, sequences end to end;
+* ours: `model.finetuning.loop`, packed sequences;
 * peer: Trainer with `DataCollatorWithPadding` and its default fused AdamW;
 * peer, grouped: the same with `train_sampling_strategy="group_by_length"`.
 
-Timed are the steps of the training loop, batching included, from the first one to the last: for the
-peers between their callbacks of begin and end, without the Trainer's own set-up. Making features of
-the texts is timed apart. Sides take turns within each repeat; a ratio is taken within a repeat, and
-the median, the lowest and the highest are printed. All sides run in this process, with glibc's
-memory settings as they are here; our own trainings get better ones
-(`model.processes.launcher`).
+Times cover the training loop, batching included, from the first step to the last; the Trainer's
+set-up is excluded. Building features from text is timed separately. The sides take turns in each
+repeat; ratios are taken within a repeat. Prints median, lowest and highest. All sides run in this
+process with glibc's default memory settings; a real run tunes them in the processes that it starts.
 """
 
 from __future__ import annotations
@@ -76,7 +74,7 @@ _QUANTILES = (3, 4, 4, 5, 6, 6, 7, 8, 8, 9, 10, 11, 13, 14, 16, 18, 20, 23, 27, 
 
 
 class Pace(NamedTuple):
-    """What one run of a side took, in seconds."""
+    """Seconds of one run of one side."""
 
     features: float
     steps: float
@@ -86,7 +84,7 @@ Side = Callable[[], Pace]
 
 
 def real_examples(data: Path, *, count: int) -> pa.Table:
-    """So many sentences of SST-2, drawn from all of it."""
+    """Return a random sample of SST-2's sentences."""
     (file,) = (data / "glue" / "SST-2").glob("train.tsv*")
     table, _ = examples_of_file(find_task(TASK), str(file), split="train")
     chosen = permuted(np.arange(len(table)), len(table), key=key_for(0, "bench-finetuning"))
@@ -241,7 +239,7 @@ def peer_side(checkpoint: str, table: pa.Table, *, folder: Path, grouped: bool) 
 
 
 def measure(sides: dict[str, Side], *, repeat: int) -> dict[str, list[Pace]]:
-    """What each side took, in turn, after one round that does not count."""
+    """Time each side in turn, after one warm-up round."""
     found: dict[str, list[Pace]] = {name: [] for name in sides}
     for _ in range(repeat + 1):
         for name, side in sides.items():

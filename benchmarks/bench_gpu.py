@@ -1,4 +1,4 @@
-"""What a GPU does with BERT_BASE and BERT_LARGE: tokens a second, utilisation, memory, losses.
+"""BERT_BASE and BERT_LARGE on a GPU: tokens per second, utilization, memory, losses.
 
     python -m benchmarks.bench_gpu [--device cuda] [--presets base large] [--lengths 128 512]
                                    [--precisions bf16 fp32] [--modes eager compiled] [--steps 20]
@@ -6,21 +6,20 @@
 
     python -m benchmarks.bench_gpu --device cpu --presets tiny --steps 3 --micro-batch-tokens 1024
 
-A step is that of training: one micro-batch of full instances, packed, forward and backward with
-dropout of .1, gradients clipped to a global norm of 1, AdamW. Each case is timed after steps that
-do not count, as kernels are chosen and code is compiled in them; every one is on its own, from new
-weights. Beside it, in the same run: `transformers`' BertForPreTraining with `AdamW(fused=True)` on
-the same instances (its default attention, not compiled).
+A step is one training step: one packed micro-batch of full instances, forward and backward with
+dropout 0.1, gradients clipped to a global norm of 1, AdamW. Each case starts from new weights and
+is timed after warm-up steps, in which kernels are selected and code is compiled. The peer, in the
+same run, is `transformers`' BertForPreTraining with `AdamW(fused=True)` on the same instances (its
+default attention, not compiled).
 
-* utilisation: the FLOPs that the mathematics asks for (`model.telling.speed`), by the peak that the
-  maker of the card states, or by the best product of matrices measured here where it is none of
-  `model.telling.accelerators`;
-* memory: the most that tensors took at once; on a CPU, of the whole process since it began;
-* loss: of four instances without dropout, by new weights that are the same on both sides, here and
+* utilization: FLOPs of the model's matrix products divided by the peak that the card's maker
+  publishes, or by the fastest matrix product measured here for an unknown card;
+* memory: peak of allocated tensors; on a CPU, peak of the whole process;
+* loss: of four instances without dropout, from equal new weights on both sides, on this device and
   on the CPU in fp32.
 
-A case that does not fit the memory says so; the others go on. Where there is no GPU nothing is
-measured, if --device cpu does not ask for it.
+A case that exceeds the memory is reported and skipped. Without a GPU the benchmark measures nothing
+unless --device cpu is given.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Case(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """What was measured of some steps."""
+    """Measurements of a series of steps."""
 
     tokens_per_second: float
     utilisation: float | None
@@ -80,7 +79,7 @@ def new_model(preset: str) -> BertForPretraining:
 
 
 def full_batch(length: int, *, tokens: int) -> PretrainingBatch:
-    """As many full instances as so many tokens hold, at least one."""
+    """Return the full instances that fit the given number of tokens, at least one."""
     count = max(1, tokens // length)
     return batch_of(np.full(count, length, np.int64), padded_length=None)
 
@@ -94,7 +93,7 @@ def compiled(model: nn.Module, case: Case) -> nn.Module:
 
 
 def our_step(case: Case, batch: PretrainingBatch, *, device: torch.device) -> Callable[[], None]:
-    """A step of ours on a batch."""
+    """Run one of our training steps on a batch."""
     model = new_model(case.preset).to(device)
     optimizer = build_optimizer(
         model.named_parameters(), OptimizerConfig(name="adamw", max_grad_norm=1.0)
@@ -123,7 +122,7 @@ def measure(
     device: torch.device,
     peak: Peak | None,
 ) -> Speed:
-    """Time so many steps, after some that do not count."""
+    """Time the given number of steps after warm-up steps."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     for _ in range(WARMUP):
@@ -148,7 +147,7 @@ def new_config(case: Case) -> ModelConfig:
 
 
 def wait_for(device: torch.device) -> None:
-    """Until the device has done what it was told."""
+    """Wait until the device has finished its queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

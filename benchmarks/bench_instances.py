@@ -1,13 +1,14 @@
-"""Source tokens a second from tokenised documents to masked instances, one core, one pass.
+"""Source tokens per second from tokenized documents to masked instances, one core, one pass.
 
     python -m benchmarks.bench_instances [--tokens 5000000] [--repeat 5]
 
-Beside it, in the same run: the reference procedure in plain Python (benchmarks/plain_instances.py).
-Corpora are synthetic ones of articles (about 20 sentences) and of books (about 4,000), with
-sentences of about 25 tokens. If the folder of the real data exists (BERTLOOM_DATA), English
-Wikipedia, Wikibooks and novels follow, cleaned and tokenized by this project. Times are process
-times, the median of `--repeat` runs; shares by step come from leaving the later steps out. "Label
-from length" is the accuracy that `pipelines.lengths.PairCounts.guess_accuracy` returns.
+The peer, in the same run, is the reference procedure in plain Python
+(benchmarks/plain_instances.py). Corpora are generated articles (about 20 sentences) and books
+(about 4,000), with sentences of about 25 tokens. If the folder of real data exists
+(BERTLOOM_DATA), English Wikipedia, Wikibooks and novels follow, cleaned and tokenized by this
+project. Prints process times, the median of `--repeat` runs. The time of a step is the difference
+between runs with and without it. "Label from length" is the accuracy that
+`pipelines.lengths.PairCounts.guess_accuracy` returns.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def guess_accuracy(
 
 
 def as_lists(documents: TokenDocuments, *, tokens: int) -> list[Document]:
-    """The first documents as lists of lists of ids, up to so many tokens."""
+    """Return the first documents as lists of lists of ids, up to the given number of tokens."""
     lists: list[Document] = []
     bounds, offsets = documents.token_bounds.tolist(), documents.sentence_offsets.tolist()
     for row in range(len(documents)):

@@ -1,13 +1,13 @@
-"""Tokens a second from memory-mapped instance shards to training batches, one core, shuffled.
+"""Tokens per second from memory-mapped instance shards to training batches, one core, shuffled.
 
     python -m benchmarks.bench_loader [--tokens 40000000] [--shards 100] [--repeat 5]
 
-Shards of random ids with lengths like those of Wikipedia at 128 are written to a temporary folder.
-The loader runs without its thread (prefetch 0), so that all its work is in the process time that is
-measured: shuffling over all shards, gathering, targets, layout and tensors, in batches of 256
-instances. Beside it, in the same run: torch's DataLoader (no worker processes, the same process
-time) over a map-style dataset of the same mapped shards with a collator in NumPy, as such loaders
-are usually written. Rounds are interleaved, the median of `--repeat` is reported.
+Writes shards of random ids to a temporary folder, with lengths like those of Wikipedia at 128. The
+loader runs without its thread (prefetch 0), so that the process time includes all its work:
+shuffling over all shards, gathering, targets, layout and tensors, in batches of 256 instances. The
+peer, in the same run, is torch's DataLoader (no worker processes) over a map-style dataset of the
+same mapped shards with a NumPy collator, as such loaders are usually written. Rounds are
+interleaved; prints the median of `--repeat` rounds.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def random_rows(rows: int, rng: np.random.Generator) -> pa.RecordBatch:
 
 
 def write_shards(folder: Path, *, tokens: int, shards: int) -> StageInput:
-    """An artifact of random instances with about so many tokens."""
+    """Write an artifact of random instances with about the given number of tokens."""
     rng = np.random.default_rng(0)
     rows = max(1, tokens // shards // 114)
     entries: list[FileEntry] = []
@@ -166,7 +166,7 @@ def plain_batches(folder: Path) -> Iterator[int]:
 def our_batches(
     instances: InstanceSet, *, layout: Layout, masking: str, objective: Any = "mlm+nsp"
 ) -> Iterator[int]:
-    """Real tokens of each batch of ours."""
+    """Return the number of real tokens in each of our batches."""
     is_continuation = np.random.default_rng(1).random(VOCAB_SIZE) < 0.15
     loader = Loader(
         instances,
@@ -184,7 +184,7 @@ def our_batches(
 
 
 def seconds_for(batches: Iterator[int], count: int) -> tuple[float, int]:
-    """Process time and real tokens of so many batches."""
+    """Return the process time and real tokens of the given number of batches."""
     start = time.process_time()
     tokens = sum(next(batches) for _ in range(count))
     return time.process_time() - start, tokens
@@ -247,7 +247,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=40_000_000, help="tokens in all shards")
     parser.add_argument("--shards", type=int, default=100, help="number of shards")
     parser.add_argument("--repeat", type=int, default=5, help="rounds; the median is reported")
-    parser.add_argument("--profile", default="", help="show where one of ours spends its time")
+    parser.add_argument("--profile", default="", help="print a profile of our loader")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bertloom-") as name:

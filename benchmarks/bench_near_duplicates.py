@@ -1,13 +1,13 @@
-"""Near-duplicates among real pages: precision, recall, processor time and memory.
+"""Near-duplicates among real pages: precision, recall, CPU time and memory.
 
     python -m benchmarks.bench_near_duplicates [--data FOLDER] [--documents N ...]
 
-Pages of dumps, with copies of some that were edited at several rates (words replaced, left out and
-put in) and revisions of one (each edited from the one before). Brute force counts the n-grams that
-any two documents share. Beside us `datasketch`: MinHash and MinHashLSH of as many permutations over
-the same n-grams, one process, as its documentation has it, candidates taken as they come. Times are
-of a process's processor, reading and tokenising included, and memory its peak (Linux). The first
-number of documents is judged; the other two show how time and memory grow.
+Reads pages of dumps, and adds edited copies of some (words replaced, deleted and inserted at
+several rates) and chains of revisions (each edited from the previous one). Brute force counts the
+n-grams that any two documents share. The peer is `datasketch`: MinHash and MinHashLSH with the same
+number of permutations over the same n-grams, one process, used as documented, with unverified
+candidates. Times are CPU times of a process, reading and tokenizing included; memory is its peak
+(Linux). The first number of documents is scored; the other two show how time and memory grow.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HERE = ExecutionConfig()
 CONFIG = NearDuplicatesConfig()
 RATES = (0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.05)
 COPIED = 20
-"""One document in so many is copied, at each of the rates in turn."""
+"""Every n-th document is copied, at each of the rates in turn."""
 
 
 def _given(made: StageOutput, data: str) -> StageInput:
@@ -130,7 +130,7 @@ def _peak_memory() -> int:
 
 
 def _ours(documents: StageInput, where: Path) -> list[tuple[str, str]]:
-    """Which documents are left out, each for which other."""
+    """Return excluded documents, each with the document that it duplicates."""
     output = tempfile.mkdtemp(dir=where)
     made = find_near_duplicates(
         CONFIG, inputs={"documents": documents}, output=output, execution=HERE
@@ -203,7 +203,7 @@ def _judge(found: Mapping[str, Any], documents: StageInput) -> None:
     settled = [any(one in left for one in pair) for pair in near]
     print(f"brute force: {len(near):,} pairs at {CONFIG.threshold} among {len(names):,} documents")
     print(
-        f"ours: {len(left):,} left out, precision {sum(right) / len(right):.4f} (each with the one "
+        f"ours: {len(left):,} excluded, precision {sum(right) / len(right):.4f} (each with the one "
         f"that stays), recall {sum(settled) / len(settled):.4f} (pairs of which not both stay)"
     )
     pairs = {frozenset((numbers[one], numbers[other])) for one, other in found["datasketch"]}

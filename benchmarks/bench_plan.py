@@ -1,14 +1,14 @@
-"""What planning ten times English Wikipedia and books takes the launching process, and a runner.
+"""Planning ten times English Wikipedia and books: CPU time, memory and size of the Beam graph.
 
     python -m benchmarks.bench_plan [--files 80] [--splits 1000] [--passes 10] [--json]
 
-A dump of 80,000 splits and a thousand million pages is made up: files that answer every read of a
-header, an index or a stream's head as real ones do, and hold nothing else. The planner of
-`build-documents` reads them as it reads any, with a list of checksums that it may believe. The
-plans of the later stages are those of manifests of as many shards. Each stage is planned in a
-process of its own: seconds of its processor time, the most memory it held, bytes of the plan's file
-and of the graph that goes to the runner, elements in it. There is no peer: nothing else has such a
-planner. An index is made with a line a stream; a real one has a hundred.
+Simulates a dump of 80,000 splits and 1,024 million pages: files that answer reads of a header, an
+index or the start of a stream as real ones do, and contain nothing else. The planner of
+`build-documents` reads them like any dump, with a published list of checksums. The plans of later
+stages use manifests with as many shards. Each stage is planned in its own process. Prints CPU
+seconds, peak memory, bytes of the plan file, bytes of the graph that the runner receives, and its
+number of elements. No peer has such a planner. A simulated index has one line per stream; a real
+one has a hundred.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _STREAM = bz2.compress(b"  <page>" * 1000)
 
 
 class SimulatedDumps(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """`simulated://FILES/SPLITS/`: dumps of so many splits each, with index and checksums."""
+    """`simulated://FILES/SPLITS/`: dumps of SPLITS splits each, with index and checksums."""
 
     protocol = PROTOCOL
     cachable = False
@@ -139,28 +139,28 @@ class _Dump(io.RawIOBase):
 
 
 class Planned(NamedTuple):
-    """What planning a stage came to."""
+    """Cost of planning a stage."""
 
     stage: str
     pieces: int
     documents: int
     plan_seconds: float
-    """Processor time until the pieces are known."""
+    """CPU seconds until the items are planned."""
 
     deal_seconds: float
-    """Of dealing them out, writing the plan's file and building the graph."""
+    """CPU seconds to partition the items, write the plan file and build the graph."""
 
     manifest_seconds: float
-    """Of the digests of the artifact's files."""
+    """CPU seconds to digest the artifact's files."""
 
     graph_bytes: int
     elements: int
     plan_bytes: int
     files: int
-    """Of the artifact that the stage makes."""
+    """Number of files in the stage's artifact."""
 
     peak_mb: int
-    """Of the launching process, this benchmark's own lists of made-up files included."""
+    """Peak memory of the launching process, including this benchmark's lists of simulated files."""
 
 
 def _entries(count: int, *, passes: int = 1) -> tuple[FileEntry, ...]:
@@ -183,7 +183,7 @@ def _entries(count: int, *, passes: int = 1) -> tuple[FileEntry, ...]:
 def _stage(
     stage: str, *, files: int, splits: int, passes: int
 ) -> tuple[Callable[[], Sequence[Any]], Any, SharedInput | None]:
-    """How a stage is planned, its work, and what that holds besides."""
+    """Planner of a stage, its shard work and the work's shared input."""
     output = "gs://bucket/store/artifacts/stage/0123456789abcdef/data"
     vocab = InputFile("gs://bucket/vocab.txt", "vocab.txt", "vocabulary 0", 1, "0" * 64)
     if stage == "build-documents":

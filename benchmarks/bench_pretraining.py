@@ -1,27 +1,27 @@
-"""How fast a training step of pretraining is, beside transformers, and what packing saves.
+"""A training step of pretraining next to transformers, and the gain of packing.
 
     python -m benchmarks.bench_pretraining [--threads 2] [--repeat 5] [--part NAME ...]
                                            [--instances FOLDER]
 
-A step is: forward, backward, gradients clipped to a global norm of 1, Adam with decoupled decay,
-gradients dropped. Both sides are in training mode with dropout of .1, have the same shape, the same
-vocabulary of 30,522, the same instances with 15 % of their tokens masked, and next sentences.
+A step is forward, backward, gradients clipped to a global norm of 1, Adam with decoupled decay, and
+zeroing gradients. Both sides train with dropout 0.1, the same shape, the same vocabulary of 30,522,
+the same instances with 15 % of their tokens masked, and next sentence prediction.
 
-* ours: `BertForPretraining` and the optimiser `adamw`;
+* ours: `BertForPretraining` and the optimizer `adamw`;
 * peer: `BertForPreTraining` of transformers with its default attention, `attention_mask`,
   `token_type_ids`, `labels` and `next_sentence_label`, `clip_grad_norm_` and `torch.optim.AdamW`;
 * peer, fused: the same model with `AdamW(fused=True)`.
 
 Parts: `mini` and `base` compare a step at length 128 in fp32, `mini-bf16` and `base-bf16` the same
-under autocast. `packing` compares our own step on instances of at most 512 tokens, end to end,
-with the same ones padded to 512, and with the peer's step on those. Our attention computes nothing
-for padding in either layout, so that packing can save no more than the padding's share of the
-dense layers, and nothing of the MLM head; `all positions` is our step where attention takes padding
-for text, as it is computed where rows are dense tensors. Lengths are those of the shards in
-`--instances`, or a mix of full and short ones that fills 76 % of 512.
+under autocast. `packing` compares our step on packed instances of at most 512 tokens with the same
+instances padded to 512, and with the peer's step on those. Our attention skips padding in either
+layout, so packing can save at most the padding's share of the dense layers, and nothing of the MLM
+head; `all positions` is our step with attention over padding too, as dense tensors compute it.
+Lengths come from the shards in `--instances`, or from a mix of full and short instances that fills
+76 % of 512.
 
-Sides take turns within each repeat; a ratio is taken within a repeat, and medians are printed. The
-peer's own draws go through torch's global generator, in this process alone.
+The sides take turns in each repeat; ratios are taken within a repeat. Prints medians. The peer
+draws from torch's global generator, in this process only.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def our_step(preset: str, batches: list[PretrainingBatch], *, bf16: bool) -> lis
 def peer_steps(
     preset: str, batch: PretrainingBatch, *, bf16: bool, device: str = "cpu"
 ) -> dict[str, Step]:
-    """The peer's step with each of its optimisers, of one and the same model."""
+    """Return the peer's step with each of its optimizers, for the same model."""
     from transformers import BertConfig, BertForPreTraining
 
     layers, hidden, heads = PRESETS[preset]
@@ -227,7 +227,7 @@ def shard_lengths(folder: Path) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def packing_lengths(folder: Path | None, *, count: int) -> npt.NDArray[np.int64]:
-    """So many lengths of real instances, or of a mix that fills 76 % of 512 on average."""
+    """Return lengths of real instances, or of a mix that fills 76 % of 512 on average."""
     rng = rng_for(0, "bench-pretraining", "lengths")
     if folder is not None:
         lengths = np.concatenate([*shard_lengths(folder)] or [np.zeros(0, np.int64)])

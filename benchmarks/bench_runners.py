@@ -1,4 +1,4 @@
-"""The corpus job on each runner: rate, overhead of a job, memory and processor time, requests.
+"""The corpus jobs on each runner: rate, overhead per job, memory, CPU time, requests.
 
     python -m benchmarks.bench_runners                                    # local and portable
     python -m benchmarks.bench_runners local 'flink=[local]' 'spark=local[2]'
@@ -6,16 +6,15 @@
         --dumps 'dumps/*.bz2'
 
 Flink and Spark need Java and Beam's job server (`$BERTLOOM_JOB_SERVERS`; a job server in parts also
-`$SPARK_HOME`); `portable` is Beam's own job service and a pool of our workers, both started here.
-Each runner makes the corpus (documents, vocabulary, tokens, instances: four jobs) three times: from
-a text so small that there is next to nothing to do, at 1x, and at 4x: of the made-up sample, or of
-a quarter and of all of the dumps given. The first is what jobs cost beside their work: the second
-time that it runs, when the engine is warm. All files have to be those of the first runner.
+`$SPARK_HOME`); `portable` is Beam's own job service with a pool of our workers, both started here.
+Each runner builds the corpus (documents, vocabulary, tokens, instances: four jobs) three times:
+from a tiny text, at 1x and at 4x of the sample world, or from a quarter and all of the given dumps.
+The tiny text shows the overhead of the jobs, measured on its second run, when the engine is warm.
+All files must equal those of the first runner.
 
-Memory (the largest sum of what processes have for themselves, and shares of the rest) and processor
-time are those of this process, what it started, our workers, and Flink's and Spark's Java on this
-machine. Requests are counted where workers are started from here, in a run of their own with the
-store on an S3 server (`--requests`).
+Memory (the largest sum of private memory and shares of the rest) and CPU time include this
+process, the processes that it started, our workers, and Flink's and Spark's Java on this machine.
+`--requests` counts requests in a separate run with the store on an S3 server.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ from schemas.manifest import StageInput, StageOutput
 _JOBS = 4
 _LOOK_SECONDS = 1.0
 _ENGINES = ("org.apache.flink.", "org.apache.spark.")
-"""In the command lines of clusters that were started elsewhere."""
+"""Patterns in the command lines of clusters that were started elsewhere."""
 
 
 class Use(NamedTuple):
-    """What a run took."""
+    """Resources that a run used."""
 
     seconds: float
     cpu_seconds: float
@@ -72,7 +71,7 @@ class Use(NamedTuple):
 
 
 class _Watch:
-    """Adds up the processes of a run, in a thread of its own."""
+    """Thread that samples the processes of a run."""
 
     def __init__(self, marks: Sequence[str]) -> None:
         """Begin.
@@ -92,7 +91,7 @@ class _Watch:
         self._thread.start()
 
     def end(self) -> Use:
-        """What was used since then."""
+        """Return the resources used since the start."""
         seconds = time.perf_counter() - self._began
         self._ended.set()
         self._thread.join()
@@ -180,7 +179,7 @@ def make_corpus(
 @contextlib.contextmanager
 def _portable() -> Iterator[ExecutionConfig]:
     """Beam's own job service, and a pool of our workers."""
-    from pipelines.runners.worker_pool import serving  # start-up: Beam
+    from pipelines.runners.worker_pool import serving  # lazy: loads Beam
 
     with socket.socket() as free, tempfile.TemporaryDirectory() as staging:
         free.bind(("127.0.0.1", 0))
@@ -208,7 +207,7 @@ def _portable() -> Iterator[ExecutionConfig]:
 
 @contextlib.contextmanager
 def execution_of(asked: str, workers: int) -> Iterator[ExecutionConfig]:
-    """What a word of the command line asks for: RUNNER, or RUNNER=MASTER."""
+    """Parse a command-line argument: RUNNER or RUNNER=MASTER."""
     runner, _, master = asked.partition("=")
     if asked == "portable":
         with _portable() as how:
@@ -220,7 +219,7 @@ def execution_of(asked: str, workers: int) -> Iterator[ExecutionConfig]:
 
 
 def _marks(how: ExecutionConfig) -> list[str]:
-    """Forks of workers belong to nobody; a cluster was started elsewhere."""
+    """Return name patterns of processes that are not our children."""
     return [worker_program(), *([] if _starts_workers_here(how) else _ENGINES)]
 
 
@@ -258,7 +257,9 @@ def _dumps(folder: Path, pattern: str | None, articles: int) -> dict[str, list[s
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runners", nargs="*", default=["local", "portable"])
-    parser.add_argument("--dumps", help="a pattern of Wikipedia dumps; else the made-up sample")
+    parser.add_argument(
+        "--dumps", help="glob pattern of Wikipedia dumps; default: the sample world"
+    )
     parser.add_argument("--articles", type=int, default=7500, help="articles of the sample at 1x")
     parser.add_argument("--workers", type=int, default=2, help="of the runner local")
     parser.add_argument("--requests", action="store_true", help="count them, at 1x")

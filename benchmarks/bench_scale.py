@@ -1,15 +1,16 @@
-"""What English Wikipedia and books, and ten times that, take on 1, 16 and 256 workers.
+"""Estimated time and cost of English Wikipedia and books, and of ten times that.
 
     python -m benchmarks.bench_scale --data FOLDER [--workers 1,16,256] [--times 1,10]
 
-Measured here, a piece at a time in this process: the processor time of each stage over the real
-dumps and books in FOLDER, and what it writes. From that the pieces of the whole corpus are made,
-each as slow for its size as one drawn from those measured, and handed in the order of the plan to
-the first worker that is free, as engines do. To each job its overhead is added, and to the first
-what planning takes the launching process (`benchmarks.bench_plan`).
+Measures each stage in this process, one work item at a time, over the real dumps and books in
+FOLDER: CPU time and bytes written. Then simulates the work items of the whole corpus, each with the
+speed of a random measured item of its kind, handed in plan order to the first free worker, as
+engines do. Adds the overhead of each job, and to the first job the time of planning
+(`benchmarks.bench_plan`).
 
-It is a calculation, not a run: stores are taken to be as fast as a local disk, and workers not to
-fail. Dollars are worker hours, held from a job's start to its end, at the list prices given.
+The result is a calculation, not a run: it assumes stores as fast as a local disk and workers that
+do not fail. Dollars are worker hours, from the start of a job to its end, at the given list
+prices.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ DUMP_BYTES, BOOK_BYTES = 24e9, 4.5e9
 
 
 class Rate(NamedTuple):
-    """What a stage took for each piece measured, and what it wrote."""
+    """CPU time and output size of each measured item of a stage."""
 
     seconds_a_byte: list[float]
     """Processor seconds a byte read, a value a piece."""

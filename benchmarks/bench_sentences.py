@@ -1,16 +1,16 @@
-"""How well paragraphs are split into sentences, and how fast, beside the bare sentencex.
+"""Accuracy and speed of sentence splitting next to bare sentencex.
 
     python -m benchmarks.bench_sentences [--data DIR]
 
-Boundaries within paragraphs, compared without white space:
+Compares boundaries within paragraphs, ignoring white space:
 
 * written: `segmented_text.txt`, in the genres of UD English-GUM, split as that splits;
-* wikigold: Wikipedia with sentences told apart by hand (its words are put together again);
+* wikigold: Wikipedia with sentence boundaries marked by hand (its words are joined again);
 * QNLI in SQuAD: paragraphs of SQuAD with the one sentence that QNLI has of them (CoreNLP's).
 
-Rules were looked at with every second document of wikigold, a tenth of the sentences of QNLI, and
-once with the written text; the other documents (`wikigold, unseen`) were not looked at.
-precision = boundaries of both / ours; recall = boundaries of both / those of the gold.
+The rules were written with every second document of wikigold, a tenth of the sentences of QNLI, and
+one look at the written text. `wikigold, unseen` are the other documents.
+precision = correct boundaries / our boundaries; recall = correct boundaries / gold boundaries.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Gold(NamedTuple):
 
     text: str
     ends: frozenset[int]
-    """Where sentences end, counted in characters that are no white space."""
+    """Return the ends of sentences, counted in characters without white space."""
 
     first: int
     last: int
@@ -82,7 +82,7 @@ def paragraph_of(sentences: list[str]) -> Gold:
 
 
 def score(paragraphs: list[Gold], split: Split) -> Score:
-    """Boundaries of a splitter beside the gold ones."""
+    """Counts of a splitter's boundaries and of the gold boundaries."""
     both = ours = gold = 0
     for paragraph in paragraphs:
         judged = range(paragraph.first, paragraph.last + 1)

@@ -1,12 +1,12 @@
-"""One long bzip2 stream: read by its blocks, and cut, beside Python's bz2 and indexed_bzip2.
+"""One long bzip2 stream, read by blocks and in splits, next to Python's bz2 and indexed_bzip2.
 
     python -m benchmarks.bench_streams [--megabytes 64] [--split-bytes 1048576] [--file DUMP.bz2]
 
-Without a file one stream is made of the sample world's text. Prints seconds of processor time, and
-their ratio to those of `bz2.open`: all bytes in one range; in as many as the file can be cut to;
-what finding the places to cut costs, and how much of the file is read for it; and how fast marks
-are looked for. `indexed_bzip2`, where it is installed, reads with one thread, and gives no place to
-cut at before it has decompressed the file. All have to give the same bytes.
+Without `--file`, compresses the sample world's text as one stream. Prints CPU seconds and the ratio
+to `bz2.open` for: all bytes in one range; in as many ranges as possible; finding the places to
+split, with the share of the file that this reads; and searching block marks. `indexed_bzip2`, where
+installed, uses one thread, and knows no place to split before it has decompressed the whole file.
+All must produce the same bytes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def by_blocks(path: Path, places: list[tuple[int, int]]) -> Iterator[bytes]:
 
 
 def in_one_piece(path: Path) -> Iterator[bytes]:
-    """By the reader of files that are many streams."""
+    """Read with the reader of multistream files."""
     with path.open("rb") as source:
         for item in decompressed(source, "bz2", start=0, end=path.stat().st_size):
             if isinstance(item, Damage):

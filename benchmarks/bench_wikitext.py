@@ -1,10 +1,10 @@
-"""Cleaning wikitext: `clean_wikitext` against mwparserfromhell's `strip_code`, on one core.
+"""Cleaning wikitext: `clean_wikitext` next to mwparserfromhell's `strip_code`, on one core.
 
     python -m benchmarks.bench_wikitext [--data DIR] [--repeat 5] [--megabytes 2]
 
-Both read the same articles, in turns, and MB are bytes of UTF-8 wikitext. `strip_code` is what
-Hugging Face's and TensorFlow's Wikipedia sets are cleaned with; it does less: lists, headings and
-closing sections stay. Figures are medians of the repetitions, in CPU seconds.
+Both read the same articles in turns; MB are bytes of UTF-8 wikitext. `strip_code` cleans Hugging
+Face's and TensorFlow's Wikipedia sets; it does less: lists, headings and closing sections remain.
+Prints medians of CPU seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DUMPS = {"en": "en-*.bz2", "it": "it-*.gz", "ja": "ja-*.bz2"}
 
 
 def sample(articles: list[str], megabytes: float) -> list[str]:
-    """Articles in an order of their own until there are `megabytes` of them."""
+    """Return shuffled articles with a total size of `megabytes`."""
     chosen, size = [], 0.0
     for text in random.Random(0).sample(articles, len(articles)):
         chosen.append(text)

@@ -1,20 +1,20 @@
-"""How fast sentences become ids, against the `tokenizers` library, on text where both are equal.
+"""Sentences to ids next to the `tokenizers` library, on text where both are equal.
 
     python -m benchmarks.bench_wordpiece [--data DIR] [--megabytes 50] [--repeat 5]
 
-The text is real: paragraphs of 100 novels and 73 children's books as Project Gutenberg ships them,
-and lines of raw wikitext, in turn, until there are enough megabytes. Before anything is timed, the
-ids of every line are compared with those of `encode_batch_fast`, for the published uncased and
-cased vocabularies; a difference ends the program.
+The text is real: paragraphs of 100 novels and 73 children's books from Project Gutenberg, and lines
+of raw wikitext, in turn. Before timing, compares the ids of every line with those of
+`encode_batch_fast`, for the published uncased and cased vocabularies; a difference ends the
+program.
 
-Each repeat times, one after the other in one thread, on the same batches of about 4 MB:
+Each repeat times, one after another in one thread, on the same batches of about 4 MB:
 
-* cold: a new `WordPieceTokenizer`, which remembers nothing yet;
-* warm: the same one again;
+* cold: a new `WordPieceTokenizer` with an empty cache;
+* warm: the same tokenizer again;
 * library: `encode_batch_fast` of a `tokenizers` tokenizer without special tokens, one thread
-  (the time to take the ids out of its encodings is not counted).
+  (reading the ids from its encodings is not included).
 
-Times are CPU seconds of the process; a ratio is taken within each repeat, and medians are printed.
+Prints CPU seconds of the process: medians, with ratios taken within each repeat.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def wikitext_lines(folder: Path) -> Iterator[str]:
 
 
 def real_batches(folder: Path, *, megabytes: float) -> list[list[str]]:
-    """At least so many megabytes of text, a third from each kind while it lasts, in batches."""
+    """Return batches with at least `megabytes` of text, a third of each kind while it lasts."""
     sources = [book_paragraphs(folder / "books" / name) for name in BOOKS]
     blocks = [_blocks(lines) for lines in (*sources, wikitext_lines(folder))]
     batches: list[list[str]] = []

@@ -1,12 +1,12 @@
-"""Whole processes over a recipe that has nothing left to do: what a second run costs.
+"""A run that has nothing left to do, as a whole process.
 
     python -m benchmarks.bench_workflow [--repeat 5] [--store FOLDER]
 
-The recipe `sample-full`, 88 steps, is run once with next to no training (or `--store` names one
-that has it all). Then these are timed as whole processes, start-up included:
-`bertloom run` with either engine, `bertloom plan`, `bertloom lineage`. Beside them, in the same run
-and interleaved: a bare Prefect flow of 88 tasks with Prefect's own result cache, whose second run
-finds everything too. Prefect's database is one of its own, filled by a run before. Medians.
+Runs the recipe `sample-full`, 88 steps, once with minimal training (or uses a `--store` that has it
+all). Then times whole processes, start-up included: `bertloom run` with either engine, `bertloom
+plan`, `bertloom lineage`. The peer, interleaved in the same run, is a plain Prefect flow of 88
+tasks whose second run finds everything in Prefect's result cache. It has its own Prefect database,
+filled by an earlier run. Prints medians.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument(
-        "--store", help="one where `bertloom run sample-full` has run; the sample lies beside it"
+        "--store", help="one where `bertloom run sample-full` has run; with the sample next to it"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -52,7 +52,7 @@ def write_parts(sample: SampleFiles, folder: Path, *, parts: int) -> list[Path]:
 
 
 def change_part(path: Path) -> None:
-    """Let some pages of a file say something else, so that all bytes behind them lie elsewhere."""
+    """Edit some pages of a file, which moves all bytes after them."""
     first, changed, *rest = _streams(path.read_bytes())
     text = bz2.decompress(changed).decode()
     said = r"\1The people of the valley tell this story in another way.\n\n"

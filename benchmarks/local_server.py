@@ -48,7 +48,7 @@ class LocalServer:
 
 class _Quiet(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Suppress the request log."""
 
 
 class _Server(ThreadingHTTPServer):

@@ -1,7 +1,7 @@
-"""S3 as a server of its own by HTTP, and a proxy before any store that counts and spoils requests.
+"""An S3 server in its own process, and a proxy that counts and disturbs requests to any store.
 
-The server is moto's, in a process of its own. The proxy decides by a seed and a counter which of
-the requests come to harm and how; which request is the n-th is up to whoever asks.
+The server is moto's. The proxy chooses by seed and counter which requests fail and how; the order
+of requests depends on the clients.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ half of what was sent; done, with the answer lost; half of the answer; nothing f
 and then cut off."""
 
 READ_SECONDS, STALL_SECONDS = 1.0, 2.0
-"""How long clients of a spoiling proxy wait, and how long a stall lasts."""
+"""Timeout of clients of a disturbing proxy, and duration of a stall, in seconds."""
 
 _LISTING = re.compile(r"[?&]list-type=|^/[^/]+/?(\?|$)|^/storage/v1/b/[^/]+/o\?")
 
@@ -81,7 +81,7 @@ class S3Server:
 
 
 def environment(endpoint: str, *, read_seconds: float | None = None) -> dict[str, str]:
-    """What a process needs to know to use such a server."""
+    """Environment variables of a process that uses the server."""
     found = {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "test",
@@ -194,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815 - the server asks for them
 
     def _tear(self, data: bytes) -> None:
-        """Let the server have a part of what is sent, and then nobody at the other end."""
+        """Forward part of the request to the server, then close the connection."""
         if data:
             up = http.client.HTTPConnection(self.proxy.upstream, timeout=60)
             up.request(self.command, self.path, data, self._headers())

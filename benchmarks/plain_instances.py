@@ -1,9 +1,9 @@
-"""The reference procedure in plain Python, one token at a time: what bench_instances is beside.
+"""The reference procedure in plain Python, one token at a time: the peer of bench_instances.
 
 Written from the description of google-research/bert's create_pretraining_data.py, with Python's
 `random` as there: one generator for all, lists of ids, a loop over tokens to truncate and to mask.
-It keeps that script's own ways (a chunk of one sentence always has a random B; up to ten draws of
-another document).
+It keeps that script's special cases (a chunk of one sentence always has a random B; up to ten draws
+of another document).
 """
 
 from __future__ import annotations

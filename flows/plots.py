@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from model.tables import charts
 from schemas.redaction import escape_control_characters
 
 if TYPE_CHECKING:
@@ -31,21 +32,18 @@ WIDTH, HEIGHT = 288.0, 173.0
 """Size of a chart in pixels: about the width of a phone, so that its labels can be read there."""
 
 COLORS = {
-    "series-1": "#000001",
-    "series-2": "#000002",
-    "series-3": "#000003",
-    "series-4": "#000004",
-    "ink": "#000005",
-    "muted": "#000006",
-    "grid": "#000007",
-    "surface": "#000008",
-    "line": "#000009",
-    "node": "#00000a",
-    "accent": "#00000b",
+    **{f"series-{number}": color for number, color in enumerate(charts.COLORS[:4], start=1)},
+    "ink": charts.INK,
+    "muted": charts.GRAY,
+    "grid": charts.GRID,
+    "surface": charts.SURFACE,
+    "line": "#8A949F",
+    "node": "#F2F6F9",
+    "accent": "#0A6396",
 }
 """Colors to draw with. In the SVG, each is the CSS variable of its name: `var(--series-1)`."""
 
-SERIES = [COLORS[f"series-{number}"] for number in (1, 2, 3, 4)]
+SERIES = charts.COLORS[:4]
 
 _STYLE: Any = {
     "axes.axisbelow": True,
@@ -80,8 +78,8 @@ _UNWANTED = re.compile(
     r"<metadata>.*?</metadata>\s*|<defs>\s*<style.*?</defs>\s*|font-family: [^;]*; ", re.DOTALL
 )
 """Metadata, styles that would apply to the whole page, and fonts: text has the page's font."""
-_COLOR = re.compile("|".join(COLORS.values()))
-_VARIABLES = {color: f"var(--{name})" for name, color in COLORS.items()}
+_VARIABLES = {color.lower(): f"var(--{name})" for name, color in COLORS.items()}
+_COLOR = re.compile("|".join(_VARIABLES))
 
 
 @contextlib.contextmanager

@@ -196,7 +196,7 @@ def _write(path: str, content: bytes, *, output: str) -> FileEntry:
 STAGE = Stage(
     name="tabulate",
     module=__name__,
-    version=5,
+    version=6,
     run=tabulate,
     config=TabulateConfig,
     output_type="tables",

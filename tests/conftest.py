@@ -77,7 +77,7 @@ def find_real_data() -> Path | None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The real data, or a skip that says where it was looked for."""
+    """Return the folder of real data, or skip with the path that was searched."""
     folder = find_real_data()
     if folder is None:
         pytest.skip("no real data: set BERTLOOM_DATA to its folder, or put it at ../shared/data")
@@ -134,7 +134,7 @@ def prefect_server() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Digests remembered by tests go to a folder of their own, not to the user's cache."""
+    """Keep cached digests out of the user's cache."""
     patch = pytest.MonkeyPatch()
     patch.setenv("BERTLOOM_CACHE", str(tmp_path_factory.mktemp("cache")))
     yield
@@ -226,7 +226,7 @@ def reported_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStor
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """An S3 of this test run, in a process of its own."""
+    """Start an S3 server for this test run."""
     from benchmarks.object_store import S3Server
 
     with S3Server() as started:

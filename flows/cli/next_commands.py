@@ -62,8 +62,8 @@ def _shortest_example(evaluation: Built, store: ArtifactStore) -> list[str]:
     if examples is None or "dev.arrow" not in examples.files:
         return []
     task_type = find_task(str(evaluation.statistics["task"])).type
-    rows = read_rows(examples.url("dev.arrow"), start=0, count=_MAX_ROWS)
-    arguments = [_predict_arguments(task_type, row) for _, row in rows]
+    rows = read_rows(examples.table(["dev.arrow"]), start=0, count=_MAX_ROWS)
+    arguments = [_predict_arguments(task_type, row) for row in rows]
     return min(
         (words for words in arguments if not words[0].startswith("-")),
         key=lambda words: len(" ".join(words)),

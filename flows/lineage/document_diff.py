@@ -1,30 +1,26 @@
 """Added, removed and changed documents of two corpora, with examples.
 
 A page has the same key in all of its revisions: its source and page id. The key of other documents
-is their id. The comparison reads ids and digests of all rows (24 bytes of memory each), and texts
-only of examples.
+is their id. The comparison reads ids and digests of all rows, and texts only of examples.
 """
 
 from __future__ import annotations
 
 import difflib
-import hashlib
-from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from flows.lineage.raw_source import find_raw_file, web_page
-from flows.lineage.shards import Shard, at_row, read_row
+from flows.lineage.shards import read_row
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
 
 _MAX_WORDS = 60
-
-_Digests = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,70 +72,75 @@ class DocumentChanges:
         return lines
 
 
-class _Corpus(NamedTuple):
-    artifact: Artifact
-    keys: _Digests
-    """Digests of the keys, ascending."""
-
-    texts: _Digests
-    rows: npt.NDArray[np.intp]
-    """Row numbers across all shards."""
-
-    def read(self, index: int) -> dict[str, Any]:
-        shard, row = at_row(Shard("", self.artifact), int(self.rows[index]))
-        return read_row(shard.url, row)
-
-
 def document_changes(before: Artifact, after: Artifact, *, examples: int) -> DocumentChanges:
     """Compare two artifacts of documents.
 
     Args:
         before: Older artifact.
         after: Newer artifact.
-        examples: Number of examples of each change: the documents with the smallest digests.
+        examples: Number of examples of each change, in the order of their keys.
     """
-    old, new = _read_corpus(before), _read_corpus(after)
-    _, in_old, in_new = np.intersect1d(old.keys, new.keys, assume_unique=True, return_indices=True)
-    is_changed = old.texts[in_old] != new.texts[in_new]
-    came = np.setdiff1d(np.arange(len(new.keys)), in_new, assume_unique=True)
-    went = np.setdiff1d(np.arange(len(old.keys)), in_old, assume_unique=True)
-    num_changed = int(is_changed.sum())
-    pairs = list(zip(in_old[is_changed], in_new[is_changed], strict=True))[:examples]
+    both = _read_keys(before).join(
+        _read_keys(after),
+        "key",
+        join_type="full outer",
+        left_suffix="_before",
+        right_suffix="_after",
+        use_threads=False,
+    )
+    is_old, is_new = (pc.is_valid(both[f"row_{side}"]) for side in ("before", "after"))
+    is_equal = pc.equal(both["digest_before"], both["digest_after"])
+    selected = {
+        "came": pc.invert(is_old),
+        "went": pc.invert(is_new),
+        "changed": pc.fill_null(pc.invert(is_equal), False),
+    }
+    tables = {name: both.filter(mask).sort_by("key") for name, mask in selected.items()}
+    counts = {name: table.num_rows for name, table in tables.items()}
     changes = {
-        "came": tuple(_describe(None, new.read(index), after) for index in came[:examples]),
-        "went": tuple(_describe(old.read(index), None, before) for index in went[:examples]),
-        "changed": tuple(_describe(old.read(a), new.read(b), after) for a, b in pairs),
+        name: tuple(
+            _describe(
+                _read(before, row["row_before"]),
+                _read(after, row["row_after"]),
+                newest=before if name == "went" else after,
+            )
+            for row in table.slice(0, examples).to_pylist()
+        )
+        for name, table in tables.items()
     }
     return DocumentChanges(
-        counts={
-            "came": len(came),
-            "went": len(went),
-            "changed": num_changed,
-            "same": len(is_changed) - num_changed,
-        },
+        counts={**counts, "same": both.num_rows - sum(counts.values())},
         examples={name: listed for name, listed in changes.items() if listed},
     )
 
 
-def _read_corpus(artifact: Artifact) -> _Corpus:
-    columns = ["document_id", "source", "page_id", "digest"]
-    keys, texts = array("Q"), array("Q")
-    for batch in artifact.table().to_batches(columns=columns):
-        for document_id, source, page_id, digest in zip(
-            *(column.to_pylist() for column in batch.columns), strict=True
-        ):
-            key = document_id if page_id is None else f"{source}:{page_id}"
-            key_digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
-            keys.append(int.from_bytes(key_digest, "big"))
-            texts.append(int.from_bytes(digest[:8], "big"))
-    unique, rows = np.unique(np.frombuffer(keys, np.uint64), return_index=True)
-    return _Corpus(artifact, unique, np.frombuffer(texts, np.uint64)[rows], rows)
+def _read_keys(artifact: Artifact) -> pa.Table:
+    """Return key, digest and row number of each document; the first of those with equal keys."""
+    documents = artifact.table().to_table(columns=["document_id", "source", "page_id", "digest"])
+    page = pc.binary_join_element_wise(
+        documents["source"], pc.cast(documents["page_id"], pa.string()), ":"
+    )
+    table = pa.table(
+        {
+            "key": pc.coalesce(page, documents["document_id"]),
+            "digest": documents["digest"],
+            "row": pa.array(np.arange(documents.num_rows)),
+        }
+    )
+    first = table.group_by("key", use_threads=False).aggregate(
+        [("digest", "first"), ("row", "min")]
+    )
+    return first.rename_columns(["key", "digest", "row"])
+
+
+def _read(artifact: Artifact, row: int | None) -> dict[str, Any] | None:
+    return None if row is None else read_row(artifact.table(), row)
 
 
 def _describe(
-    old: dict[str, Any] | None, new: dict[str, Any] | None, artifact: Artifact
+    old: dict[str, Any] | None, new: dict[str, Any] | None, *, newest: Artifact
 ) -> DocumentChange:
-    """Return the change of a document; `artifact` contains the newer of both."""
+    """Return the change of a document; `newest` is the newer corpus that has it."""
     document = new or old or {}
     if old and new:
         text = word_difference(old["sentences"], new["sentences"])
@@ -152,7 +153,7 @@ def _describe(
             old["revision_id"] if old else None,
             new["revision_id"] if new else None,
         ),
-        url=web_page(find_raw_file(artifact.manifest, document), document).revision,
+        url=web_page(find_raw_file(newest.manifest, document), document).revision,
         text=text,
     )
 

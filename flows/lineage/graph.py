@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import networkx as nx
 
@@ -20,11 +20,20 @@ from schemas.manifest import InputRef, Manifest, RawInput
 MISSING = "missing from the store"
 """Detail of an artifact without a manifest."""
 
-TRIALS, FILES = "trials", "files"
-"""Prefixes of the ids of groups."""
+TRIALS, FILES, STAGE = "trials", "files", "stage"
+"""Prefixes of the ids of groups: unreported trials, raw files, artifacts of a stage."""
 
 _MAX_FILES = 5
 """Number of raw files of an artifact that are shown one by one if it has many."""
+
+_PLURALS = {
+    "trial": "trainings",
+    "evaluation": "evaluations",
+    "examples": "sets of examples",
+    "instances": "sets",
+    "checkpoint": "phases",
+}
+"""Plural nouns for the artifacts of a stage, by output type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +41,8 @@ class Node:
     """An artifact, a raw file, or a group of either.
 
     Attributes:
-        id: Id of the artifact, `sha256:...` of a file, or `trials:...` or `files:...` of a group.
+        id: Id of the artifact, `sha256:...` of a file, or `trials:...`, `files:...` or
+            `stage:...` of a group.
         title: Label of the stage such as `build-tokens`, or the name of the file.
         detail: Contents in a few words: `432,409 tokens`, `276.0 kB, verified sha1`.
         manifest: None for files, groups and missing artifacts.
@@ -49,6 +59,23 @@ class Node:
     raw_input: RawInput | None = None
     count: int = 1
     size: int = 0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Identity of an artifact or raw file: digests, run, address."""
+        if (manifest := self.manifest) is not None:
+            return {
+                "stage": manifest.stage,
+                "content_digest": manifest.content_digest,
+                "cache_key": manifest.cache_key,
+                "manifest": manifest.manifest_path,
+                "run_id": manifest.produced_by.run_id,
+                "ended": manifest.produced_by.ended_at,
+            }
+        if (item := self.raw_input) is not None:
+            names = ("uri", "size_bytes", "sha256", "checksum", "trusted_checksum_file")
+            return {name: getattr(item, name) for name in names}
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,29 +273,36 @@ def collapsed(graph: LineageGraph, *, keep: Collection[str]) -> LineageGraph:
             continue
         digest = hashlib.sha256(" ".join(sorted(keys)).encode()).hexdigest()[:16]
         group_of |= dict.fromkeys(keys, f"{kind}:{digest}")
-    return merged(graph, group_of, make_node=_group_node)
+    return _merged(graph, group_of)
 
 
-def merged(
-    graph: LineageGraph,
-    group_of: Mapping[str, str],
-    *,
-    make_node: Callable[[str, list[Node]], Node],
-) -> LineageGraph:
-    """Return a graph with one node per group.
+def overview(graph: LineageGraph) -> LineageGraph:
+    """Return a graph with one node for the artifacts of a stage, and one for many raw files."""
+    stages = {key: node.manifest.stage for key, node in graph.nodes.items() if node.manifest}
+    trial = next((name for name in stages.values() if get_stage(name).output_type == "trial"), "")
+    stages |= {key: trial for key in graph.nodes if trial and key.startswith(TRIALS)}
+    counts = Counter(stages.values())
+    group_of = {key: f"{STAGE}:{name}" for key, name in stages.items() if counts[name] > 1}
+    files: dict[str, list[str]] = defaultdict(list)
+    for key, node in graph.nodes.items():
+        outputs = {group_of.get(output, output) for output in graph.downstream(key)}
+        if len(outputs) == 1 and (node.kind == "file" or key.startswith(FILES)):
+            files[outputs.pop()].append(key)
+    for output, keys in files.items():
+        if len(keys) >= _MAX_FILES:
+            group_of |= dict.fromkeys(keys, f"{FILES} of {output}")
+    return _merged(graph, group_of)
 
-    Args:
-        graph: Graph with single nodes.
-        group_of: Id of the group by node id. Other nodes are not merged.
-        make_node: Function that returns the node of a group from its id and its members.
-    """
+
+def _merged(graph: LineageGraph, group_of: Mapping[str, str]) -> LineageGraph:
+    """Return a graph with one node per group, given the id of the group by node id."""
     members: dict[str, list[Node]] = defaultdict(list)
     for key, node in graph.nodes.items():
         if key in group_of:
             members[group_of[key]].append(node)
     digraph = nx.relabel_nodes(graph.digraph, group_of)
     digraph.remove_edges_from(list(nx.selfloop_edges(digraph)))
-    digraph.add_nodes_from((key, {"node": make_node(key, some)}) for key, some in members.items())
+    digraph.add_nodes_from((key, {"node": _group_node(key, some)}) for key, some in members.items())
     nx.set_edge_attributes(digraph, dict.fromkeys(digraph.out_edges(members), "others"), "name")
     return LineageGraph(focus=group_of.get(graph.focus, graph.focus), digraph=digraph)
 
@@ -291,11 +325,16 @@ def _output_type(node: Node) -> str:
 
 
 def _group_node(key: str, nodes: list[Node]) -> Node:
-    count, size = len(nodes), sum(node.size for node in nodes)
-    if key.startswith(FILES):
-        title, detail = f"and {count:,} more files", format_bytes(size)
-    else:
+    count, size = sum(node.count for node in nodes), sum(node.size for node in nodes)
+    kind, _, name = key.partition(":")
+    if kind == STAGE:
+        title = name
+        detail = f"{count:,} {_PLURALS.get(get_stage(name).output_type, 'artifacts')}"
+    elif kind == TRIALS:
         title = f"{count} other trial{'s' if count > 1 else ''} of the grid"
         manifests = [node.manifest for node in nodes if node.manifest is not None]
         detail = get_stage(manifests[0].stage).summary_of(manifests) if manifests else MISSING
+    else:
+        title = f"and {count:,} more files" if kind == FILES else f"{count:,} files"
+        detail = format_bytes(size)
     return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from flows.lineage.shards import LABELS, LINES, Shard, at_row, open_columns, read_rows, table_of
+from flows.lineage.shards import LABELS, LINES, Shard, at_row, read_rows, table_name
 from pipelines.instances.plan import pool_numbers
 from pipelines.io.file_systems import file_system
 from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
@@ -47,9 +47,9 @@ def head(shard: Shard, *, rows: int, start: int = 0, vocab: str | None = None) -
             f"{shard.path}: expected a shard (.arrow) or a file of lines ({', '.join(LINES)}). "
             f"Open the file with its own program: {shard.url}"
         )
-    with open_columns(shard.url) as reader:
-        preview = _previews(table_of(reader), shard, vocab)
-    for number, row in read_rows(shard.url, start=start, count=rows):
+    table = shard.table()
+    preview = _previews(table_name(table), shard, vocab)
+    for number, row in enumerate(read_rows(table, start=start, count=rows), start):
         yield _text(f"{shard.path} row {number}", "dim")
         yield from preview(row)
         yield Text()
@@ -103,10 +103,9 @@ def _document_ids(shard: Shard) -> Callable[[int, int], str]:
 
     @functools.cache
     def read_ids(position: int) -> list[str]:
-        url = tokens.url(shards[pool[position]].path)
-        with open_columns(url, columns=["document_id"]) as reader:
-            ids: list[str] = reader.read_all().column(0).to_pylist()
-            return ids
+        rows = tokens.table([shards[pool[position]].path]).to_table(columns=["document_id"])
+        ids: list[str] = rows.column(0).to_pylist()
+        return ids
 
     return lambda position, row: read_ids(position)[row]
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from flows.formatting import align_columns
 from flows.lineage.raw_source import RawText, find_raw_file, read_raw, web_page
-from flows.lineage.shards import LABELS, Shard, at_row, open_columns, read_row, rows_with, table_of
+from flows.lineage.shards import LABELS, Shard, at_row, read_row, rows_with, table_name
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
 from pipelines.documents.duplicates import DUPLICATES_FILE, SAME_ID
@@ -170,10 +170,7 @@ def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
             f"{shard.url}: expected a file of an artifact, which has lineage. Name it as "
             "ARTIFACT:PART:ROW or by its path in the store"
         )
-    table = ""
-    if shard.path.endswith(".arrow"):
-        with open_columns(shard.url) as reader:
-            table = table_of(reader)
+    table = table_name(shard.table()) if shard.path.endswith(".arrow") else ""
     entry = artifact.entry(shard.path)
     location = ShardRow(artifact_id=artifact.manifest.artifact_id, shard=shard.path, row=row)
     if table == "instances":
@@ -192,7 +189,7 @@ def trace_row(shard: Shard, row: int, *, raw: bool = False) -> Trace:
 def _trace_instance(
     instances: Artifact, entry: FileEntry, row: int, *, raw: bool
 ) -> tuple[int, dict[str, DocumentTrace]]:
-    instance = read_row(instances.url(entry.path), row)
+    instance = read_row(instances.table([entry.path]), row)
     tokens, ids = _input(instances, "tokens"), segment_ids(instance)
     label = int(instance["next_sentence_label"])
     rows = {"a": (int(entry.statistics["token_shard"]), int(instance["document_row"]))}
@@ -217,25 +214,25 @@ def _trace_tokens(
     segment: TokenIds | None = None,
 ) -> DocumentTrace:
     """Trace the document of a row of tokens, or one segment of it."""
-    url, documents = tokens.url(entry.path), _input(tokens, "documents")
-    tokens_row = read_row(url, row)
+    table, documents = tokens.table([entry.path]), _input(tokens, "documents")
+    tokens_row = read_row(table, row)
     document_id = tokens_row["document_id"]
     shard = documents.manifest.shards[tokens.manifest.shards.index(entry)]
     # Documents with equal ids are in the same order in both shards.
-    position = rows_with(url, "document_id", document_id).index(row)
+    position = rows_with(table, "document_id", document_id).index(row)
     document_row = _rows_in_use(documents, shard, document_id)[position]
     trace = _trace_document(documents, shard, document_row, raw=raw)
     location = ShardRow(artifact_id=tokens.manifest.artifact_id, shard=entry.path, row=row)
     if segment is None:
         return replace(trace, tokens=location)
-    text = read_row(documents.url(shard.path), document_row)["sentences"]
+    text = read_row(documents.table([shard.path]), document_row)["sentences"]
     sentences = find_sentences(segment, tokens_row, num_sentences=len(text))
     text = text[sentences[0] : sentences[1] + 1] if sentences is not None else ()
     return replace(trace, tokens=location, sentences=sentences, text=tuple(text))
 
 
 def _trace_document(documents: Artifact, entry: FileEntry, row: int, *, raw: bool) -> DocumentTrace:
-    document = read_row(documents.url(entry.path), row)
+    document = read_row(documents.table([entry.path]), row)
     file = find_raw_file(documents.manifest, document)
     page = web_page(file, document)
     return DocumentTrace(
@@ -252,7 +249,7 @@ def _trace_document(documents: Artifact, entry: FileEntry, row: int, *, raw: boo
 
 def _rows_in_use(documents: Artifact, shard: FileEntry, document_id: str) -> list[int]:
     """Return the rows of the documents with an id, without dropped duplicates."""
-    rows = rows_with(documents.url(shard.path), "document_id", document_id)
+    rows = rows_with(documents.table([shard.path]), "document_id", document_id)
     if len(rows) < 2:
         return rows
     in_shard = (pc.field("shard") == shard.path) & (pc.field("reason") == SAME_ID)

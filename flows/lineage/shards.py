@@ -1,18 +1,18 @@
-"""Shards by name, and single rows that are read without the rest of a shard."""
+"""Shards by name, and their rows."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from flows.lineage.resolve import artifact_of_file, resolve
 from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
-from pipelines.io.file_systems import file_system, is_local, open_stream
+from pipelines.io.file_systems import file_system, is_local
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import TABLE_KEY
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
@@ -44,6 +44,23 @@ class Shard(NamedTuple):
             ArtifactCorruptError: The file is missing or not what was written.
         """
         return self.artifact.url(self.path) if self.artifact else self.location
+
+    def table(self) -> ds.Dataset:
+        """Return the rows as a PyArrow dataset.
+
+        Raises:
+            ArtifactCorruptError: It is not an Arrow file, or not what was written.
+        """
+        if self.artifact:
+            return self.artifact.table([self.path])
+        fs, path = file_system(self.location)
+        filesystem = None if is_local(self.location) else fs
+        try:
+            return ds.dataset(path, format="ipc", filesystem=filesystem)
+        except pa.ArrowInvalid as error:
+            raise ArtifactCorruptError(
+                f"{self.location}: expected an Arrow file: {error}"
+            ) from error
 
 
 def find_shard(text: str, *, open_store: Callable[[], ArtifactStore]) -> Shard:
@@ -105,76 +122,46 @@ def at_row(shard: Shard, row: int) -> tuple[Shard, int]:
 # Rows
 
 
-@contextlib.contextmanager
-def open_columns(
-    url: str, *, columns: Sequence[str] = ()
-) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """Open a shard and read only some of its columns; () for all."""
-    fs, path = file_system(url)
-    with pa.memory_map(path) if is_local(url) else open_stream(fs, path) as source:
-        try:
-            reader = pa.ipc.open_file(source)
-        except pa.ArrowInvalid as error:
-            raise ArtifactCorruptError(f"{url}: expected an Arrow IPC file: {error}") from error
-        if columns:
-            fields = [reader.schema.get_field_index(name) for name in columns]
-            reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
-        yield reader
-
-
-def table_of(reader: pa.ipc.RecordBatchFileReader) -> str:
-    """Return the name of a shard's table, "" for an Arrow file of another program."""
-    name: bytes = (reader.schema.metadata or {}).get(TABLE_KEY, b"")
+def table_name(table: ds.Dataset) -> str:
+    """Return the name of the table in a shard, "" for an Arrow file of another program."""
+    name: bytes = (table.schema.metadata or {}).get(TABLE_KEY, b"")
     return name.decode(errors="replace")
 
 
-def read_rows(url: str, *, start: int, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield rows of a shard with their numbers.
+def read_rows(table: ds.Dataset, *, start: int, count: int) -> list[dict[str, Any]]:
+    """Return up to `count` rows of a shard.
 
     Raises:
         ArtifactCorruptError: The rows are not valid.
     """
-    end = 0
-    with open_columns(url) as reader:
-        for number in range(reader.num_record_batches):
-            batch = _read_batch(url, reader, number)
-            first, end = end, end + batch.num_rows
-            low, high = max(start, first), min(start + count, end)
-            if low < high:
-                yield from enumerate(batch.slice(low - first, high - low).to_pylist(), start=low)
-            if end >= start + count:
-                return
-
-
-def _read_batch(url: str, reader: pa.ipc.RecordBatchFileReader, number: int) -> pa.RecordBatch:
     try:
-        batch = reader.get_batch(number)
-        batch.validate(full=True)
+        rows = table.take(range(start, min(start + count, table.count_rows())))
+        rows.validate(full=True)
     except (pa.ArrowInvalid, OSError) as error:
         # Only Arrow raises a plain OSError without errno, for data that it cannot decompress.
         if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
             raise
         raise ArtifactCorruptError(
-            f"{url}: record batch {number}: expected valid rows, got {error}"
+            f"{', '.join(table.files)}: rows from {start:,}: expected valid rows, got {error}"
         ) from error
-    return batch
+    listed: list[dict[str, Any]] = rows.to_pylist()
+    return listed
 
 
-def read_row(url: str, row: int) -> dict[str, Any]:
+def read_row(table: ds.Dataset, row: int) -> dict[str, Any]:
     """Return a row of a shard.
 
     Raises:
         ArtifactNotFoundError: There is no such row.
         ArtifactCorruptError: The row is not valid.
     """
-    for _, values in read_rows(url, start=row, count=1):
+    for values in read_rows(table, start=row, count=1):
         return values
-    raise ArtifactNotFoundError(f"{url}: no row {row:,}, counted from 0")
+    raise ArtifactNotFoundError(f"{', '.join(table.files)}: no row {row:,}, counted from 0")
 
 
-def rows_with(url: str, column: str, value: str) -> list[int]:
+def rows_with(table: ds.Dataset, column: str, value: str) -> list[int]:
     """Return the numbers of the rows that have a value in a column, ascending."""
-    with open_columns(url, columns=[column]) as reader:
-        is_equal = pc.equal(reader.read_all().column(0), value)
-        numbers: list[int] = pc.indices_nonzero(is_equal).to_pylist()
-        return numbers
+    is_equal = pc.equal(table.to_table(columns=[column]).column(0), value)
+    numbers: list[int] = pc.indices_nonzero(is_equal).to_pylist()
+    return numbers

@@ -14,7 +14,6 @@ from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.graph_layout import Layout, Point, lay_out
 from flows.lineage.text_formats import label, one_line
 from flows.plots import COLORS, figure_svg, plot_style
-from schemas.manifest import RawInput
 
 if TYPE_CHECKING:
     from matplotlib.patches import PathPatch
@@ -154,24 +153,9 @@ def _tooltip(node: Node) -> str:
 
 
 def _facts(node: Node) -> list[str]:
-    """Return the identity of a node: ids, digests and addresses."""
-    if node.kind == "group":
-        return []
-    facts = [node.id]
-    if (manifest := node.manifest) is not None:
-        facts += [
-            f"content {manifest.content_digest}",
-            f"built by run {manifest.produced_by.run_id}",
-        ]
-    if (item := node.raw_input) is not None:
-        facts += filter(None, [_verification(item), item.uri])
-    return facts
-
-
-def _verification(item: RawInput) -> str:
-    if item.trusted_checksum_file:
-        return f"from {item.trusted_checksum_file} (believed)"
-    return f"{item.checksum} (verified)" if item.checksum else ""
+    """Return the id of a node and its identity, one line for each fact."""
+    facts = [f"{name.replace('_', ' ')} {value}" for name, value in node.facts.items() if value]
+    return [node.id, *facts] if facts else []
 
 
 # HTML page

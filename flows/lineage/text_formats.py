@@ -80,22 +80,10 @@ def graph_json(graph: LineageGraph) -> dict[str, Any]:
 
 
 def _node_json(node: Node) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        name: getattr(node, name) for name in ("id", "kind", "title", "detail")
-    }
+    fields = {name: getattr(node, name) for name in ("id", "kind", "title", "detail")}
     if node.kind == "artifact":
         fields["is_gone"] = node.manifest is None
-    if (manifest := node.manifest) is not None:
-        fields |= {
-            name: getattr(manifest, name) for name in ("stage", "content_digest", "cache_key")
-        }
-        run = manifest.produced_by
-        fields |= {"manifest": manifest.manifest_path, "run_id": run.run_id, "ended": run.ended_at}
-    if (item := node.raw_input) is not None:
-        fields |= {
-            name: getattr(item, name) for name in ("uri", "size_bytes", "sha256", "checksum")
-        }
-    return fields
+    return fields | node.facts
 
 
 _DOT_SHAPES = {"artifact": "box", "file": "note", "group": "box3d"}

@@ -10,6 +10,7 @@ from flows.report.figure_cache import Figure, Panel
 from flows.report.records import read_lengths
 from flows.report.run_steps import Built
 from flows.store.artifacts import ArtifactStore
+from model.telling.percent import format_percent
 
 _BINS = 40
 _LOG_RATIO = 20
@@ -50,15 +51,16 @@ def instance_figure(store: ArtifactStore, instances: Sequence[Built], *, name: s
         lengths = read_lengths(store, built)
         if not lengths["instances"]["records"]:
             continue
-        accuracy = lengths.get("guess_accuracy")
+        note = ""
+        if (accuracy := lengths.get("guess_accuracy")) is not None:
+            percent = format_percent(accuracy)
+            note = f" Accuracy of labels guessed from the pair's length: {percent} %."
         panel = _histogram(
             f"Tokens per instance, {built.name}",
             lengths["instances"],
             name=f"{name}-{number}",
             max_seq_length=built.statistics["max_seq_length"],
-            note=f" Accuracy of labels guessed from the pair's length: {accuracy:.3f}."
-            if accuracy is not None
-            else "",
+            note=note,
         )
         panels.append(panel)
     return Figure(panels=tuple(panels))

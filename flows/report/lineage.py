@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from functools import partial
 from typing import NamedTuple
 
-from flows.formatting import format_bytes
-from flows.lineage.graph import FILES, TRIALS, LineageGraph, Node, merged, upstream_graph
+from flows.lineage.graph import STAGE, TRIALS, LineageGraph, overview, upstream_graph
 from flows.lineage.svg import graph_svg
 from flows.report.figure_cache import Figure, Panel, cached_figure
 from flows.report.run_steps import Group, Steps, group_anchor
-from flows.run.stages import get_stage
 from flows.store.artifacts import ArtifactStore
 from schemas.trial_names import entry_label
-
-_ALONE = 4
-"""Files of an artifact that the overview still draws one by one."""
-
-_PLURALS = {
-    "trial": "trainings",
-    "evaluation": "evaluations",
-    "examples": "sets of examples",
-    "instances": "sets",
-    "checkpoint": "phases",
-}
-"""Plural nouns for the artifacts of a stage, by output type."""
 
 
 class Lineage(NamedTuple):
@@ -85,46 +70,5 @@ def _stage_links(groups: tuple[Group, ...]) -> dict[str, str]:
     for group in groups:
         anchor = group.anchor if len(group.steps) > 1 else group.steps[0].anchor
         if anchor:
-            links.setdefault(_stage_id(group.name.partition(".")[0]), f"#{anchor}")
+            links.setdefault(f"{STAGE}:{group.name.partition('.')[0]}", f"#{anchor}")
     return links
-
-
-def _stage_id(stage: str) -> str:
-    return f"stage:{stage}"
-
-
-def overview(graph: LineageGraph) -> LineageGraph:
-    """The graph with the artifacts of one stage as one node, and many files of one node too."""
-    of_stage = {node.id: node.manifest.stage for node in graph.nodes.values() if node.manifest}
-    trials = next(
-        (name for name in of_stage.values() if get_stage(name).output_type == "trial"), ""
-    )
-    if trials:
-        of_stage |= {key: trials for key in graph.nodes if key.startswith(TRIALS)}
-    stages = Counter(of_stage.values())
-    keys = {key: _stage_id(stage) for key, stage in of_stage.items() if stages[stage] > 1}
-    _fold_files(graph, keys)
-    return merged(graph, keys, make_node=_group)
-
-
-def _fold_files(graph: LineageGraph, keys: dict[str, str]) -> None:
-    by_user: dict[str, list[str]] = defaultdict(list)
-    for node in graph.nodes.values():
-        if node.raw_input is None and not node.id.startswith(FILES):
-            continue
-        ends = {keys.get(user, user) for user in graph.downstream(node.id)}
-        if len(ends) == 1:
-            by_user[ends.pop()].append(node.id)
-    for user, files in by_user.items():
-        if len(files) > _ALONE:
-            keys.update((file, f"files of {user}") for file in files)
-
-
-def _group(key: str, nodes: list[Node]) -> Node:
-    count, size = sum(node.count for node in nodes), sum(node.size for node in nodes)
-    if any(node.raw_input is not None for node in nodes):
-        title, detail = f"{count:,} files", format_bytes(size)
-    else:
-        title = key.removeprefix(_stage_id(""))
-        detail = f"{count:,} {_PLURALS.get(get_stage(title).output_type, 'artifacts')}"
-    return Node(id=key, kind="group", title=title, detail=detail, count=count, size=size)

@@ -1,34 +1,38 @@
-"""A chart of a sweep as a picture: a panel for each task, a line with a band for each variant."""
+"""Drawing of the chart of a sweep: a panel for each task, a line for each variant."""
 
 from __future__ import annotations
 
 import io
 
-# Figure and canvas themselves, not pyplot, which would choose a backend for the whole process.
+# Figure and canvas, not pyplot, which chooses a backend for the whole process.
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from model.tables.charts import Chart, ChartPanel, Line
-from model.tables.result_pictures import COLOURS, DPI, INK, WIDTH
+from model.tables.charts import COLORS, GRID, INK, Chart, ChartPanel
+from model.tables.result_pictures import DPI, PAPER_STYLE, WIDTH, use_rows, widen
 
-_ACROSS, _HEIGHT, _FRAME = 3, 2.9, 0.9  # panels side by side, inches of a row, of title and legend
+_MAX_COLUMNS, _HEIGHT, _FRAME = 3, 2.9, 0.9
+"""Panels of a row, its height, and the height of title and legend, in inches."""
 
 
 def draw_chart(chart: Chart) -> bytes:
-    """A PNG of the means over restarts with a band of one standard deviation; equal charts give
-    equal bytes with one version of matplotlib."""
-    across = min(_ACROSS, len(chart.panels))
-    rows = -(-len(chart.panels) // across)
-    figure = Figure(
-        figsize=(WIDTH * max(across, 2) / _ACROSS, rows * _HEIGHT + _FRAME),
-        dpi=DPI,
-        layout="constrained",
-    )
+    """Return a PNG; equal charts give equal bytes with one version of matplotlib."""
+    columns = min(_MAX_COLUMNS, len(chart.panels))
+    rows = -(-len(chart.panels) // columns)
+    size = WIDTH * max(columns, 2) / _MAX_COLUMNS, rows * _HEIGHT + _FRAME
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    grid = figure.subplots(rows, across, squeeze=False)
+    grid = figure.subplots(rows, columns, squeeze=False)
     for axes, panel in zip(grid.flat, chart.panels, strict=False):
-        _draw_panel(axes, panel, chart=chart)
+        draw_panel(axes, chart, panel)
+        axes.set_title(panel.title, fontsize=10, fontweight="bold", color=INK)
+        axes.set_xlabel("times 100" if chart.names else chart.label, fontsize=8, parse_math=False)
+        axes.set_ylabel(chart.label if chart.names else "times 100", fontsize=8, parse_math=False)
+        axes.tick_params(labelsize=8)
+        axes.grid(axis="x" if chart.names else "y", color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
     for axes in list(grid.flat)[len(chart.panels) :]:
         axes.set_axis_off()
     handles, labels = grid.flat[0].get_legend_handles_labels()
@@ -43,33 +47,33 @@ def draw_chart(chart: Chart) -> bytes:
         )
     figure.suptitle(chart.title, fontsize=12)
     data = io.BytesIO()
-    figure.savefig(data, format="png", metadata={"Software": None})  # else it names the version
+    figure.savefig(data, format="png", metadata={"Software": None})  # no version in the file
     return data.getvalue()
 
 
-def _draw_panel(axes: Axes, panel: ChartPanel, *, chart: Chart) -> None:
+def draw_panel(axes: Axes, chart: Chart, panel: ChartPanel) -> None:
+    """Draw the means of a task, times 100, with one standard deviation either way.
+
+    Steps of pretraining go to the right and scores up. Each model size has a row, with scores to
+    the right.
+    """
     for number, line in enumerate(panel.lines):
-        _draw_line(axes, line, colour=COLOURS[number % len(COLOURS)])
-    if panel.paper:
-        xs, ys = zip(*panel.paper, strict=True)
-        axes.scatter(xs, ys, s=42, marker="D", color=INK, zorder=6, label="the paper's")
-    axes.set_title(panel.title, fontsize=10, fontweight="bold", color=INK)
-    axes.set_xlabel(chart.label, fontsize=8, parse_math=False)
-    axes.set_ylabel("times 100", fontsize=8)
-    if chart.names:
-        axes.set_xticks(range(len(chart.names)))
-        axes.set_xticklabels(chart.names, rotation=30, ha="right", parse_math=False)
-    axes.tick_params(labelsize=8)
-    axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_line(axes: Axes, line: Line, *, colour: str) -> None:
-    xs = [point.x for point in line.points]
-    means = [point.mean for point in line.points]
-    if all(point.sd is not None for point in line.points):
+        color, label = COLORS[number % len(COLORS)], line.name or None
+        xs, means = [point.x for point in line.points], [point.mean for point in line.points]
         low = [point.mean - (point.sd or 0.0) for point in line.points]
         high = [point.mean + (point.sd or 0.0) for point in line.points]
-        axes.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(xs, means, color=colour, marker="o", markersize=4, label=line.name or None)
+        if chart.names:
+            axes.hlines(xs, low, high, color=color)
+            axes.plot(means, xs, "o-", color=color, clip_on=False, label=label)
+        else:
+            axes.fill_between(xs, low, high, color=color, alpha=0.2, linewidth=0)
+            axes.plot(xs, means, "o-", color=color, clip_on=False, label=label)
+    if chart.names:
+        for number, (row, score) in enumerate(panel.paper):
+            axes.plot(score, row, **PAPER_STYLE, label="" if number else "the paper's")
+        use_rows(axes, chart.names)
+        axes.set_xlim(*widen(*axes.get_xlim()))
+    else:
+        last = max(point.x for line in panel.lines for point in line.points)
+        axes.set_xlim(0, last or 1)
+        axes.set_ylim(*widen(*axes.get_ylim()))

@@ -1,4 +1,4 @@
-"""The four stages together: the same bytes whoever runs them, and counts that add up."""
+"""The four corpus stages together: equal bytes on every runner, and counts that add up."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ def _wait_for(port: int) -> None:
 
 @pytest.fixture
 def job_service(tmp_path: Path, bucket: str) -> Iterator[tuple[str, ...]]:
-    """Beam's own portable job service, and workers in another process and another folder.
+    """Beam's portable job service, with workers in another process and folder.
 
-    All that they know is how to reach a bucket: temporary files and caches are folders of theirs.
+    They share only the bucket; temporary files and caches are in separate folders.
     """
     job, pool = _free_port(), _free_port()
     commands = [

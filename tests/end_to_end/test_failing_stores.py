@@ -1,4 +1,4 @@
-"""From dump to table with input and store in a bucket, beside a network that fails."""
+"""From dump to table with input and store in a bucket behind a failing network."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _COMMAND = (
 _RETRIED = ("500", "503", "reset", "torn", "lost", "cut")
 
 FAULTY_RUNS = int(os.environ.get("BERTLOOM_FAULTS") or 1)
-"""Each with faults of its own; $BERTLOOM_FAULTS asks for more."""
+"""Seeds of the faults; $BERTLOOM_FAULTS sets the number of seeds."""
 
 
 class _Place(NamedTuple):
@@ -77,7 +77,7 @@ class _Place(NamedTuple):
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Dump, books and a labelled set on this machine's disk."""
+    """Write a dump, books and a labeled set to local disk."""
     folder = tmp_path_factory.mktemp("world") / "raw"
     write_sample(str(folder), articles=60, tales=2, pages_per_stream=20)
     return folder
@@ -85,7 +85,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a run in folders publishes."""
+    """Return the contents that a run with a local store publishes."""
     folder = tmp_path_factory.mktemp("undisturbed")
     done = _run(folder, raw=str(raw), store=str(folder / "store"), more={}, workers=1)
     assert done.returncode == 0, done.stderr

@@ -31,7 +31,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class _Undisturbed(NamedTuple):
-    """A run that nobody disturbs."""
+    """Run the recipe without interruption."""
 
     store: Path
     published: dict[str, str]

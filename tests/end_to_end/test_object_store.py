@@ -110,7 +110,7 @@ def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
 def test_swaps_where_the_server_compares_a_tags_quotes(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Ceph 18's gateway: `If-Match` holds for the tag without its quotes only."""
+    """Imitate Ceph 18's gateway, which matches `If-Match` only without quotes."""
     backend = open_backend(f"{bucket}/quotes")
     pipe, refused = backend.fs.pipe_file, []
 
@@ -247,7 +247,7 @@ def test_a_job_that_is_watched_finds_its_reports(
             execution=ExecutionConfig(workers=workers),
         )
     assert [report.index for report in done.reports] == [0, 1, 2, 3]
-    # The bar moves while the job goes on.
+    # The bar moves while the job runs.
     assert any(0 < reading.done < len(PIECES) for reading in told)
     assert told[-1].done == len(PIECES)
     assert told[-1].bytes == 4 * SHARD_BYTES
@@ -271,7 +271,7 @@ def test_what_another_process_wrote_is_seen_at_once(bucket: str) -> None:
 
 @pytest.fixture
 def proxy(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """All requests of this process go by it; it spoils those that it is told to."""
+    """Proxy of all requests of this process, which disturbs the selected ones."""
     with Proxy(s3_server.url) as started:
         for name, value in environment(started.url, read_seconds=READ_SECONDS).items():
             monkeypatch.setenv(name, value)

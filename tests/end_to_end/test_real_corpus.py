@@ -31,7 +31,7 @@ from schemas.recipe import Recipe
 
 pytestmark = pytest.mark.slow
 
-# What no cleaned text may hold, unless the page itself says so (a function's name, say).
+# Markup that no cleaned text may contain, unless the page shows it as text (a function's name).
 RESIDUE = (
     "{{", "}}", "[[", "]]", "{|", "|}", "<ref", "</", "&nbsp;", "&amp;", "formula_", "codice_",
     "( ", " ,", "  ",
@@ -191,7 +191,7 @@ def test_instances_are_what_the_paper_says(english: Run) -> None:
 
 
 def _chosen_inputs(table: pa.Table) -> np.ndarray:
-    """What stands in the input where tokens were chosen."""
+    """Return the input ids at the masked positions."""
     inputs = table.column("input_ids").combine_chunks()
     positions = table.column("masked_lm_positions").combine_chunks()
     counts = np.diff(positions.offsets.to_numpy())

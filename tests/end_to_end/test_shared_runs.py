@@ -138,7 +138,7 @@ OURS = tuple(str(ROOT / name) for name in ("bertloom", "flows", "model", "pipeli
 
 
 def own_frames() -> list[str]:
-    """What of ours is on this thread's stack, the outermost first."""
+    """Return our functions on this thread's stack, outermost first."""
     frames = traceback.extract_stack()
     return [
         f"{Path(frame.filename).relative_to(ROOT)}:{frame.name}"
@@ -161,7 +161,7 @@ def call_command(recipe: Recipe, folder: Path, *options: str) -> None:
 
 
 def look_from_documents(fakes: FakeStages, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The frames of ours that the stage is called from, each time that it is."""
+    """Record our frames at each call of the stage."""
     found: list[list[str]] = []
     documents = fakes.module.documents
 

@@ -1,4 +1,4 @@
-"""What trials and evaluations hold, in a few words."""
+"""One-line summaries of trials and evaluations."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def peer_inputs(batch: TokenBatch) -> dict[str, torch.Tensor]:
 
 
 def weighted(sequence: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
-    """A loss in which every number has a weight of its own, about 1 in all."""
+    """Return a loss that weighs every output differently, about 1 in total."""
     generator = torch.Generator().manual_seed(7)
     total = sequence.new_zeros(())
     for value in (sequence, pooled):
@@ -309,7 +309,7 @@ def test_attention_drops_at_its_rate() -> None:
         np.array([64] * 32), padded_length=None, heads=2, device=torch.device("cpu"), flash=False
     )
     found = attention(torch.zeros(64 * 32, 128), layout)
-    # Uniform probabilities: 64 of 1/64 a token and head, each kept with probability .7.
+    # Uniform probabilities: 64 of 1/64 a token and head, each kept with probability 0.7.
     per_token = found.detach()[:, ::64]  # one number a head
     assert abs(float(per_token.mean()) - 1) < 5 * (0.3 / 0.7 / 64 / per_token.numel()) ** 0.5
     assert float(per_token.std()) == pytest.approx((0.3 / 0.7 / 64) ** 0.5, rel=0.05)
@@ -379,7 +379,7 @@ def test_initial_weights() -> None:
     values = torch.cat([p.detach().flatten() for p in model.parameters() if p.ndim == 2])
     assert float(values.abs().max()) <= 0.04
     assert float(values.mean()) == pytest.approx(0, abs=1e-4)
-    # A normal cut at two sigma has .8796 of its standard deviation.
+    # A normal cut at two sigma has 0.8796 of its standard deviation.
     assert float(values.std()) == pytest.approx(0.02 * 0.8796, rel=0.01)
     other = BertModel(config_of(), vocab_size=VOCAB)
     initialize_weights(other, initializer_range=0.02, seed=2)

@@ -1,6 +1,6 @@
 """Whatever a page, a book, a line or a recipe holds, twice as much of it takes twice as long.
 
-`BERTLOOM_FUZZ=2000` tries so many patterns of each format in place of the few hundred of every run.
+`BERTLOOM_FUZZ=2000` tries 2,000 patterns of each format; the default is a few hundred.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def test_twice_as_much_takes_twice_as_long(
 
 
 def test_a_square_is_found() -> None:
-    """The measurement itself: a loop within a loop is told from one."""
+    """The measurement distinguishes quadratic from linear time."""
 
     def square(text: str) -> int:
         return sum(text.count("b", at) for at in range(len(text)))

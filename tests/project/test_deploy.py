@@ -1,4 +1,4 @@
-"""What is built into images agrees with the code. No image is built here."""
+"""Contents of the container images agree with the code. No image is built here."""
 
 from __future__ import annotations
 

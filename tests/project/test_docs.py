@@ -1,4 +1,4 @@
-"""The documentation says what is true: its commands, recipes, fields and links exist."""
+"""Commands, recipes, fields and links in the documentation exist."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def test_pages_are_as_long_as_they_may_be() -> None:
     assert "@@" not in ALL
 
 
-def test_each_block_of_commands_says_whether_it_is_run() -> None:
+def test_command_block_is_run_or_marked_with_reason() -> None:
     for block in BLOCKS:
-        if block.page == "CONTRIBUTING.md":  # says what CI runs
+        if block.page == "CONTRIBUTING.md":  # lists the commands of CI
             continue
         says_why = block.mark.startswith(NOT_RUN) and len(block.mark) > len(NOT_RUN) + 5
         assert block.mark in (RUN, RUN_WITH_MODELS) or says_why, (
@@ -223,7 +223,7 @@ def test_every_number_has_a_unit_and_the_page_of_fields_is_current() -> None:
         "`.venv/bin/python docs/site/reference.py`, and commit it"
     )
     used = {name for _, model in reference.sections() for name in reference.numeric_fields(model)}
-    assert set(reference.UNIT) <= used, "units of fields that are not there any more"
+    assert set(reference.UNIT) <= used, "units of fields that no longer exist"
 
 
 def reference_rows() -> Iterator[tuple[type[Config], str, str]]:

@@ -1,4 +1,4 @@
-"""Who may import whom: packages, their rooms, and what each may load."""
+"""Allowed imports: between packages, within packages, and of heavy libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.paths import ROOT
 LAYERS = ["schemas", "pipelines", "model", "flows", "bertloom"]
 PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
 
-ROOMS = {
+ORDER = {
     "pipelines": [
         "arrays counters seeds telling",
         "io",
@@ -62,8 +62,8 @@ ROOMS = {
         "__main__",
     ],
 }
-"""The modules and sub-packages of each package, lowest first: one imports only from those before it
-in this list. Rooms of one line do not know each other."""
+"""Modules and sub-packages of each package, lowest first. A module imports only from lines before
+its own; modules of one line do not import each other."""
 
 PURE = [
     "counters", "seeds", "telling.progress", "runners.launch", "runners.errors",
@@ -93,11 +93,11 @@ def test_packages_import_only_from_their_left(graph: grimp.ImportGraph) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("package", ROOMS)
-def test_rooms_import_only_from_lower_ones(package: str, graph: grimp.ImportGraph) -> None:
-    level = {room: i for i, rooms in enumerate(ROOMS[package]) for room in rooms.split()}
+@pytest.mark.parametrize("package", ORDER)
+def test_modules_import_only_from_lower_lines(package: str, graph: grimp.ImportGraph) -> None:
+    level = {name: i for i, line in enumerate(ORDER[package]) for name in line.split()}
     within = [name.split(".") for name in graph.modules if name.startswith(f"{package}.")]
-    assert {name[1] for name in within} == set(level), "rooms, and those that ROOMS lists"
+    assert {name[1] for name in within} == set(level), "modules, and those that ORDER lists"
     wrong = [
         f"{importer} imports {imported}"
         for importer in sorted(graph.modules)
@@ -220,7 +220,7 @@ def test_prefect_appears_only_in_flows() -> None:
 
 
 def test_no_module_holds_everything() -> None:
-    """A module is as long as its one purpose needs; from so many lines on it has more than one."""
+    """Longer modules usually have more than one purpose."""
     long = {
         str(path.relative_to(ROOT)): lines
         for package in PRESENT

@@ -1,4 +1,4 @@
-"""What the wheel holds, and what a Beam worker would have to install."""
+"""Contents of the wheel, and requirements of a Beam worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=ROOT, capture_output=True, check=False,
     )  # fmt: skip
     if listed.returncode:
-        pytest.skip("not a git checkout: cannot tell which files belong to the project")
+        pytest.skip("not a git checkout: the project's files are unknown")
     for name in listed.stdout.decode().split("\0"):
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ def test_all_extras_together_agree_with_the_lock(python: str) -> None:
 
 
 def test_one_list_of_pythons() -> None:
-    """What pip takes, what the index shows and what `make` looks for."""
+    """Python versions that pip accepts, the index shows and `make` searches."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     taken = SpecifierSet(project["requires-python"])
     assert [f"3.{minor}" for minor in range(6, 20) if f"3.{minor}.0" in taken] == list(PYTHONS)
@@ -233,7 +233,7 @@ def test_make_takes_the_newest_supported_python_and_says_which(tmp_path: Path) -
     there = {"python3.14": "3.14", "python3.13": "", "python3.12": "3.12", "python3.11": "3.11"}
     code, said = _setup(tmp_path, there)
     assert (code, ".venv: Python 3.12, python3.12" in said) == (0, True), said
-    # One that is there stays.
+    # An existing environment stays.
     (tmp_path / ".venv/.ready-cpu").unlink()
     code, said = _setup(tmp_path, {"python3.13": "3.13"})
     assert (code, ".venv: Python" in said) == (0, False), said

@@ -32,7 +32,7 @@ def _ran(python: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _interpreter(version: str) -> str:
-    """A Python of this version with what the corpus needs, or a skip that says what is missing."""
+    """Return a Python of this version with the corpus packages, or skip with the reason."""
     named = [text for text in os.environ.get("BERTLOOM_PYTHONS", "").split(os.pathsep) if text]
     say = "import sys; print('%d.%d' % sys.version_info[:2])"
     looked_at = [*named, str(ROOT / f".venv.{version}/bin/python"), f"python{version}"]
@@ -73,7 +73,7 @@ def test_python_is_in_the_keys_of_what_may_differ() -> None:
 def test_words_do_not_depend_on_which_characters_python_knows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As on an older Python, to which a character is unassigned, so on one that knows it."""
+    """A character that is unassigned in older Pythons has the same result in newer ones."""
     known = [new_words(lowercase=lowercase) for lowercase in (False, True)]
     category = unicodedata.category
     text = "Aé\u0951\u0301 ßọ́x"

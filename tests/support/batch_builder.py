@@ -1,4 +1,4 @@
-"""Random micro-batches and models for tests of the heads, and transformers' model beside them."""
+"""Random micro-batches, models and the equivalent transformers models for tests of the heads."""
 
 from __future__ import annotations
 

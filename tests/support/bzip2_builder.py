@@ -34,7 +34,7 @@ def _block(data: bytes, *, level: int) -> tuple[int, int]:
 
 
 def block_places(data: bytes) -> list[tuple[int, bool]]:
-    """Where the bits of marks stand, by looking at every bit."""
+    """Return the bit positions of block marks, by testing every bit."""
     text, found = f"{int.from_bytes(data, 'big'):0{8 * len(data)}b}", []
     for pattern, is_end in ((BLOCK, False), (END, True)):
         wanted, at = f"{pattern:048b}", -1

@@ -20,7 +20,7 @@ build_vocabulary: {vocab_size: 240, min_frequency: 1}
 build_instances:
   length-64: {max_seq_length: 64, masking: {max_predictions_per_seq: 10}}
 """
-"""Of texts of its own, and a minute's work for no machine."""
+"""Recipe of a small corpus that builds in seconds."""
 
 
 class Said(NamedTuple):

@@ -1,4 +1,4 @@
-"""Real engines for tests: a standalone Flink, a standalone Spark, on ports of their own.
+"""Real engines for tests: a standalone Flink and a standalone Spark on free ports.
 
 Needs Java 17, the Python packages apache-flink-libraries and pyspark in the environment that
 `BERTLOOM_ENGINES` names (`make engines` makes one), and Beam's job servers.
@@ -39,7 +39,7 @@ _SHORT_LIVED = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 
 def job_servers() -> Path:
-    """The folder of job servers, or a skip that says where it was looked for."""
+    """Return the folder of job servers, or skip with the path that was searched."""
     if shutil.which("java") is None:
         pytest.skip("no java: install openjdk-17-jre-headless")
     named = os.environ.get("BERTLOOM_JOB_SERVERS")
@@ -50,7 +50,7 @@ def job_servers() -> Path:
 
 
 def package_folder(name: str, distribution: str) -> Path:
-    """Where a Python package of an engine is, or a skip that says how to get it."""
+    """Return the folder of an engine's Python package, or skip with how to install it."""
     place = Path(os.environ.get("BERTLOOM_ENGINES", ROOT / ".venv.engines"))
     found = sorted(place.glob(f"lib/python*/site-packages/{name}"))
     if not found:
@@ -144,7 +144,7 @@ class Flink:
         self._java("job-manager", "-Xmx600m", entry, "--executionMode", "cluster")
 
     def wait_for_slots(self, count: int) -> None:
-        """Wait until so many are there, taken or not."""
+        """Wait until the cluster has this many slots, free or used."""
         _wait_for(f"http://{self.master}/overview", "slots-total", count, self._folder)
 
     def start_task_manager(self, number: int) -> None:
@@ -181,7 +181,7 @@ class Flink:
         return found
 
     def ask(self, path: str) -> Any:
-        """What its REST interface answers."""
+        """Return the response of its REST interface."""
         with urllib.request.urlopen(f"http://{self.master}/{path}") as answer:
             return json.load(answer)
 
@@ -232,7 +232,7 @@ def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str]]:
 
 
 class Command:
-    """A command in a process of its own, and what it has said."""
+    """Process of a command, with its output."""
 
     def __init__(self, command: Sequence[str], log: Path, **variables: str) -> None:
         self._log = log
@@ -275,7 +275,7 @@ def flink_run(recipe: Path, flink: Flink, store: str, *more: str, **variables: s
 
 
 def gate(folder: Path) -> tuple[str, Path]:
-    """A setting: workers that wait before they work until a file is there; and that file."""
+    """Return a setting that makes workers wait for a file before they start, and that file."""
     boot, opened = folder / "boot", folder / "opened"
     boot.write_text(
         f'#!/bin/sh\nwhile [ ! -e "{opened}" ]; do sleep 0.2; done\n'

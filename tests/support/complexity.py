@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 FLOOR = 0.02
-"""Seconds of processor time below which a measurement says nothing."""
+"""CPU seconds below which a measurement is noise."""
 
 _LONG = 0.5  # seconds; what takes so long is not made longer
 LIMIT = 2.6  # of a doubling; what is linear has 2, what is a square 4
@@ -51,13 +51,13 @@ class Growth(NamedTuple):
 
     @property
     def of_a_doubling(self) -> float:
-        """How many times longer twice the text takes, of the last doubling; 1 below the floor."""
+        """Return the time ratio of the last doubling of the text; 1 below the floor."""
         _, middle, large = self.seconds
         return large / middle if large >= FLOOR / 2 else 1.0
 
 
 def patterns(count: int, atoms: Sequence[str], words: Sequence[str]) -> Iterator[Pattern]:
-    """`count` patterns: a third of them an atom by itself, before or after a word; then mixed ones."""
+    """Return `count` patterns: one third single atoms before or after a word, then mixtures."""
     for number in range(count):
         rng = random.Random(f"growth-{number}")
         atom, first, *_ = rng.choice(atoms), *words

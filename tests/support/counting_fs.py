@@ -19,7 +19,7 @@ class CountedFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no t
     protocol = PROTOCOL
     root_marker = "/"
     fetched: ClassVar[Counter[str]] = Counter()
-    """How often each file was copied whole, by its name."""
+    """Number of full copies by file name."""
 
     bytes_read: ClassVar[Counter[str]] = Counter()
     """Bytes read of each file that was opened, by its name."""

@@ -1,8 +1,8 @@
 """The commands that the documentation shows: blocks of `console`, each under a comment.
 
-<!-- run -->                       each is run, in order, beside a small corpus of the sample
+<!-- run -->                       each runs, in order, next to a small corpus of the sample
 <!-- run, with models -->          the same, by a slow test, where there are models and tables too
-<!-- not run here: REASON -->      none is; ours are parsed all the same
+<!-- not run here: REASON -->      none runs; bertloom commands are still parsed
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def shape(line: str) -> str:
 
 
 def _commands(line: str) -> Iterator[list[str]]:
-    """Those of a line that are joined by `&&`, without comments, assignments and background."""
+    """Split a line at `&&`, without comments, assignments and `&`."""
     words = shlex.split(line, comments=True)
     start = 0
     for end in [*(at for at, word in enumerate(words) if word in ("&&", "|")), len(words)]:

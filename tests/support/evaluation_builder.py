@@ -177,7 +177,7 @@ def majority(entry: str, task: str, value: float) -> dict[str, Any]:
 
 
 def evaluations(*given: dict[str, Any]) -> list[Evaluation]:
-    """As the stage reads them."""
+    """Return the evaluations as the stage reads them."""
     return [Evaluation.read(item["entry"], item) for item in given]
 
 

@@ -32,7 +32,7 @@ class FakeDataflow(LocalServer):
 
     def __init__(self) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
-        """As submitted, by id, with `currentState`."""
+        """Submitted jobs by id, with `currentState`."""
 
         self.messages: dict[str, list[tuple[str, str]]] = {}
         """(importance, text) by job."""
@@ -43,7 +43,7 @@ class FakeDataflow(LocalServer):
 
         self.asked: list[str] = []
         self.refusal = ""
-        """What every request about jobs is refused with; "" for none."""
+        """Error message for every request about jobs; "" for none."""
 
         self.begin: Callable[[str], None] = self.leave_running
         """Called in a thread with the id of a job that was submitted."""
@@ -55,14 +55,14 @@ class FakeDataflow(LocalServer):
         self.url = self.url.replace("127.0.0.1", "localhost")
 
     def leave_running(self, job: str) -> None:
-        """A job that goes on until it is told otherwise."""
+        """Job that runs until its state is set."""
 
     def finish(self, job: str) -> None:
         """A job that is done at once."""
         self.end(job, "DONE")
 
     def end(self, job: str, state: str) -> None:
-        """Say what has become of a job."""
+        """Set the state of a job."""
         with self.lock:
             self.jobs[job]["currentState"] = f"JOB_STATE_{state}"
 
@@ -116,7 +116,7 @@ class FakeDataflow(LocalServer):
         return beam_runner_api_pb2.Pipeline.FromString(self.objects[url.removeprefix("gs://")])
 
     def run_staged(self, job: str, *, folder: Path) -> None:
-        """Do the work of a job on workers that have what it brought, and nothing else of ours."""
+        """Execute a job on workers that have only the files staged with it."""
         try:
             worker = self._worker(job, folder)
             self._run(job, worker)
@@ -135,7 +135,7 @@ class FakeDataflow(LocalServer):
             for name, data in wheels.items():
                 (place / name).write_bytes(data)
                 install(python, place / name)
-        # Not the folder that the tests run in (`-P`), and temporary files and caches of its own.
+        # `-P` excludes the tests' folder; temporary files and caches are separate.
         module = "apache_beam.runners.worker.sdk_worker_main"
         own = " ".join(f"{name}={place}" for name in ("TMPDIR", "BERTLOOM_CACHE", "HOME"))
         return f"env PYTHONPATH={libraries()} {own} {python} -P -m {module}"
@@ -169,8 +169,10 @@ def install(python: str, wheel: Path) -> None:
 
 
 def libraries() -> str:
-    """Where this Python's libraries are; on PYTHONPATH an editable installation is not among
-    them, as nobody reads its .pth file there."""
+    """Return the folder of this Python's libraries.
+
+    On PYTHONPATH it does not include editable installations, because .pth files are not read there.
+    """
     return sysconfig.get_path("purelib")
 
 
@@ -264,6 +266,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _shown(job: dict[str, Any]) -> dict[str, Any]:
-    """What the service says of a job when it is asked."""
+    """Return the service's description of a job."""
     names = ("id", "name", "projectId", "location", "currentState", "clientRequestId", "type")
     return {name: job[name] for name in names if name in job}

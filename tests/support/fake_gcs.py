@@ -1,9 +1,9 @@
-"""A server that speaks as much of GCS's JSON API as gcsfs asks of it, and no more.
+"""Server with the part of GCS's JSON API that gcsfs uses.
 
 It has one bucket, `bucket`. Byte ranges, generations and conditions, listings by prefix and
-delimiter in pages, uploads in one piece or in chunks that go on where they were cut, copies and
+delimiter in pages, uploads in one piece or in resumable chunks, copies and
 batches of deletes are as Google documents them. A request, parameter or field that it does not
-know is answered with 400 and kept in `unknown`, so that nothing is passed over.
+know is answered with 400 and recorded in `unknown`, so that none goes unnoticed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.local_server import LocalServer
 
 BUCKET = "bucket"
 QUANTUM = 256 << 10
-"""Chunks of an upload have a multiple of so many bytes, but for the last one."""
+"""Bytes that divide the size of every chunk of an upload but the last."""
 
 _MOST_DELETES = 100
 _IF_MATCH = "ifGenerationMatch"
@@ -39,7 +39,7 @@ Query = Mapping[str, str]
 
 
 def gcs_environment(endpoint: str) -> dict[str, str]:
-    """What a process needs to know to use such a server."""
+    """Environment variables of a process that uses the server."""
     # gcsfs's newer class asks Google itself, by gRPC, of what kind each bucket is.
     return {"STORAGE_EMULATOR_HOST": endpoint, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 
@@ -57,7 +57,7 @@ class Stored(NamedTuple):
     data: bytes
     generation: int
     written: str
-    """When, as GCS says it."""
+    """Return a time in GCS's format."""
 
     kind: str
     """Its content type."""
@@ -78,7 +78,7 @@ class Upload:
         self.name, self.condition, self.kind = name, condition, kind
         self.data = bytearray()
         self.resource: dict[str, Any] | None = None
-        """That of the object, once all of it is there."""
+        """Metadata of the object when the upload is complete."""
 
 
 class FakeGcs(LocalServer):
@@ -96,11 +96,11 @@ class FakeGcs(LocalServer):
         self.stored: dict[str, Stored] = {}
         self.uploads: dict[str, Upload] = {}
         self.unknown: list[str] = []
-        """What was not understood."""
+        """Unsupported requests."""
 
         self.generation = 1000
         self.ignored = ""
-        """Which conditions are not looked at: `0` (for no object) or `others`."""
+        """Conditions to ignore: `0` (object must not exist) or `others`."""
 
         self.before_upload: list[Callable[[], None]] = []
         """Done once each, just before the next upload is looked at."""
@@ -114,12 +114,12 @@ class FakeGcs(LocalServer):
 
     @property
     def objects(self) -> dict[str, bytes]:
-        """What each object holds, by name."""
+        """Content of each object by name."""
         with self._lock:
             return {name: found.data for name, found in self.stored.items()}
 
     def put(self, name: str, data: bytes | None, kind: str = "application/octet-stream") -> None:
-        """Write an object, or take it away, whatever is there."""
+        """Write or delete an object unconditionally."""
         with self._lock:
             self.stored.pop(name, None)
             if data is not None:
@@ -161,7 +161,7 @@ class FakeGcs(LocalServer):
             self.put(name, None)
 
     def resource(self, name: str) -> dict[str, Any]:
-        """What is told of an object."""
+        """Return the metadata of an object."""
         found = self.stored[name]
         return {
             "kind": "storage#object", "id": f"{BUCKET}/{name}/{found.generation}",
@@ -200,7 +200,7 @@ class FakeGcs(LocalServer):
         return {"kind": "storage#objects", **{key: value for key, value in found.items() if value}}
 
     def copy(self, source: str, target: str, query: Query) -> dict[str, Any]:
-        """Copy an object, or only the first part of a large one: then with a token to go on by."""
+        """Copy an object, or the first part of a large one with a token to continue."""
         with self._lock:
             found = self.find(source, query)
             token = query.get("rewriteToken", "")
@@ -223,7 +223,7 @@ class FakeGcs(LocalServer):
                 return upload
             there = len(upload.data)
             if begin > there:
-                raise RefusedError(400, f"a chunk from byte {begin}, but {there} bytes are there")
+                raise RefusedError(400, f"chunk starts at byte {begin}, expected {there}")
             given = given[there - begin :]
             if there + len(given) != total or (self.chunk or len(given)) < len(given):
                 most = min(self.chunk or len(given), len(given))
@@ -253,7 +253,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._route(place.path, query, body)
         except RefusedError as error:
             if len(body) < size:
-                self.close_connection = True  # nobody is there any more
+                self.close_connection = True  # the client has disconnected
                 return
             told = {"code": error.status, "message": error.message}
             self._answer(error.status, {"error": told})

@@ -92,7 +92,7 @@ LABELS = [
     "build-instances.one",
     "build-instances.two",
 ]
-"""Of the steps of their recipe."""
+"""Labels of the steps of the recipe."""
 
 MODULES: Any = (build_documents, build_vocabulary, build_tokens, build_instances)
 
@@ -124,12 +124,12 @@ class FakeStages:
         return importlib.import_module("fakestages.stages")
 
     def function(self, name: str) -> Callable[..., Any]:
-        """A function of theirs, as the module is when it is called."""
+        """Return a function that looks up the module's attribute when it is called."""
         return lambda *given, **named: getattr(self.module, name)(*given, **named)
 
     @property
     def calls(self) -> list[str]:
-        """Which stages ran since it was asked last."""
+        """Return the stages that ran since the last call."""
         made, self.module.CALLS[:] = list(self.module.CALLS), []
         return made
 

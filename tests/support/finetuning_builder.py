@@ -158,7 +158,7 @@ def write_examples(
 
 
 def sentiment(folder: Path, *, train: int = 40, dev: int = 16, **more: Any) -> StageInput:
-    """SST-2 with sentences of its own."""
+    """Write an SST-2 set of generated sentences."""
     splits = {"train": text_rows(train, split="train"), "dev": text_rows(dev, split="dev"), **more}
     return write_examples(folder, "sst-2", splits=splits, labels=("0", "1"))
 

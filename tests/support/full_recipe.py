@@ -64,7 +64,7 @@ def write_whole_flow(folder: Path) -> Path:
 
 
 def run_command(*arguments: str) -> list[str]:
-    """The command line of `bertloom` with arguments, in a process of its own."""
+    """Return the command line that runs `bertloom` with arguments in a new process."""
     return [sys.executable, "-c", "from flows.cli.app import main; main()", *arguments]
 
 

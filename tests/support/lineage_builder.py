@@ -23,7 +23,7 @@ DUMP_SHA1 = hashlib.sha1(b"dump").hexdigest()
 
 
 def raw_file(name: str, **told: str) -> RawInput:
-    """A raw file that is said to be in /raw."""
+    """Return the record of a raw file in /raw."""
     digest = hashlib.sha256(name.encode()).hexdigest()
     return RawInput(name=name, uri=f"/raw/{name}", size_bytes=2000, sha256=digest, **told)
 
@@ -44,13 +44,13 @@ def put(
     """Publish an artifact of one file.
 
     Args:
-        store: where to.
-        stage: its stage.
-        inputs: what it is said to be made from, by name.
-        key: tells its cache key from those of others; else its text.
-        text: of the file; else the stage's name and the inputs'.
-        raw: files it is said to have read.
-        more: fields of the manifest.
+        store: Store to publish to.
+        stage: Name of the stage.
+        inputs: Input artifacts by name.
+        key: Cache key. Default: derived from the text.
+        text: Content of the file. Default: names of the stage and the inputs.
+        raw: Raw files of the artifact.
+        more: Other fields of the manifest.
     """
     given = dict(inputs or {})
     content = text or " ".join((stage, key, *(one.content_digest for one in given.values())))

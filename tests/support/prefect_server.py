@@ -46,7 +46,7 @@ class PrefectServer:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, *arguments: str) -> None:
-        """Start `prefect ARGUMENTS`, in a process group of its own."""
+        """Start `prefect ARGUMENTS` in a new process group."""
         log = self.folder / f"{arguments[0]}.log"
         with log.open("wb") as sink:
             self._processes.append(
@@ -75,7 +75,7 @@ class PrefectServer:
         return done.stdout
 
     def wait_for(self, what: str, look: Callable[[], Any], *, seconds: float = 300) -> Any:
-        """Look until there is something; fail, and say what there was none of, in the end."""
+        """Poll until the result is truthy; fail with `what` after the time limit."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
@@ -89,7 +89,7 @@ class PrefectServer:
         return self.client.get("/health").status_code == httpx.codes.OK
 
     def post(self, path: str, **body: Any) -> Any:
-        """As Prefect's own clients ask: again where the server's database was busy (503)."""
+        """Retry like Prefect's clients while the server's database is busy (503)."""
         for _ in range(5):
             answer = self.client.post(path, json=body)
             if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:

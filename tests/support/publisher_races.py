@@ -1,4 +1,4 @@
-"""A process of a race of publishers, in a module of its own so that it starts quickly."""
+"""Process of a race of publishers; a separate module so that it starts quickly."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Oracle:
                 window.label = (first + shift, last + shift)
 
     def answer_pieces(self, number: int) -> tuple[int, int] | None:
-        """First and last piece of the first answer that stands in the context."""
+        """Return the first and last token of the first answer that occurs in the context."""
         row = self.rows[number]
         for answer, start in zip(row["answers"], row["answer_starts"], strict=True):
             if start < 0:

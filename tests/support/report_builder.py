@@ -34,7 +34,7 @@ def corpus_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:
 
 
 def whole_run(folder: Path) -> tuple[ArtifactStore, RunRecord]:
-    """The same run with two phases, seven trainings, evaluations and tables beside the paper's."""
+    """Return a run with two phases, seven trainings, evaluations, and tables with the paper's."""
     store, record = corpus_run(folder)
     return store, with_trainings(store, record, folder)
 
@@ -52,7 +52,7 @@ def with_trainings(
     folder: Path,
     entries: Mapping[str, tuple[str, Sequence[float]]] = ENTRIES,
 ) -> RunRecord:
-    """Write phases, trainings, evaluations and tables beside a corpus; the record with them."""
+    """Write phases, trainings, evaluations and tables next to a corpus; return the record."""
     made = Written(store, record)
     tokens, vocabulary = made.manifest("build-tokens"), made.manifest("build-vocabulary")
     first = made.phase("pretrain.first", 60, inputs={"tokens": tokens, "vocabulary": vocabulary})
@@ -163,7 +163,7 @@ class Written:
         )
 
     def tables(self, evaluations: Mapping[str, Manifest], folder: Path) -> Manifest:
-        """What the real stage makes of written evaluations."""
+        """Run the real stage on written evaluations."""
         artifact_id, place = self.begin("tabulate")
         given = {e: artifact(folder / "evaluated", m.statistics) for e, m in evaluations.items()}
         made = tabulate(

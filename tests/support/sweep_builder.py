@@ -29,7 +29,7 @@ def entry(of: str, phase: str = "", **variants: str) -> ExpandedEntry:
 def source(
     *given: dict[str, Any], axes: dict[str, ExpandedAxis] | None = None, swept: Any = ()
 ) -> Source:
-    """What tabulate makes of written evaluations."""
+    """Run tabulate on written evaluations."""
     items = in_order(evaluations(*given), tasks=TASKS)
     by_entry = {item.entry: item for item in items}
     sweep = Sweep(axes=axes or {}, swept=swept, evaluations=by_entry, phases={})

@@ -74,7 +74,7 @@ def header(task: Task, split: str) -> list[str]:
 
 
 def write_task_file(task: Task, split: str, *, folder: Path, fault: Fault = "") -> str:
-    """A file of `ROWS` examples; with a fault one row's answer is none, or a column is missing."""
+    """Write a file of `ROWS` examples; a fault removes one row's answer or a column."""
     writers = {"span": _span, "choice": _choice, "tagging": _tagging}
     text = writers.get(task.type, _text)(task, split, fault)
     folder.mkdir(parents=True, exist_ok=True)

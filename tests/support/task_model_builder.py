@@ -1,4 +1,4 @@
-"""Random batches and models of every kind of task, and transformers' model of each beside them."""
+"""Random batches, models and equivalent transformers models of every task type."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def task_batch(
 
 
 def units_of(batch: TaskBatch, kind: TaskTypeName, *, first: int, stop: int) -> TaskBatch:
-    """Some units of a packed batch, as a batch of their own."""
+    """Return some units of a packed batch as a new batch."""
     per_unit = CHOICES if kind == "choice" else 1
     tokens = batch.tokens
     rows = slice(first * per_unit, stop * per_unit)
@@ -111,7 +111,7 @@ def units_of(batch: TaskBatch, kind: TaskTypeName, *, first: int, stop: int) -> 
 
 
 def terms_of(batch: TaskBatch) -> int:
-    """What the sum of losses is divided by: units, or labelled tokens."""
+    """Return the divisor of the summed loss: units, or labeled tokens."""
     assert batch.labels is not None
     if batch.positions is None:
         return len(batch.units)
@@ -130,7 +130,7 @@ def random_task_model(
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
-            if name == "classifier.weight":  # the start's is so small that answers hardly differ
+            if name == "classifier.weight":  # larger, so that predictions differ
                 parameter.mul_(10)
     return model
 

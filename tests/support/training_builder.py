@@ -85,7 +85,7 @@ def tiny_config(*, length: int = 32, **changes: Any) -> PretrainConfig:
 
 
 def start_process(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
-    """Train in a process of its own, as `TrainingJob.run` does, but without waiting for it."""
+    """Start training in a new process, like `TrainingJob.run`, without waiting for it."""
     folder = Path(job.work)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text(job.model_dump_json())
@@ -122,7 +122,7 @@ def start_run(job: TrainingJob, **options: Any) -> subprocess.Popen[str]:
 
 
 def failure(job: TrainingJob) -> dict[str, Any]:
-    """What a failed process left."""
+    """Return the failure that a process recorded."""
     found: dict[str, Any] = json.loads((Path(job.work) / "failure.json").read_text())
     return found
 

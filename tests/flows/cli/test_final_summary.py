@@ -43,7 +43,7 @@ def results_of(manifests: Mapping[str, Manifest], **fields: Any) -> list[StepRes
 
 
 class Terminal(StringIO):
-    """Standard output that says it is a terminal."""
+    """Standard output that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

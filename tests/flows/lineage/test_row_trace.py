@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from support.corpus_builder import small_recipe, small_sample
 
@@ -39,17 +40,15 @@ class Corpus:
         self.made = {result.label: result.manifest for result in results}
         vocabulary = self.made["build-vocabulary"]
         self.tokenizer = WordPieceTokenizer.from_vocab_file(
-            self.url(vocabulary, VOCAB_FILE), lowercase=True
+            self.store.artifact(vocabulary).url(VOCAB_FILE), lowercase=True
         )
 
     @property
     def instances(self) -> Manifest:
         return self.made["build-instances.length-64"]
 
-    def url(self, manifest: Manifest, path: str) -> str:
-        entry = manifest.file(path)
-        assert entry is not None
-        return self.store.url(f"{manifest.data_path}/{entry.stored_name}")
+    def table(self, manifest: Manifest, path: str) -> ds.Dataset:
+        return self.store.artifact(manifest).table([path])
 
     def shard(self, label: str, path: str) -> Shard:
         name = f"test/{label}:{path}"
@@ -58,7 +57,7 @@ class Corpus:
     def document_tokens(self, trace: DocumentTrace) -> np.ndarray:
         """The ids of the whole document that a trace names, from its text."""
         documents = self.made["build-documents"]
-        row = read_row(self.url(documents, trace.document.shard), trace.document.row)
+        row = read_row(self.table(documents, trace.document.shard), trace.document.row)
         assert row["document_id"] == trace.document_id
         ids, _ = self.tokenizer.encode_sentences(pa.array(row["sentences"], pa.string()))
         return np.asarray(ids, np.int64)
@@ -88,7 +87,7 @@ def test_segments_are_in_their_documents(corpus: Corpus, part: str) -> None:
     labels = set()
     for entry, number in _random_rows(entries, 20):
         trace = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
-        row = read_row(corpus.url(corpus.instances, entry.path), number)
+        row = read_row(corpus.table(corpus.instances, entry.path), number)
         labels.add(trace.label)
         assert trace.segments.keys() == ({"a", "b"} if trace.label != -1 else {"a"})
         for name, document in trace.segments.items():
@@ -105,13 +104,13 @@ def test_sentences_contain_the_segment(corpus: Corpus) -> None:
     told = 0
     for number in range(12):
         trace = trace_row(corpus.shard("build-instances.length-64", entry.path), number)
-        row = read_row(corpus.url(corpus.instances, entry.path), number)
+        row = read_row(corpus.table(corpus.instances, entry.path), number)
         for name, document in trace.segments.items():
             if document.sentences is None:
                 continue
             first, last = document.sentences
             at = read_row(
-                corpus.url(corpus.made["build-documents"], document.document.shard),
+                corpus.table(corpus.made["build-documents"], document.document.shard),
                 document.document.row,
             )
             encode = corpus.tokenizer.encode_sentences
@@ -164,7 +163,7 @@ def test_text_raw_text_and_urls_of_documents(corpus: Corpus) -> None:
         for document in trace.segments.values():
             kinds.add(document.source)
             at = read_row(
-                corpus.url(corpus.made["build-documents"], document.document.shard),
+                corpus.table(corpus.made["build-documents"], document.document.shard),
                 document.document.row,
             )
             if document.sentences is not None:
@@ -189,7 +188,7 @@ def test_text_raw_text_and_urls_of_documents(corpus: Corpus) -> None:
 def test_missing_or_changed_raw_file_is_a_problem(tmp_path: Path, corpus: Corpus) -> None:
     documents = corpus.made["build-documents"]
     for entry in documents.shards:
-        row = read_row(corpus.url(documents, entry.path), 0)
+        row = read_row(corpus.table(documents, entry.path), 0)
         listed = next(raw for raw in documents.raw_inputs if raw.sha256 == row["file"])
         copy = tmp_path / listed.name
         copy.write_bytes(Path(listed.uri).read_bytes())
@@ -235,7 +234,7 @@ def test_rows_of_tokens_and_documents(corpus: Corpus) -> None:
         for number in {0, (entry.rows or 1) - 1}:
             trace = trace_row(corpus.shard("build-tokens", entry.path), number)
             (document,) = trace.segments.values()
-            row = read_row(corpus.url(tokens, entry.path), number)
+            row = read_row(corpus.table(tokens, entry.path), number)
             assert document.document_id == row["document_id"]
             assert document.tokens == trace.location
             assert corpus.document_tokens(document).tolist() == row["token_ids"]
@@ -253,7 +252,8 @@ def test_rows_without_a_trace_are_errors(corpus: Corpus) -> None:
     with pytest.raises(ArtifactNotFoundError):
         trace_row(shard, 1_000_000)
     vocabulary = corpus.made["build-vocabulary"]
-    alone = Shard(entry.path, None, location=corpus.url(corpus.instances, entry.path))
+    url = corpus.store.artifact(corpus.instances).url(entry.path)
+    alone = Shard(entry.path, None, location=url)
     for other in (
         corpus.shard("build-vocabulary", vocabulary.files[0].path),
         corpus.shard("build-documents", DUPLICATES_FILE),
@@ -284,16 +284,19 @@ def test_rows_of_compressed_record_batches(tmp_path: Path) -> None:
         for start in range(0, 30, 10):
             writer.write(pa.RecordBatch.from_pylist(rows[start : start + 10], schema=DOCUMENTS))
     url = f"{tmp_path}/{writer.entry().stored_name}"
+    table = Shard("", None, location=url).table()
     for number in (0, 9, 10, 29):
-        assert read_row(url, number)["title"] == f"title {number}"
-    assert [number for number, _ in read_rows(url, start=8, count=14)] == list(range(8, 22))
-    assert rows_with(url, "document_id", "d2") == [2, 9, 16, 23]
+        assert read_row(table, number)["title"] == f"title {number}"
+    titles = [row["title"] for row in read_rows(table, start=8, count=14)]
+    assert titles == [f"title {number}" for number in range(8, 22)]
+    assert len(read_rows(table, start=28, count=14)) == 2
+    assert rows_with(table, "document_id", "d2") == [2, 9, 16, 23]
     data = bytearray(Path(url).read_bytes())
     frame = data.rfind(b"\x28\xb5\x2f\xfd", 0, len(data) // 2)
     data[frame : frame + 4] = bytes(4)
     Path(url).write_bytes(data)
     with pytest.raises(ArtifactCorruptError):
-        read_row(url, 15)
+        read_row(Shard("", None, location=url).table(), 15)
 
 
 def test_documents_with_equal_ids_have_their_own_traces(corpus: Corpus) -> None:

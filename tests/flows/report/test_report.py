@@ -19,10 +19,9 @@ from support.lineage_builder import put, raw_file
 from support.paths import ROOT
 from support.report_builder import Written
 
-from flows.lineage.graph import upstream_graph
+from flows.lineage.graph import overview, upstream_graph
 from flows.record_counts import record_counts
 from flows.report.corpus import UnknownTemplates, read_corpus
-from flows.report.lineage import overview
 from flows.report.page import report_page, section, write_report
 from flows.report.records import Texts, read_lengths, read_texts
 from flows.report.result_charts import overview_figure
@@ -456,7 +455,7 @@ def test_recorded_lengths_are_those_of_the_shards(run: Run) -> None:
     tokens = lengths["instances"]["mean"] * lengths["instances"]["records"]
     assert tokens == pytest.approx(instances.counters["tokens"])
     page = report_page(store, record)
-    assert f"{lengths['guess_accuracy']:.3f}" in page  # of labels guessed from lengths
+    assert f"{100 * lengths['guess_accuracy']:.1f} %" in page  # of labels guessed from lengths
 
 
 def test_phases_are_placed_end_to_end(run: Run) -> None:

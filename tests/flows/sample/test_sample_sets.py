@@ -1,4 +1,4 @@
-"""The sample's labeled sets: only the corpus says what the words of a dev row mean."""
+"""The sample's labeled sets: the words of a dev row can be learned from the corpus only."""
 
 from __future__ import annotations
 
