@@ -1,4 +1,4 @@
-"""`build-tokens`: documents without their duplicates become WordPiece ids, one shard from each."""
+"""`build-tokens`: encode documents without duplicates as WordPiece ids, shard by shard."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def build_tokens(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Tokenise a corpus: `documents` with a `vocabulary`.
+    """Tokenize `documents` with a `vocabulary`.
 
     Raises:
-        CountMismatchError: documents in are not those kept and dropped.
+        CountMismatchError: Counts of documents do not add up.
     """
     from pipelines.documents.exclusions import (
-        exclusion_tables,  # start-up: 250 ms, pyarrow's
+        exclusion_tables,
         shard_items,
     )
     from pipelines.documents.tokens import BuildTokenShard

@@ -1,6 +1,6 @@
-"""`build-vocabulary`: words counted over the corpus by Beam, then a WordPiece vocabulary learnt.
+"""`build-vocabulary`: count words with Beam, train a WordPiece vocabulary from the counts.
 
-Learning happens on the launching machine, from the counts. Or a given vocab.txt is taken as it is.
+Training runs on the launching machine. A configured vocab.txt is used unchanged instead.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ def build_vocabulary(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Count the words of `documents` and learn a vocabulary from them, or take one as given.
+    """Count the words of `documents` and train a vocabulary, or read the configured one.
 
     Raises:
-        VocabularyError: the corpus is too small for the size asked for, or the given file is not a
-            BERT vocabulary.
+        VocabularyError: The corpus is too small for the vocabulary size, or the configured file is
+            not a BERT vocabulary.
     """
-    # start-up: 270 ms, most of it pyarrow's
     from pipelines.beam.memory import release_freed_memory
     from pipelines.documents.exclusions import exclusion_tables
     from pipelines.documents.word_counts import count_corpus

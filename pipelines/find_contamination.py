@@ -1,7 +1,7 @@
-"""`find-contamination`: evaluation texts are looked for in documents, by the words they share.
+"""`find-contamination`: find evaluation texts in documents by shared n-grams of words.
 
-The texts' runs of words (13-grams, hashed) are the small side: a file that workers map. Each
-document shard is looked through by itself; numbers of runs and counts go through Beam, no text.
+The hashed n-grams of the texts (13 words) are a file that workers memory-map. Only numbers of
+n-grams and counts cross a shuffle, never text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from schemas.manifest import Manifest, StageInput, StageOutput
 from schemas.stage import VARIADIC, Stage
 
 EXAMPLES = "examples."
-"""Begins the names of inputs that are examples; a task's name follows."""
+"""Prefix of the names of inputs of examples, before the name of the task."""
 
 
 def find_contamination(
@@ -29,13 +29,12 @@ def find_contamination(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Look for the texts of `examples.TASK`, any number of them, in `documents`.
+    """Search `documents` for the texts of any number of inputs `examples.TASK`.
 
     Raises:
-        ConfigError: a split is named that no task has.
-        CountMismatchError: documents or texts in are not those that came out.
+        ConfigError: No task has a split of the configuration.
+        CountMismatchError: Counts of documents or texts do not add up.
     """
-    # start-up: 300 ms, most of it pyarrow's
     from pipelines.contamination.matches import (
         Matcher,
         split_rows,
@@ -93,13 +92,13 @@ def find_contamination(
     rows = summary_rows(texts, matcher.found, matcher.common)
     counters.update(text_counters(rows))
     counters["documents-matched"] = written.documents
-    counters["documents-to-exclude"] = written.left_out
+    counters["documents-to-exclude"] = written.excluded
     dropped = excluded_documents(
         next(file for file in written.files if file.path == EXCLUSIONS_FILE),
         output=output,
         column="matched",
         stage="find-contamination",
-        reasons={CONTAMINATED: written.left_out},
+        reasons={CONTAMINATED: written.excluded},
     )
     samples = CorpusSamples(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
@@ -113,7 +112,7 @@ def find_contamination(
 
 
 def describe(manifest: Manifest) -> str:
-    """How many texts were found."""
+    """Return the number of texts that were found."""
     found, texts = (manifest.counters[f"texts-{kind}"] for kind in ("contaminated", "in"))
     return f"{found:,} of {texts:,} texts found"
 

@@ -1,7 +1,6 @@
-"""`find-near-duplicates`: documents that say nearly the same as another, by MinHash LSH.
+"""`find-near-duplicates`: find near-duplicates by MinHash LSH, write a table of excluded documents.
 
-Keys of bands (never text) are grouped by Beam; documents that share one are compared by their sets
-of n-grams. What comes of it is a table of the documents that later stages leave out.
+Beam groups band keys, never text. Documents that share a key are compared by their n-gram sets.
 """
 
 from __future__ import annotations
@@ -27,12 +26,11 @@ def find_near_duplicates(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Find near-duplicates among the `documents` that have no duplicate.
+    """Find near-duplicates among the `documents` without duplicates.
 
     Raises:
-        CountMismatchError: documents in are not those kept and dropped.
+        CountMismatchError: Counts of documents do not add up.
     """
-    # start-up: 270 ms, most of it pyarrow's
     from pipelines.documents.exclusions import (
         NEAR_DUPLICATE,
         document_shards,

@@ -1,4 +1,4 @@
-"""DOC"""
+"""Match evaluation texts with documents: pairs, excluded documents, passages and counts."""
 
 from __future__ import annotations
 
@@ -30,50 +30,50 @@ from schemas.manifest import FileEntry
 
 
 class Matches(NamedTuple):
-    """Pairs of a text and a document, of some documents of a shard."""
+    """Pairs of a text and a document, for documents of a shard."""
 
     document: Int64s
-    """Row of `documents`."""
+    """Row in `documents`."""
 
     text: Int64s
     found: Int64s
-    """NGrams of the text that the document has."""
+    """Number of n-grams of the text in the document."""
 
     longest: Int64s
-    """Words of the longest word_window of such runs."""
+    """Number of words of the longest shared passage."""
 
     text_word: Int64s
-    """Where that begins in the text."""
+    """First word of the passage in the text."""
 
     document_word: Int64s
-    """And where its first run does in the document."""
+    """First word of the passage in the document."""
 
     documents: pa.RecordBatch
     """Rows of `CONTAMINATION_HITS`."""
 
 
 class Matcher:
-    """Joins the runs that documents have with the texts that have them."""
+    """Joins the n-grams of documents with the texts that have them."""
 
     def __init__(self, texts: EvalTexts, *, common: Int64s) -> None:
-        """`common`: numbers of the runs that too many documents have."""
+        """Ignore the n-grams with the numbers `common`, which too many documents have."""
         self._texts = texts
         ngrams = int(texts.ngrams.max(initial=-1)) + 1
         is_common = np.zeros(ngrams, np.bool_)
         is_common[common] = True
         self.common: Bools = is_common[texts.ngrams]
-        """For each of `texts.ngrams`."""
+        """True for each of `texts.ngrams` that is common."""
 
-        # Where each run stands in the texts; those that are common stand nowhere.
+        # Indices in `texts.ngrams` of each n-gram that is not common.
         rare = np.flatnonzero(~self.common)
         self._places = rare[np.argsort(texts.ngrams[rare], kind="stable")]
         self._bounds = offsets_of(np.bincount(texts.ngrams[rare], minlength=ngrams))
         self._first_words = _first_words(texts)
         self.found: Bools = np.zeros(len(texts.ngrams), np.bool_)
-        """For each of `texts.ngrams`, whether any document has it."""
+        """True for each of `texts.ngrams` that a document has."""
 
     def matches(self, hits: str) -> Iterator[Matches]:
-        """The pairs of the documents of a shard, whose hits have this URL."""
+        """Yield the pairs of the documents of a shard, given the URL of its hits."""
         with open_shard(hits, expected=CONTAMINATION_HITS) as reader:
             for number in range(reader.num_record_batches):
                 found = self._of(reader.get_batch(number))
@@ -94,7 +94,7 @@ class Matcher:
         self.found[places] = True
         texts = np.searchsorted(self._texts.bounds, places, side="right") - 1
         pairs = np.flatnonzero(group_starts(documents, texts)) if len(places) else places
-        # Stretches: runs of one pair that begin one word after the other.
+        # Passages: n-grams of one pair that begin at consecutive words.
         steps = (
             np.flatnonzero(group_starts(documents, texts, places - np.arange(len(places))))
             if len(places)
@@ -118,17 +118,17 @@ class Matcher:
 
 
 def _first_words(texts: EvalTexts) -> Int64s:
-    """For each of `texts.ngrams`, the word of its text that it begins with."""
+    """Return the index of the first word of each of `texts.ngrams` in its text."""
     counts = np.diff(texts.bounds)
     return np.arange(len(texts.ngrams)) - np.repeat(texts.bounds[:-1], counts)
 
 
 SHARES = (0.2, 0.5, 0.8)
-"""EvalTexts of whose runs at least so much was found are counted by themselves."""
+"""Coverage thresholds with counts of texts."""
 
 
 def coverage(texts: EvalTexts, found: Bools) -> tuple[Int64s, np.ndarray]:
-    """How many runs each text has, and the share of them that any document has."""
+    """Return the number of n-grams of each text, and the fraction that any document has."""
     runs = np.diff(texts.bounds)
     sums = np.concatenate([[0], np.cumsum(found)])
     counts = sums[texts.bounds[1:]] - sums[texts.bounds[:-1]]
@@ -136,19 +136,19 @@ def coverage(texts: EvalTexts, found: Bools) -> tuple[Int64s, np.ndarray]:
 
 
 def summary_rows(texts: EvalTexts, found: Bools, common: Bools) -> list[dict[str, Any]]:
-    """A row for each field of each split of a task that has any text.
+    """Return one row per field of each split with texts.
 
     Args:
-        texts: all of them.
-        found: for each of their runs, whether a document has it.
-        common: whether too many have.
+        texts: All texts.
+        found: Whether a document has each n-gram.
+        common: Whether too many documents have each n-gram.
     """
     runs, shares = coverage(texts, found)
     sums = [np.concatenate([[0], np.cumsum(marks)]) for marks in (found, common)]
     rows = []
     for number, place in enumerate(texts.places):
         mine = np.flatnonzero(texts.place == number)
-        if not len(mine):  # as the second texts of a task of single ones
+        if not len(mine):  # second texts of single-sentence tasks
             continue
         is_long, touched = runs[mine] > 0, shares[mine] > 0
         first, last = texts.bounds[mine[0]], texts.bounds[mine[-1] + 1]
@@ -174,7 +174,7 @@ def summary_rows(texts: EvalTexts, found: Bools, common: Bools) -> list[dict[str
 
 
 def split_rows(texts: EvalTexts, found: Bools) -> list[dict[str, Any]]:
-    """A row for each split: its examples, and those with any text that was found."""
+    """Return one row per split: its examples, and those with a contaminated text."""
     touched = np.flatnonzero(coverage(texts, found)[1] > 0)
     rows = []
     for (task, split), examples in texts.examples.items():
@@ -187,10 +187,10 @@ def split_rows(texts: EvalTexts, found: Bools) -> list[dict[str, Any]]:
 
 
 def text_counters(rows: list[dict[str, Any]]) -> Counters:
-    """The counters of all texts together.
+    """Return the counters of all texts.
 
     Raises:
-        CountMismatchError: the texts are not those found, clean and too short.
+        CountMismatchError: Texts are not contaminated, clean or too short.
     """
     kinds = [f"texts-{kind}" for kind in ("in", "contaminated", "clean", "too-short")]
     counters = Counters(dict.fromkeys([*kinds, "ngrams", "ngrams-found", "ngrams-common"], 0))
@@ -212,7 +212,7 @@ _SHOWN_CHARACTERS = 2_000
 
 
 def write_ngrams(runs: Sequence[tuple[int, UInt64s]], *, output: str) -> FileEntry:
-    """The file that workers map: the runs of each weight."""
+    """Write the file that workers memory-map: the n-grams of each weight."""
     kind = CONTAMINATION_NGRAMS.field("hashes").type
     with ShardWriter(NGRAMS_FILE, schema=CONTAMINATION_NGRAMS, output=output) as shard:
         for weight, hashes in runs:
@@ -223,14 +223,14 @@ def write_ngrams(runs: Sequence[tuple[int, UInt64s]], *, output: str) -> FileEnt
 
 
 class Written(NamedTuple):
-    """What was written of the matches."""
+    """Files of the matches, with counts."""
 
     files: tuple[FileEntry, ...]
     documents: int
-    """That have anything of a text."""
+    """Number of documents with any n-gram of a text."""
 
-    left_out: int
-    """Of those the ones that are to be left out."""
+    excluded: int
+    """Number of excluded documents."""
 
 
 def write_matches(
@@ -242,18 +242,18 @@ def write_matches(
     min_overlap: float,
     output: str,
 ) -> Written:
-    """Write the pairs of texts and documents, the documents to leave out, and the worst passages.
+    """Write the pairs of texts and documents, the excluded documents, and the longest passages.
 
     Args:
-        matcher: of the texts; it knows then which of their runs were found.
-        texts: all of them.
-        hits: by the document shard's name its file of CONTAMINATION_HITS.
-        splits: the files of the examples.
-        min_overlap: of a text's runs, from which on a document is to be left out.
-        output: URL of the folder of all these files.
+        matcher: Matcher of the texts. Its `found` is set.
+        texts: All texts.
+        hits: Names of document shards with their files of CONTAMINATION_HITS.
+        splits: Files of the examples.
+        min_overlap: Minimum fraction of a text's n-grams to exclude a document.
+        output: URL of the folder of the files.
     """
     ids, worst = _example_ids(texts, splits), _TopMatches(texts)
-    documents = left_out = 0
+    documents = excluded = 0
     with (
         ShardWriter(MATCHES_FILE, schema=CONTAMINATION, output=output) as rows,
         ShardWriter(EXCLUSIONS_FILE, schema=EXCLUDED_DOCUMENTS, output=output) as leave,
@@ -262,17 +262,17 @@ def write_matches(
             for found in matcher.matches(f"{output}/{entry.stored_name}"):
                 batch = _match_rows(found, texts, ids, shard=shard)
                 rows.write(batch)
-                leave.write(out := _left_out_rows(found, batch, least=min_overlap))
+                leave.write(out := _excluded_rows(found, batch, least=min_overlap))
                 documents += len(np.unique(found.document))
-                left_out += out.num_rows
+                excluded += out.num_rows
                 worst.add(found, batch)
     text = json.dumps(worst.passages(splits), ensure_ascii=False, indent=1) + "\n"
     files = (rows.entry(), leave.entry(), write_text_file(PASSAGES_FILE, text, output=output))
-    return Written(files, documents, left_out)
+    return Written(files, documents, excluded)
 
 
 def _example_ids(texts: EvalTexts, splits: SplitFiles) -> pa.StringArray:
-    """For each text the id of the first example that has it."""
+    """Return the id of the first example with each text."""
     columns: dict[tuple[str, str], pa.ChunkedArray] = {}
     for split, (kind, file) in splits.items():
         with open_shard(file, expected=EXAMPLES[kind], columns=("id",)) as reader:
@@ -304,8 +304,8 @@ def _match_rows(
     return pa.record_batch(columns, schema=CONTAMINATION)
 
 
-def _left_out_rows(found: Matches, rows: pa.RecordBatch, *, least: float) -> pa.RecordBatch:
-    """The documents with enough of a text; of several texts the one with the largest share."""
+def _excluded_rows(found: Matches, rows: pa.RecordBatch, *, least: float) -> pa.RecordBatch:
+    """Return the documents to exclude, each with the text of the largest overlap."""
     shares = found.found / rows.column("ngrams").to_numpy()
     enough = np.flatnonzero(shares >= least)
     order = enough[np.lexsort((found.text[enough], -shares[enough], found.document[enough]))]
@@ -323,7 +323,7 @@ def _left_out_rows(found: Matches, rows: pa.RecordBatch, *, least: float) -> pa.
 
 
 class _TopMatches:
-    """Of each task the texts with the longest stretches, each with the document that has it."""
+    """Texts of each task with the longest passages, each with its document."""
 
     def __init__(self, texts: EvalTexts) -> None:
         self._texts = texts
@@ -346,7 +346,7 @@ class _TopMatches:
             self._found[task] = dict(best[:_SHOWN_A_TASK])
 
     def passages(self, splits: SplitFiles) -> list[dict[str, Any]]:
-        """Rows of CONTAMINATION, each with the words that text and document share."""
+        """Return rows of CONTAMINATION, each with the shared passage."""
         rows = [
             (text, row) for task in sorted(self._found) for text, row in self._found[task].items()
         ]

@@ -1,4 +1,12 @@
-"""DOC"""
+"""Scan document shards for n-grams of evaluation texts.
+
+The n-grams of the texts are the small side of the join: hashes in a file that workers memory-map. A
+shard gives one row per document with any n-gram. N-grams in many documents are common phrases;
+Beam adds the document counts of n-grams. Numbers cross a shuffle, never text.
+
+The hash of an n-gram is `sum(h[k] * BASE**(k - start))` modulo 2**64 over the hashes of its words.
+Cumulative sums give the hashes of all n-grams of any length in linear time.
+"""
 
 from __future__ import annotations
 
@@ -34,30 +42,30 @@ from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, StageInput
 
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
-_BITS_A_HASH = 16
-_MOST_BITS = 27  # a filter of 16 MB
-_BLOCK = 1 << 15  # words, whose arrays stay in a core's cache
+_BITS_PER_HASH = 16
+_MAX_BITS = 27  # a filter of 16 MB
+_BLOCK = 1 << 15  # words; their arrays fit the cache of a core
 _EMPTY = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
 class NGrams(NamedTuple):
-    """NGrams of words in a stream."""
+    """N-grams of a stream of words."""
 
     starts: Int64s
-    """Index of the first word of each."""
+    """Index of the first word of each n-gram."""
 
     ends: Int64s
-    """Index behind the last."""
+    """Index after the last word of each n-gram."""
 
     values: npt.NDArray[Any]
-    """Of each its hash, or its number in a table."""
+    """Hash of each n-gram, or its number in a table."""
 
 
 class WordStream:
-    """Documents end to end, prepared for runs of any weight."""
+    """Words of documents, end to end, prepared for n-grams of any weight."""
 
     def __init__(self, words: Words) -> None:
-        """`words.offsets` are the bounds of documents (or texts), no run crosses them."""
+        """`words.offsets` are the bounds of documents (or texts), which no n-gram crosses."""
         count = len(words.hashes)
         powers, self._inverse = _powers(max(1 << 16, 1 << count.bit_length()))
         self._sums = np.zeros(count + 1, np.uint64)
@@ -67,12 +75,12 @@ class WordStream:
         self._at = _first_at(self._weights)
 
     def all(self, weight: int) -> NGrams:
-        """From each word on the shortest run of at least this weight, where there is one."""
+        """Return the shortest n-gram of at least this weight at each word, if there is one."""
         runs = [self._runs(block, weight) for block in range(0, self._count, _BLOCK)]
         return self._within([NGrams(*_EMPTY), *runs])
 
     def matches(self, table: NgramTable) -> NGrams:
-        """Those that a table has, with their numbers."""
+        """Return the n-grams that a table has, with their numbers."""
         runs = [NGrams(*_EMPTY[:2], _EMPTY[0])]
         for block in range(0, self._count, _BLOCK):
             starts, ends, hashes = self._runs(block, table.weight)
@@ -81,12 +89,12 @@ class WordStream:
         return self._within(runs)
 
     def full_rows(self, rows: Int64s) -> NGrams:
-        """All words of some documents, a run each."""
+        """Return all words of each document as one n-gram."""
         starts, ends = self._bounds[rows], self._bounds[rows + 1]
         return NGrams(starts, ends, (self._sums[ends] - self._sums[starts]) * self._inverse[starts])
 
     def _runs(self, block: int, weight: int) -> NGrams:
-        """Of the words of a block, also over the ends of documents."""
+        """Return the n-grams of a block, including those that cross the end of a document."""
         wanted = self._weights[block : min(block + _BLOCK, self._count)] + weight
         wanted = wanted[: np.searchsorted(wanted, len(self._at))]
         ends, stop = self._at[wanted], block + len(wanted)
@@ -102,17 +110,17 @@ class WordStream:
 
 
 def _first_at(weights: Int64s) -> Int64s:
-    """Of each weight up to the last the first index from which on the sums are no less."""
+    """Return, for each weight, the first index at which the cumulative sum reaches it."""
     at = np.zeros(int(weights[-1]) + 1, np.int64)
     indices = np.arange(len(weights))
-    at[np.maximum(weights - 1, 0)] = indices  # of a whole word; a half's is written over
+    at[np.maximum(weights - 1, 0)] = indices  # for a whole word; overwritten for half words
     at[weights] = indices
     return at
 
 
 @functools.lru_cache(maxsize=2)
 def _powers(count: int) -> tuple[UInt64s, UInt64s]:
-    """BASE**0, BASE**1, ... modulo 2**64, and their inverses."""
+    """Return BASE**0, BASE**1, ... modulo 2**64, and their inverses."""
     return tuple(
         np.cumprod(np.r_[np.uint64(1), np.full(count, base, np.uint64)])
         for base in (_BASE, pow(_BASE, -1, 1 << 64))
@@ -120,28 +128,28 @@ def _powers(count: int) -> tuple[UInt64s, UInt64s]:
 
 
 class NgramTable(NamedTuple):
-    """Distinct runs of one weight, to look others up among them."""
+    """Lookup table of distinct n-grams of one weight."""
 
     weight: int
     first: int
-    """Number of the first of them; the others follow."""
+    """Number of the first n-gram; the others follow."""
 
     hashes: UInt64s
-    """Ascending."""
+    """Hashes, ascending."""
 
     filter: npt.NDArray[np.uint8]
-    """A bit for each value of the hashes' first bits: whether any begins so."""
+    """One bit per value of the first bits of a hash: whether any hash begins with them."""
 
     @classmethod
     def of(cls, weight: int, first: int, hashes: UInt64s) -> Self:
-        wanted = (_BITS_A_HASH * len(hashes)).bit_length()
-        bits = min(_MOST_BITS, max(10, wanted))
+        wanted = (_BITS_PER_HASH * len(hashes)).bit_length()
+        bits = min(_MAX_BITS, max(10, wanted))
         marked = np.zeros(1 << bits, np.bool_)
         marked[hashes >> np.uint64(64 - bits)] = True
         return cls(weight, first, hashes, np.packbits(marked, bitorder="little"))
 
     def find(self, hashes: UInt64s) -> tuple[Int64s, Int64s]:
-        """Which of these hashes are in the table, and the number of each."""
+        """Return the indices of the hashes that are in the table, and their numbers."""
         bits = (8 * len(self.filter)).bit_length() - 1
         begin = hashes >> np.uint64(64 - bits)
         maybe = np.flatnonzero(_are_set(self.filter, begin))
@@ -157,8 +165,8 @@ def _are_set(bits: npt.NDArray[np.uint8], numbers: UInt64s) -> Bools:
     return marks
 
 
-LEARNT_FROM = ("train", "augmentation")
-"""Splits that are looked for only where the configuration names them."""
+TRAINING_SPLITS = ("train", "augmentation")
+"""Splits that are searched for only if the configuration names them."""
 
 FIELDS = {
     "classification": ("text_a", "text_b"),
@@ -167,62 +175,62 @@ FIELDS = {
     "span": ("context", "question"),
     "tagging": ("words",),
 }
-"""Columns of examples that hold text, by the type of the task."""
+"""Text columns of examples by type of the task."""
 
 
 class TextOrigin(NamedTuple):
-    """Where texts are from."""
+    """Origin of texts."""
 
     task: str
-    """Name of the input."""
+    """Name of the task."""
 
     split: str
     field: str
 
 
 class EvalTexts(NamedTuple):
-    """Distinct texts of a field, or of many one after the other."""
+    """Distinct texts of all fields, one field after the other."""
 
     places: list[TextOrigin]
     place: Int64s
-    """Of each text, which of `places`."""
+    """Index in `places` of each text."""
 
     row: Int64s
-    """Of each text the first example that has it: its row in the split."""
+    """Row in the split of the first example with each text."""
 
     used: Int64s
-    """How many examples have it."""
+    """Number of examples with each text."""
 
     words: Int64s
-    """How many words it has."""
+    """Number of words of each text."""
 
     ngrams: Int64s
-    """Numbers of runs, text after text; of a text that is too short there are none."""
+    """Numbers of the n-grams of all texts, end to end. Texts that are too short have none."""
 
     bounds: Int64s
     """Text i has ngrams[bounds[i]] .. ngrams[bounds[i + 1] - 1], in order."""
 
     ends: Int64s
-    """For each of `ngrams`, the word of its text behind it; those before begin one word later each,
-    the first with the text."""
+    """Index of the word after each of `ngrams` in its text. The first n-gram of a text begins at
+    word 0, and each next one a word later."""
 
     examples: dict[tuple[str, str], int]
-    """How many examples each split of a task has."""
+    """Number of examples by task and split."""
 
     of_examples: dict[tuple[str, str], tuple[Int64s, Int64s]]
-    """By split of a task: numbers of texts and the rows that have them, a pair each time."""
+    """Pairs of a text and the row of an example with it, by task and split."""
 
 
 SplitFiles = dict[tuple[str, str], tuple[str, InputFile]]
-"""By task and split the task's type and the file of the examples."""
+"""Type of the task and file of the examples, by task and split."""
 
 
 def split_files(given: Mapping[str, StageInput], config: ContaminationConfig) -> SplitFiles:
-    """The files of the splits that are looked for.
+    """Return the files of the splits to search for.
 
     Raises:
-        ConfigError: a split is named that no task has.
-        ArtifactCorruptError: an input is no artifact of build-examples.
+        ConfigError: No task has a split of the configuration.
+        ArtifactCorruptError: An input is not an artifact of build-examples.
     """
     found: SplitFiles = {}
     known: set[str] = set()
@@ -230,19 +238,18 @@ def split_files(given: Mapping[str, StageInput], config: ContaminationConfig) ->
         kind = str(examples.statistics.get("kind", ""))
         if kind not in FIELDS:
             raise ArtifactCorruptError(
-                f"{task} {examples.artifact_id}: expected examples of build-examples, whose "
-                f"statistics say their kind, found {kind or 'none'}"
+                f"{task} {examples.artifact_id}: expected examples of build-examples with a known "
+                f"kind, got {kind or 'none'}"
             )
         for entry in examples.files:
             split = entry.path.removesuffix(".arrow")
             known.add(split)
-            wanted = split in config.splits if config.splits else split not in LEARNT_FROM
+            wanted = split in config.splits if config.splits else split not in TRAINING_SPLITS
             if wanted:
                 found[task, split] = (kind, InputFile.of(examples, entry))
     if unknown := [split for split in config.splits if split not in known]:
         raise ConfigError(
-            f"splits: no task has a split {' or '.join(unknown)}. Expected some of "
-            f"{', '.join(sorted(known))}"
+            f"splits: expected some of {', '.join(sorted(known))}, got {', '.join(unknown)}"
         )
     return found
 
@@ -250,11 +257,11 @@ def split_files(given: Mapping[str, StageInput], config: ContaminationConfig) ->
 def read_texts(
     files: SplitFiles, config: ContaminationConfig
 ) -> tuple[EvalTexts, list[tuple[int, UInt64s]]]:
-    """All texts, and the runs that are looked for.
+    """Return all texts and the n-grams to search for.
 
     Returns:
-        texts: with the numbers of their runs.
-        runs: by weight the hashes of that weight's runs, ascending; numbered in that order.
+        texts: Texts with the numbers of their n-grams.
+        runs: Weights with the hashes of their n-grams, ascending, numbered in this order.
     """
     hasher = WordHasher()
     reading = _Reading(config)
@@ -271,7 +278,7 @@ def read_texts(
 
 
 def _columns(file: InputFile, kind: str, field: str) -> Iterator[tuple[Int64s, pa.Array]]:
-    """The texts of a column, and the row of each; a null is no text."""
+    """Yield the texts of a column with their rows, without nulls."""
     first = 0
     with open_shard(file, expected=EXAMPLES[kind], columns=(field,)) as reader:
         for number in range(reader.num_record_batches):
@@ -289,7 +296,7 @@ def _columns(file: InputFile, kind: str, field: str) -> Iterator[tuple[Int64s, p
 
 
 class _Reading:
-    """EvalTexts as they are read, each distinct one of a field once."""
+    """Collects the distinct texts of each field."""
 
     def __init__(self, config: ContaminationConfig) -> None:
         self._config = config
@@ -301,7 +308,7 @@ class _Reading:
         self._used: list[int] = []
         self._words, self._counts, self._ends = list[Int64s](), list[Int64s](), list[Int64s]()
         self._keys: list[UInt64s] = []  # hashes
-        self._weights: list[Int64s] = []  # of the runs
+        self._weights: list[Int64s] = []  # of the n-grams
         self._pairs: dict[tuple[str, str], list[tuple[int, int]]] = {}
         self.examples: dict[tuple[str, str], int] = {}
 
@@ -325,7 +332,7 @@ class _Reading:
         self._add_runs(hasher.words(texts.take(pa.array(new, pa.int64()))))
 
     def _add_runs(self, words: Words) -> None:
-        """The runs of new texts: those of full weight, or the one of a whole short text."""
+        """Add the n-grams of new texts: those of full weight, or all words of a short text."""
         stream = WordStream(words)
         weights = np.diff(offsets_of(words.weights)[words.offsets])
         short = (weights < self._full) & (weights >= self._config.min_text_words * WHOLE)
@@ -371,12 +378,12 @@ class _Reading:
 
 
 COUNTS = pa.schema([("ngram", pa.uint32()), ("documents", pa.uint32())])
-"""How many documents have a run."""
+"""Number of documents with an n-gram."""
 
 Found = tuple[Int64s, Int64s, Int64s]
-"""Of each run that is found its document in the batch, its number, its first word there."""
+"""Document in the batch, number and first word of each n-gram."""
 
-_BUCKET_BITS = 18  # of a run's number: those of one bucket are counted by one worker
+_BUCKET_BITS = 18  # of the number of an n-gram; one worker counts a bucket
 _SMALL_BUCKET = 64 << 10
 _BATCH_ROWS = 1 << 12
 _BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
@@ -384,10 +391,10 @@ _BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
 @dataclass
 class ScanShard(PieceWork):
-    """The work on one document shard."""
+    """Scans one document shard."""
 
     ngrams: InputFile
-    """A table `CONTAMINATION_NGRAMS`."""
+    """Table `CONTAMINATION_NGRAMS`."""
 
     max_document_frequency: int
     output: str
@@ -450,7 +457,7 @@ def _shard_path(piece: ShardItem) -> str:
 
 
 def read_tables(file: InputFile) -> list[NgramTable]:
-    """The runs that are looked for, by weight; their hashes are mapped, not copied."""
+    """Return the n-grams to search for by weight. Their hashes are memory-mapped."""
     tables, first = [], 0
     with open_shard(file, expected=CONTAMINATION_NGRAMS) as reader:
         for number in range(reader.num_record_batches):
@@ -464,7 +471,7 @@ def read_tables(file: InputFile) -> list[NgramTable]:
 
 
 class _Hits:
-    """What the documents of a shard have, without the runs that too many of them have."""
+    """N-grams in the documents of a shard, without those in too many documents."""
 
     def __init__(self, ngrams: int, most: int) -> None:
         self._documents = np.zeros(ngrams, np.uint32)  # that have each
@@ -474,7 +481,7 @@ class _Hits:
         self._rows: list[Int64s] = []  # in the shard
 
     def add(self, rows: list[int], batch: pa.RecordBatch, found: Found) -> None:
-        """Take what was found in a batch, whose rows in the shard these are."""
+        """Add the n-grams of a batch with these rows of the shard."""
         order = np.lexsort(found[::-1])
         documents, numbers, words = (column[order] for column in found)
         first = np.ones(len(order), np.bool_)
@@ -488,7 +495,7 @@ class _Hits:
             self._rows.append(np.array(rows, np.int64)[there])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Rows of CONTAMINATION_HITS: the documents that have any."""
+        """Yield the documents with any n-gram as rows of CONTAMINATION_HITS."""
         if not self._names:
             return
         at, numbers, words = map(np.concatenate, zip(*self._runs, strict=True))
@@ -508,7 +515,7 @@ class _Hits:
         yield from table.to_batches(max_chunksize=_BATCH_ROWS)
 
     def blobs(self) -> list[Blob]:
-        """How many documents have each run, a blob for each bucket that has any."""
+        """Return the number of documents with each n-gram, one blob per bucket."""
         found = np.flatnonzero(self._documents)
         table = pa.table([found, self._documents[found]], schema=COUNTS)
         ends = np.searchsorted(
@@ -523,7 +530,7 @@ class _Hits:
 
 
 def ngram_document_counts(max_document_frequency: int, *, output: str) -> Grouping:
-    """Adds up how many documents have each run; reports the runs that too many have."""
+    """Return a grouping that counts documents by n-gram and reports common n-grams."""
     report = functools.partial(_report_common, most=max_document_frequency, output=output)
     return Grouping(report, merge=_add_counts)
 

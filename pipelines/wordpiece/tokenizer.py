@@ -1,6 +1,6 @@
 """BERT pre-tokenizer and WordPiece ids, equal to those of the `tokenizers` library.
 
-What becomes of a character does not depend on its neighbors (except for accents that Unicode may
+The normalization of a character does not depend on its neighbors (except for accents that Unicode may
 reorder, which the library handles), so text is split at U+0020 first and each distinct chunk of a
 batch is normalized, split and looked up once. `WordPieceTokenizer` caches the ids of chunks and
 gathers the ids of a batch with NumPy.

@@ -1,4 +1,4 @@
-"""Evaluation texts in a corpus: planted ones are all found, and nothing is invented."""
+"""Planted evaluation texts are found in a corpus, and no others."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def sentences(*texts: str | list[str]) -> list[dict[str, Any]]:
 
 
 class Found:
-    """What a search found."""
+    """Result of a search."""
 
     def __init__(
         self, folder: Path, documents: StageInput, execution: ExecutionConfig = HERE,
@@ -190,7 +190,7 @@ def test_disjoint_texts_are_clean_and_short_ones_are_counted(tmp_path: Path) -> 
 
 
 def test_passages_and_their_questions_are_told_apart(tmp_path: Path) -> None:
-    """A passage that many questions share is one text; examples are touched by any of theirs."""
+    """A passage of many questions is one text; it contaminates all their examples."""
     passages = [" ".join(made_up(60, n)) for n in range(3)]
     question = " ".join(made_up(14, "question"))
     rows = [
@@ -212,13 +212,13 @@ def test_passages_and_their_questions_are_told_apart(tmp_path: Path) -> None:
     assert {row["examples"] for row in found.rows() if row["field"] == "context"} == {2}
     named = Found(tmp_path / "g", documents, tasks={"squad": task}, splits=("train",))
     assert {row["split"] for row in named.rows()} == {"train"}
-    with pytest.raises(ConfigError, match="no task has a split test"):
+    with pytest.raises(ConfigError, match="test"):
         Found(tmp_path / "h", documents, tasks={"squad": task}, splits=("test",))
 
 
 @pytest.mark.parametrize("target_split_bytes", [1024, 1 << 20])
 def test_a_common_phrase_makes_nothing_dirty(tmp_path: Path, target_split_bytes: int) -> None:
-    """Whether those that have it are in one shard or in many."""
+    """The documents with the phrase are in one shard or in many."""
     phrase, rare = " ".join(made_up(20, "phrase")), " ".join(made_up(20, "rare"))
     texts = [[f"{' '.join(made_up(90, n))}. {phrase}."] for n in range(5)]
     texts[3].append(rare)
@@ -250,7 +250,7 @@ def test_japanese_is_compared_by_characters(tmp_path: Path) -> None:
 
 
 def test_one_word_a_million_times_over(tmp_path: Path) -> None:
-    """One run, however often it stands there: a row, and as many words looked at as there are."""
+    """One n-gram of a repeated word gives one row."""
     words = 300_000
     documents = corpus(tmp_path / "c", [["spam " * words]])
     task = examples(tmp_path / "t", "classification", dev=sentences("spam " * 13, "spam " * 5000))
@@ -263,7 +263,7 @@ def test_one_word_a_million_times_over(tmp_path: Path) -> None:
 
 
 def test_tasks_without_texts_and_a_corpus_without_any_match(tmp_path: Path) -> None:
-    documents = corpus(tmp_path / "c", [["Nothing of the kind is said here."]])
+    documents = corpus(tmp_path / "c", [["A text about another subject."]])
     empty = examples(tmp_path / "t", "classification", train=sentences(made_up(30, 1)), dev=[])
     found = Found(tmp_path / "f", documents, tasks={"a": empty})
     assert (found.rows(), found.counters["texts-in"]) == ([], 0)

@@ -1,4 +1,4 @@
-"""Equal texts and equal ids are found whichever shards they stand in, in buckets of any number."""
+"""Equal texts and ids are found across shards, with any number of buckets."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_an_id_may_hold_any_character() -> None:
 
 
 def _expected(shards: Sequence[Shard]) -> list[dict[str, Any]]:
-    """By comparing each row with each other, in Python's objects."""
+    """Compare all pairs of rows."""
     rows = {
         (shard, row): _document(*document)
         for shard, documents in enumerate(shards)
@@ -321,7 +321,7 @@ def test_in_an_object_store_the_buckets_files_go_as_well(
 def test_restored_pieces_may_be_dealt_to_other_buckets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an earlier job wrote, killed or not, says nothing of its buckets."""
+    """Cached work items do not depend on the number of buckets."""
     recipe = small_recipe(write_sample(str(tmp_path / "sample"), articles=40, tales=1))
     first = run_stages(recipe, str(tmp_path / "store"), "first", until="build-documents")
     monkeypatch.setattr(duplicates, "BUCKETS", 3)

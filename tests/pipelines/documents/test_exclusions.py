@@ -1,4 +1,4 @@
-"""Documents that a later look has found are left out of the vocabulary and the tokens, counted."""
+"""Excluded documents are counted, and are in neither vocabulary nor tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = ExecutionConfig()
 
 
 def build(folder: Path) -> StageInput:
-    """Six documents in two shards; the last says what the first says."""
+    """Six documents in two shards; the last equals the first."""
     texts = [f"This is the text of document number {n} of them." for n in range(5)]
     rows = [{"id": f"d{n}", "text": text} for n, text in enumerate([*texts, texts[0]])]
     for name, some in (("a", rows[:3]), ("b", rows[3:])):
@@ -39,7 +39,7 @@ def build(folder: Path) -> StageInput:
 
 
 def left_out(folder: Path, documents: StageInput, *names: str) -> StageInput:
-    """An artifact that says that the documents of these ids are to be left out."""
+    """Return an artifact that excludes the documents with these ids."""
     rows = []
     for piece in shard_items(documents, remove_duplicates=False):
         with open_shard(piece.file) as reader:

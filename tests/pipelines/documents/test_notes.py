@@ -1,4 +1,4 @@
-"""What `build-documents` leaves out or finds odd is counted, and said in its manifest."""
+"""Dropped and unusual records of `build-documents` are counted and noted in its manifest."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_records_left_out_are_noted_with_the_first_of_them(tmp_path: Path) -> No
 
 
 def test_paragraphs_that_look_like_one_text_are_noted(tmp_path: Path) -> None:
-    """40 notes made 280 documents, and nothing was said."""
+    """40 notes give 280 documents."""
     for number in range(40):
         paragraphs = [f"{TEXT} {number} {part}." for part in range(7)]
         (tmp_path / f"{number}.txt").write_text("\n\n".join(paragraphs))

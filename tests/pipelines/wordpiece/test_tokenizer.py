@@ -250,7 +250,7 @@ RECLASSIFIED = {0x166D: "punctuation to symbol", 0x111C9: "punctuation to mark",
 
 
 def papers_words(text: str, *, lowercase: bool) -> list[str]:
-    """What the rules of the paper's tokenizer make of a text, with Python's own Unicode tables."""
+    """Return the words of the paper's tokenizer, with Python's Unicode tables."""
     spaced = ""
     for character in text:
         category = unicodedata.category(character)
@@ -294,7 +294,7 @@ def reason_for_difference(code_point: int, ours: list[str], theirs: list[str]) -
     if code_point in RECLASSIFIED:
         return RECLASSIFIED[code_point]
     if category in {"Mn", "Cf", "Mc"} or category[0] == "P":
-        # To the older tables an unassigned character, so neither accent, control nor punctuation.
+        # Older tables have no such character, so it is no accent, control or punctuation.
         return "newer than the library's tables" * (len(ours) == 1 and ours != ["ab"])
     if category == "Cn":
         return "newer than Python's tables"
