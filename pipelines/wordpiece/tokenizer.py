@@ -1,9 +1,9 @@
 """BERT pre-tokenizer and WordPiece ids, equal to those of the `tokenizers` library.
 
-The normalization of a character does not depend on its neighbors (except for accents that Unicode may
-reorder, which the library handles), so text is split at U+0020 first and each distinct chunk of a
-batch is normalized, split and looked up once. `WordPieceTokenizer` caches the ids of chunks and
-gathers the ids of a batch with NumPy.
+The normalization of a character does not depend on its neighbors, except for accents that Unicode
+may reorder, which the library normalizes. So text is split at U+0020 first, and each distinct chunk
+of a batch is normalized, split and looked up once. `WordPieceTokenizer` caches the ids of chunks
+and gathers the ids of a batch with NumPy.
 
 Special tokens written in the text are ordinary text: "[MASK]" gives the tokens of "[", "mask" and
 "]", never the id of [MASK], as in the paper's own tokenizer, so that a dump cannot contain special
