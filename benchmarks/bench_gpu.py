@@ -41,10 +41,15 @@ from benchmarks.bench_pretraining import VOCAB, batch_of, peer_steps, precision
 from model.data.batches import PretrainingBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
+from model.monitoring.throughput import (
+    Peak,
+    batch_flops,
+    model_flops_utilization,
+    peak_flops,
+    peak_memory,
+)
 from model.optim.optimizer import build_optimizer
 from model.processes.distributed import choose_device, device_name
-from model.telling.accelerators import Peak, peak_flops
-from model.telling.speed import batch_flops, model_flops_utilisation, peak_memory
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
 
 CHECKED = 4  # instances whose loss is compared with the CPU's
@@ -68,7 +73,7 @@ class Speed(NamedTuple):
     """Measurements of a series of steps."""
 
     tokens_per_second: float
-    utilisation: float | None
+    utilization: float | None
     memory_bytes: int
 
 
@@ -136,7 +141,7 @@ def measure(
     flops = batch_flops(new_config(case), vocab_size=VOCAB, batches=[batch]) * steps
     return Speed(
         tokens_per_second=int(batch.tokens.lengths.sum()) * steps / seconds,
-        utilisation=model_flops_utilisation(flops, seconds=seconds, processes=1, peak=peak),
+        utilization=model_flops_utilization(flops, seconds=seconds, processes=1, peak=peak),
         memory_bytes=peak_memory(device),
     )
 
@@ -193,7 +198,7 @@ def line(found: dict[str, Any]) -> str:
     text = f"{found['preset']:>6} {found['length']:>4} {found['precision']} {found['mode']:<8}"
     for side in ("", "peer_"):
         if (speed := found.get(f"{side}tokens_per_second")) is not None:
-            used = found[f"{side}utilisation"]
+            used = found[f"{side}utilization"]
             share = "     -" if used is None else f"{used:6.1%}"
             memory = found[f"{side}memory_bytes"] / 2**30
             text += f" {speed:11,.0f} tokens/s {share} {memory:6.1f} GiB{' peer' if side else ''}"

@@ -17,8 +17,7 @@ from flows.bert import plan_recipe
 from flows.cards.cards import card_of, recorded_cards_config
 from flows.export.export import Format
 from flows.export.export import export as export_artifact
-from flows.lineage import queries
-from flows.lineage.resolve import resolve
+from flows.lineage import queries, resolve
 from flows.lineage.row_trace import Trace, trace_row
 from flows.lineage.shards import find_shard
 from flows.nested_values import numeric_leaves
@@ -236,7 +235,7 @@ class Store:
         Raises:
             ArtifactNotFoundError: No artifact, or more than one, has the name.
         """
-        return Artifact(resolve(name, store=self._store), self._store)
+        return Artifact(resolve.resolve(name, store=self._store), self._store)
 
     def artifacts(self, stage: str | None = None) -> list[Artifact]:
         """Return all artifacts, or those of a stage, newest first."""
@@ -267,7 +266,7 @@ def open_store(root: str | None = None) -> Store:
     Raises:
         ArtifactNotFoundError: The store does not exist.
     """
-    return Store(ArtifactStore(root or loader.default_store(), create=False))
+    return Store(resolve.open_store(root))
 
 
 def load_recipe(
@@ -365,7 +364,7 @@ def fill(
         CheckpointError: The model has no masked LM head.
         PredictionsError: A text has no `[MASK]`, or is too long for the model.
     """
-    from flows.cli.model_loading import open_filler  # loads torch
+    from flows.model_loading import open_filler  # loads torch
 
     filler = open_filler(model, store=store)
     return list(filler.fill([texts] if isinstance(texts, str) else texts, k=top_k))

@@ -14,7 +14,7 @@ from flows.run.run import Run
 from flows.run.stages import get_stage, summarize
 from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
-from model.telling.amounts import score_cut
+from model.monitoring.summaries import score_cut
 from schemas.manifest import Manifest
 from schemas.trial_names import entry_label
 

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 
-from model.telling.percent import format_percent
+from model.monitoring.formatting import format_percent
 
 _METRIC = re.compile(
     r"(?:^|\.)(?:metrics|baseline|held_out)\.|^(?:entries|points)\..+\.(?:best|ensemble|majority|mean|sd)$"

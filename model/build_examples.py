@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from model.monitoring.summaries import summarize_examples
 from model.tasks import task_of
 from model.tasks.answer_names import AnswerNames
 from model.tasks.official_files import ExampleFile, find_files, raw_inputs_of
 from model.tasks.squad import with_evidence
 from model.tasks.task import Task
-from model.telling.amounts import examples_amount
 from pipelines.counters import Counters
 from schemas.errors import TaskDataError
 from schemas.execution_configs import ExecutionConfig
@@ -125,5 +125,5 @@ STAGE = Stage(
     output_type="examples",
     libraries=("pyarrow",),
     raw_inputs=raw_inputs,
-    summarize=examples_amount,
+    summarize=summarize_examples,
 )

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
+from model.monitoring.summaries import summarize_evaluation
 from model.processes.launcher import call
 from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks import Task, find_task
 from model.tasks.cut_data import examples_cut, joined
 from model.tasks.examples import read_examples, splits_of
-from model.telling.amounts import evaluation_amount
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import summarize_restarts, warnings_json
 from pipelines.io.stage_inputs import check_files, input_file
@@ -292,5 +292,5 @@ STAGE = Stage(
     inputs=(_EXAMPLES, VARIADIC),
     has_metrics=True,
     uses_gpu=True,
-    summarize=evaluation_amount,
+    summarize=summarize_evaluation,
 )

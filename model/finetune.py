@@ -20,12 +20,12 @@ from model.finetuning.jobs import (
     RECORDS,
     TrialJob,
 )
+from model.monitoring.summaries import summarize_trial, summarize_trials
 from model.processes.launcher import call
 from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks import find_task
 from model.tasks.cut_data import examples_cut
 from model.tasks.examples import read_examples, splits_of
-from model.telling.amounts import trial_amount, trials_amount
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
@@ -180,6 +180,6 @@ STAGE = Stage(
     raw_inputs=raw_inputs,
     supports_resume=True,
     uses_gpu=True,
-    summarize=trial_amount,
-    summarize_many=trials_amount,
+    summarize=summarize_trial,
+    summarize_many=summarize_trials,
 )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from model.monitoring.summaries import summarize_phase
 from model.pretraining.job import TrainingJob
-from model.telling.amounts import training_amount
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,
@@ -134,5 +134,5 @@ STAGE = Stage(
     supports_resume=True,
     has_metrics=True,
     uses_gpu=True,
-    summarize=training_amount,
+    summarize=summarize_phase,
 )

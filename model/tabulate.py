@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from model.monitoring.summaries import summarize_tables
 from model.tasks import TASKS
-from model.telling.amounts import tables_amount
 from pipelines.io.files import FileWriter
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
@@ -203,5 +203,5 @@ STAGE = Stage(
     libraries=("matplotlib", "numpy", "scipy"),
     inputs=(VARIADIC,),
     has_metrics=True,
-    summarize=tables_amount,
+    summarize=summarize_tables,
 )

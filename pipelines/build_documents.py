@@ -111,7 +111,7 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
 STAGE = Stage(
     name="build-documents",
     module=__name__,
-    version=6,
+    version=7,
     run=build_documents,
     config=DocumentsConfig,
     output_type="documents",

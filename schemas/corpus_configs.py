@@ -33,8 +33,9 @@ class SourceConfig(Config):
     language: Language = "en"
     """ISO 639 code. Selects the sentence splitter and the words of wiki markup."""
 
-    target_split_bytes: int = Field(default=32 << 20, ge=1 << 10, le=1 << 40)
-    """Target size of one split of the stored input. A split becomes one document shard."""
+    target_split_bytes: int | None = Field(default=None, ge=1 << 10, le=1 << 40)
+    """Target size of one split of the stored input. A split becomes one document shard. If not set:
+    the largest power of two from 1 MiB to 32 MiB that gives at least 64 splits, or 1 MiB."""
 
 
 class WikipediaSource(SourceConfig):

@@ -9,6 +9,7 @@ import typer
 from flows.cards.cards import card_of, card_path, recorded_cards_config, write_card
 from flows.cli import options
 from flows.cli.console import echo, echo_raw
+from flows.lineage.resolve import open_artifact
 from flows.recipes.loader import load_recipe
 from flows.store.artifact import Artifact
 from schemas.card_configs import CardsConfig
@@ -30,7 +31,7 @@ def card(
     store: options.Store = None,
 ) -> None:
     """Print the card of an artifact: sources, licenses, scores, how to load it."""
-    opened = options.open_artifact(artifact, store)
+    opened = open_artifact(artifact, store)
     manifest, cards = opened.manifest, read_cards_config(opened, recipe)
     if write:
         write_card(manifest, store=opened.store, cards=cards)

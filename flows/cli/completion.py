@@ -13,9 +13,8 @@ from pathlib import Path
 import typer
 
 from flows.bert import recipe_steps, stages
-from flows.lineage.resolve import newest_run
-from flows.recipes.loader import ENDINGS, default_store, load_recipe, packaged_recipes
-from flows.store.artifacts import ArtifactStore
+from flows.lineage.resolve import newest_run, open_store
+from flows.recipes.loader import ENDINGS, load_recipe, packaged_recipes
 from flows.store.runs import run_ids
 from model.tasks import TASKS
 from schemas.trial_names import entry_label
@@ -65,7 +64,7 @@ def artifact_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return refs, steps of the newest run, stages and ids of a store."""
 
     def names() -> Iterator[str]:
-        store = _store(ctx)
+        store = open_store(ctx.params.get("store"))
         yield from store.refs()
         if "/" in incomplete:
             return
@@ -80,11 +79,7 @@ def artifact_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return runs of a store, newest first."""
-    return _matches(incomplete, lambda: reversed(run_ids(_store(ctx))))
-
-
-def _store(ctx: typer.Context) -> ArtifactStore:
-    return ArtifactStore(ctx.params.get("store") or default_store(), create=False)
+    return _matches(incomplete, lambda: reversed(run_ids(open_store(ctx.params.get("store")))))
 
 
 def _matches(incomplete: str, names: Callable[[], Iterable[str]]) -> list[str]:

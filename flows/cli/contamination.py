@@ -14,7 +14,7 @@ from flows.cli import options
 from flows.cli.finetune import NOT_IN_NAMES
 from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_result, table
-from flows.lineage.resolve import resolve
+from flows.lineage.resolve import open_store, resolve
 from flows.preparation import prepare_run
 from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from
 from flows.report.contamination import Contamination, contamination_of
@@ -92,7 +92,8 @@ def contamination(
     manifest = run.step_results[STAGE.name].manifest
     result = {"artifact_id": manifest.artifact_id, **manifest.statistics}
     parts = _parts(contamination_of(run.store, manifest))
-    pairs = f"\nall pairs: bertloom head {manifest.artifact_id} --store {run.store.root}"
+    store_option = options.store_option(run.store.root)
+    pairs = f"\nall pairs: bertloom head {manifest.artifact_id}{store_option}"
     print_result(result, *parts, pairs, as_json=as_json)
 
 
@@ -120,7 +121,7 @@ def _examples(
 
 
 def _find_artifact(name: str, stage: str, store: str | None) -> Manifest:
-    manifest = resolve(name, store=options.open_store(store))
+    manifest = resolve(name, store=open_store(store))
     if manifest.stage != stage:
         got = f"{manifest.artifact_id} of {manifest.stage}"
         raise ConfigError(f"{name}: expected an artifact of {stage}, got {got}")

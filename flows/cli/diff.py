@@ -13,6 +13,7 @@ from flows.cli.completion import artifact_names
 from flows.cli.tables import print_result, table
 from flows.lineage.diff import difference, run_differences, run_lines
 from flows.lineage.document_diff import document_changes
+from flows.lineage.resolve import open_artifact, open_store
 from flows.store.runs import read_run
 from schemas.errors import ConfigError
 
@@ -40,14 +41,14 @@ def diff(
     if any(is_run) and not all(is_run):
         raise ConfigError(f"expected two runs, or two artifacts, got {before} and {after}")
     if all(is_run):
-        opened = options.open_store(store)
+        opened = open_store(store)
         steps = run_differences(read_run(opened, before), read_run(opened, after), store=opened)
         data = {"runs": [before, after], "steps": [asdict(step) for step in steps]}
         rows = run_lines(steps, show_all=show_all)
         header = ("step", before, after, "difference")
         print_result(data, table(header, rows), as_json=as_json)
         return
-    old, new = (options.open_artifact(name, store) for name in (before, after))
+    old, new = (open_artifact(name, store) for name in (before, after))
     result = difference(old.manifest, new.manifest)
     data, lines = result.to_json(), result.lines(show_all=show_all)
     if (

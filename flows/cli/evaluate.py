@@ -10,9 +10,9 @@ import pyarrow as pa
 import typer
 
 from flows.cli import options
-from flows.cli.model_loading import open_predictors
 from flows.cli.tables import print_result, table
 from flows.formatting import format_metric
+from flows.model_loading import open_predictors
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import check_ids, to_lines
 from model.task_types.squad_metrics import (
@@ -69,87 +69,72 @@ def evaluate(
         raise UsageError("expected one of --predictions FILE and --model MODEL")
     if predictions is None and na_prob_file is not None:
         raise UsageError("--na-prob-file requires --predictions")
-    if predictions is not None and out is not None:
+    if model is None and out is not None:
         raise UsageError("--out requires --model")
-    requested = options.task_with_columns(find_task(task), columns, table_format, labels)
+    chosen = options.task_with_columns(find_task(task), columns, table_format, labels)
+    if na_prob_file is not None and not chosen.has_unanswerable:
+        raise ConfigError(f"--na-prob-file: expected squad-2.0, got {chosen.name}")
     if model is not None:
-        data = score_model(
-            requested, references, model=model, split=split, out=out, store=store,
+        examples, counts, answers = answer_file(
+            chosen, references, model=model, split=split, store=store,
             allow_task_mismatch=allow_task_mismatch,
         )  # fmt: skip
     else:
-        data = _score_predictions(
-            requested, references, str(predictions), split, na_prob_file, na_prob_thresh
-        )
-    rows = [(name, format_metric(name, value)) for name, value in data["metrics"].items()]
-    official = data["official"] or {}
+        examples, counts = examples_of_file(chosen, references, split=split)
+        answers = TASK_TYPES[chosen.type].read_predictions(str(predictions), examples, task=chosen)
+    if out is not None:
+        out.write_bytes(to_lines(answers))
+    metrics = _score(chosen, examples, answers, where=references)
+    official: dict[str, float] = {}
+    if na_prob_file is not None:
+        official = official_figures(
+            examples, texts_by_id(answers), read_no_answer_probabilities(na_prob_file),
+            threshold=na_prob_thresh,
+        )  # fmt: skip
+    cut = _describe_cut(chosen, examples, split)
+    rows = [(name, format_metric(name, value)) for name, value in metrics.items()]
     rows += [(name, _format_official(name, value)) for name, value in official.items()]
-    rows += [(name, f"{count:,}") for name, count in data["counts"].items()]
-    note = [f"not the whole split: {data['cut']}"] if data["cut"] else []
+    rows += [(name, f"{count:,}") for name, count in counts.items()]
+    note = [f"not the whole split: {cut}"] if cut else []
+    data = {
+        "task": chosen.name,
+        "metrics": metrics,
+        "counts": counts,
+        "official": official or None,
+        "cut": cut,
+    }
     print_result(data, table(("", ""), rows, right=(1,)), *note, as_json=as_json)
 
 
-def _format_official(name: str, value: float) -> str:
-    """Format a figure of SQuAD 2.0's script: a count, a threshold, or a percentage."""
-    digits = 0 if name.endswith("total") else 6 if name.endswith("thresh") else 3
-    return f"{value:,.{digits}f}"
-
-
-def _score_predictions(
+def answer_file(
     task: Task,
-    references: str,
-    predictions: str,
-    split: str,
-    na_prob_file: str | None,
-    na_prob_thresh: float,
-) -> dict[str, Any]:
-    if na_prob_file is not None and not task.has_unanswerable:
-        raise ConfigError(f"--na-prob-file: expected squad-2.0, got {task.name}")
-    examples, counts = examples_of_file(task, references, split=split)
-    read = TASK_TYPES[task.type].read_predictions(predictions, examples, task=task)
-    data = _score(task, examples, read, counts, split=split, where=references)
-    if na_prob_file is not None:
-        probabilities = read_no_answer_probabilities(na_prob_file)
-        texts = texts_by_id(read)
-        data["official"] = official_figures(
-            examples, texts, probabilities, threshold=na_prob_thresh
-        )
-    return data
-
-
-def score_model(
-    task: Task,
-    references: str,
+    file: str,
     *,
     model: str,
     split: str,
-    out: Path | None,
     store: str | None,
     allow_task_mismatch: bool = False,
-) -> dict[str, Any]:
-    """Predict the examples of a file with a model, and return their metrics and counts.
+) -> tuple[pa.Table, dict[str, int], list[dict[str, Any]]]:
+    """Return the examples of a file, counts of its rows, and the answers of a model.
 
     Raises:
         ConfigError: The model was fine-tuned for another task, or its labels differ.
-        TaskDataError, PredictionsError: The file cannot be used, or has no answers.
+        TaskDataError: The file cannot be used.
     """
     predictors = open_predictors(model, store=store)
     labels = predictors[0].labels
     _check_task(task, predictors[0].task, labels, model, allow_task_mismatch=allow_task_mismatch)
-    examples, counts = examples_of_file(task, references, split=split, labels=labels)
+    examples, counts = examples_of_file(task, file, split=split, labels=labels)
     unknown = counts.get("rows-dropped-label-not-of-the-model", 0)
     if unknown and not allow_task_mismatch:
         raise ConfigError(
-            f"{references}: expected labels of {model} ({', '.join(labels)}), got others in "
+            f"{file}: expected labels of {model} ({', '.join(labels)}), got others in "
             f"{unknown:,} of {counts['rows-in']:,} rows. Pass a file of its task, or "
             "--allow-task-mismatch to drop those rows"
         )
     from model.finetuning.prediction import answer  # loads torch
 
-    predictions = answer(predictors, examples, progress=f"{split} of {task.name}")
-    if out is not None:
-        out.write_bytes(to_lines(predictions))
-    return _score(task, examples, predictions, counts, split=split, where=references)
+    return examples, counts, answer(predictors, examples, progress=f"{split} of {task.name}")
 
 
 def _check_task(
@@ -174,15 +159,9 @@ def _check_task(
 
 
 def _score(
-    task: Task,
-    examples: pa.Table,
-    predictions: list[dict[str, Any]],
-    counts: dict[str, int],
-    *,
-    split: str,
-    where: str,
-) -> dict[str, Any]:
-    """Return task, metrics from 0 to 1, counts of rows, and what the split was cut to."""
+    task: Task, examples: pa.Table, answers: list[dict[str, Any]], *, where: str
+) -> dict[str, float]:
+    """Return metrics from 0 to 1."""
     task_type = TASK_TYPES[task.type]
     if not task_type.is_answered(examples):
         raise PredictionsError(
@@ -190,14 +169,19 @@ def _score(
             "`bertloom predict --file` predicts without"
         )
     if task.type != "span":  # the official script counts missing spans as 0
-        check_ids(predictions, examples, where="the predictions")
-    metrics = task_type.score(examples, predictions, task=task)
+        check_ids(answers, examples, where="the predictions")
+    metrics = task_type.score(examples, answers, task=task)
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def _describe_cut(task: Task, examples: pa.Table, split: str) -> str:
+    """Return how much of the official split the examples are; "" for all of it."""
     kept = sum(map(len, examples["sentence_lengths"])) if task.type == "tagging" else len(examples)
     cut = cut_split(kept, left_out=0, split=split, task=task, data="")
-    return {
-        "task": task.name,
-        "metrics": {name: float(value) for name, value in metrics.items()},
-        "counts": counts,
-        "official": None,
-        "cut": split_text(split, cut) if cut else "",
-    }
+    return split_text(split, cut) if cut else ""
+
+
+def _format_official(name: str, value: float) -> str:
+    """Format a figure of SQuAD 2.0's script: a count, a threshold, or a percentage."""
+    digits = 0 if name.endswith("total") else 6 if name.endswith("thresh") else 3
+    return f"{value:,.{digits}f}"

@@ -11,6 +11,7 @@ from flows.cli.card import RecipeOption, read_cards_config
 from flows.cli.console import echo
 from flows.export.export import Format
 from flows.export.export import export as export_artifact
+from flows.lineage.resolve import open_artifact
 
 
 def export(
@@ -27,7 +28,7 @@ def export(
     store: options.Store = None,
 ) -> None:
     """Write an artifact in a format that datasets, transformers and pandas open."""
-    opened = options.open_artifact(artifact, store)
+    opened = open_artifact(artifact, store)
     cards = read_cards_config(opened, recipe)
     summary = export_artifact(
         opened.manifest, folder, store=opened.store, format=format, cards=cards

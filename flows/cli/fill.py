@@ -12,8 +12,8 @@ import typer
 from flows.cli import options
 from flows.cli.completion import artifact_names
 from flows.cli.console import echo_raw
-from flows.cli.model_loading import open_filler
 from flows.cli.predict import decode_lines
+from flows.model_loading import open_filler
 from schemas.errors import PredictionsError
 
 if TYPE_CHECKING:

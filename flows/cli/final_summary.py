@@ -8,17 +8,16 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 
 from flows.bert import stages
-from flows.cli.next_commands import next_commands
+from flows.cli.options import relative, store_option
 from flows.cli.tables import console_for, table
 from flows.formatting import format_bytes, format_count, format_duration
-from flows.lineage.graph import Node, upstream_graph
-from flows.recipes.loader import default_store
+from flows.lineage.graph import upstream_graph
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, Steps, collect_warnings
 from flows.report.run_summary import find_headline
@@ -31,6 +30,8 @@ from schemas.trial_names import entry_label
 
 MAX_LINES = 40
 """Maximum number of lines of a summary in a terminal."""
+
+_MAX_COMMANDS = 3
 
 
 def summary_parts(
@@ -47,10 +48,7 @@ def summary_parts(
     steps = Steps((), tuple(Built(result.label, result.manifest) for result in results))
     built_tables = steps.last_of_type("tables")
     tables = read_tables(store, built_tables.manifest) if built_tables else None
-    evaluation = _find_evaluation(steps, tables)
-    source = evaluation or steps.built[-1]
-    options = "" if store.root == default_store() else f"--store {_relative(store.root)}"
-    commands = next_commands(steps, evaluation, store=store, recipe=recipe, options=options)
+    source = _find_evaluation(steps, tables) or steps.built[-1]
     cached = sum(result.was_cached for result in results)
     count = format_count(len(results), "step")
     before: list[str | Table] = [
@@ -62,10 +60,10 @@ def summary_parts(
         f"lineage of {source.label}:",
         table(("", "", ""), _lineage_rows(source.manifest, store=store), wrap=False),
         f"\ntry next{_activation()}:",
-        *(f"  {command}" for command in commands),
-        f"\nstore: {_relative(store.root)}",
+        *(f"  {command}" for command in _next_commands(steps, source, store, recipe)),
+        f"\nstore: {relative(store.root)}",
         find_headline(steps, tables),
-        f"report: {_relative(report)}",
+        f"report: {relative(report)}",
     ]
     messages = warning_lines(results)
     messages += [verdict.sentence for verdict in tables.verdicts] if tables else []
@@ -104,17 +102,24 @@ def _limit(messages: Sequence[str], max_lines: int) -> list[str]:
     return shown
 
 
-def _relative(url: str) -> str:
-    """Return a path relative to the working directory if it is below it."""
-    return url.removeprefix(f"{Path.cwd()}/")
-
-
 def _activation() -> str:
     """Return how to make `bertloom` a command if the shell does not know it."""
     script = Path(sys.prefix, "bin", "activate")
     if shutil.which("bertloom") or not script.is_file():
         return ""
-    return f" (after: source {_relative(str(script))})"
+    return f" (after: source {relative(str(script))})"
+
+
+def _next_commands(steps: Steps, source: Built, store: ArtifactStore, recipe: str) -> list[str]:
+    """Return commands about the artifacts of a run, most interesting first."""
+    commands = [f"lineage {recipe}/{source.label}"]
+    if phase := steps.last_of_type("checkpoint"):
+        commands.insert(0, f"fill 'The capital of [MASK] is' --model {recipe}/{phase.label}")
+    rows = (steps.last_of_type(name) for name in ("instances", "tokens", "documents"))
+    if built := next(filter(None, rows), None):
+        commands += [f"trace {recipe}/{built.label}:0", f"head {recipe}/{built.label} -n 1"]
+    commands.append(f"show {recipe}/{source.label}")
+    return [f"bertloom {command}{store_option(store.root)}" for command in commands[:_MAX_COMMANDS]]
 
 
 def _find_evaluation(steps: Steps, tables: Tables | None) -> Built | None:
@@ -148,17 +153,14 @@ def _step_rows(results: Sequence[StepResult]) -> list[tuple[str, ...]]:
 
 def _lineage_rows(manifest: Manifest, *, store: ArtifactStore) -> list[tuple[str, ...]]:
     """Return stage, artifact and contents of each upstream stage, then the raw files."""
-    graph = upstream_graph([manifest], store=store)
-    by_stage: Mapping[str, list[Node]] = {name: [] for name in reversed(list(stages()))}
-    for node in graph.nodes.values():
-        if node.manifest is not None:
-            by_stage[node.manifest.stage].append(node)
+    nodes = upstream_graph([manifest], store=store).nodes.values()
     rows: list[tuple[str, ...]] = []
-    for stage, nodes in by_stage.items():
-        if nodes:
-            more = f", and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""
-            rows.append((f"  {stage}", nodes[0].id, f"{nodes[0].detail}{more}"))
-    files = [node for node in graph.nodes.values() if node.kind == "file"]
+    for stage in reversed(list(stages())):
+        matches = [node for node in nodes if node.manifest and node.manifest.stage == stage]
+        if matches:
+            more = f", and {len(matches) - 1:,} more" if len(matches) > 1 else ""
+            rows.append((f"  {stage}", matches[0].id, f"{matches[0].detail}{more}"))
+    files = [node for node in nodes if node.kind == "file"]
     names = ", ".join(f"{node.title} ({node.detail})" for node in files)
     rows.append(("  raw files", format_bytes(sum(node.size for node in files)), names))
     return rows

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from flows.cli import options
 from flows.cli.console import echo_raw
-from flows.cli.model_loading import checkpoint_folder
 from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.run import print_results
+from flows.model_loading import checkpoint_folder
 from flows.recipes.errors import format_validation_error
 from flows.recipes.loader import recipe_from
 from flows.run.preflight import check_examples

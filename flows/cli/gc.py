@@ -11,6 +11,7 @@ from rich.table import Table
 from flows.cli import options
 from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes, format_count
+from flows.lineage.resolve import open_store
 from flows.store.garbage_collection import GarbageReport, collect_garbage
 
 
@@ -30,7 +31,7 @@ def gc(
 ) -> None:
     """Delete artifacts that no ref, pin or recent run uses, directly or as an input."""
     report = collect_garbage(
-        options.open_store(store),
+        open_store(store),
         keep_runs=keep_runs,
         grace_hours=grace_period,
         dry_run=not delete,

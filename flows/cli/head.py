@@ -11,6 +11,7 @@ from flows.cli import options
 from flows.cli.console import echo_raw
 from flows.cli.tables import console_for
 from flows.lineage import preview
+from flows.lineage.resolve import open_store
 from flows.lineage.shards import find_shard
 
 
@@ -22,7 +23,7 @@ def head(
     store: options.Store = None,
 ) -> None:
     """Print the first rows of a shard: instances decoded, with masks and segments visible."""
-    location = find_shard(shard, open_store=lambda: options.open_store(store))
+    location = find_shard(shard, open_store=lambda: open_store(store))
     console = console_for(sys.stdout)
     for line in preview.head(location, rows=rows, start=start, vocab=vocab):
         if console.is_terminal:

@@ -13,10 +13,10 @@ from flows.cli.console import echo, print_json
 from flows.cli.tables import print_parts
 from flows.lineage.queries import Direction
 from flows.lineage.queries import lineage as find_lineage
-from flows.lineage.resolve import Metric, artifact_of_path
+from flows.lineage.resolve import Metric, artifact_of_path, open_store
 from flows.lineage.svg import lineage_page
 from flows.lineage.text_formats import dot_text, graph_json, mermaid_text, tree_lines
-from model.telling.amounts import score_cut
+from model.monitoring.summaries import score_cut
 from schemas.errors import UsageError
 
 
@@ -53,7 +53,7 @@ def lineage(
     }  # fmt: skip
     direction = next((key for key, is_set in directions.items() if is_set), None)
     located = artifact_of_path(name) if name and store is None else None
-    opened = located.store if located is not None else options.open_store(store)
+    opened = located.store if located is not None else open_store(store)
     result = find_lineage(opened, name, direction=direction, collapse=not show_all)
     graph = result.graph
     metrics = [str(metric) for metric in result.metrics]

@@ -12,6 +12,7 @@ from flows.cli import options
 from flows.cli.completion import stage_names
 from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes
+from flows.lineage.resolve import open_store
 from flows.run.stages import get_stage, summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
@@ -35,7 +36,7 @@ def ls(
     """List the artifacts of a store, newest first."""
     if refs and pins:
         raise UsageError("expected one of --refs and --pins, got both")
-    opened = options.open_store(store)
+    opened = open_store(store)
     if refs:
         _list_refs(opened, as_json=as_json)
     elif pins:

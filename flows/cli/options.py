@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
 
 from flows.cli import completion
-from flows.lineage.resolve import artifact_of_path, resolve
 from flows.recipes.errors import format_validation_error
 from flows.recipes.loader import default_store
-from flows.store.artifact import Artifact as StoredArtifact
-from flows.store.artifacts import ArtifactStore
 from model.tasks import Task, task_of
 from schemas.errors import UsageError
 from schemas.finetune_configs import ExamplesConfig
@@ -114,17 +113,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 All = Annotated[bool, typer.Option("--all", help="Show all entries.")]
 
 
-def open_store(root: str | None) -> ArtifactStore:
-    """Open an existing store. None: the default one."""
-    return ArtifactStore(root or default_store(), create=False)
+def store_option(root: str) -> str:
+    """Return ` --store ROOT` for a command that is printed; "" for the default store."""
+    return "" if root == default_store() else f" --store {shlex.quote(relative(root))}"
 
 
-def open_artifact(name: str, store: str | None) -> StoredArtifact:
-    """Return the artifact with a name, path or URL; a path needs no store."""
-    if (artifact := artifact_of_path(name)) is not None:
-        return artifact
-    opened = open_store(store)
-    return opened.artifact(resolve(name, store=opened))
+def relative(url: str) -> str:
+    """Return a path relative to the working directory if it is below it."""
+    return url.removeprefix(f"{Path.cwd()}/")
 
 
 def parse_pairs(

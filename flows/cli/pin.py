@@ -8,7 +8,7 @@ import typer
 
 from flows.cli import options
 from flows.cli.console import echo
-from flows.lineage.resolve import resolve
+from flows.lineage.resolve import open_store, resolve
 from schemas.errors import UsageError
 
 
@@ -20,7 +20,7 @@ def pin(
     """Retain an artifact and everything upstream of it in garbage collection."""
     if not reason.strip():
         raise UsageError("--reason: expected a text, got none. Pass a reason")
-    opened = options.open_store(store)
+    opened = open_store(store)
     manifest = resolve(name, store=opened)
     opened.pin(manifest, reason=reason)
     echo(f"pinned {manifest.artifact_id} ({manifest.stage}): {reason}")

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
 
 from flows.cli import options
 from flows.cli.console import echo, echo_raw
-from flows.cli.model_loading import open_predictors
+from flows.model_loading import open_predictors
 from model.tasks import Task
 from model.tasks.examples import examples_of_file
-from schemas.arrow import EXAMPLES
+from model.tasks.questions import Questions, make_questions
 from schemas.errors import PredictionsError, UsageError
 
 if TYPE_CHECKING:
     from model.finetuning.prediction import Predictor
 
 _MAX_ERRORS = 5
-
-_WORD = re.compile(r"\w+(?:[-'\u2019.]\w+)*|[^\w\s]")
-"""Words as newspaper corpora split them: punctuation separate, hyphens and apostrophes inside."""
-
-
-class Questions(NamedTuple):
-    """Texts as examples of a task."""
-
-    examples: pa.Table
-    """Usable texts, in order. Their ids are the numbers of the texts from 0."""
-
-    errors: Mapping[int, str]
-    """Why a text cannot be used, by its number from 0."""
+_DROPPED = "rows-dropped-"
 
 
 def predict(
@@ -91,88 +77,18 @@ def decode_lines(source: Iterable[bytes]) -> list[str | None]:
     return lines
 
 
-def make_questions(
-    task: Task, texts: Sequence[str | None], parts: Mapping[str, Any] | None = None
-) -> Questions:
-    """Return texts as examples of a task.
-
-    Args:
-        task: Task of the model.
-        texts: Texts; None for one that is not UTF-8. Without `text-pair`, a tab separates pairs.
-        parts: The other parts of every example: `text-pair`, `question`, `choice`.
-
-    Raises:
-        PredictionsError: There is no text.
-        UsageError: A part of the task is missing, or the task has no such part.
-    """
-    if not texts:
-        raise PredictionsError("expected a text, lines on standard input, or --file, got none")
-    parts = {name: value for name, value in (parts or {}).items() if value}
-    _check_parts(task, texts, parts)
-    rows, errors = [], {}
-    for number, text in enumerate(texts):
-        try:
-            rows.append({"id": str(number), **_make_row(task, text, parts)})
-        except ValueError as error:
-            errors[number] = str(error)
-    schema = EXAMPLES[task.type]
-    rows = [{field.name: row.get(field.name) for field in schema} for row in rows]
-    return Questions(pa.Table.from_pylist(rows, schema=schema), errors)
-
-
-def _check_parts(task: Task, texts: Sequence[str | None], parts: Mapping[str, Any]) -> None:
-    needed = {"span": {"question"}, "choice": {"choice"}}.get(task.type, set())
-    if task.is_pair and task.type != "choice":
-        needed = {"text-pair"}
-    if extra := parts.keys() - needed:
-        raise UsageError(f"--{min(extra)}: not supported for task {task.name} ({task.type})")
-    if "text-pair" in needed and any("\t" in text for text in texts if text):
-        needed = set()
-    if missing := needed - parts.keys():
-        hint = " (or a tab between the two texts)" if "text-pair" in missing else ""
-        raise UsageError(f"--{min(missing)} is missing: task {task.name} needs it{hint}")
-    if task.type == "choice" and len(parts["choice"]) != task.choices:
-        raise UsageError(f"--choice: expected {task.choices} of them, got {len(parts['choice'])}")
-
-
-def _make_row(task: Task, text: str | None, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the example of a text.
-
-    Raises:
-        ValueError: The text cannot be used.
-    """
-    if text is None:
-        raise ValueError("not UTF-8")
-    if not text.strip():
-        raise ValueError("no text")
-    if task.type == "choice":
-        return {"context": text, "continuations": list(parts["choice"])}
-    if task.type == "span":
-        example = {"title": "", "question": parts["question"], "context": text}
-        return {**example, "answers": [], "answer_starts": []}
-    if task.type == "tagging":
-        words = _WORD.findall(text)
-        return {"sentence_lengths": [len(words)], "words": words}
-    if not task.is_pair or "text-pair" in parts:
-        return {"text_a": text, "text_b": parts.get("text-pair")}
-    pair = [part for part in text.split("\t") if part.strip()]
-    if len(pair) != 2 or text.count("\t") != 1:
-        raise ValueError(f"expected two texts with one tab between, got {len(pair)} texts")
-    return {"text_a": pair[0], "text_b": pair[1]}
-
-
 def read_questions(task: Task, file: str, *, split: str, labels: Sequence[str]) -> Questions:
     """Return the examples of a file of a task; print how many rows cannot be used."""
     examples, counts = examples_of_file(task, file, split=split, labels=labels)
-    if dropped := counts["rows-in"] - counts["rows-kept"]:
-        prefix = "rows-dropped-"
-        reasons = ", ".join(
-            f"{name.removeprefix(prefix)} {count:,}"
-            for name, count in sorted(counts.items())
-            if name.startswith(prefix)
-        )
-        total = counts["rows-in"]
-        echo(f"{file}: {dropped:,} of {total:,} rows get no answer: {reasons}", err=True)
+    reasons = [
+        f"{name.removeprefix(_DROPPED)} {count:,}"
+        for name, count in sorted(counts.items())
+        if name.startswith(_DROPPED)
+    ]
+    if reasons:
+        total, dropped = counts["rows-in"], counts["rows-in"] - counts["rows-kept"]
+        text = f"{dropped:,} of {total:,} rows get no answer: {', '.join(reasons)}"
+        echo(f"{file}: {text}", err=True)
     return Questions(examples, {})
 
 

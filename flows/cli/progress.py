@@ -13,7 +13,7 @@ from flows.cli.tables import as_text, console_for, is_terminal
 from flows.formatting import format_duration
 from flows.run.events import Event, RunStarted, StepFailed, StepFinished
 from flows.run.log_lines import event_lines, result_summary, warning_lines
-from model.telling.progress import duration_text
+from model.monitoring.formatting import format_rounded_duration
 
 _CLEAR_LINE, _CLEAR_BELOW = "\r\x1b[K", "\x1b[J"
 
@@ -76,7 +76,7 @@ class StepPrinter:
         average = sum(self._built_seconds) / len(self._built_seconds)
         seconds = [self._estimates.get(label, average) for label in event.remaining]
         longest = max(sum(seconds) / event.run.max_parallel, *seconds)
-        return f"about {duration_text(longest)} left  "
+        return f"about {format_rounded_duration(longest)} left  "
 
 
 def _print_above_bars(stream: TextIO, text: Text, **layout: Any) -> None:

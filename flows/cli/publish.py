@@ -8,6 +8,7 @@ import typer
 
 from flows.cli import options
 from flows.cli.tables import print_result
+from flows.lineage.resolve import open_store
 from flows.publish.publish import CorpusChangeLimitError, built_corpus, roll_back
 from flows.publish.publish import publish as publish_corpus
 from flows.recipes.loader import load_recipe
@@ -43,10 +44,10 @@ def publish(
         raise UsageError("expected either RECIPE to publish its corpus, or --to REF to go back")
     try:
         if to:
-            result = roll_back(options.open_store(store), to, dry_run=dry_run)
+            result = roll_back(open_store(store), to, dry_run=dry_run)
         else:
             loaded = load_recipe(recipe, overrides=overrides or (), store=store)
-            opened = options.open_store(loaded.store)
+            opened = open_store(loaded.store)
             corpus = built_corpus(loaded, store=opened)
             result = publish_corpus(loaded, corpus, store=opened, force=force, dry_run=dry_run)
     except CorpusChangeLimitError as error:

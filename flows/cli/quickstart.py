@@ -14,11 +14,11 @@ from flows.cli import options
 from flows.cli.console import echo, echo_raw
 from flows.cli.fill import mask_lines
 from flows.cli.final_summary import warning_lines
-from flows.cli.model_loading import best_checkpoint, open_filler
 from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.schema import write_schema_next_to
 from flows.cli.tables import print_parts
+from flows.model_loading import best_checkpoint, open_filler
 from flows.quickstart.folder_scan import scan_folder, scan_lines
 from flows.quickstart.mask_prompts import held_out_prompts
 from flows.quickstart.recipe_proposal import (
@@ -70,7 +70,8 @@ def quickstart(
     file = recipe or Path(f"{name}.yaml")
     loaded, planned = _write_and_plan(proposal, file, store=store)
     if dry_run or not (yes or not sys.stdin.isatty() or typer.confirm("\nrun it?", default=True)):
-        echo(f"\nto run it: bertloom run {shlex.quote(str(file))}{_store_option(loaded)}")
+        command = f"bertloom run {shlex.quote(str(file))}{options.store_option(loaded.store)}"
+        echo(f"\nto run it: {command}")
         return
     check_disk_space(estimate_run(planned), store=loaded.store)
     echo("")
@@ -116,9 +117,5 @@ def _print_results(recipe: Recipe, results: Sequence[StepResult], *, language: s
     example = '"The capital of [MASK] is"'
     if language != "en":
         example = shlex.quote(prompts[0].text if prompts else "... [MASK] ...")
-    echo_raw(f"\ntry it:\n  bertloom fill {example}{_store_option(recipe)}")
+    echo_raw(f"\ntry it:\n  bertloom fill {example}{options.store_option(recipe.store)}")
     echo(f"report: {store.url(f'reports/{recipe.name}.html')}")
-
-
-def _store_option(recipe: Recipe) -> str:
-    return "" if recipe.store == default_store() else f" --store {shlex.quote(recipe.store)}"

@@ -10,6 +10,7 @@ import typer
 from flows.cli import options
 from flows.cli.completion import run_names
 from flows.cli.tables import print_result
+from flows.lineage.resolve import open_store
 from flows.report.index import write_index
 from flows.report.page import report_page, write_report
 from flows.store.runs import find_run
@@ -40,7 +41,7 @@ def report(
     as_json: options.Json = False,
 ) -> None:
     """Write the HTML report of a run again, and print where it is."""
-    opened = options.open_store(store)
+    opened = open_store(store)
     if index:
         if run or out is not None:
             raise UsageError("--index: expected no RUN and no --out")

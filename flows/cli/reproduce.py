@@ -13,6 +13,7 @@ from flows.cli.completion import artifact_names
 from flows.cli.console import echo
 from flows.cli.tables import print_result
 from flows.formatting import format_count
+from flows.lineage.resolve import open_store
 from flows.reproduction.check_bundle import run_bundle
 from flows.reproduction.write_bundle import write_bundle
 from schemas.errors import UsageError
@@ -54,7 +55,7 @@ def reproduce(
         if not comparison.is_equal:
             raise typer.Exit(1)
         return
-    opened = options.open_store(store)
+    opened = open_store(store)
     expected = write_bundle(artifact, folder, store=opened, copy_inputs=copy_inputs)
     counts = f"{format_count(len(expected.steps), 'step')}, "
     counts += format_count(len(expected.inputs), "input")

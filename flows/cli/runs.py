@@ -14,6 +14,7 @@ from flows.cli.ls import format_time
 from flows.cli.tables import print_result, table
 from flows.formatting import format_duration
 from flows.lineage.openlineage import send_abort
+from flows.lineage.resolve import open_store
 from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, list_runs, reconcile_runs
@@ -34,7 +35,7 @@ def runs(
     as_json: options.Json = False,
 ) -> None:
     """List the runs of a store, newest first."""
-    opened = options.open_store(store)
+    opened = open_store(store)
     if mark_crashed:
         for run_id, liveness in reconcile_runs(opened, close=send_abort).items():
             state = "marked as crashed" if liveness.is_over else "left as running"

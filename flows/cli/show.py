@@ -12,6 +12,7 @@ from rich.table import Table
 from flows.cli import options
 from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes, format_duration, format_metric, is_metric
+from flows.lineage.resolve import open_artifact
 from flows.nested_values import flatten
 from flows.record_counts import list_sources, record_counts
 from flows.run.stages import summarize
@@ -27,7 +28,7 @@ def show(
     all_files: Annotated[bool, typer.Option("--all", help="List every file.")] = False,
 ) -> None:
     """Show an artifact: counts, files, inputs, configuration, environment."""
-    opened = options.open_artifact(artifact, store)
+    opened = open_artifact(artifact, store)
     manifest = opened.manifest
     parts = _parts(manifest, opened.store.root, max_files=None if all_files else _MAX_FILES)
     print_result(manifest.model_dump(mode="json"), *parts, as_json=as_json)

@@ -8,6 +8,7 @@ import typer
 
 from flows.cli import options
 from flows.cli.tables import print_result
+from flows.lineage.resolve import open_store
 from flows.lineage.row_trace import trace_row
 from flows.lineage.shards import find_shard
 from schemas.errors import UsageError
@@ -34,6 +35,6 @@ def trace(
     if not shard or not number.isdecimal():
         example = "sample/build-instances.length-128:17"
         raise UsageError(f"{row!r}: expected SHARD:ROW, such as {example}")
-    location = find_shard(shard, open_store=lambda: options.open_store(store))
+    location = find_shard(shard, open_store=lambda: open_store(store))
     result = trace_row(location, int(number), raw=raw)
     print_result(result.to_json(), *result.lines(), as_json=as_json)

@@ -11,7 +11,7 @@ from flows.cli import options
 from flows.cli.completion import artifact_names
 from flows.cli.console import echo
 from flows.cli.tables import print_result, table
-from flows.lineage.resolve import resolve
+from flows.lineage.resolve import open_store, resolve
 from flows.store.pointers import pointer_to
 from flows.store.record_checks import (
     Problem,
@@ -49,7 +49,7 @@ def verify(
     """
     if sizes_only and rows:
         raise UsageError("--sizes-only and --rows exclude each other. Pass one of them")
-    opened = options.open_store(store)
+    opened = open_store(store)
     problems, notes = list[Problem](), list[str]()
     if artifacts:
         pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]

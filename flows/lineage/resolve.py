@@ -12,12 +12,13 @@ from pathlib import Path
 
 from flows.formatting import format_statistic
 from flows.nested_values import numeric_leaves
+from flows.recipes.loader import default_store
 from flows.run.stages import get_stage
 from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
 from flows.store.runs import RunRecord, read_run, run_ids
-from model.telling.amounts import score_cut
+from model.monitoring.summaries import score_cut
 from pipelines.io.file_systems import file_system, protocols_of
 from schemas.addresses import public_address
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
@@ -133,6 +134,27 @@ def _output_type(label: str) -> str:
 
 
 # Artifacts
+
+
+def open_store(root: str | None) -> ArtifactStore:
+    """Open an existing store. None: the default one.
+
+    Raises:
+        ArtifactNotFoundError: There is no store.
+    """
+    return ArtifactStore(root or default_store(), create=False)
+
+
+def open_artifact(name: str, store: str | None) -> Artifact:
+    """Return the artifact with a name, path or URL; a path needs no store.
+
+    Raises:
+        ArtifactNotFoundError: There is no store, or none or more than one artifact has the name.
+    """
+    if (artifact := artifact_of_path(name)) is not None:
+        return artifact
+    opened = open_store(store)
+    return opened.artifact(resolve(name, store=opened))
 
 
 def resolve(text: str, *, store: ArtifactStore) -> Manifest:

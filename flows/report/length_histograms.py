@@ -10,7 +10,7 @@ from flows.report.figure_cache import Figure, Panel
 from flows.report.records import read_lengths
 from flows.report.run_steps import Built
 from flows.store.artifacts import ArtifactStore
-from model.telling.percent import format_percent
+from model.monitoring.formatting import format_percent
 
 _BINS = 40
 _LOG_RATIO = 20

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from model.monitoring.formatting import format_percent
 from model.tables.document import Tables
 from model.tables.grids import Grid
 from model.tables.result_rows import ResultRow
 from model.tables.verdicts import Verdict
 from model.tasks import TASKS
 from model.tasks.cut_data import marked
-from model.telling.percent import format_percent
 
 _SCRATCH, _MAJORITY = "scratch", "majority"
 

@@ -1,11 +1,11 @@
 """Self-attention over instances that lie end to end (Vaswani et al. 2017, 3.2).
 
-Dense layers work on flat tokens and know nothing of instances; here alone they are kept apart.
+Dense layers see flat tokens. Only attention separates instances.
 
-On the CPU, instances of similar length are worked on together, as one batched matrix product a
-head. Instances that are alone in their group, or as long as their neighbours, are read where they
-lie. On CUDA in half precision all of them go through one flash kernel for variable lengths.
-Padding is never attended to, and never attends.
+On the CPU, instances of similar length form a group, computed as one batched matrix product per
+head. A group of one instance, or of consecutive instances of equal length, is read without a copy.
+On CUDA in half precision, one flash kernel for variable lengths computes all instances. Padding
+neither attends nor is attended to.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from model.encoder.dropout import Dropout
 from schemas.model_configs import ModelConfig
 
 _CACHED_SCORES = 1 << 18
-"""Attention scores that are worked on at once on the CPU: 1 MiB in float32, of about four arrays.
-By measurement: the second-level cache is 2 MiB on current servers."""
+"""Attention scores computed at once on the CPU: 1 MiB in float32, so that about four such arrays
+fit the caches of a core."""
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of every token to those of its instance, and the dense layer after it.
+    """Multi-head attention within each instance, and the dense layer after it.
 
-    With `is_causal`, to those before it and itself.
+    With `is_causal`, a token attends only to earlier tokens and itself.
     """
 
     def __init__(self, config: ModelConfig, *, is_causal: bool, dense: type[nn.Linear]) -> None:
@@ -41,7 +41,7 @@ class SelfAttention(nn.Module):
         self.dropout = Dropout(config.attention_probs_dropout_prob)
 
     def forward(self, x: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
-        """`x` (T, H) to (T, H)."""
+        """Return the output (T, H) for `x` (T, H)."""
         qkv = self.qkv(x)  # (T, 3H)
         if not layout.groups:
             context = self._flash(qkv, layout)
@@ -56,7 +56,7 @@ class SelfAttention(nn.Module):
         query, key, value = qkv.view(len(qkv), 3, self.heads, -1).unbind(1)  # (T, N, D) each
         ends, longest = layout.boundaries, layout.longest
         if self.dropout.active:
-            # What varlen_attn calls, which has no dropout of its own yet (torch 2.13).
+            # varlen_attn calls this op but has no dropout parameter (torch 2.13).
             context = torch.ops.aten._flash_attention_forward(
                 *(query, key, value, ends, ends, longest, longest),
                 *(self.dropout.rate, self.is_causal, False),
@@ -69,7 +69,7 @@ class SelfAttention(nn.Module):
         flat: torch.Tensor = context.flatten(1)  # (T, H)
         return flat
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # groups differ from batch to batch; each would be compiled anew
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # groups differ between batches; each would be recompiled
     def _grouped(self, qkv: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
         rate = self.dropout.rate if self.dropout.active else 0.0
         outputs = []
@@ -94,9 +94,9 @@ class SelfAttention(nn.Module):
 
 
 def _rows_of(x: torch.Tensor, group: InstanceGroup) -> torch.Tensor:
-    """What belongs to a group's places: a view where they lie end to end, otherwise a copy.
+    """Return the rows of a group's positions: a view where they are contiguous, otherwise a copy.
 
-    Places past an instance's end get what its first token has.
+    Positions past the end of an instance have the values of its first token.
     """
     if group.tokens is None:
         return x[group.first : group.first + group.rows * group.length]
@@ -104,7 +104,7 @@ def _rows_of(x: torch.Tensor, group: InstanceGroup) -> torch.Tensor:
 
 
 def _put_rows(target: torch.Tensor, rows: torch.Tensor, group: InstanceGroup) -> None:
-    """Write a group's places (bL, X) to its tokens in `target` (T, X)."""
+    """Write the rows of a group's positions (bL, X) to its tokens in `target` (T, X)."""
     if group.places is None or group.place_tokens is None:
         target[group.first : group.first + group.rows * group.length] = rows
     elif group.past_end is None:
@@ -125,9 +125,8 @@ def _with_dropout(
 class _AttentionWithDropout(torch.autograd.Function):
     """Attention with dropout of its probabilities, on the CPU: (T, 3H) to (T, H).
 
-    torch's flash kernel for CPUs has no dropout, and its fallback takes several times as long.
-    Kept of the forward pass, beside qkv, is one number a score: the probability, with a minus sign
-    where it was dropped.
+    torch's flash kernel for CPUs has no dropout, and its fallback is several times slower. The
+    backward pass needs qkv and one number per score: the probability, negated where it was dropped.
     """
 
     @staticmethod
@@ -164,7 +163,7 @@ class _AttentionWithDropout(torch.autograd.Function):
                 heads_of_qkv = _heads_of(qkv, group, parts=3, heads=heads)
                 (grad_rows,) = _heads_of(grad, group, parts=1, heads=heads)  # (Nb, L, D)
                 if group.past_end is not None:
-                    # What places past the end attended to went nowhere.
+                    # Outputs of positions past the end were discarded.
                     by_instance = grad_rows.view(heads, group.rows, group.length, -1)
                     by_instance.masked_fill_(group.past_end.transpose(1, 2) < 0, 0)
                 grads = _group_gradients(heads_of_qkv, marked, grad_rows, scale)
@@ -174,7 +173,7 @@ class _AttentionWithDropout(torch.autograd.Function):
 
 
 def _heads_of(x: torch.Tensor, group: InstanceGroup, *, parts: int, heads: int) -> torch.Tensor:
-    """(T, parts * H) to the group's (parts, Nb, L, D): a copy, each head's rows end to end."""
+    """Copy (T, parts * H) to the group's (parts, Nb, L, D), with contiguous rows per head."""
     rows = _rows_of(x, group).view(group.rows * group.length, parts * heads, -1)  # (bL, kN, D)
     by_head = rows.transpose(0, 1).contiguous()  # (kN, bL, D)
     return by_head.view(parts, heads * group.rows, group.length, -1)
@@ -183,7 +182,7 @@ def _heads_of(x: torch.Tensor, group: InstanceGroup, *, parts: int, heads: int) 
 def _group_context(
     qkv: torch.Tensor, group: InstanceGroup, dropout: Dropout, is_causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Context (Nb, L, D), and the probabilities (Nb, L, L), those dropped with a minus sign."""
+    """Return context (Nb, L, D) and probabilities (Nb, L, L), dropped ones negated."""
     query, key, value = qkv
     heads, length, depth = query.shape  # Nb, L, D
     unseen = _unseen(group, heads, is_causal, dtype=qkv.dtype)
@@ -204,7 +203,7 @@ def _group_context(
 def _unseen(
     group: InstanceGroup, heads: int, is_causal: bool, *, dtype: torch.dtype
 ) -> torch.Tensor | None:
-    """-inf for what must not be seen, otherwise 0: (L, L), (Nb, 1, L), or None if all is seen."""
+    """Return -inf where masked, otherwise 0: (L, L), (Nb, 1, L), or None without mask."""
     if is_causal:
         # Padding comes last, so that causal attention never sees it.
         return torch.full((group.length, group.length), -torch.inf, dtype=dtype).triu_(1)
@@ -216,7 +215,7 @@ def _unseen(
 def _group_gradients(
     qkv: torch.Tensor, marked: torch.Tensor, grad: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """Gradients of query, key and value, (3, Nb, L, D), from that of the context, (Nb, L, D)."""
+    """Return the gradient of qkv (3, Nb, L, D) for that of the context (Nb, L, D)."""
     grads = torch.empty_like(qkv)
     heads, length, depth = grad.shape  # Nb, L, D
     root = depth**-0.5
@@ -226,7 +225,7 @@ def _group_gradients(
         kept = signed.clamp_min(0)  # (h, L, L)
         _scaled_bmm(kept.to(grad.dtype).transpose(1, 2), grad[few], scale, out=grads[2, few])
         grad_kept = _scaled_bmm(grad[few], value.transpose(1, 2), scale).float()  # (h, L, L)
-        # Where the sign is a minus, the probability had no part in the context.
+        # Negative probabilities were dropped, so they did not contribute to the context.
         torch.ops.aten.threshold_backward.grad_input(grad_kept, signed, 0, grad_input=grad_kept)
         probabilities = torch.abs(signed, out=kept)
         scores = torch._softmax_backward_data(grad_kept, probabilities, -1, torch.float32)
@@ -237,7 +236,7 @@ def _group_gradients(
 
 
 def _slices(heads: int, length: int) -> list[slice]:
-    """Cuts Nb attention matrices so that those of a slice stay in the cache."""
+    """Slices of Nb attention matrices that fit the cache."""
     size = max(1, _CACHED_SCORES // (length * length))
     return [slice(start, start + size) for start in range(0, heads, size)]
 
@@ -245,7 +244,7 @@ def _slices(heads: int, length: int) -> list[slice]:
 def _scaled_bmm(
     left: torch.Tensor, right: torch.Tensor, scale: float, *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """scale * left @ right for each of a batch, in one kernel."""
+    """Return scale * left @ right for each matrix of a batch, in one kernel."""
     if out is None:
         out = left.new_empty(left.shape[0], left.shape[1], right.shape[2])
     return torch.baddbmm(out, left, right, beta=0, alpha=scale, out=out)

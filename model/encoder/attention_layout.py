@@ -1,4 +1,4 @@
-"""Where the instances of a batch lie, and which of them attention works on together."""
+"""Layout of a batch: offsets of its instances, and the groups that attention computes together."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import numpy.typing as npt
 import torch
 
 _GROUP_COST = 10_000
-"""What one more group costs (its calls), in attention scores that could be computed meanwhile."""
+"""Overhead of one more group, in attention scores that take the same time."""
 
 _GROUP_SCORES = 1 << 20
-"""Attention scores of a group, at most: in larger ones, fewer calls save nothing that shows."""
+"""Maximum number of attention scores per group; larger groups are not faster."""
 
 
 class InstanceGroup(NamedTuple):
-    """Instances that are worked on together, each in a row of the same length L.
+    """Instances that are computed together, each in a row of length L.
 
     Attributes:
-        rows: b, how many they are.
-        length: L, the longest of them.
-        first: index in T of the first token where they lie end to end and all have L tokens, or -1.
-        tokens: int64 of shape (b * L,): the token at each place; in places past an instance's end
-            its first token. Only where `first` is -1; so are the others.
-        places: int64 of shape (n,): places that hold a token, ascending.
-        place_tokens: int64 of shape (n,): those tokens.
-        past_end: float32 of shape (b, 1, L): -inf in places past the end, 0 in others; None where
-            all are equally long.
+        rows: Number of instances, b.
+        length: Length of the longest instance, L.
+        first: Index in T of the first token if the instances are contiguous and all have L tokens;
+            otherwise -1. The fields below are set only if it is -1.
+        tokens: Token at each position, int64 of shape (b * L,); past the end of an instance, its
+            first token.
+        places: Positions that hold a token, ascending; int64 of shape (n,).
+        place_tokens: Tokens at `places`, int64 of shape (n,).
+        past_end: float32 of shape (b, 1, L): -inf past the end of an instance, otherwise 0; None if
+            all instances have the same length.
     """
 
     rows: int
@@ -40,16 +41,15 @@ class InstanceGroup(NamedTuple):
 
 
 class AttentionLayout(NamedTuple):
-    """Where instances lie, made once a forward pass for all layers.
+    """Layout of a batch, built once per forward pass for all layers.
 
     Attributes:
-        groups: on CPU, and on CUDA where there is no flash kernel: all instances, in groups.
-        covered: whether every position of T belongs to an instance.
-        place_of_token: int64 of shape (T,): where each token is among the places of all groups, one
-            group after the other; None where that is where it lies. Padding has place 0.
-        boundaries: int32 of shape (n + 1,) on the device: where instances, and runs of padding,
-            begin and end.
-        longest: the most tokens between two boundaries.
+        groups: All instances, in groups. Used on the CPU, and on CUDA without the flash kernel.
+        covered: Whether every position of T belongs to an instance.
+        place_of_token: Position of each token in the concatenation of all groups, int64 of shape
+            (T,); 0 for padding; None if the order is the same.
+        boundaries: Offsets of instances and runs of padding, int32 of shape (n + 1,) on the device.
+        longest: Maximum number of tokens between two boundaries.
     """
 
     groups: tuple[InstanceGroup, ...]
@@ -60,10 +60,10 @@ class AttentionLayout(NamedTuple):
 
 
 def plan_groups(lengths: npt.NDArray[np.int64], *, heads: int) -> list[npt.NDArray[np.int64]]:
-    """Instances that are worth working on together: their numbers, ascending in each group.
+    """Return groups of instances of similar length: their numbers, ascending in each group.
 
-    From the longest down, a group takes instances in until what they would waste, being shorter
-    than its first, costs as much as a group of their own.
+    Instances join a group from the longest down until the padding that they add costs as much as
+    starting another group.
     """
     order = np.argsort(-lengths, kind="stable")
     groups: list[npt.NDArray[np.int64]] = []
@@ -88,9 +88,9 @@ def attention_layout(
     device: torch.device,
     flash: bool,
 ) -> AttentionLayout:
-    """The layout of instances of these lengths, end to end or in padded rows.
+    """Return the layout of instances of these lengths, packed or in padded rows.
 
-    With `flash` only boundaries are made, without it only groups.
+    With `flash` it has only boundaries, otherwise only groups.
     """
     lengths = np.asarray(lengths, dtype=np.int64)
     if padded_length is None:
@@ -98,7 +98,7 @@ def attention_layout(
         ends = [0, *np.cumsum(lengths).tolist()]
     else:
         starts = np.arange(len(lengths), dtype=np.int64) * padded_length
-        # The rest of a row is an instance of its own, which nobody looks at.
+        # The padding of a row is a separate instance whose output is unused.
         ends = np.stack([starts, starts + lengths], axis=1).ravel().tolist()
         ends.append(len(lengths) * padded_length)
     covered = padded_length is None or bool((lengths == padded_length).all())

@@ -21,13 +21,13 @@ from schemas.model_configs import ModelConfig
 
 
 class EncoderOutput(NamedTuple):
-    """What the encoder makes of a batch.
+    """Output of the encoder for a batch.
 
     Attributes:
-        sequence: every token's vector after the last block, (T, H). In padding: finite numbers
-            that mean nothing.
-        pooled: tanh of a dense layer on each instance's [CLS], (B, H).
-        layers: if asked for, the embeddings and every block's output, each (T, H): L + 1 of them.
+        sequence: Vector of every token after the last block, (T, H); finite and meaningless in
+            padding.
+        pooled: tanh of a dense layer on the [CLS] of each instance, (B, H).
+        layers: Embeddings and output of every block on request: L + 1 tensors (T, H).
     """
 
     sequence: torch.Tensor
@@ -36,7 +36,7 @@ class EncoderOutput(NamedTuple):
 
 
 class Dense(nn.Linear):
-    """A dense layer that starts at zero: torch's own start draws from the global generator."""
+    """Dense layer initialized to zero: torch's initialization draws from the global generator."""
 
     def reset_parameters(self) -> None:
         """Set weight and bias to zero."""
@@ -45,14 +45,14 @@ class Dense(nn.Linear):
 
 
 class Embedding(nn.Embedding):
-    """An embedding that starts at zero, and whose gradient is quick on a CPU."""
+    """Embedding initialized to zero, with a fast gradient on the CPU."""
 
     def reset_parameters(self) -> None:
         """Set the weight to zero."""
         nn.init.zeros_(self.weight)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """`ids` (T,) to (T, H)."""
+        """Return the rows (T, H) of `ids` (T,)."""
         if ids.is_cuda or torch.compiler.is_compiling():
             return functional.embedding(ids, self.weight)
         rows: torch.Tensor = _Lookup.apply(self.weight, ids)  # type: ignore[no-untyped-call]
@@ -60,7 +60,7 @@ class Embedding(nn.Embedding):
 
 
 class _Lookup(torch.autograd.Function):
-    """Rows of a table. torch's own CPU gradient takes several times as long for words."""
+    """Lookup of table rows. torch's CPU gradient is several times slower for word ids."""
 
     @staticmethod
     def forward(ctx: Any, weight: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -75,7 +75,7 @@ class _Lookup(torch.autograd.Function):
 
 
 class Embeddings(nn.Module):
-    """Word, position and segment vectors, added up, normed, with dropout (paper, Figure 2)."""
+    """Sum of word, position and segment embeddings, layer norm and dropout (paper, Figure 2)."""
 
     def __init__(self, config: ModelConfig, *, vocab_size: int) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, tokens: TokenBatch) -> torch.Tensor:
-        """The tokens' vectors, (T, H)."""
+        """Return the embeddings of the tokens, (T, H)."""
         x = self.word(tokens.input_ids)  # (T, H)
         x = x + self.position(tokens.position_ids) + self.segment(tokens.segment_ids)
         embedded: torch.Tensor = self.dropout(self.norm(x))
@@ -95,7 +95,7 @@ class Embeddings(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer, each added to its input and normed (post-LN)."""
+    """Transformer block (post-LN): attention and feed-forward layer with residuals."""
 
     def __init__(self, config: ModelConfig, *, is_causal: bool) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Block(nn.Module):
         self.output_dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, x: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
-        """`x` (T, H) to (T, H)."""
+        """Return the output (T, H) for `x` (T, H)."""
         attended = self.attention(x, layout)
         x = self.attention_norm(self.attention_dropout.add(attended, x))
         inner = self.activation(self.intermediate(x))  # (T, F)
@@ -121,8 +121,8 @@ class Block(nn.Module):
 class BertModel(nn.Module):
     """The encoder: embeddings, blocks, pooler.
 
-    Weights are zero (norms one) until `initialize_weights` or a checkpoint fills them, so that
-    nothing is drawn twice. Dropout draws follow key 0 until `seed_dropout`.
+    Weights are zero (layer norms one) until `initialize_weights` or a checkpoint sets them. Dropout
+    uses key 0 until `seed_dropout` is called.
     """
 
     def __init__(self, config: ModelConfig, *, vocab_size: int, is_causal: bool = False) -> None:
@@ -154,7 +154,7 @@ class BertModel(nn.Module):
 
 
 def _has_flash(x: torch.Tensor, *, depth: int) -> bool:
-    """Whether attention of `x` can go through CUDA's flash kernel: half precision, D to 256."""
+    """Return whether CUDA's flash kernel supports `x`: half precision, D up to 256."""
     if not x.is_cuda or depth > 256 or depth % 8:
         return False
     half = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
@@ -165,10 +165,10 @@ def _has_flash(x: torch.Tensor, *, depth: int) -> bool:
 def initialize_weights(module: nn.Module, *, initializer_range: float, seed: int) -> None:
     """Draw the weights of a new model (reference: modeling.py, lines 375-377).
 
-    Weights of dense layers and embeddings, and any other parameter of two or more dimensions, come
-    from a normal of standard deviation `initializer_range` cut at twice that; biases are 0, norms
-    1 and 0. The values of a parameter are a function of (seed, its name in `module`, its shape)
-    alone. A parameter with two names has the values of the first.
+    Parameters of two or more dimensions come from a normal distribution with standard deviation
+    `initializer_range`, truncated at twice that. Biases are 0, layer norms 1 and 0. The values of a
+    parameter depend only on the seed, its name in `module` and its shape. A parameter with two
+    names has the values of the first.
     """
     norms = {id(child.weight) for child in module.modules() if isinstance(child, nn.LayerNorm)}
     with torch.no_grad():

@@ -1,12 +1,11 @@
-"""Dropout whose draws belong to a key, and are cheap on a CPU (Srivastava et al. 2014).
+"""Keyed dropout that is fast on a CPU (Srivastava et al. 2014).
 
-torch's own CPU dropout draws one Bernoulli number an element from the global generator, which takes
-longer than the rest of a transformer block's pointwise work. Here every `Dropout` has a generator
-of its own, and each 64-bit draw decides four elements. An element is dropped where 16 random bits
-are below `round(rate * 65536)`, so the rate is exact to 2**-17.
+torch's CPU dropout draws one Bernoulli number per element from the global generator, which takes
+longer than the other pointwise operations of a transformer block. Here every `Dropout` has its own
+generator, and each 64-bit draw decides four elements. An element is dropped if 16 random bits are
+below `round(rate * 65536)`, so the rate is exact to 2**-17.
 
-On CUDA the draws are those of torch's kernels, which take them from the device's generator:
-`seed_dropout` seeds that one too.
+On CUDA, torch's kernels draw from the device's generator, which `seed_dropout` seeds as well.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _LOWEST_64 = -(1 << 63)
 class Dropout(nn.Module):
     """Sets each element to 0 with probability `rate` and scales the others by 1 / (1 - rate).
 
-    In evaluation mode, or with rate 0, nothing is drawn and nothing changed. Draws on the CPU are a
-    function of the key given to `seed_dropout`, the module's name and how often it drew since.
+    Does nothing in evaluation mode or with rate 0. Draws on the CPU depend only on the key given to
+    `seed_dropout`, the module's name and the number of earlier draws.
     """
 
     def __init__(self, rate: float) -> None:
@@ -39,21 +38,21 @@ class Dropout(nn.Module):
 
     @property
     def dropped_levels(self) -> int:
-        """Of the 65,536 values of 16 random bits, those that drop; at least one is left to keep."""
+        """Number of 16-bit values (of 65,536) that mean drop; at most 65,535."""
         return min(round(self.rate * _LEVELS), _LEVELS - 1)
 
     @property
     def scale(self) -> float:
-        """What kept elements are multiplied by on the CPU: so much that means stay as they are."""
+        """Factor of kept elements on the CPU, which preserves the mean."""
         return _LEVELS / (_LEVELS - self.dropped_levels)
 
     @property
     def active(self) -> bool:
-        """Whether forward passes draw anything now."""
+        """Whether forward passes currently drop elements."""
         return self.training and self.rate > 0.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """`x` of any shape, with dropout."""
+        """Return `x`, of any shape, with dropout."""
         if not self.active:
             return x
         if x.is_cuda:
@@ -62,7 +61,7 @@ class Dropout(nn.Module):
         return dropped
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """residual + dropout(x), in one pass on the CPU; both have the same shape."""
+        """Return residual + dropout(x) of the same shape, in one pass on the CPU."""
         if not self.active:
             return residual + x
         if x.is_cuda:
@@ -71,14 +70,14 @@ class Dropout(nn.Module):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiled graph cannot hold a generator
     def draw_scaled(self, like: torch.Tensor) -> torch.Tensor:
-        """float32 of the same shape: 0 with probability `rate`, otherwise `scale`."""
+        """Return float32 of the same shape: 0 with probability `rate`, otherwise `scale`."""
         return self.draw_kept(like.shape).mul_(self.scale)
 
     def draw_kept(self, shape: torch.Size) -> torch.Tensor:
-        """float32 of the shape: 0 with probability `rate`, otherwise 1. On the CPU only."""
+        """Return float32 of the shape: 0 with probability `rate`, otherwise 1. CPU only."""
         size = math.prod(shape)
         bits = torch.empty(-(-size // 4), dtype=torch.int64)
-        # Without bounds random_ leaves the sign bit 0, and every fourth element would be kept.
+        # Without bounds, random_ leaves the sign bit 0, which would keep every fourth element.
         bits.random_(_LOWEST_64, None, generator=self.generator)
         kept = torch.empty(shape)
         lowest_kept = _LOWEST + self.dropped_levels
@@ -93,10 +92,10 @@ class Dropout(nn.Module):
 def seed_dropout(model: nn.Module, key: int) -> None:
     """Make every dropout draw of the following forward passes a function of `key` (64 bits).
 
-    Each `Dropout` in `model` is seeded with the key and its own name, so that modules can be added
-    without changing the draws of others; torch's CPU generator uses 32 bits of such a seed. Where
-    parameters of the model are on CUDA devices, torch's generator of each such device is seeded
-    with the key, since its kernels draw from no other. The CPU's global generator is never touched.
+    Each `Dropout` in `model` is seeded with the key and its name, so that new modules do not change
+    the draws of others; torch's CPU generator uses 32 bits of a seed. On each CUDA device with
+    parameters, torch's default generator is seeded with the key, because its kernels draw from it.
+    The CPU's global generator is never touched.
     """
     for name, module in model.named_modules():
         if isinstance(module, Dropout):
@@ -107,5 +106,5 @@ def seed_dropout(model: nn.Module, key: int) -> None:
 
 
 def _plain(name: str) -> str:
-    """A module's name without what torch.compile and DistributedDataParallel put into it."""
+    """Return a module's name without the prefixes of torch.compile and DistributedDataParallel."""
     return ".".join(part for part in name.split(".") if part not in ("_orig_mod", "module"))

@@ -1,4 +1,4 @@
-"""The heads of pretraining on the encoder: masked LM and next sentence (paper 3.1, A.1).
+"""Pretraining heads: masked LM and next sentence prediction (paper 3.1, A.1).
 
 Letters for shapes as in `model.data.batches`.
 """
@@ -18,17 +18,17 @@ from schemas.model_configs import ModelConfig, Objective
 
 
 class PretrainingOutput(NamedTuple):
-    """What a micro-batch contributes to its global batch. All but `loss` are detached.
+    """Contribution of a micro-batch to its global batch. All fields but `loss` are detached.
 
-    Every field is a scalar on the model's device; none has been waited for. Sums over all
-    micro-batches and processes, divided by the sums of the counts, are the means of the whole.
+    Every field is a scalar on the model's device; reading it may synchronize. The means of the
+    global batch are sums over micro-batches and processes divided by the sums of the counts.
 
     Attributes:
-        loss: the micro-batch's share of the global batch's loss, to be differentiated.
-        mlm_loss_sum: sum of the negative log-likelihoods of the masked tokens, in nats.
-        mlm_correct: int64; masked tokens that have the largest logit.
-        mlm_count: int64; masked tokens.
-        nsp_loss_sum, nsp_correct, nsp_count: the same of the pairs; 0 for objectives without NSP.
+        loss: Share of the global batch's loss, to be differentiated.
+        mlm_loss_sum: Sum of the negative log-likelihoods of the masked tokens, in nats.
+        mlm_correct: Number of masked tokens with the largest logit, int64.
+        mlm_count: Number of masked tokens, int64.
+        nsp_loss_sum, nsp_correct, nsp_count: The same for pairs; 0 for objectives without NSP.
     """
 
     loss: torch.Tensor
@@ -41,7 +41,7 @@ class PretrainingOutput(NamedTuple):
 
 
 class MaskedLMHead(nn.Module):
-    """Dense, gelu, layer norm; the decoder that follows is the word embeddings and `output_bias`.
+    """Dense layer, gelu and layer norm; the decoder is the word embeddings and `output_bias`.
 
     Reference: run_pretraining.py, lines 240-282.
     """
@@ -54,30 +54,30 @@ class MaskedLMHead(nn.Module):
         self.output_bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, selected: torch.Tensor) -> torch.Tensor:
-        """Vectors of the tokens to predict, (P, H), to what the decoder reads, (P, H)."""
+        """Return the decoder's input (P, H) for vectors (P, H) of the tokens to predict."""
         transformed: torch.Tensor = self.norm(self.activation(self.dense(selected)))
         return transformed
 
 
 class NextSentenceHead(Dense):
-    """Logits of "next" and "random", in this order (reference: run_pretraining.py, 285-305)."""
+    """Next sentence head; logits are "next", "random" (reference: run_pretraining.py, 285-305)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config.hidden_size, 2)
 
 
 class BertForPretraining(nn.Module):
-    """The encoder with both heads, and the loss that it is pretrained with.
+    """Encoder with both heads and the pretraining loss.
 
-    Every objective has all parameters, so that every checkpoint is whole. Those that an objective
-    does not use (pooler and NSP head without NSP) do not require gradients.
+    Models of every objective have all parameters, so that every checkpoint is complete. Unused
+    parameters (pooler and NSP head without NSP) do not require gradients.
 
     Args:
-        config: the encoder's shape.
+        config: Shape of the encoder.
         vocab_size: V.
         objective: `left-to-right` makes attention causal; `masked_positions` are then the positions
             whose next token is predicted, `masked_ids` those tokens.
-        seed: decides the initial weights, see `model.encoder.bert.initialize_weights`.
+        seed: Seed of the initial weights, see `model.encoder.bert.initialize_weights`.
     """
 
     def __init__(
@@ -102,16 +102,16 @@ class BertForPretraining(nn.Module):
             self.nsp_head.requires_grad_(False)
 
     def forward(self, batch: PretrainingBatch, predictions: int, pairs: int) -> PretrainingOutput:
-        """The loss of a micro-batch as its share of a global batch's.
+        """Return the loss of a micro-batch as its share of the global batch's loss.
 
-        Loss = sum of nll of masked tokens / predictions + sum of nll of pairs / pairs. Over the
-        micro-batches of a global batch these add up to the sum of both means. A sum without terms
-        is 0, whatever it is divided by.
+        Loss = sum of nll of masked tokens / predictions + sum of nll of pairs / pairs. Summed over
+        the micro-batches of a global batch, it is the sum of both means. A sum without terms is 0.
 
         Args:
-            batch: the micro-batch.
-            predictions: masked tokens of the global batch.
-            pairs: pairs with a next-sentence label of the global batch; not used without NSP.
+            batch: Micro-batch.
+            predictions: Number of masked tokens in the global batch.
+            pairs: Number of pairs with a next-sentence label in the global batch; unused without
+                NSP.
         """
         encoded = self.bert(batch.tokens)  # sequence (T, H), pooled (B, H)
         selected = encoded.sequence.index_select(0, batch.masked_positions)  # (P, H)
@@ -142,17 +142,17 @@ class BertForPretraining(nn.Module):
         )
 
     def mlm_logits(self, sequence: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Logits of the tokens at `positions` (P,) of `sequence` (T, H): (P, V)."""
+        """Return logits (P, V) of the tokens at `positions` (P,) of `sequence` (T, H)."""
         transformed = self.mlm_head(sequence.index_select(0, positions))  # (P, H)
         words = self.bert.embeddings.word.weight
         return functional.linear(transformed, words, self.mlm_head.output_bias)  # (P, V)
 
     def nsp_logits(self, pooled: torch.Tensor) -> torch.Tensor:
-        """Logits of "next" and "random" from `pooled` (B, H): (B, 2)."""
+        """Return logits (B, 2) of "next" and "random" for `pooled` (B, H)."""
         logits: torch.Tensor = self.nsp_head(pooled)  # (B, 2)
         return logits
 
 
 def _share(count: int) -> float:
-    """What one of so many terms weighs in their mean; 0 where there are none."""
+    """Return the weight of one of `count` terms in their mean; 0 without terms."""
     return 1.0 / count if count else 0.0

@@ -1,7 +1,6 @@
-"""Checkpoints in Hugging Face's layout, as far as they are told without torch: files, config.json.
+"""Files and config.json of checkpoints in Hugging Face's layout, without torch.
 
-A checkpoint may be anybody's, so nothing that its JSON says is taken on trust: neither that it is
-JSON, nor that a number is a number.
+Checkpoints are untrusted input: every value of their JSON is validated.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ READ_ACTIVATIONS: dict[str, Activation] = {
     "gelu_fast": "gelu_tanh",
     "gelu_accurate": "gelu_tanh",
 }
-"""Hugging Face has several names, and ways to compute, for either form of gelu."""
+"""Hugging Face's names of the two forms of gelu."""
 
 _ARCHITECTURES: dict[Objective, str] = {
     "mlm+nsp": "BertForPreTraining",
@@ -48,7 +47,7 @@ _ARCHITECTURES: dict[Objective, str] = {
     "left-to-right": "BertLMHeadModel",
 }
 
-# What transformers takes where a config.json does not say.
+# transformers' defaults for fields that a config.json omits.
 _DEFAULTS = {
     "intermediate_size": 3072,
     "max_position_embeddings": 512,
@@ -73,10 +72,10 @@ _NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_head
 
 
 def parse_object(content: bytes, *, where: str) -> dict[str, Any]:
-    """A JSON file of a checkpoint.
+    """Parse a JSON file of a checkpoint.
 
     Raises:
-        CheckpointError: no JSON, nested without end, or no object.
+        CheckpointError: It is not JSON, is nested too deeply, or is not an object.
     """
     try:
         found = json.loads(content)
@@ -93,7 +92,7 @@ def parse_object(content: bytes, *, where: str) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value from a file as messages show it: short, whatever it is."""
+    """Return a short representation of a value from a file, for messages."""
     if isinstance(value, dict | list):
         return f"a {'list' if isinstance(value, list) else 'JSON object'}"
     text = str(value)[: _SHOWN_LETTERS + 1] if isinstance(value, str) else repr(value)
@@ -115,7 +114,7 @@ def names_in(folder_url: str) -> list[str]:
         )
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except Exception as error:  # each protocol's client has exceptions of its own
+    except Exception as error:  # exception types differ by protocol
         raise _unreadable(folder_url, error) from error
 
 
@@ -127,19 +126,19 @@ def _unreadable(url: str, error: Exception) -> CheckpointError:
 
 
 def weights_in(names: Collection[str]) -> list[str]:
-    """The files of weights among these names, in one file or several."""
+    """Return the weight files among these names."""
     return [name for name in names if fnmatch.fnmatch(name, _WEIGHTS)]
 
 
 def check_layout(folder_url: str, *, needs_vocabulary: bool = False) -> None:
-    """See that a folder holds a checkpoint that can be read, without reading its weights.
+    """Check that a folder has a readable checkpoint, without reading its weights.
 
     Args:
         folder_url: local or any fsspec URL.
         needs_vocabulary: Read its vocab.txt or tokenizer.json, too.
 
     Raises:
-        MissingInputError: A file is missing. The message tells how to convert other layouts.
+        MissingInputError: A file is missing. The message explains how to convert other layouts.
         CheckpointError: Its config.json is not a JSON object, or its files cannot be read.
         VocabularyError: Its vocabulary is not a WordPiece vocabulary.
     """
@@ -173,7 +172,7 @@ def vocabulary_url(folder_url: str) -> str:
 
 
 def pickle_advice(folder: str) -> str:
-    """How weights that are a pickle are converted."""
+    """Return how to convert weights in pickle format."""
     return (
         "it is a pickle, which can run any program when it is read, so that it is never read here. "
         "If you trust it, convert it: transformers.BertForPreTraining.from_pretrained("
@@ -203,7 +202,7 @@ def _how_to_convert(folder: str, names: Collection[str]) -> str:
 
 
 def some_of(names: Collection[str]) -> str:
-    """The first names in order, and how many there are besides."""
+    """Return the first sorted names and the number of the others."""
     listed = sorted(names)
     more = len(listed) - _SHOWN_NAMES
     return (", ".join(listed[:_SHOWN_NAMES]) or "nothing") + (
@@ -212,10 +211,10 @@ def some_of(names: Collection[str]) -> str:
 
 
 def read_part(folder: str, name: str) -> bytes:
-    """A file of a checkpoint.
+    """Read a file of a checkpoint.
 
     Raises:
-        CheckpointError: it is not there, or cannot be read.
+        CheckpointError: The file does not exist or cannot be read.
     """
     url = f"{folder}/{name}"
     try:
@@ -225,7 +224,7 @@ def read_part(folder: str, name: str) -> bytes:
             f"{url}: no such file: expected a checkpoint in Hugging Face's layout, with "
             f"{CONFIG_FILE} and {WEIGHTS_FILE}"
         ) from error
-    except Exception as error:  # each protocol's client has exceptions of its own
+    except Exception as error:  # exception types differ by protocol
         raise _unreadable(url, error) from error
 
 
@@ -235,10 +234,10 @@ def read_part(folder: str, name: str) -> bytes:
 def hf_config(
     config: ModelConfig, *, vocab_size: int, objective: Objective, pad_token_id: int = 0
 ) -> dict[str, Any]:
-    """What config.json says of a model.
+    """Return the config.json of a model.
 
-    It names no version of transformers, so that equal models have equal files; versions 4 and 5
-    read it.
+    It does not name a version of transformers, so that equal models have equal files. Versions 4
+    and 5 read it.
     """
     is_causal = objective == "left-to-right"
     return {
@@ -265,16 +264,16 @@ def hf_config(
 
 
 def model_config(hf: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, int, Objective]:
-    """The shape, vocabulary size and objective that a config.json tells of.
+    """Return the shape, vocabulary size and objective in a config.json.
 
-    The objective is that of the class it names; `mlm+nsp` where it names another one.
+    The objective follows from the named class; `mlm+nsp` for other classes.
 
     Args:
-        hf: content of the config.json.
-        where: its URL, for messages.
+        hf: Content of the config.json.
+        where: URL for messages.
 
     Raises:
-        CheckpointError: it is of another architecture, or of a kind of BERT that is not had here.
+        CheckpointError: It describes another architecture or an unsupported kind of BERT.
     """
     _check_architecture(hf, where=where)
     found = {**_DEFAULTS, **{name: hf[name] for name in (*_DEFAULTS, *_NEEDED) if name in hf}}
@@ -294,10 +293,10 @@ def model_config(hf: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, int
 
 
 def named_architectures(hf: Mapping[str, Any], *, where: str) -> tuple[str, ...]:
-    """The classes that a config.json names.
+    """Return the classes that a config.json names.
 
     Raises:
-        CheckpointError: it names something else.
+        CheckpointError: The names are not a list of strings.
     """
     named = hf.get("architectures")
     if named is None:
@@ -334,18 +333,18 @@ def _check_architecture(hf: Mapping[str, Any], *, where: str) -> None:
     if positions != "absolute":
         raise CheckpointError(
             f"{where}: position_embedding_type is {shown(positions)}, expected 'absolute': "
-            "relative positions are not part of BERT, and not had here"
+            "relative position embeddings are not supported"
         )
     if hf.get("add_cross_attention"):
         raise CheckpointError(
-            f"{where}: add_cross_attention is true: a decoder that attends to an encoder is not "
-            "had here; start from one without"
+            f"{where}: add_cross_attention is true: cross-attention is not supported; use a model "
+            "without it"
         )
     pruned = hf.get("pruned_heads")
     if pruned:
         raise CheckpointError(
             f"{where}: pruned_heads is {shown(pruned)}: models whose layers have different "
-            "numbers of heads are not had here; start from one that was not pruned"
+            "numbers of heads are not supported; use the unpruned model"
         )
 
 
@@ -356,7 +355,7 @@ def _shape(found: Mapping[str, Any], *, where: str) -> ModelConfig:
             num_hidden_layers=found["num_hidden_layers"],
             hidden_size=hidden,
             num_attention_heads=found["num_attention_heads"],
-            # As a preset says it, so that a model is equal to itself read back.
+            # The preset's representation, so that a model read back equals itself.
             intermediate_size=0 if inner == 4 * hidden else inner,
             max_position_embeddings=found["max_position_embeddings"],
             type_vocab_size=found["type_vocab_size"],
@@ -371,7 +370,7 @@ def _shape(found: Mapping[str, Any], *, where: str) -> ModelConfig:
             f"{'.'.join(map(str, item['loc'])) or 'the shape'}: {item['msg']}"
             for item in error.errors()
         )
-        raise CheckpointError(f"{where}: a shape that is not had here: {wrong}") from error
+        raise CheckpointError(f"{where}: unsupported model shape: {wrong}") from error
 
 
 def _objective(hf: Mapping[str, Any], *, where: str) -> Objective:

@@ -1,7 +1,8 @@
 """Checkpoints in Hugging Face's layout: config.json and model.safetensors, written and read.
 
-Written files load in transformers as they are; the vocabulary's files lie beside them. Read is any
-BERT checkpoint of that layout: old and new names, with or without heads, one file or several.
+Written files load in transformers unchanged, with the vocabulary's files next to them. Any BERT
+checkpoint of this layout can be read: old or new names, with or without heads, in one file or
+several.
 """
 
 from __future__ import annotations
@@ -64,16 +65,16 @@ _TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias
 _OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 _OPTIONAL = {"bert.pooler": "pooler", "mlm_head": "masked LM head", "nsp_head": "NSP head"}
-"""What a checkpoint may be without, as a whole, by the beginning of our names."""
+"""Prefixes of our names of modules that a checkpoint may omit as a whole."""
 
 
 class HFCheckpoint(NamedTuple):
-    """A checkpoint that was read, its weights of the size that its config.json says.
+    """Contents of a checkpoint, with weights of the size that its config.json gives.
 
     Attributes:
-        config, vocab_size, objective: of the model.
-        described, where: content of config.json, and its URL.
-        state, weights_url: the tensors under the names of the file, and a URL for messages.
+        config, vocab_size, objective: Description of the model.
+        described, where: Content of config.json, and its URL.
+        state, weights_url: Tensors by the file's names, and a URL for messages.
     """
 
     config: ModelConfig
@@ -86,12 +87,12 @@ class HFCheckpoint(NamedTuple):
 
 
 class LoadedModel(NamedTuple):
-    """A model that starts from a checkpoint.
+    """Model that starts from a checkpoint.
 
     Attributes:
-        model: with the checkpoint's weights.
-        initialized: names of parameters that the checkpoint does not have, which are drawn anew.
-        notes: what a user should know of it, a sentence each.
+        model: Model with the checkpoint's weights.
+        initialized: Names of newly initialized parameters, which the checkpoint does not have.
+        notes: Sentences that a user should read.
     """
 
     model: BertForPretraining
@@ -100,7 +101,7 @@ class LoadedModel(NamedTuple):
 
 
 def save_model(model: BertForPretraining, *, pad_token_id: int = 0) -> dict[str, bytes]:
-    """The files of a model by name. Equal models give equal bytes."""
+    """Return the files of a model by name. Equal models have equal bytes."""
     described = hf_config(
         model.config,
         vocab_size=model.vocab_size,
@@ -109,25 +110,25 @@ def save_model(model: BertForPretraining, *, pad_token_id: int = 0) -> dict[str,
     )
     config = json.dumps(described, indent=2, sort_keys=True) + "\n"
     tensors = hf_state(dict(model.named_parameters()))
-    # transformers refuses files without this entry.
+    # transformers rejects files without this entry.
     weights = save_tensors(tensors, metadata={"format": "pt"})
     return {CONFIG_FILE: config.encode(), WEIGHTS_FILE: weights}
 
 
 def hf_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our tensors under Hugging Face's names, on the CPU, sorted by name.
+    """Return our tensors by Hugging Face's names, on the CPU, sorted by name.
 
-    The decoder is tied to the word embeddings and to `cls.predictions.bias`, so that it is not
-    written, as transformers does not write it either.
+    Like transformers, omits the decoder, which is tied to the word embeddings and to
+    `cls.predictions.bias`.
 
     Args:
-        state: names and tensors of a `BertForPretraining`.
+        state: Names and tensors of a `BertForPretraining`.
     """
     found: dict[str, Tensor] = {}
     for name, tensor in state.items():
         parts = _hf_names(name)
         for part, piece in zip(parts, tensor.detach().chunk(len(parts)), strict=True):
-            # A copy where there are several: files cannot hold views of one memory.
+            # Copy slices: safetensors files cannot hold views of shared memory.
             found[part] = piece.cpu().contiguous() if len(parts) == 1 else piece.cpu().clone()
     return dict(sorted(found.items()))
 
@@ -135,18 +136,18 @@ def hf_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def from_hf_state(
     state: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], *, where: str
 ) -> dict[str, Tensor]:
-    """Tensors of a checkpoint under our names, in float32.
+    """Return the tensors of a checkpoint by our names, in float32.
 
     Args:
-        state: the checkpoint's tensors by Hugging Face's names, old or new.
-        shapes: what is expected, by our names.
+        state: Tensors of the checkpoint by Hugging Face's names, old or new.
+        shapes: Expected shapes by our names.
         where: URL of the checkpoint, for messages.
 
     Returns:
         A tensor for each of `shapes`; pooler, masked LM head and NSP head may each be missing.
 
     Raises:
-        CheckpointError: a tensor is unknown, missing, or of another shape or kind than expected.
+        CheckpointError: A tensor is unknown, missing, or has an unexpected shape or type.
     """
     renamed = _renamed(state, where=where)
     _drop_tied(renamed, where=where)
@@ -191,10 +192,10 @@ def read_checkpoint(folder_url: str) -> HFCheckpoint:
 
 
 def _read_weights(folder: str) -> tuple[dict[str, Tensor], str]:
-    """The tensors of a checkpoint of one file or several, and the URL to name in messages.
+    """Return the tensors of a checkpoint of one file or several, and a URL for messages.
 
     Raises:
-        CheckpointError: there is no safetensors file, or one that cannot be read.
+        CheckpointError: No safetensors file exists, or one cannot be read.
     """
     try:
         names = names_in(folder)
@@ -220,7 +221,7 @@ def _read_weights(folder: str) -> tuple[dict[str, Tensor], str]:
 
 
 def _sharded(folder: str, index: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Tensors of several files, each from the one that the index names."""
+    """Return the tensors of several files, each from the file that the index names."""
     where = f"{folder}/{INDEX_FILE}"
     places = index.get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
@@ -232,7 +233,7 @@ def _sharded(folder: str, index: Mapping[str, Any]) -> Iterator[tuple[str, Tenso
         for tensor_name in sorted(tensor for tensor, file in places.items() if file == name):
             if tensor_name not in tensors:
                 raise CheckpointError(
-                    f"{folder}/{name}: no {tensor_name}, which {INDEX_FILE} says is there: fetch "
+                    f"{folder}/{name}: no {tensor_name}, which {INDEX_FILE} lists: fetch "
                     "the checkpoint's files again"
                 )
             yield tensor_name, tensors[tensor_name]
@@ -250,10 +251,10 @@ def _tensors(content: bytes, *, where: str) -> dict[str, Tensor]:
 def _check_size(
     state: Mapping[str, Tensor], config: ModelConfig, *, vocab_size: int, where: str
 ) -> None:
-    """See that the weights are of the size that config.json says, before a model of it is made.
+    """Check that the weights have the size that config.json gives, before a model is allocated.
 
     Raises:
-        CheckpointError: they are not, or the encoder is not there.
+        CheckpointError: The sizes differ, or the encoder is missing.
     """
     renamed = _renamed(state, where=where)
     embeddings, layer = "bert.embeddings", "bert.encoder.layer."
@@ -267,14 +268,13 @@ def _check_size(
     ):
         if name not in renamed:
             raise CheckpointError(
-                f"{where}: no {name}: expected every tensor of the encoder that config.json tells "
-                "of"
+                f"{where}: no {name}: expected every encoder tensor that config.json describes"
             )
         _checked(renamed[name], torch.Size(shape), name=name, where=where)
 
 
 def _check_finite(state: Mapping[str, Tensor], *, where: str) -> None:
-    """Refuse weights that are NaN or infinite, whose model answers nothing but NaN.
+    """Reject weights that are NaN or infinite.
 
     Raises:
         CheckpointError: A tensor has such a value; names the tensor.
@@ -283,7 +283,7 @@ def _check_finite(state: Mapping[str, Tensor], *, where: str) -> None:
         if not tensor.is_floating_point():
             continue
         values = tensor.to(torch.float32)
-        # The sum is ten times as fast, but may overflow where each value is finite.
+        # The sum is a fast check, but may overflow for finite values.
         if values.sum().isfinite() or values.isfinite().all():
             continue
         count = int((~values.isfinite()).sum())
@@ -294,7 +294,7 @@ def _check_finite(state: Mapping[str, Tensor], *, where: str) -> None:
 
 
 def fill_parameters(model: nn.Module, found: Mapping[str, Tensor]) -> None:
-    """Copy tensors into the parameters of these names; others stay as they are."""
+    """Copy tensors into the parameters of these names."""
     parameters = dict(model.named_parameters())
     with torch.no_grad():
         for name, tensor in found.items():
@@ -302,16 +302,16 @@ def fill_parameters(model: nn.Module, found: Mapping[str, Tensor]) -> None:
 
 
 def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> LoadedModel:
-    """A model with the weights of a checkpoint in Hugging Face's layout.
+    """Return a model with the weights of a checkpoint in Hugging Face's layout.
 
     Args:
-        folder_url: its folder, a local path or any fsspec URL.
-        objective: what it will be trained with, whatever it was trained with before.
-        seed: decides the weights of heads that the checkpoint does not have, which are those of a
-            new model with this seed.
+        folder_url: Folder of the checkpoint, a local path or any fsspec URL.
+        objective: Objective of the following training; may differ from that of the checkpoint.
+        seed: Seed of heads that the checkpoint does not have; they equal those of a new model with
+            this seed.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
+        CheckpointError: The checkpoint is missing, unreadable, or not a supported BERT.
     """
     read = read_checkpoint(folder_url)
     before, where, weights_url = read.objective, read.where, read.weights_url
@@ -323,18 +323,18 @@ def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> Load
     fill_parameters(model, found)
     initialized = tuple(name for name in shapes if name not in found)
     notes = [
-        f"{weights_url} has no {what}: drawn anew with seed {seed}"
+        f"{weights_url}: {what} not in checkpoint, newly initialized with seed {seed}"
         for begin, what in _OPTIONAL.items()
         if any(name.startswith(f"{begin}.") for name in initialized)
     ]
     if (before == "left-to-right") != (objective == "left-to-right"):
         sight = "causal" if before == "left-to-right" else "bidirectional"
-        notes.append(f"{where} is of a {sight} model, which goes on as {objective}")
+        notes.append(f"{where}: {sight} checkpoint, training continues with objective {objective}")
     return LoadedModel(model, initialized, tuple(notes))
 
 
 def _hf_names(name: str) -> tuple[str, ...]:
-    """Hugging Face's names of a parameter, the parts of its first dimension in order."""
+    """Return Hugging Face's names of a parameter, in order of its first dimension."""
     if name == "mlm_head.output_bias":
         return (_OUTPUT_BIAS,)
     module, _, leaf = name.rpartition(".")
@@ -353,7 +353,7 @@ def _hf_names(name: str) -> tuple[str, ...]:
 
 
 def _renamed(state: Mapping[str, Tensor], *, where: str) -> dict[str, Tensor]:
-    """The tensors under today's names, without buffers."""
+    """Return the tensors by current names, without buffers."""
     renamed: dict[str, Tensor] = {}
     for name, tensor in state.items():
         today = name
@@ -373,7 +373,7 @@ def _renamed(state: Mapping[str, Tensor], *, where: str) -> dict[str, Tensor]:
 
 
 def _drop_tied(renamed: dict[str, Tensor], *, where: str) -> None:
-    """Take out the decoder, whose tensors are those that it is tied to."""
+    """Remove the decoder after checking that its tensors equal those that it is tied to."""
     for name, source in _TIED.items():
         if name not in renamed:
             continue
@@ -383,7 +383,7 @@ def _drop_tied(renamed: dict[str, Tensor], *, where: str) -> None:
         elif not torch.equal(tensor.float(), renamed[source].float()):
             raise CheckpointError(
                 f"{where}: {name} differs from {source}: expected them equal, since BERT's decoder "
-                "is tied to its word embeddings; an untied decoder is not had here"
+                "is tied to its word embeddings; an untied decoder is not supported"
             )
 
 
@@ -408,7 +408,7 @@ def _check_whole(
     *,
     where: str,
 ) -> None:
-    """Only whole heads may be missing."""
+    """Check that only whole heads are missing."""
     needed = {name for name in shapes if not name.startswith(tuple(_OPTIONAL))}
     lost = [part for name in needed - set(found) for part in _hf_names(name) if part in missing]
     for begin in _OPTIONAL:
@@ -418,5 +418,5 @@ def _check_whole(
     if lost:
         raise CheckpointError(
             f"{where}: no {some_of(lost)}: expected every tensor of the encoder that "
-            "config.json tells of, and each head whole or not at all"
+            "config.json describes, and each head complete or absent"
         )

@@ -1,8 +1,8 @@
-"""The two losses of pretraining, as sums with the counts they are divided by.
+"""The two pretraining losses, as sums with the counts to divide by.
 
-The masked LM's loss is a fused decoder: logits, softmax and the gradients of all that goes into
-them are made chunk by chunk of the predicted tokens, in one visit. The logits of all of them,
-shape (P, V), never exist. Letters for shapes as in `model.data.batches`.
+The masked LM loss is a fused decoder: it computes logits, softmax and all gradients for one chunk
+of predicted tokens at a time, so that the full logits of shape (P, V) are never in memory. Letters
+for shapes as in `model.data.batches`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from torch import Tensor
 from torch.nn import functional
 
 IGNORED = -100
-"""Label of a row that has no loss and is not counted."""
+"""Label of rows without loss, as in `torch.nn.CrossEntropyLoss`."""
 
 _CHUNK_BYTES = {"cpu": 1 << 25}
-"""Logits held at once, by device. On a CPU, glibc hands out up to 32 MiB again without returning it
-to the system, and fresh pages cost more than the softmax that fills them. Measured at P 600,
-V 30522, H 256 and 768."""
+"""Logits in memory at once, by device. On a CPU, glibc reuses blocks up to 32 MiB without returning
+them to the system; page faults of larger blocks would cost more than the softmax."""
 
 _CHUNK_BYTES_ELSEWHERE = 1 << 29
 
 _ROWS_PER_BLOCK = {"cpu": 32}
-"""Rows whose float32 softmax is made at once: 4 MiB, which a CPU's caches hold."""
+"""Elements of the float32 softmax computed at once: 4 MiB, which fit the caches of a CPU."""
 
 _ROWS_PER_BLOCK_ELSEWHERE = 2048
 
@@ -35,11 +34,11 @@ class LossSums(NamedTuple):
     """Sums over the rows that have a label.
 
     Attributes:
-        loss: what is differentiated: the sum of the negative log-likelihoods times the scale.
-        nll_sum: sum of the negative log-likelihoods in nats, detached, float32 (float64 for
+        loss: Sum of the negative log-likelihoods times the scale, to be differentiated.
+        nll_sum: Sum of the negative log-likelihoods in nats, detached, float32 (float64 for
             float64 inputs).
-        correct: int64; rows whose label has the largest logit, the first of them if several.
-        labels: int64; rows that have a label.
+        correct: Number of rows whose label has the largest logit (first of equal ones), int64.
+        labels: Number of rows with a label, int64.
     """
 
     loss: Tensor
@@ -72,21 +71,20 @@ def tied_decoder_loss(
     scale: float,
     chunk_rows: int | None = None,
 ) -> LossSums:
-    """Cross entropy of `hidden @ weight.T + bias`, which is never held as a whole.
+    """Return the cross entropy of `hidden @ weight.T + bias`, computed in chunks.
 
-    Gradients are found on the way forward, where each chunk's softmax is at hand, and kept until
-    they are asked for, once: a second backward through the same graph raises RuntimeError. Under
-    autocast, matrix products are done in its type and everything else in float32. Without
-    gradients (`torch.no_grad`) only the sums are made.
+    The forward pass also computes the gradients, from the softmax of each chunk, and the backward
+    pass returns them: a second backward through the same graph raises RuntimeError. Under autocast,
+    matrix products use its type and everything else float32. Under `torch.no_grad` only the sums
+    are computed.
 
     Args:
-        hidden: shape (P, H); P may be 0.
-        weight: the word embeddings, shape (V, H).
-        bias: shape (V,).
-        labels: int64 of shape (P,), 0 .. V-1, or -100 for a row to ignore.
-        scale: factor of the sum in `loss`. Given here rather than multiplied afterwards, it costs
-            nothing.
-        chunk_rows: rows whose logits are held at once; chosen by size if not given.
+        hidden: Shape (P, H); P may be 0.
+        weight: Word embeddings, shape (V, H).
+        bias: Shape (V,).
+        labels: int64 of shape (P,), 0 .. V-1, or -100 for rows to ignore.
+        scale: Factor of the sum in `loss`.
+        chunk_rows: Number of rows per chunk. Default: by size.
     """
     needs_gradients = torch.is_grad_enabled()
     sums: tuple[Tensor, ...] = _TiedDecoderLoss.apply(  # type: ignore[no-untyped-call]
@@ -127,7 +125,7 @@ class _TiedDecoderLoss(torch.autograd.Function):
                 "through the same graph; run the forward again"
             )
         factor = outputs[0]
-        # Asking a number of the host is free on a CPU, and saves a pass over the embeddings.
+        # Free on a CPU, and saves a pass over the embeddings.
         if factor.device.type != "cpu" or factor.item() != 1.0:
             for gradient in gradients:
                 if gradient is not None:
@@ -136,21 +134,21 @@ class _TiedDecoderLoss(torch.autograd.Function):
 
 
 def _chunk_rows(rows: int, vocab_size: int, *, like: Tensor) -> int:
-    """Rows of a chunk: all chunks about equal, since a short one costs as much as a long one."""
+    """Return the rows per chunk, so that all chunks have about the same size."""
     limit = _CHUNK_BYTES.get(like.device.type, _CHUNK_BYTES_ELSEWHERE)
     if like.dtype in (torch.bfloat16, torch.float16):
-        limit *= 2  # here the weight's gradient is converted and added once more for each chunk
+        limit *= 2  # each chunk converts and adds the gradient of the weight
     most = max(1, limit // (vocab_size * like.element_size()))
     chunks = max(1, math.ceil(rows / most))
     return max(1, math.ceil(rows / chunks))
 
 
 class _Decoder:
-    """What is gathered while going through the chunks.
+    """Sums and gradients accumulated over the chunks.
 
-    With p the softmax of a row, w its scale (0 if it is ignored) and e the one-hot vector of its
-    label, the gradient of the row's logits is w (p - e). The part with e never meets V columns: it
-    is added through the labels at the end.
+    With p the softmax of a row, w its scale (0 if ignored) and e the one-hot vector of its label,
+    the gradient of the row's logits is w (p - e). The part with e is sparse and is added through
+    the labels at the end.
     """
 
     def __init__(
@@ -183,7 +181,7 @@ class _Decoder:
         self._bias_gradient = torch.zeros_like(self._bias) if wanted[2] else None
 
     def run(self, chunk_rows: int | None) -> None:
-        """Go through all rows."""
+        """Process all rows."""
         rows, vocab_size = len(self._labels), len(self._weight)
         step = chunk_rows or _chunk_rows(rows, vocab_size, like=self._hidden)
         logits = self._hidden.new_empty((min(step, rows), vocab_size))
@@ -209,10 +207,10 @@ class _Decoder:
             self._weight_gradient += torch.mm(logits.t(), scaled)
 
     def _softmax(self, logits: Tensor, rows: slice) -> None:
-        """Turn a chunk's products into probabilities, taking losses and hits on the way.
+        """Turn the logits of a chunk into probabilities and add up losses and correct rows.
 
-        The softmax reads and writes a row once. It keeps its normaliser to itself, which the most
-        probable token, whose probability is never tiny, gives back.
+        `softmax` does not return its normalizer, so it is recovered from the most probable token,
+        whose probability is at least 1 / V.
         """
         step = _ROWS_PER_BLOCK.get(logits.device.type, _ROWS_PER_BLOCK_ELSEWHERE)
         for start in range(0, len(logits), step):
@@ -231,14 +229,14 @@ class _Decoder:
                 block.copy_(probabilities)
 
     def sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Sum of losses, hits, labels."""
+        """Return the sum of losses, correct rows and labels."""
         has_label = self._labels != IGNORED
         nll_sum = self._nll.masked_fill(~has_label, 0.0).sum()
         correct = (self._best == self._labels).sum()  # never true of an ignored row
         return nll_sum, correct, has_label.sum()
 
     def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Of hidden, weight and bias, each in its tensor's type."""
+        """Return the gradients of hidden, weight and bias, each in its tensor's type."""
         hidden, weight, bias = self._inputs
         scales = self._row_scale[:, None]
         of_hidden, of_weight, of_bias = None, None, None

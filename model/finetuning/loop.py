@@ -15,11 +15,11 @@ from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.phases import TrialState, phases_of, steps_of
 from model.finetuning.results import write_results
 from model.finetuning.setup import TrialSetup, open_trial
+from model.monitoring.reporter import TrialLogger
 from model.optim.optimizer import Optimizer, build_optimizer
 from model.optim.schedules import learning_rate
 from model.processes.distributed import Ranks, choose_device
 from model.processes.stopping import StopRequest
-from model.telling.report import TrialReport
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE
 from model.training.loop import StepFound, Trainer, Training, resume
@@ -56,7 +56,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         training = TrialTraining(open_trial(job), device=device, checkpoints=checkpoints)
         ranks = Ranks(0, 1, device)
         trainer = Trainer(training, ranks=ranks, checkpoints=checkpoints, stop=stop)
-        with closing(training.report):
+        with closing(training.logger):
             trainer.run()
             trainer.save_unsaved(older_than=_LAST_SAVE_SECONDS)
             training.sync()
@@ -66,7 +66,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
                     device=device,
                     done=training.progress,
                     stop=stop,
-                    report=training.report,
+                    logger=training.logger,
                 )
             except TrainingError:
                 if stop.reason:
@@ -102,7 +102,7 @@ class TrialTraining(Training[TaskStep]):
             checkpoints, model=self.model, optimizer=self.optimizer, load_state=self._load_state
         )
         folder = setup.job.folder()
-        self.report = TrialReport(
+        self.logger = TrialLogger(
             self.name,
             folder=folder,
             curve=folder / CURVE_FILE,
@@ -175,7 +175,7 @@ class TrialTraining(Training[TaskStep]):
         state.losses += 1
         is_last = state.step == phase.steps
         if is_last or state.steps % max(1, self.total_steps // _CURVE_LINES) == 0:
-            self.report.write_line(
+            self.logger.log_step(
                 {
                     "step": state.steps,
                     "split": phase.name,
@@ -185,7 +185,7 @@ class TrialTraining(Training[TaskStep]):
                 }
             )
             state.loss, state.losses = 0.0, 0
-        self.report.note_step(state.steps, loss=found.loss)
+        self.logger.on_step_end(state.steps, loss=found.loss)
 
     def state(self) -> dict[str, Any]:
         """See `Training.state`."""
@@ -199,4 +199,4 @@ class TrialTraining(Training[TaskStep]):
 
     def sync(self) -> None:
         """See `Training.sync`."""
-        self.report.sync()
+        self.logger.flush()

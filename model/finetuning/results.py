@@ -14,12 +14,12 @@ from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup
+from model.monitoring.reporter import TrialLogger
 from model.processes.distributed import device_name
 from model.processes.stopping import StopRequest
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks.cut_data import examples_cut
-from model.telling.report import TrialReport
 from model.training.artifact_files import to_json
 from model.training.health import TrainingWarning, warnings_json
 from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
@@ -38,7 +38,7 @@ def write_results(
     device: torch.device,
     done: TrialState,
     stop: StopRequest,
-    report: TrialReport,
+    logger: TrialLogger,
 ) -> dict[str, Any]:
     """Answer dev, score what was written, and leave all files of the artifact in the job's folder.
 
@@ -64,7 +64,7 @@ def write_results(
         "threads": torch.get_num_threads(),
     }
     (folder / TIMING_FILE).write_bytes(to_json(pace))
-    report.end(metrics.get(DEV, {}), seconds=done.seconds)
+    logger.log_result(metrics.get(DEV, {}), seconds=done.seconds)
     statistics = _statistics(setup, metrics, threshold=threshold, done=done)
     return {
         "statistics": {**statistics, "warnings": warnings_json(warnings)},

@@ -1,1 +1,1 @@
-"""Optimisers and learning rates."""
+"""Optimizers and learning rate schedules."""

@@ -1,9 +1,9 @@
 """Adam with decoupled weight decay and clipping, with and without bias correction.
 
 Without it is BERT's (google-research/bert optimization.py, lines 137 and 146-151); with it is
-AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW` computes it. An update reads and writes
-every weight and moment once, in torch's fused kernel, which takes the decay off the weight before
-the update and from the weight as it was: the sum that the reference takes off.
+AdamW (Loshchilov and Hutter 2019), as `torch.optim.AdamW` computes it. torch's fused kernel reads
+and writes every weight and moment once. It subtracts the decay of the old weight before the update,
+which equals the reference's sum.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from model.optim.gradient_norms import global_norm
 from schemas.errors import CheckpointError, TrainingError
 from schemas.model_configs import OptimizerConfig
 
-# At this step 1 - beta ** step is 1.0 to the last bit, for every beta < 1 that a float can hold.
+# At this step, 1 - beta ** step is exactly 1.0 for every float beta < 1.
 STEP_WITHOUT_BIAS_CORRECTION = float(2**62)
 
 
 def has_decay(name: str) -> bool:
-    """Whether weight decay applies to a parameter (optimization.py, line 65): it does to all but
-    biases and layer norms, embeddings included."""
+    """Return whether a parameter is neither bias nor layer norm (optimization.py, line 65)."""
     lowered = name.lower()
     return "bias" not in lowered and "norm" not in lowered
 
@@ -32,7 +31,7 @@ def has_decay(name: str) -> bool:
 class Adam:
     """Clips gradients, updates parameters in place, and holds their moments.
 
-    A parameter whose gradient is None is passed over, decay included, as in the reference.
+    A parameter without gradient is skipped, decay included, as in the reference.
     """
 
     def __init__(
@@ -50,25 +49,24 @@ class Adam:
         self._second = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
         self._device = next(iter(self._parameters.values())).device
         self._corrects_bias = corrects_bias
-        # One for all parameters, as kernels only read it. They want it in fp32, which counts
+        # Shared by all parameters, as kernels only read it. They need fp32, which counts
         # exactly up to 2 ** 24.
         done = 0.0 if corrects_bias else STEP_WITHOUT_BIAS_CORRECTION
         self._step = torch.tensor(done, device=self._device)
 
     def step(self, *, learning_rate: float) -> Tensor:
-        """One update of the weights from the gradients they hold.
+        """Update the weights from their gradients.
 
         Args:
-            learning_rate: of this update, from 0, which changes the moments alone.
+            learning_rate: Learning rate, at least 0; 0 updates only the moments.
 
         Returns:
-            The global norm of all gradients before clipping, an fp32 scalar on the parameters'
-            device; on CUDA nothing waits for it before the caller reads it. Where it is not
-            finite, weights and moments are as they were, and the caller should stop. Gradients
-            may be scaled by the clipping afterwards.
+            Global norm of all gradients before clipping, an fp32 scalar on the parameters' device;
+            no synchronization. If it is not finite, weights and moments are unchanged, and the
+            caller should stop. Clipping may scale the gradients in place.
 
         Raises:
-            TrainingError: no parameter has a gradient, or one's is not dense float32.
+            TrainingError: No parameter has a gradient, or a gradient is not dense float32.
         """
         gradients = self._gradients()
         norm = global_norm(list(gradients.values()))
@@ -89,15 +87,15 @@ class Adam:
         return norm
 
     def zero_grad(self) -> None:
-        """Drop all gradients; the next backward pass makes new ones."""
+        """Set all gradients to None."""
         for parameter in self._parameters.values():
             parameter.grad = None
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """All that a run needs to go on to the bit: the tensors in use, not copies, all fp32.
+        """Return the state for an exact resume: the tensors themselves, not copies, all fp32.
 
-        `first_moment.NAME` and `second_moment.NAME` of every parameter, in its shape, and `step`,
-        a scalar, where bias is corrected.
+        They are `first_moment.NAME` and `second_moment.NAME` of every parameter, in its shape, and
+        with bias correction the scalar `step`.
         """
         return {
             **{f"first_moment.{name}": moment for name, moment in self._first.items()},
@@ -106,14 +104,14 @@ class Adam:
         }
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor], *, where: str) -> None:
-        """Copy a state in, from any device; all of it or, on error, nothing.
+        """Copy a state from any device; on error, nothing is changed.
 
         Args:
-            tensors: as from `state_tensors()` of the same optimiser of the same parameters.
-            where: what to call their origin in errors, such as the checkpoint's folder.
+            tensors: Result of `state_tensors()` of the same optimizer with the same parameters.
+            where: Origin for error messages, such as the checkpoint's folder.
 
         Raises:
-            CheckpointError: tensors are missing or too many, or of another shape or type.
+            CheckpointError: Tensors are missing, unexpected, or have another shape or type.
         """
         own = self.state_tensors()
         _check_state(tensors, own, name=self.config.name, where=where)
@@ -129,7 +127,7 @@ class Adam:
         scale: Tensor | None,
         skipped: Tensor,
     ) -> None:
-        """Gradients are to be divided by `scale`; nothing may change where `skipped` is 1."""
+        """Apply one update with gradients divided by `scale`; no change if `skipped` is 1."""
         for decays in (True, False):
             names = [name for name in gradients if self._decays[name] == decays]
             if names:
@@ -185,7 +183,7 @@ class Adam:
                     f"gradient of {name}: expected dense float32, found {gradient.layout}, "
                     f"{gradient.dtype}"
                 )
-            # The kernel goes through memory in the parameter's order, whatever these strides.
+            # The kernel iterates in the parameter's memory order and ignores these strides.
             found[name] = gradient.contiguous()
         if not found:
             raise TrainingError(

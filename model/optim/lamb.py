@@ -1,10 +1,9 @@
 """LAMB, for very large batches (You et al. 2020, algorithm 2).
 
-Adam's update with bias correction plus decay, scaled for each matrix by its trust ratio: the
-length of the matrix over that of the update. The ratio is 1 for parameters that are not decayed
-(biases and layer norms), as in the authors' TensorFlow code and NVIDIA's FusedLAMB, and where
-either length is 0. Where a parameter is several matrices of the reference on top of each other,
-each has its own.
+Adam's update with bias correction plus decay, scaled for each matrix by its trust ratio: the norm
+of the matrix divided by that of the update. The ratio is 1 for parameters without decay (biases and
+layer norms), as in the authors' TensorFlow code and NVIDIA's FusedLAMB, and if either norm is 0. A
+parameter that stacks several matrices of the reference has one ratio per matrix.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from schemas.errors import TrainingError
 from schemas.model_configs import OptimizerConfig
 
 STACKED_MATRICES = {"attention.qkv.weight": 3, "attention.qkv.bias": 3}
-"""By the ending of a parameter's name: how many, of equal height, along dimension 0."""
+"""Number of matrices stacked along dimension 0, by suffix of the parameter's name."""
 
-# On the CPU, updates of about so many elements are held at once; they stay in its caches.
+# On the CPU, number of elements that are updated at once; they fit the caches.
 _GROUP_ELEMENTS = 1 << 18
 
 
 class _Matrix(NamedTuple):
-    """What has one trust ratio: a parameter, or a part of it. All views, of one shape."""
+    """Views of equal shape with one trust ratio: a parameter or a part of it."""
 
     weight: Tensor
     gradient: Tensor
@@ -38,10 +37,9 @@ class _Matrix(NamedTuple):
 
 
 class Lamb(Adam):
-    """Adam whose kernel, applied to zeros, gives the direction that trust ratios then scale.
+    """LAMB: Adam's kernel, applied to zeros, computes the direction that trust ratios scale.
 
-    On CUDA all matrices are worked on at once; on the CPU a few, so that their updates take little
-    memory, which is used again.
+    On CUDA all matrices are updated at once; on the CPU a few at a time, in a small reused buffer.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class Lamb(Adam):
         """See `model.optim.optimizer.build_optimizer`.
 
         Raises:
-            TrainingError: also where stacked matrices cannot be told apart by their height.
+            TrainingError: Also if the height of stacked matrices is not a multiple of their number.
         """
         super().__init__(parameters, config)
         self._scratch = torch.empty(0, device=self._device)
@@ -102,8 +100,8 @@ class Lamb(Adam):
                 yield _Matrix(w, g, m, v, decays)
 
     def _zeros(self, group: list[_Matrix]) -> list[Tensor]:
-        """Zeros in the shapes of the group's weights, in memory that is used again."""
-        # Each begins at a multiple of 16 floats, as the widest loads ask for.
+        """Return zeros in the shapes of the group's weights, in a reused buffer."""
+        # Each starts at a multiple of 16 floats, for aligned vector loads.
         sizes = [-(-matrix.weight.numel() // 16) * 16 for matrix in group]
         if self._scratch.numel() < sum(sizes):
             self._scratch = torch.empty(sum(sizes), device=self._device)
@@ -115,19 +113,19 @@ class Lamb(Adam):
 
 
 def stacked_matrices(name: str) -> int:
-    """Matrices of the reference that the parameter of this name holds."""
+    """Return the number of the reference's matrices in the parameter of this name."""
     return next((count for end, count in STACKED_MATRICES.items() if name.endswith(end)), 1)
 
 
 def _trust_ratios(weights: list[Tensor], updates: list[Tensor]) -> Tensor:
-    """One for each weight, shape (n,)."""
+    """Return the trust ratio of each weight, shape (n,)."""
     lengths, update_lengths = norms(weights), norms(updates)
     ratios = lengths / update_lengths
     return torch.where((lengths > 0) & (update_lengths > 0), ratios, 1.0)
 
 
 def _groups(matrices: Iterable[_Matrix], *, limit: int | None) -> Iterator[list[_Matrix]]:
-    """Runs with at most `limit` elements together, or of one matrix that alone has more."""
+    """Split into runs of at most `limit` elements, or of one larger matrix."""
     group: list[_Matrix] = []
     size = 0
     for matrix in matrices:

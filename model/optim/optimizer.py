@@ -1,7 +1,7 @@
-"""Optimisers: how gradients become updates of the weights.
+"""Optimizers.
 
-Each is Adam with decoupled weight decay, as `model.optim.adam` does it in one pass, or with
-something added; all clip by global norm and can be saved and resumed to the bit.
+Each is Adam with decoupled weight decay (`model.optim.adam`) or an extension. All clip by global
+norm and resume exactly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from model.optim.lamb import Lamb
 from schemas.model_configs import OptimizerConfig
 
 Optimizer = Adam
-"""What all have in common: `step`, `zero_grad`, `state_tensors`, `load_state_tensors`."""
+"""Interface of all optimizers: `step`, `zero_grad`, `state_tensors`, `load_state_tensors`."""
 
 
 class _Builds(Protocol):
@@ -31,21 +31,21 @@ OPTIMIZERS: dict[str, _Builds] = {
     "adamw": Adam,
     "lamb": Lamb,
 }
-"""By `OptimizerConfig.name`."""
+"""Optimizer classes by `OptimizerConfig.name`."""
 
 
 def build_optimizer(
     parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig
 ) -> Optimizer:
-    """The optimiser a configuration names.
+    """Build the optimizer that a configuration names.
 
     Args:
-        parameters: as from `named_parameters()`, on the device they will be trained on; those that
-            require no gradient are left out.
-        config: which optimiser, and its constants. The learning rate is given to each step.
+        parameters: Result of `named_parameters()`, on the training device; parameters without
+            `requires_grad` are ignored.
+        config: Optimizer and its constants. Each step receives its learning rate.
 
     Raises:
-        TrainingError: none is trained, one is not contiguous float32, a name or tensor comes
-            twice, or they are on several devices.
+        TrainingError: No parameter is trained, one is not contiguous float32, a name or tensor
+            occurs twice, or they are on several devices.
     """
     return OPTIMIZERS[config.name](parameters, config)

@@ -1,8 +1,8 @@
-"""The learning rate over a budget.
+"""Learning rate schedules.
 
-As in google-research/bert optimization.py, lines 32-54: the decay runs over the whole budget, and
-during the warm-up a straight line from 0 to the peak takes its place. So the first update has rate
-0, and the rate falls a little where the warm-up ends, as the decay has begun by then.
+As in google-research/bert optimization.py, lines 32-54, the decay covers the whole budget, and a
+linear warm-up from 0 to the peak replaces it at the start. So the first update has rate 0, and the
+rate drops slightly at the end of the warm-up.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Unit = Literal["steps", "tokens", "minutes"]
 
 
 def warmup_end(*, total: float, schedule: ScheduleConfig, unit: Unit = "steps") -> float:
-    """Where the warm-up ends, in units of the budget; rounded down to whole steps or tokens.
+    """Return the end of the warm-up in units of the budget, rounded down to whole steps or tokens.
 
     Args:
-        total: the budget; `schedule.total_budget` takes its place where it is given.
-        schedule: its `warmup_ratio` of the total.
-        unit: what is counted; minutes are not rounded.
+        total: Budget; `schedule.total_budget` overrides it.
+        schedule: Schedule; its `warmup_ratio` applies to the total.
+        unit: Unit of the budget; minutes are not rounded.
     """
     share = schedule.warmup_ratio * (
         total if schedule.total_budget is None else schedule.total_budget
@@ -38,21 +38,21 @@ def learning_rate(
     schedule: ScheduleConfig,
     unit: Unit = "steps",
 ) -> float:
-    """The rate of the update that comes at a position of the budget.
+    """Return the learning rate of the update at a position of the budget.
 
     Args:
-        position: steps, tokens or minutes done before this update, from 0; past the total the rate
-            stays what it is at the end.
-        total: the budget; `schedule.total_budget` takes its place where it is given.
+        position: Steps, tokens or minutes before this update, at least 0; past the total, the rate
+            stays at its final value.
+        total: Budget; `schedule.total_budget` overrides it.
         peak: `OptimizerConfig.learning_rate`.
-        schedule: shape of warm-up and decay. With p the part of the total that is done, `linear` is
-            `peak * (min_lr_ratio + (1 - min_lr_ratio) * (1 - p))`, `polynomial` with (1 - p)
-            to the `power`, and `constant` the peak; `min_lr_ratio` does not apply to that.
-        unit: what is counted, as in `warmup_end`.
+        schedule: Shape of warm-up and decay. With p the completed fraction of the total, `linear`
+            is `peak * (min_lr_ratio + (1 - min_lr_ratio) * (1 - p))`, `polynomial` has (1 - p) to
+            the `power`, and `constant` is the peak without `min_lr_ratio`.
+        unit: Unit of the budget, as in `warmup_end`.
 
     Raises:
-        ConfigError: the total is not a positive number.
-        ValueError: the position is negative or no number.
+        ConfigError: The total is not a positive number.
+        ValueError: The position is negative or NaN.
     """
     whole = total if schedule.total_budget is None else schedule.total_budget
     if not (whole > 0 and math.isfinite(whole)):

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from model.data.batches import PretrainingBatch, StepBatch
+from model.monitoring.reporter import PretrainingLogger
+from model.monitoring.training_log import EvaluationRecord, StepRecord
 from model.optim.schedules import learning_rate
 from model.pretraining.checks import find_unigram_warning
 from model.pretraining.evaluation import HeldOut
@@ -26,8 +28,6 @@ from model.pretraining.state import (
 from model.pretraining.unigram import count_labels, unigram_loss
 from model.processes.distributed import Ranks, joined_ranks
 from model.processes.stopping import StopRequest
-from model.telling.curves import EvaluationRecord, StepRecord
-from model.telling.report import PretrainingReport
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE, is_unigram_check_due
@@ -62,12 +62,12 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         if setup.state.is_finished:
             return
         training = Pretraining(job, setup, ranks=ranks)
-        stack.callback(training.report.close)
+        stack.callback(training.logger.close)
         trainer = Trainer(training, ranks=ranks, checkpoints=checkpoints, stop=stop)
         trainer.run()
         best_loss = trainer.evaluate()
         setup.state.is_finished = True
-        training.report.draw()
+        training.logger.plot()
         trainer.save(loss=best_loss)
         trainer.close()
 
@@ -99,7 +99,7 @@ class Pretraining(Training[StepBatch]):
             )
             setup.state.unigram_loss = unigram_loss(counts)
         self.snapshots = Snapshots(job)
-        self.report = PretrainingReport(
+        self.logger = PretrainingLogger(
             job.name,
             folder=job.folder(),
             curves=job.folder() / CURVES_FOLDER,
@@ -185,12 +185,12 @@ class Pretraining(Training[StepBatch]):
             *state.recent_mlm[-(RECENT_STEPS - 1) :],
             found.sums[0] / max(1, batch.predictions),
         ]
-        self.report.note_step(state.done, batch=batch, waited=found.waited)
+        self.logger.on_step_end(state.done, batch=batch, waited=found.waited)
         # The last line, too, is written here: a checkpoint of the last step comes after it, and a
         # run that goes on from that one finds it in the file.
         is_last = is_used_up(state, self.config.budget)
         if is_last or self.steps % self.config.logging_steps == 0:
-            self.report.write_line(self._line(found.rate), seconds=found.seconds)
+            self.logger.log_step(self._line(found.rate), seconds=found.seconds)
             state.interval = IntervalSums()
             if self.held_out is None:
                 self._report_unigram_level()
@@ -249,7 +249,7 @@ class Pretraining(Training[StepBatch]):
             held_out_nsp_loss=found.get("nsp_loss"),
             held_out_nsp_accuracy=found.get("nsp_accuracy"),
         )
-        self.report.write_evaluation(record)
+        self.logger.log_evaluation(record)
         self._report_unigram_level()
         return is_best
 
@@ -262,7 +262,7 @@ class Pretraining(Training[StepBatch]):
             return
         if (warning := find_unigram_warning(state, objective=self.config.objective)) is not None:
             state.is_unigram_reported = True
-            self.report.warn(warning.text)
+            self.logger.warn(warning.text)
 
     def keep_snapshot(self) -> None:
         """See `Training.keep_snapshot`."""
@@ -276,4 +276,4 @@ class Pretraining(Training[StepBatch]):
 
     def sync(self) -> None:
         """See `Training.sync`."""
-        self.report.sync()
+        self.logger.flush()

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from model.monitoring.formatting import format_percent
 from model.tables.contrasts import Contrast, chance_of, contrast, difference, mean_difference
 from model.tables.document import Tables
 from model.tables.evaluations import DEV, Record
@@ -18,7 +19,6 @@ from model.tables.filled_tables import FilledTable, OurRow
 from model.tables.paper_tables import GLUE_COLUMNS, PAPER_TABLES
 from model.tables.result_rows import ResultRow
 from model.tasks import TASKS
-from model.telling.percent import format_percent
 
 LEVEL = 0.05 / 7
 CLOSE = 0.9

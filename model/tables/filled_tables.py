@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, SerializerFunctionWrapHandler, computed_field, model_serializer
 
+from model.monitoring.formatting import format_percent
 from model.tables.evaluations import (
     MAJORITY_CLASS,
     Evaluation,
@@ -26,7 +27,6 @@ from model.tables.paper_tables import (
 from model.tables.variant_comparisons import VariantComparison, compare_features
 from model.tasks.cut_data import cut_notes, marked
 from model.tasks.task import Task
-from model.telling.percent import format_percent
 
 _MIXED = "mixed"
 RESTARTS_NOTE = (

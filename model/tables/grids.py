@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from model.monitoring.formatting import format_percent
 from model.tables.entry_comparison import EntryComparison
 from model.tables.evaluations import MAJORITY, MAJORITY_CLASS
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
@@ -17,7 +18,6 @@ from model.tables.paper_tables import Column
 from model.tables.result_rows import ResultRow
 from model.tables.variant_comparisons import TEST_NOTE, VariantComparison
 from model.tasks.cut_data import cut_notes, marked
-from model.telling.percent import format_percent
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
 VARIANTS_COLUMNS = (

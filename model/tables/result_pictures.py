@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from model.monitoring.formatting import format_percent
 from model.tables.charts import COLORS, GRAY, GRID, INK, SURFACE
 from model.tables.evaluations import DEV, MAJORITY_CLASS
 from model.tables.result_rows import ResultRow
 from model.tasks.cut_data import cut_notes, marked
-from model.telling.percent import format_percent
 from schemas.errors import PredictionsError
 
 _OTHER, _MAJORITY = "#BBBBBB", "#CCCCCC"

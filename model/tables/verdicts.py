@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from model.monitoring.formatting import format_percent
 from model.tables.contrasts import contrast, mean_difference
 from model.tables.entry_comparison import EntryComparison, comparable_entries, is_comparable
 from model.tables.evaluations import DEV, Evaluation, Record
@@ -17,7 +18,6 @@ from model.tables.filled_tables import FilledTable
 from model.tables.paper_ablations import ABLATIONS, UNNAMED
 from model.tables.variant_comparisons import FINE_TUNED, LEVEL, MEAN, VariantComparison
 from model.tasks.task import Task
-from model.telling.percent import format_percent
 
 Kind = Literal["pretraining", "variants", "entries", "baseline"]
 Outcome = Literal["better", "worse", "no difference", "not better than majority", "untested"]

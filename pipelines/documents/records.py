@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipelines.counters import Count, Example
-from pipelines.text.sentences import normalised_text, split_sentences
+from pipelines.documents.sentences import normalize_text, split_sentences
 from schemas.corpus_configs import DocumentsConfig
 from schemas.errors import InputError
 
@@ -137,7 +137,7 @@ def text_digest(sentences: list[str]) -> bytes:
     >>> text_digest(["Call me Ishmael."]) == text_digest(["call me", "ISHMAEL."])
     True
     """
-    return hashlib.blake2b(normalised_text(sentences).encode(), digest_size=16).digest()
+    return hashlib.blake2b(normalize_text(sentences).encode(), digest_size=16).digest()
 
 
 def record_batch(rows: Sequence[tuple[str, Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -73,6 +73,30 @@ def group_of(files: Sequence[SourceFile]) -> SourceFile:
     )
 
 
+_MIN_SPLITS = 64
+_MIN_SPLIT_BYTES = 1 << 20
+MAX_SPLIT_BYTES = 32 << 20
+
+
+def split_bytes(configured: int | None, files: Iterable[SourceFile]) -> int:
+    """Return the target size of the splits of a source in bytes, as stored.
+
+    It depends on the recipe and the input only, so that every runner builds the same shards. It is
+    a power of two, so that a corpus that grows a little keeps its splits.
+
+    Args:
+        configured: `target_split_bytes` of the recipe.
+        files: All files of the source.
+    """
+    if configured is not None:
+        return configured
+    total = sum(file.size for file in files)
+    size = _MIN_SPLIT_BYTES
+    while size < MAX_SPLIT_BYTES and total >= 2 * size * _MIN_SPLITS:
+        size *= 2
+    return size
+
+
 class Split(NamedTuple):
     """A planned piece of input, small enough to send to any worker."""
 

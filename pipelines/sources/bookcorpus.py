@@ -30,7 +30,7 @@ from pipelines.io.lines import (
     stream_lines,
 )
 from pipelines.io.raw_files import describe_files, expand_paths
-from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
+from pipelines.io.splits import RawDocument, Reading, SourceFile, Split, split_bytes
 from pipelines.sources.archives import ARCHIVE_SUFFIXES, is_archive, read_members
 from schemas.corpus_configs import BookCorpusSource
 from schemas.errors import ConfigError
@@ -51,6 +51,7 @@ def plan(config: BookCorpusSource) -> list[Split]:
     start_of_document(config)
     splits: list[Split] = []
     files = describe_files(expand_paths(config.paths, suffixes=_SUFFIXES))
+    target = split_bytes(config.target_split_bytes, files)
     archives = {file: _members_of(file) for file in files if is_archive(file.name)}
     times = collections.Counter(name for members in archives.values() for _, name in members)
     for file in files:
@@ -59,7 +60,7 @@ def plan(config: BookCorpusSource) -> list[Split]:
         elif file.size and is_compressed(file):
             splits.append(Split(config.name, file, 0, file.size, _detail(compressed=True)))
         else:
-            splits.extend(_plan_plain(file, config))
+            splits.extend(_plan_plain(file, config, target_split_bytes=target))
     return splits
 
 
@@ -123,10 +124,12 @@ def _grouped(lines: Iterator[Line], config: BookCorpusSource) -> Iterator[tuple[
         yield first, line
 
 
-def _plan_plain(file: SourceFile, config: BookCorpusSource) -> Iterator[Split]:
+def _plan_plain(
+    file: SourceFile, config: BookCorpusSource, *, target_split_bytes: int
+) -> Iterator[Split]:
     start = 0
     for first, line in _grouped(read_lines(file), config):
-        if first and line.start - start >= config.target_split_bytes:
+        if first and line.start - start >= target_split_bytes:
             yield Split(config.name, file, start, line.start, _detail())
             start = line.start
     if start < file.size or not file.size:

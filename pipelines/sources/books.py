@@ -34,6 +34,7 @@ from pipelines.io.splits import (
     SourceFile,
     Split,
     group_of,
+    split_bytes,
 )
 from pipelines.sources.archives import (
     ARCHIVE_SUFFIXES,
@@ -76,9 +77,10 @@ def plan(config: BooksSource) -> list[Split]:
     archives = {file: _members_of(file) for file in files if is_archive(file.name)}
     times = collections.Counter(_stem(_plain_name(file.name)) for file in loose)
     times.update(member.stem for members in archives.values() for member in members)
-    splits = _plan_loose(loose, config, times)
+    target = split_bytes(config.target_split_bytes, files)
+    splits = _plan_loose(loose, config, times, target_split_bytes=target)
     for file, members in archives.items():
-        splits.extend(_splits_by_size(file, members, config, times))
+        splits.extend(_splits_by_size(file, members, config, times, target_split_bytes=target))
     return splits
 
 
@@ -197,7 +199,11 @@ def _is_text(name: str) -> bool:
 
 
 def _plan_loose(
-    files: Iterable[SourceFile], config: BooksSource, times: Mapping[str, int]
+    files: Iterable[SourceFile],
+    config: BooksSource,
+    times: Mapping[str, int],
+    *,
+    target_split_bytes: int,
 ) -> list[Split]:
     splits: list[Split] = []
     group: list[SourceFile] = []
@@ -205,7 +211,7 @@ def _plan_loose(
     for file in files:
         group.append(file)
         size = sum(member.size for member in group)
-        if size >= config.target_split_bytes or len(group) == _MAX_FILES:
+        if size >= target_split_bytes or len(group) == _MAX_FILES:
             splits.append(_loose_split(group, config, times, start=start))
             start, group = start + size, []
     if group:
@@ -258,11 +264,13 @@ def _splits_by_size(
     members: Sequence[_PlannedMember],
     config: BooksSource,
     times: Mapping[str, int],
+    *,
+    target_split_bytes: int,
 ) -> Iterator[Split]:
     groups: list[list[_PlannedMember]] = [[]]
     text = 0
     for member in members:
-        if text >= config.target_split_bytes:
+        if text >= target_split_bytes:
             groups.append([])
             text = 0
         groups[-1].append(member)

@@ -18,7 +18,9 @@ from schemas.errors import CorruptInputError, InputError
 _BATCH_ROWS = 256
 
 
-def plan_parquet(file: SourceFile, config: TextSource) -> Iterator[Split]:
+def plan_parquet(
+    file: SourceFile, config: TextSource, *, target_split_bytes: int
+) -> Iterator[Split]:
     """Row groups of about `target_split_bytes` together.
 
     Raises:
@@ -47,7 +49,7 @@ def plan_parquet(file: SourceFile, config: TextSource) -> Iterator[Split]:
     start, size = 0, 0
     for number, group in enumerate(sizes):
         size += group
-        if size >= config.target_split_bytes or number == len(sizes) - 1:
+        if size >= target_split_bytes or number == len(sizes) - 1:
             yield Split(config.name, file, start, number + 1)
             start, size = number + 1, 0
 

@@ -40,12 +40,14 @@ from pipelines.io.lines import (
 )
 from pipelines.io.raw_files import describe_files, expand_paths
 from pipelines.io.splits import (
+    MAX_SPLIT_BYTES,
     GroupedFile,
     RawDocument,
     Reading,
     SourceFile,
     Split,
     group_of,
+    split_bytes,
 )
 from pipelines.sources.text_rows import TextRow, require_fields
 from schemas.corpus_configs import TextSource
@@ -63,7 +65,8 @@ _LONG_TEXT = 1 << 16
 """Bytes of a file that is hardly meant to be one paragraph: about 10,000 words."""
 
 _SMALL, _GROUP = 32, 8
-"""Files below this fraction of `target_split_bytes` are grouped up to this fraction."""
+"""Files below this fraction of `target_split_bytes` are grouped up to this fraction. If it is not
+set, both are fractions of the largest default."""
 
 _ONE_IN = 512
 """Files of which, on average, one ends a group by its name: one file more or less than last month
@@ -80,18 +83,21 @@ def plan(config: TextSource) -> list[Split]:
         CorruptInputError: a Parquet file is cut off or damaged.
     """
     splits, small = list[Split](), list[SourceFile]()
-    for file in describe_files(expand_paths(config.paths, suffixes=_SUFFIXES)):
+    files = describe_files(expand_paths(config.paths, suffixes=_SUFFIXES))
+    target = split_bytes(config.target_split_bytes, files)
+    grouping = config.target_split_bytes or MAX_SPLIT_BYTES
+    for file in files:
         if _form(file.name) == "parquet":
-            splits.extend(_parquet().plan_parquet(file, config))
+            splits.extend(_parquet().plan_parquet(file, config, target_split_bytes=target))
             continue
         if _form(file.name) == "jsonl":
             _check_keys(file, config)
-        if file.size < config.target_split_bytes // _SMALL:
+        if file.size < grouping // _SMALL:
             small.append(file)
         else:
-            splits.extend(_plan_lines(file, config))
-    for group in _groups(small, most_bytes=config.target_split_bytes // _GROUP):
-        splits.extend(_plan_group(group, config))
+            splits.extend(_plan_lines(file, config, target_split_bytes=target))
+    for group in _groups(small, most_bytes=grouping // _GROUP):
+        splits.extend(_plan_group(group, config, target_split_bytes=target))
     return splits
 
 
@@ -374,9 +380,11 @@ def _ends_group(name: str) -> bool:
     return int.from_bytes(digest[:8], "big") % _ONE_IN == 0
 
 
-def _plan_group(group: list[SourceFile], config: TextSource) -> Iterator[Split]:
+def _plan_group(
+    group: list[SourceFile], config: TextSource, *, target_split_bytes: int
+) -> Iterator[Split]:
     if len(group) == 1:
-        yield from _plan_lines(group[0], config)
+        yield from _plan_lines(group[0], config, target_split_bytes=target_split_bytes)
         return
     together = group_of(group)
     files = [GroupedFile(file.uri, file.name, file.size, file.sha256) for file in group]
@@ -390,14 +398,16 @@ def _whole(file: SourceFile, config: TextSource) -> Split:
     return Split(config.name, file, 0, file.size, detail)
 
 
-def _plan_lines(file: SourceFile, config: TextSource) -> Iterator[Split]:
+def _plan_lines(
+    file: SourceFile, config: TextSource, *, target_split_bytes: int
+) -> Iterator[Split]:
     whole = _whole(file, config)
     if whole.detail:
         yield whole
         return
     start = 0
     while start < file.size:
-        end = _next_document(file, start + config.target_split_bytes, config)
+        end = _next_document(file, start + target_split_bytes, config)
         yield Split(config.name, file, start, end)
         start = end
 

@@ -28,7 +28,7 @@ from pipelines.io.checksums import is_checksum_list, published_checksums, verify
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
 from pipelines.io.file_systems import A_LITTLE
 from pipelines.io.raw_files import expand_paths, file_size, in_parallel, open_file
-from pipelines.io.splits import RawDocument, Reading, SourceFile, Split
+from pipelines.io.splits import RawDocument, Reading, SourceFile, Split, split_bytes
 from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
 from pipelines.mediawiki.dump_header import Header, read_header, site_of_dump
 from pipelines.mediawiki.dump_xml import Page, Tags, iterate_pages, page_name
@@ -104,7 +104,8 @@ def plan(config: WikipediaSource) -> list[Split]:
         if same is not file:
             _log.warning("%s is the same as %s and is read once", file.uri, same.uri)
     ordered = [file for _, file in sorted(files.items())]
-    planned = in_parallel(lambda file: _plan_file(file, config), ordered)
+    target = split_bytes(config.target_split_bytes, ordered)
+    planned = in_parallel(lambda file: _plan_file(file, config, target), ordered)
     return [split for splits in planned for split in splits]
 
 
@@ -208,7 +209,9 @@ def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[Sou
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan_file(file: SourceFile, config: WikipediaSource) -> tuple[Split, ...]:
+def _plan_file(
+    file: SourceFile, config: WikipediaSource, target_split_bytes: int
+) -> tuple[Split, ...]:
     """The splits of a file that holds what is known of it: a cache key and its job ask in turn."""
     must_be_whole = config.on_corrupt == "fail"
     with open_file(file.uri, ahead=A_LITTLE) as source:
@@ -236,10 +239,10 @@ def _plan_file(file: SourceFile, config: WikipediaSource) -> tuple[Split, ...]:
         )
         by_blocks = has_long_stream(streams, size=file.size)
         ranges = _cut_bzip2(
-            file, streams, by_blocks=by_blocks, target_split_bytes=config.target_split_bytes
+            file, streams, by_blocks=by_blocks, target_split_bytes=target_split_bytes
         )
     elif compression == "plain":
-        ranges = _cut_anywhere(file.size, target_split_bytes=config.target_split_bytes)
+        ranges = _cut_anywhere(file.size, target_split_bytes=target_split_bytes)
     language = config.language or header.language or "en"
     names = dict(header.namespaces)
     detail = _Detail(

@@ -13,15 +13,16 @@ import pytest
 from support.finetuning_builder import write_checkpoint
 from support.task_file_builder import ROWS, write_task_file
 
-from flows.cli.model_loading import open_predictors
-from flows.cli.predict import Questions, answer_lines, read_questions
+from flows.cli.predict import answer_lines, read_questions
 from flows.lineage.resolve import resolve
+from flows.model_loading import open_predictors
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.finetuning.prediction import Predictor
 from model.processes.launcher import end_workers
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
+from model.tasks.questions import Questions
 from schemas.finetune_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe

@@ -20,7 +20,7 @@ MODULES = [
     "pipelines.instances.held_out",
     "pipelines.runners.launch",
     "pipelines.seeds",
-    "pipelines.text.sentences",
+    "pipelines.documents.sentences",
     "pipelines.transforms",
     "pipelines.wordpiece.tokenizer",
 ]

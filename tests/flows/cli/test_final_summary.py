@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import shutil
 import sys
@@ -13,23 +12,21 @@ from typing import Any
 
 import pytest
 from support.cli_runner import Cli
-from support.finetuning_builder import write_checkpoint, write_examples, write_tuned
+from support.finetuning_builder import write_checkpoint
 from support.lineage_builder import put, put_recipe, raw_file
 from support.report_builder import Written
-from support.store_builder import describe
 from support.sweep_builder import GOOD, POOR, sweep_of
 
 from flows.cli.final_summary import MAX_LINES, summary_parts
 from flows.cli.tables import print_parts
-from flows.run.step_execution import StepResult, input_ref
+from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
 from model.tables.document import JSON_FILE, Tables
 from model.tables.verdicts import Verdict
-from schemas.manifest import FileEntry, Manifest
+from schemas.manifest import Manifest
 
 REPORT = "/somewhere/reports/mine.html"
-TEXT = 'it\'s a "fine" film; costs $HOME `now` !'
 
 
 @pytest.fixture
@@ -196,89 +193,6 @@ def test_activation_is_printed_if_shell_does_not_know_bertloom(
 def commands(lines: list[str]) -> list[list[str]]:
     """Return the arguments of the printed commands, as a shell splits them."""
     return [shlex.split(line)[1:] for line in lines if line.startswith("  bertloom ")]
-
-
-def put_files(
-    store: ArtifactStore,
-    label: str,
-    folder: Path,
-    inputs: Mapping[str, Manifest] | None = None,
-    *,
-    rows: int | None = None,
-    **more: Any,
-) -> Manifest:
-    """Publish the files of a folder as an artifact of recipe `mine`."""
-    attempt = store.begin(label.partition(".")[0])
-    files = []
-    for path in sorted(folder.iterdir()):
-        content, digest = path.read_bytes(), hashlib.sha256(path.read_bytes()).hexdigest()
-        store.backend.put_if_absent(f"{attempt.location}/data/{path.name}", content)
-        entry = FileEntry(
-            path=path.name, stored_name=path.name, size_bytes=len(content), sha256=digest, rows=rows
-        )
-        files.append(entry)
-    fields = {
-        "stage": label.partition(".")[0],
-        "spec": {"label": label},
-        "inputs": tuple(input_ref(name, one) for name, one in (inputs or {}).items()),
-    }
-    manifest = store.commit(describe(attempt, files, **fields, **more)).manifest
-    store.set_ref(f"mine/{label}", manifest)
-    return manifest
-
-
-ROWS: dict[str, dict[str, Any]] = {
-    "sst-2": {"text_a": TEXT, "label": "1"},
-    "mrpc": {"text_a": TEXT, "text_b": "a song", "label": "1"},
-    "swag": {"context": TEXT, "continuations": ["a", "-b", "c'", "d"], "label": 0},
-    "squad-1.1": {
-        "title": "A", "question": "what's fine ?", "context": TEXT, "answers": ["film"],
-        "answer_starts": [14],
-    },
-    "conll-2003": {"sentence_lengths": [2, 1], "words": ["Anna's", "film", "more"], "tags": None},
-}  # fmt: skip
-
-
-EVALUATION: dict[str, Any] = {
-    "members": ["r0"],
-    "threshold": 0.0,
-    "points": [{"name": "only", "mean": 0.5, "runs": 1}],
-    "best_point": "only",
-    "metric": "accuracy",
-    "metrics": {},
-    "ensemble": 1,
-}
-
-
-@pytest.mark.parametrize("task", ROWS)
-def test_printed_commands_work(store: ArtifactStore, tmp_path: Path, cli: Cli, task: str) -> None:
-    rows, folder = [{"id": "0", **ROWS[task]}], tmp_path / "examples"
-    examples = write_examples(folder, task, splits={"dev": rows}, labels=())
-    Path(folder, examples.files[0].stored_name).rename(folder / "dev.arrow")
-    outputs = {"squad-1.1": 2, "swag": 1}.get(task, 0)
-    labels = () if outputs else ("O", "B-PER") if task == "conll-2003" else ("0", "1")
-    trial = write_tuned(tmp_path / "trial", task=task, labels=labels, outputs=outputs)
-    made = {
-        "build-examples.x": put_files(
-            store, "build-examples.x", folder, rows=1, statistics={"splits": {"dev": 1}}
-        ),
-        "finetune.x.r0": put_files(
-            store, "finetune.x.r0", Path(trial), statistics={"task": task, "metrics": {}}
-        ),
-    }
-    (tmp_path / "empty").mkdir()
-    made["evaluate.x"] = put_files(
-        store, "evaluate.x", tmp_path / "empty",
-        {"examples": made["build-examples.x"], "r0": made["finetune.x.r0"]},
-        statistics={**EVALUATION, "task": task},
-    )  # fmt: skip
-    printed = commands(summarize(results_of(made), store))
-    assert [words[0] for words in printed] == ["predict", "lineage", "show"]
-    text = "Anna's film" if task == "conll-2003" else TEXT
-    assert text in printed[0]
-    for words in printed:
-        result = cli(*words)
-        assert result.code == 0, result.err
 
 
 def test_printed_commands_of_corpus_and_model_work(

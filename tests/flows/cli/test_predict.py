@@ -11,8 +11,9 @@ import pytest
 from support.cli_runner import Cli
 from support.finetuning_builder import write_tuned
 
-from flows.cli.predict import decode_lines, make_questions
+from flows.cli.predict import decode_lines
 from model.tasks import TASKS
+from model.tasks.questions import make_questions
 from schemas.errors import UsageError
 
 NLI = ("entailment", "not_entailment")

@@ -16,7 +16,7 @@ import pytest
 from support.cli_runner import Cli
 from support.lineage_builder import put
 
-from flows.cli.model_loading import best_checkpoint
+from flows.model_loading import best_checkpoint
 from flows.quickstart.folder_scan import FolderScan, scan_folder
 from flows.quickstart.language_detection import guess_language
 from flows.quickstart.recipe_proposal import Machine, propose, recipe_name

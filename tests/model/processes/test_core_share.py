@@ -167,14 +167,14 @@ def test_predicting_and_evaluating_in_the_command_is_told(tmp_path: Path) -> Non
     environment = site(tmp_path, 0.98, model__finetuning__prediction=f"{TOLD}\nPredictor = None")
     code = """
 import os
-from flows.cli.model_loading import open_predictors
-from flows.cli.evaluate import score_model
+from flows.model_loading import open_predictors
+from flows.cli.evaluate import answer_file
 from model.tasks import find_task
 from schemas.errors import ConfigError
 for ask in (
     lambda: open_predictors("no-such-model", store="no-such-store"),
-    lambda: score_model(
-        find_task("sst-2"), "x", model="no-such", split="dev", out=None, store="no-such"
+    lambda: answer_file(
+        find_task("sst-2"), "x", model="no-such", split="dev", store="no-such"
     ),
 ):
     try:

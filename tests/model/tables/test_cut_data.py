@@ -22,12 +22,12 @@ from flows.run.stages import get_stage
 from model import tasks
 from model.build_examples import build_examples
 from model.finetuning.loop import train_trial
+from model.monitoring.summaries import score_cut
 from model.processes.stopping import StopRequest
 from model.tables.document import Tables
 from model.tables.result_pictures import draw_results
 from model.tables.result_rows import result_rows
 from model.tasks.cut_data import cut_on, examples_cut
-from model.telling.amounts import score_cut
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig, TabulateConfig
 from schemas.manifest import Manifest

@@ -13,6 +13,7 @@ from support.evaluation_builder import (
     written,
 )
 
+from model.monitoring.formatting import format_percent
 from model.tables.filled_tables import FilledTable, fill_tables
 from model.tables.paper_tables import (
     GLUE_COLUMNS,
@@ -23,7 +24,6 @@ from model.tables.paper_tables import (
     paper_cells,
 )
 from model.tasks import TASKS as REAL_TASKS
-from model.telling.percent import format_percent
 from schemas.errors import ConfigError
 
 MNLI = {"dev-mismatched": {"accuracy": 0.8}}

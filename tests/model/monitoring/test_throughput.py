@@ -1,4 +1,4 @@
-"""FLOPs of a step against torch's own counter, peaks of devices, and the speed between lines."""
+"""FLOPs of a step compared with torch's counter, peaks of devices, and throughput between lines."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from transformers import BertConfig, BertForPreTraining
 from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.bert import BertModel, initialize_weights
 from model.encoder.losses import tied_decoder_loss
-from model.processes.distributed import Ranks
-from model.telling import accelerators
-from model.telling.accelerators import Peak, listed_peak, measure_flops, peak_flops
-from model.telling.speed import (
-    SpeedMeter,
+from model.monitoring import throughput
+from model.monitoring.throughput import (
+    Peak,
+    ThroughputMeter,
     batch_flops,
     forward_flops,
-    model_flops_utilisation,
+    listed_peak,
+    measure_flops,
+    model_flops_utilization,
+    peak_flops,
     peak_memory,
 )
+from model.processes.distributed import Ranks
 from schemas.model_configs import ModelConfig
 
 VOCAB_SIZE = 300
@@ -36,12 +39,12 @@ CPU = torch.device("cpu")
 
 
 def training_flops(model: ModelConfig, **arguments: Any) -> int:
-    """Of forward and backward pass: each product has two gradients as large as itself."""
+    """Return FLOPs of forward and backward pass: each product has two gradients of its size."""
     return 3 * forward_flops(model, **arguments)
 
 
 def batch_of(lengths: list[int], *, predictions: int = 3) -> PretrainingBatch:
-    """Instances end to end, the first tokens of which are predicted; ids do not matter here."""
+    """Return packed instances whose first tokens are predicted."""
     n = np.array(lengths, np.int64)
     total = int(n.sum())
     places = np.concatenate([np.arange(length) for length in lengths])
@@ -58,7 +61,7 @@ def batch_of(lengths: list[int], *, predictions: int = 3) -> PretrainingBatch:
 
 
 class Pretraining(torch.nn.Module):
-    """Our encoder and fused MLM loss, and the dense layers of the heads."""
+    """Encoder, fused MLM loss and the dense layers of the heads."""
 
     def __init__(self, config: ModelConfig, *, is_causal: bool = False) -> None:
         super().__init__()
@@ -80,25 +83,25 @@ class Pretraining(torch.nn.Module):
 
 
 def counted(model: torch.nn.Module, batch: PretrainingBatch) -> int:
-    """FLOPs that torch sees in a forward and backward pass on the CPU."""
+    """Return the FLOPs that torch counts in a forward and backward pass on the CPU."""
     with FlopCounterMode(display=False) as counter:
         model(batch).backward()
     return counter.get_total_flops()
 
 
 @pytest.mark.parametrize("shape", ["small", "tiny"])
-def test_our_model_does_what_the_formula_says(shape: str) -> None:
+def test_formula_matches_counted_flops_of_our_model(shape: str) -> None:
     config = SMALL if shape == "small" else ModelConfig.model_validate({"preset": "tiny"})
     model = Pretraining(config)
     batch = batch_of([64] * 6, predictions=58)
     expected = training_flops(
         config, vocab_size=VOCAB_SIZE, lengths=batch.tokens.lengths, predictions=58, pooled=6
     )
-    # Above it are sums over rows that are done as products with ones.
+    # torch also counts sums over rows that are computed as products with ones.
     assert counted(model, batch) == pytest.approx(expected, rel=0.01)
 
 
-def test_each_instance_attends_to_itself_alone() -> None:
+def test_instances_do_not_attend_to_each_other() -> None:
     lengths = [8, 40, 128]
     model = Pretraining(SMALL)
     one_by_one = sum(counted(model, batch_of([length])) for length in lengths)
@@ -112,7 +115,7 @@ def test_each_instance_attends_to_itself_alone() -> None:
     assert one_by_one != pytest.approx(as_one_row, rel=0.05)
 
 
-def test_hugging_faces_model_does_what_the_formula_says() -> None:
+def test_formula_matches_counted_flops_of_hugging_face_model() -> None:
     config = BertConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=SMALL.hidden_size,
@@ -136,7 +139,7 @@ def test_hugging_faces_model_does_what_the_formula_says() -> None:
     assert counter.get_total_flops() == pytest.approx(expected, rel=1e-3)
 
 
-def test_bert_base_at_length_512_by_hand() -> None:
+def test_flops_of_bert_base_at_length_512() -> None:
     base = ModelConfig.model_validate({"preset": "base"})
     lengths: npt.NDArray[np.int64] = np.array([512])
     flops = forward_flops(base, vocab_size=30_522, lengths=lengths, predictions=77, pooled=1)
@@ -145,7 +148,7 @@ def test_bert_base_at_length_512_by_hand() -> None:
     assert flops == by_hand + 2 * (768 * 768 + 2 * 768)
 
 
-def test_causal_attention_is_half_and_nothing_else_changes() -> None:
+def test_causal_attention_counts_pairs_up_to_the_diagonal() -> None:
     arguments: dict[str, Any] = {"vocab_size": 1, "lengths": np.array([3, 1]), "predictions": 0}
     difference = forward_flops(SMALL, **arguments) - forward_flops(SMALL, **arguments, causal=True)
     assert difference == 2 * 2 * 2 * 48 * (9 + 1 - 6 - 1)
@@ -160,7 +163,7 @@ def test_flops_of_micro_batches_add_up() -> None:
     assert alone == training_flops(SMALL, vocab_size=VOCAB_SIZE, **arguments)
 
 
-def test_padding_is_no_work() -> None:
+def test_padding_does_not_count() -> None:
     packed = batch_of([5, 9])
     padded = packed._replace(tokens=packed.tokens._replace(padded_length=16))
     works = [batch_flops(SMALL, vocab_size=9, batches=[batch]) for batch in (packed, padded)]
@@ -179,7 +182,7 @@ def test_large_batches_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "used", "tera"),
+    ("name", "number_format", "tera"),
     [
         ("NVIDIA H200", "bf16", 989.5),
         ("NVIDIA H200 NVL", "bf16", 835.5),
@@ -196,9 +199,9 @@ def test_large_batches_do_not_overflow() -> None:
         ("NVIDIA GeForce RTX 3090", "tf32", 35.6),
     ],
 )
-def test_known_devices(name: str, used: accelerators.Format, tera: float) -> None:
-    assert listed_peak(name, used=used) == Peak(
-        pytest.approx(tera * 1e12), "data sheet", name, used
+def test_peak_of_listed_device(name: str, number_format: throughput.Format, tera: float) -> None:
+    assert listed_peak(name, number_format=number_format) == Peak(
+        pytest.approx(tera * 1e12), "data sheet", name, number_format
     )
 
 
@@ -214,17 +217,17 @@ def test_known_devices(name: str, used: accelerators.Format, tera: float) -> Non
         "Some new device",
     ],
 )
-def test_namesakes_and_parts_of_devices_are_not_taken_for_them(name: str) -> None:
-    assert listed_peak(name, used="bf16") is None
+def test_slices_and_variants_of_listed_devices_have_no_listed_peak(name: str) -> None:
+    assert listed_peak(name, number_format="bf16") is None
 
 
-def test_devices_without_bf16_units_have_no_peak_for_it() -> None:
-    assert listed_peak("Tesla V100-SXM2-16GB", used="bf16") is None
-    assert listed_peak("Tesla T4", used="tf32") is None
+def test_device_without_bf16_units_has_no_bf16_peak() -> None:
+    assert listed_peak("Tesla V100-SXM2-16GB", number_format="bf16") is None
+    assert listed_peak("Tesla T4", number_format="tf32") is None
 
 
-def test_every_sheet_is_in_order() -> None:
-    for pattern, sheet in accelerators._SHEETS.items():
+def test_data_sheets_are_consistent() -> None:
+    for pattern, sheet in throughput._DATA_SHEETS.items():
         assert (sheet.bf16 is None) == (sheet.tf32 is None), pattern
         if sheet.bf16 is not None and sheet.tf32 is not None:
             assert sheet.bf16 == pytest.approx(2 * sheet.tf32, rel=0.05), pattern
@@ -235,7 +238,7 @@ def test_every_sheet_is_in_order() -> None:
     ("capability", "setting", "expected"),
     [((9, 0), "tf32", "tf32"), ((9, 0), "ieee", "fp32"), ((7, 5), "tf32", "fp32")],
 )
-def test_fp32_is_tf32_where_torch_may_use_it(
+def test_fp32_peak_is_tf32_when_torch_permits_it(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], setting: str, expected: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
@@ -252,7 +255,7 @@ def test_fp32_is_tf32_where_torch_may_use_it(
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_cpu_is_measured_in_half_a_second(precision: accelerators.Precision) -> None:
+def test_cpu_peak_is_measured_briefly(precision: throughput.Precision) -> None:
     began = time.perf_counter()
     peak = peak_flops("cpu", precision=precision)
     assert time.perf_counter() - began < 2.0  # other processes may have the processor
@@ -262,40 +265,40 @@ def test_a_cpu_is_measured_in_half_a_second(precision: accelerators.Precision) -
     assert 1e8 < peak.flops < 1e15
 
 
-def test_measuring_takes_no_numbers_from_the_global_generator() -> None:
+def test_measurement_leaves_global_generator_unchanged() -> None:
     before = torch.get_rng_state()
     measure_flops("cpu", precision="fp32", seconds=0.02)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_other_kinds_of_devices_have_no_peak() -> None:
+def test_other_device_types_have_no_peak() -> None:
     assert peak_flops("meta", precision="fp32") is None
 
 
-def test_utilisation() -> None:
+def test_utilization() -> None:
     peak = Peak(2e12, "data sheet", "device", "bf16")
-    assert model_flops_utilisation(6e12, seconds=3.0, processes=4, peak=peak) == 0.25
-    assert model_flops_utilisation(6e12, seconds=3.0, processes=4, peak=None) is None
-    assert model_flops_utilisation(6e12, seconds=0.0, processes=4, peak=peak) is None
+    assert model_flops_utilization(6e12, seconds=3.0, processes=4, peak=peak) == 0.25
+    assert model_flops_utilization(6e12, seconds=3.0, processes=4, peak=None) is None
+    assert model_flops_utilization(6e12, seconds=0.0, processes=4, peak=peak) is None
 
 
 # The meter
 
 
-def test_speed_since_the_line_before() -> None:
+def test_throughput_since_last_record() -> None:
     peak = Peak(1e6, "data sheet", "device", "fp32")
-    meter = SpeedMeter(Ranks(0, 1, CPU), peak=peak, seconds=100.0)
+    meter = ThroughputMeter(Ranks(0, 1, CPU), peak=peak, seconds=100.0)
     for _ in range(2):
-        meter.add(tokens=300, places=400, flops=500_000, waited=0.5)
+        meter.add(tokens=300, padded_tokens=400, flops=500_000, waited=0.5)
     record = meter.record(12, seconds=104.0)
     assert record[:4] == (12, 104.0, 150.0, 200.0)
     assert record.loader_wait_share == 0.25
-    assert record.model_flops_utilisation == 0.25
-    meter.add(tokens=300, places=400, flops=0, waited=0.0)
+    assert record.model_flops_utilization == 0.25
+    meter.add(tokens=300, padded_tokens=400, flops=0, waited=0.0)
     assert meter.record(13, seconds=105.0)[:4] == (13, 105.0, 300.0, 400.0)
-    without = SpeedMeter(Ranks(0, 1, CPU), peak=None)
-    without.add(tokens=30, places=30, flops=1, waited=0.0)
-    assert without.record(1, seconds=1.0).model_flops_utilisation is None
+    without = ThroughputMeter(Ranks(0, 1, CPU), peak=None)
+    without.add(tokens=30, padded_tokens=30, flops=1, waited=0.0)
+    assert without.record(1, seconds=1.0).model_flops_utilization is None
 
 
 def test_peak_memory_of_the_host_is_in_bytes() -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints and fine-tuned models by the names that commands take."""
+"""Checkpoints and fine-tuned models by the names that users write."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.cli.options import open_artifact, open_store
-from flows.lineage.resolve import artifact_of_path
+from flows.lineage.resolve import artifact_of_path, open_artifact, open_store
 from flows.run.preflight import check_checkpoint
 from flows.store.artifact import Artifact
 from flows.store.runs import read_run, run_ids
@@ -50,7 +49,7 @@ def checkpoint_folder(name: str, *, store: str | None) -> str:
         return name if "://" in name else str(Path(name).absolute())
     if is_folder and (invalid := check_checkpoint(name, needs_vocabulary=False)) is not None:
         raise invalid
-    artifact = _open_artifact(name, store)
+    artifact = _find_artifact(name, store)
     if "config.json" not in artifact.files:
         raise ConfigError(f"{name}: expected an artifact of pretrain or finetune, got {artifact}")
     return artifact.folder(exclude=_TRAINING_FILES)
@@ -67,7 +66,7 @@ def open_predictors(name: str, *, store: str | None) -> list[Predictor]:
     from model.finetuning.prediction import Predictor  # loads torch, after its threads are limited
 
     if not ((Path(name) / "config.json").is_file() or "://" in name):
-        artifact = _open_artifact(name, store)
+        artifact = _find_artifact(name, store)
         if artifact.manifest.stage == EVALUATE.name:
             threshold = float(artifact.manifest.statistics["threshold"])
             predictors = [Predictor.open(folder) for folder in _member_folders(artifact)]
@@ -92,6 +91,15 @@ def open_filler(name: str, *, store: str | None) -> MaskFiller:
     return MaskFiller.open(checkpoint_folder(name or _newest_pretrained(store), store=store))
 
 
+def best_checkpoint(phases: Sequence[Manifest]) -> Manifest:
+    """Return the last phase, or an earlier one with a lower held-out perplexity."""
+
+    def perplexity(manifest: Manifest) -> float:
+        return float(manifest.statistics.get("held_out", {}).get("perplexity", math.inf))
+
+    return min(reversed(phases), key=perplexity)
+
+
 def _newest_pretrained(store: str | None) -> str:
     """Return the id of the best pretraining of the newest run with one."""
     opened = open_store(store)
@@ -105,15 +113,6 @@ def _newest_pretrained(store: str | None) -> str:
         f"{opened.root}: expected a run with a pretraining, found none. Pass --model or another "
         "--store, or train a model: `bertloom quickstart FOLDER`"
     )
-
-
-def best_checkpoint(phases: Sequence[Manifest]) -> Manifest:
-    """Return the last phase, or an earlier one with a lower held-out perplexity."""
-
-    def perplexity(manifest: Manifest) -> float:
-        return float(manifest.statistics.get("held_out", {}).get("perplexity", math.inf))
-
-    return min(reversed(phases), key=perplexity)
 
 
 def _member_folders(evaluation: Artifact) -> list[str]:
@@ -130,7 +129,7 @@ def _member_folders(evaluation: Artifact) -> list[str]:
     return [member.folder(exclude=_TRAINING_FILES) for member in members]
 
 
-def _open_artifact(name: str, store: str | None) -> Artifact:
+def _find_artifact(name: str, store: str | None) -> Artifact:
     try:
         return open_artifact(name, store)
     except ArtifactNotFoundError as error:

@@ -1,0 +1,1 @@
+"""Progress, logs, plots and throughput of a training. Nothing here decides what is trained."""

@@ -1,0 +1,353 @@
+"""Progress of a training in the console, and the loggers of pretraining and fine-tuning."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from model.data.batches import StepBatch
+from model.monitoring.formatting import format_percent, format_rounded_duration
+from model.monitoring.plots import plot_curves
+from model.monitoring.throughput import ThroughputMeter, batch_flops, peak_flops
+from model.monitoring.training_log import (
+    CurveWriter,
+    EvaluationRecord,
+    JsonLines,
+    StepRecord,
+    ThroughputRecord,
+    read_curves,
+)
+from model.processes.distributed import Ranks
+from model.training.amounts import Amounts, Unit, budget_unit
+from model.training.artifact_files import CURVES_PICTURE
+from pipelines.telling.progress import PLACES, READING_FILE, ReadingFile
+from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
+
+_LOGGER = logging.getLogger(__name__)
+_LINE_SECONDS = 15.0
+_PACE_SECONDS = 120.0
+_PACE_GAP_SECONDS = 0.5
+_BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| "
+_CLEAR_BELOW = "\x1b[J"
+_MIN_BAR_COLUMNS = 25
+
+
+class TrainingProgress:
+    """Shows progress, scores and time left: as a bar in a terminal, otherwise as log lines.
+
+    Args:
+        name: Name of the training, `pretrain.phase-1`.
+        budget: Budget in steps, tokens or minutes.
+        done: Work of earlier starts of the run.
+        progress_file: File that the parent process reads. None: no file.
+    """
+
+    def __init__(
+        self, name: str, *, budget: BudgetConfig, done: Amounts, progress_file: Path | None = None
+    ) -> None:
+        self._name, self._amounts = name, done
+        self._unit, self._total = budget_unit(budget)
+        self._file = ReadingFile(progress_file, job=name, unit=self._unit.removesuffix("s"))
+        self._file.write(done.in_unit(self._unit), total=self._total)
+        self._details: Sequence[str] = ()
+        self._is_logged = True
+        self._last_line = time.monotonic()
+        # (time, amount) after each step. Starts after the first step, which may compile code.
+        self._pace: deque[tuple[float, float]] = deque()
+        self._in_terminal = sys.stderr.isatty()
+        self._exit_stack = contextlib.ExitStack()
+        self._bar = tqdm(
+            total=self._total,
+            initial=done.in_unit(self._unit),
+            desc=name,
+            bar_format=_BAR_FORMAT,
+            leave=False,
+            disable=not self._in_terminal,
+            position=self._exit_stack.enter_context(PLACES.taken()) if self._in_terminal else None,
+        )
+
+    def update(self, done: Amounts) -> None:
+        """Show the work done so far, earlier starts included. Call it after each step."""
+        self._amounts = dataclasses.replace(done)
+        now, amount = time.monotonic(), done.in_unit(self._unit)
+        self._file.write(min(amount, self._total), total=self._total)
+        if len(self._pace) > 1 and now - self._pace[-2][0] < _PACE_GAP_SECONDS:
+            self._pace.pop()
+        self._pace.append((now, amount))
+        while len(self._pace) > 2 and now - self._pace[1][0] > _PACE_SECONDS:
+            self._pace.popleft()
+        self._is_logged = False
+        if self._in_terminal:
+            self._bar.update(min(amount, self._total) - self._bar.n)
+        elif now - self._last_line >= _LINE_SECONDS:
+            self._log_status(now)
+
+    def log_step(self, step: StepRecord, throughput: ThroughputRecord) -> None:
+        """Show loss, accuracies and throughput until the next call."""
+        details = [f"loss {step.loss:.2f}", f"MLM {format_percent(step.mlm_accuracy)}"]
+        if step.nsp_accuracy is not None:
+            details.append(f"NSP {format_percent(step.nsp_accuracy)}")
+        details.append(f"{_round(throughput.tokens_per_second)} tokens/s")
+        if throughput.model_flops_utilization is not None:
+            details.append(f"{100 * throughput.model_flops_utilization:.0f} % MFU")
+        self.set_details(details)
+        if self._in_terminal:
+            self._bar.refresh()
+
+    def set_details(self, details: Sequence[str]) -> None:
+        """Show details next to the progress, the most important first."""
+        self._details = details
+        if self._in_terminal:
+            columns = self._bar.ncols  # None: unknown
+            bar_columns = len(f"{self._name}: 100%|| ") + _MIN_BAR_COLUMNS
+            max_length = None if columns is None else int(columns) - bar_columns
+            self._bar.bar_format = _BAR_FORMAT + self.status(max_length=max_length)
+
+    def log_evaluation(self, evaluation: EvaluationRecord) -> None:
+        """Log the scores of an evaluation."""
+        parts = [
+            f"held-out MLM loss {evaluation.held_out_mlm_loss:.3f}",
+            f"perplexity {evaluation.perplexity:,.2f}",
+            f"MLM {format_percent(evaluation.held_out_mlm_accuracy)}",
+        ]
+        if evaluation.held_out_nsp_accuracy is not None:
+            parts.append(f"NSP {format_percent(evaluation.held_out_nsp_accuracy)}")
+        self._log(f"step {evaluation.step:,}, {', '.join(parts)}")
+
+    def warn(self, text: str) -> None:
+        """Log a warning."""
+        self._log(f"warning: {text}", level=logging.WARNING)
+
+    def _log(self, text: str, *, level: int = logging.INFO) -> None:
+        if self._in_terminal:
+            self._bar.write(f"{self._name}: {text}", file=sys.stderr)
+            self._clear_below()
+        else:
+            _LOGGER.log(level, "%s: %s", self._name, text)
+
+    def finish(self, text: str) -> None:
+        """Log the result in place of the last state."""
+        self._close_bar()
+        self._is_logged = True
+        _LOGGER.info("%s: %s", self._name, text)
+        self._clear_below()
+
+    def close(self) -> None:
+        """Remove the bar, and log the last state unless it was logged."""
+        self._close_bar()
+        if not self._is_logged:
+            self._log_status(time.monotonic())
+
+    def _close_bar(self) -> None:
+        self._bar.close()
+        self._exit_stack.close()
+
+    def _clear_below(self) -> None:
+        """Clear the line that a bar of another process used; that process draws it again."""
+        if self._in_terminal:
+            sys.stderr.write(_CLEAR_BELOW)
+            sys.stderr.flush()
+
+    def status(self, *, max_length: int | None = None) -> str:
+        """Return progress, details and time left in one line.
+
+        Args:
+            max_length: Number of characters. All but the first detail are dropped to stay below
+                it, the last one first. None: no limit.
+        """
+        left = self.seconds_left()
+        end = [] if left is None else [f"{format_rounded_duration(left)} left"]
+        details = list(self._details)
+        while True:
+            text = ", ".join([self._format_position(), *details, *end])
+            if max_length is None or len(text) <= max_length or len(details) <= 1:
+                return text
+            details.pop()
+
+    def seconds_left(self) -> float | None:
+        """Return the time left at the pace of the last two minutes; None before the second step.
+
+        The pace includes evaluations and checkpoints.
+        """
+        left = self._total - self._amounts.in_unit(self._unit)
+        if left <= 0:
+            return 0.0
+        if len(self._pace) < 2:
+            return None
+        (start, before), (end, after) = self._pace[0], self._pace[-1]
+        return left * (end - start) / (after - before) if after > before else None
+
+    def _format_position(self) -> str:
+        steps = f"step {self._amounts.steps:,}"
+        if self._unit == "steps":
+            return f"{steps} of {self._total:,.0f}"
+        done = _format_amount(self._amounts.in_unit(self._unit), self._unit)
+        return f"{steps}, {done} of {_format_amount(self._total, self._unit)}"
+
+    def _log_status(self, now: float) -> None:
+        self._last_line, self._is_logged = now, True
+        _LOGGER.info("%s: %s", self._name, self.status())
+
+
+def _format_amount(value: float, unit: Unit) -> str:
+    return f"{value:,.1f} min" if unit == "minutes" else f"{value:,.0f} tokens"
+
+
+def _round(value: float) -> str:
+    """Return a number with three significant digits: 41,200."""
+    if value < 1:
+        return f"{value:.2f}"
+    return f"{round(value, min(0, 3 - len(str(int(value))))):,.0f}"
+
+
+class PretrainingLogger:
+    """Logs a phase. Processes other than the main one only take part in sums.
+
+    Args:
+        name: Name of the phase.
+        folder: Folder of the job, for the progress file.
+        curves: Folder of the log.
+        config: Configuration of the phase.
+        model, vocab_size: Shape of the model, to count FLOPs.
+        ranks: Processes of the run.
+        done: Work of earlier starts of the run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        folder: Path,
+        curves: Path,
+        config: PretrainConfig,
+        model: ModelConfig,
+        vocab_size: int,
+        ranks: Ranks,
+        done: Amounts,
+    ) -> None:
+        self._name, self._curves = name, curves
+        self._config, self._model, self._vocab_size = config, model, vocab_size
+        peak = peak_flops(ranks.device, precision=config.precision)
+        if ranks.device.type == "cuda":  # the measurement of the peak does not count
+            torch.cuda.reset_peak_memory_stats(ranks.device)
+        self._meter = ThroughputMeter(ranks, peak=peak, seconds=done.seconds)
+        self._main: tuple[CurveWriter, TrainingProgress] | None = None
+        if ranks.is_first:
+            self._main = (
+                CurveWriter(curves, resume_step=done.steps),
+                TrainingProgress(
+                    name, budget=config.budget, done=done, progress_file=folder / READING_FILE
+                ),
+            )
+
+    def on_step_end(self, done: Amounts, *, batch: StepBatch, waited: float) -> None:
+        """Count a step."""
+        objective = self._config.objective
+        flops = batch_flops(
+            self._model,
+            vocab_size=self._vocab_size,
+            batches=batch.micro_batches,
+            next_sentence=objective == "mlm+nsp",
+            causal=objective == "left-to-right",
+        )
+        padded_tokens = sum(len(part.tokens.input_ids) for part in batch.micro_batches)
+        self._meter.add(
+            tokens=batch.tokens, padded_tokens=padded_tokens, flops=flops, waited=waited
+        )
+        if self._main is not None:
+            self._main[1].update(done)
+
+    def log_step(self, record: StepRecord, *, seconds: float) -> None:
+        """Log losses, and the throughput since the last call. All processes must call it."""
+        throughput = self._meter.record(record.step, seconds=seconds)
+        if self._main is not None:
+            writer, progress = self._main
+            writer.write_step(record, throughput)
+            progress.log_step(record, throughput)
+
+    def log_evaluation(self, record: EvaluationRecord) -> None:
+        """Log an evaluation."""
+        if self._main is not None:
+            writer, progress = self._main
+            writer.write_evaluation(record)
+            progress.log_evaluation(record)
+
+    def warn(self, text: str) -> None:
+        """Log a warning."""
+        if self._main is not None:
+            self._main[1].warn(text)
+
+    def flush(self) -> None:
+        """Write the log to disk. Call it before each checkpoint."""
+        if self._main is not None:
+            self._main[0].sync()
+
+    def plot(self) -> None:
+        """Plot the curves of the whole phase."""
+        if self._main is not None:
+            self._main[0].sync()
+            plot_curves(self._name, read_curves(self._curves), self._curves / CURVES_PICTURE)
+
+    def close(self) -> None:
+        """Log the last state and close the files."""
+        if self._main is not None:
+            writer, progress = self._main
+            progress.close()
+            writer.close()
+
+
+class TrialLogger:
+    """Logs a fine-tuning trial.
+
+    Args:
+        name: Name of the trial.
+        folder: Folder of the job, for the progress file; created if missing.
+        curve: File of the training curve.
+        done: Number of steps of earlier starts.
+        total: Number of steps of the trial.
+    """
+
+    def __init__(self, name: str, *, folder: Path, curve: Path, done: int, total: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._curve = JsonLines(curve, resume_step=done)
+        self._progress = TrainingProgress(
+            name,
+            budget=BudgetConfig(max_steps=total),
+            done=Amounts(steps=done),
+            progress_file=folder / READING_FILE,
+        )
+
+    def on_step_end(self, steps: int, *, loss: float) -> None:
+        """Show a step."""
+        self._progress.set_details([f"loss {loss:.3f}"])
+        self._progress.update(Amounts(steps=steps))
+
+    def log_step(self, line: dict[str, Any]) -> None:
+        """Add a line to the curve."""
+        self._curve.append(line)
+
+    def flush(self) -> None:
+        """Write the curve to disk. Call it before each checkpoint."""
+        self._curve.sync()
+
+    def log_result(self, metrics: dict[str, float], *, seconds: float) -> None:
+        """Log the scores on dev."""
+        scores = ", ".join(f"{name} {format_percent(value)}" for name, value in metrics.items())
+        duration = format_rounded_duration(seconds)
+        self._progress.finish(f"dev {scores or 'not scored'} ({duration} of training)")
+
+    def close(self) -> None:
+        """Log the last state and close the curve."""
+        self._progress.close()
+        self._curve.sync()
+        self._curve.close()

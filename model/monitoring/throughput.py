@@ -1,0 +1,326 @@
+"""Throughput of training: model FLOPs, peak FLOPs of devices, and utilization.
+
+Model FLOPs are those of the equations, regardless of the implementation: padding, recomputed
+activations and scores that a causal mask discards do not count. Utilization is that of PaLM
+(Chowdhery et al. 2022, appendix B).
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from model.data.batches import PretrainingBatch
+from model.monitoring.training_log import ThroughputRecord
+from model.processes.distributed import Ranks
+from schemas.model_configs import ModelConfig
+
+Precision = Literal["fp32", "bf16"]
+Format = Literal["bf16", "tf32", "fp32"]
+
+
+class Peak(NamedTuple):
+    """Peak throughput of a device in matrix products.
+
+    Attributes:
+        flops: FLOPs per second; a multiply-add is two.
+        source: `data sheet`, or `measured matmul` for the fastest large matrix product that was
+            measured on the device.
+        device: Name of the device.
+        format: Number format of the factors.
+    """
+
+    flops: float
+    source: Literal["data sheet", "measured matmul"]
+    device: str
+    format: Format
+
+
+class _DataSheet(NamedTuple):
+    """TFLOP/s of dense matrix products with fp32 sums. None: the device has no such units."""
+
+    bf16: float | None
+    tf32: float | None
+    fp32: float
+
+
+# Keys match the full name from torch.cuda.get_device_name, so that MIG slices and laptop GPUs are
+# measured instead. Figures are NVIDIA's, without sparsity.
+_DATA_SHEETS: dict[str, _DataSheet] = {
+    # "NVIDIA Blackwell HGX", per GPU of an HGX B200
+    r"NVIDIA B200": _DataSheet(2250.0, 1100.0, 75.0),
+    # "NVIDIA H200 Tensor Core GPU", columns SXM and NVL
+    r"NVIDIA H200": _DataSheet(989.5, 494.5, 67.0),
+    r"NVIDIA H200 NVL": _DataSheet(835.5, 417.5, 60.0),
+    # "NVIDIA H100 Tensor Core GPU", columns SXM, NVL and (before 2024) PCIe
+    r"NVIDIA H100 80GB HBM3": _DataSheet(989.5, 494.5, 67.0),
+    r"NVIDIA H100 NVL": _DataSheet(835.5, 417.5, 60.0),
+    r"NVIDIA H100 PCIe": _DataSheet(756.5, 378.0, 51.0),
+    # "NVIDIA GH200 Grace Hopper Superchip"
+    r"NVIDIA GH200 (120|144G|480)\S*( HBM3e?)?": _DataSheet(990.0, 494.5, 67.0),
+    # "NVIDIA A100 Tensor Core GPU", all form factors
+    r"(NVIDIA )?A100-(SXM4|SXM|PCIE|PG509)-\d+\w*": _DataSheet(312.0, 156.0, 19.5),
+    r"NVIDIA A100 80GB PCIe": _DataSheet(312.0, 156.0, 19.5),
+    # "NVIDIA A30", "A40" and "A10 Tensor Core GPU"
+    r"(NVIDIA )?A30": _DataSheet(165.0, 82.0, 10.3),
+    r"(NVIDIA )?A40": _DataSheet(149.7, 74.8, 37.4),
+    r"(NVIDIA )?A10": _DataSheet(125.0, 62.5, 31.2),
+    # "NVIDIA L40S", "L40" and "L4 Tensor Core GPU"
+    r"NVIDIA L40S": _DataSheet(362.05, 183.0, 91.6),
+    r"NVIDIA L40": _DataSheet(181.05, 90.5, 90.5),
+    r"NVIDIA L4": _DataSheet(121.0, 60.0, 30.3),
+    # "NVIDIA V100 Tensor Core GPU" and "NVIDIA T4": tensor cores multiply fp16 only
+    r"(NVIDIA )?(Tesla )?V100-SXM2-\d+GB(-LS)?": _DataSheet(None, None, 15.7),
+    r"(NVIDIA )?(Tesla )?V100-PCIE-\d+GB": _DataSheet(None, None, 14.0),
+    r"(NVIDIA )?(Tesla )?T4": _DataSheet(None, None, 8.1),
+    # "NVIDIA Ada GPU Architecture" and "NVIDIA Ampere GA102 GPU Architecture", appendix A
+    r"NVIDIA GeForce RTX 4090": _DataSheet(165.2, 82.6, 82.6),
+    r"(NVIDIA )?GeForce RTX 3090": _DataSheet(71.0, 35.6, 35.6),
+    r"(NVIDIA )?RTX A6000": _DataSheet(154.8, 77.4, 38.7),
+}
+
+_MEASURE_SECONDS = 0.25
+_MIN_SIZE = 256
+_MAX_SIZE = {"cpu": 4096, "cuda": 8192}
+_BACKWARD_FACTOR = 2  # each product has two gradients of its size: of inputs and of weights
+
+
+def peak_flops(device: torch.device | str, *, precision: Precision) -> Peak | None:
+    """Return the peak of a CPU or CUDA device, or None for other devices.
+
+    Devices without a data sheet are measured for 0.25 s with the current number of threads.
+
+    Args:
+        device: Device to look up or measure.
+        precision: Precision of training. On GPUs, `fp32` is tf32 where
+            torch.backends.cuda.matmul.fp32_precision permits it.
+    """
+    device = torch.device(device)
+    if device.type not in _MAX_SIZE:
+        return None
+    number_format = _number_format(device, precision=precision)
+    if device.type == "cpu":
+        name, listed = "cpu", None
+    else:
+        name = torch.cuda.get_device_name(device)
+        listed = listed_peak(name, number_format=number_format)
+    return listed or Peak(
+        measure_flops(device, precision=precision), "measured matmul", name, number_format
+    )
+
+
+def listed_peak(name: str, *, number_format: Format) -> Peak | None:
+    """Return the peak in the data sheet of a device, or None if it has none."""
+    for pattern, sheet in _DATA_SHEETS.items():
+        if re.fullmatch(pattern, name):
+            tera: float | None = getattr(sheet, number_format)
+            return None if tera is None else Peak(tera * 1e12, "data sheet", name, number_format)
+    return None
+
+
+def _number_format(device: torch.device, *, precision: Precision) -> Format:
+    if precision == "bf16":
+        return "bf16"
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
+        return "fp32"
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "fp32"
+
+
+def measure_flops(
+    device: torch.device | str, *, precision: Precision, seconds: float = _MEASURE_SECONDS
+) -> float:
+    """Return the FLOPs per second of the fastest product of two square matrices.
+
+    The size doubles while several products fit into the time; the largest size is repeated.
+    """
+    device = torch.device(device)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    end = time.perf_counter() + seconds
+    best, size = 0.0, _MIN_SIZE
+    while True:
+        # Not zeros: a GPU needs less power for them, and runs faster than in training.
+        values = torch.linspace(-1.0, 1.0, size * size, device=device, dtype=torch.float32)
+        factor = values.to(dtype).view(size, size)
+        _time_product(factor)  # the first product of a size loads its kernel
+        duration = min(_time_product(factor) for _ in range(2))
+        best = max(best, 2 * size**3 / duration)
+        if size >= _MAX_SIZE[device.type] or 4 * 8 * duration > end - time.perf_counter():
+            break
+        size *= 2
+    while time.perf_counter() + duration < end:
+        duration = _time_product(factor)
+        best = max(best, 2 * size**3 / duration)
+    return best
+
+
+def _time_product(factor: torch.Tensor) -> float:
+    if factor.device.type == "cuda":
+        torch.cuda.synchronize(factor.device)
+    start = time.perf_counter()
+    torch.mm(factor, factor)
+    if factor.device.type == "cuda":
+        torch.cuda.synchronize(factor.device)
+    return time.perf_counter() - start
+
+
+def forward_flops(
+    model: ModelConfig,
+    *,
+    vocab_size: int,
+    lengths: npt.NDArray[np.integer],
+    predictions: int,
+    pooled: int = 0,
+    causal: bool = False,
+) -> int:
+    """Return the FLOPs of the matrix products of one forward pass; a multiply-add is 2 FLOPs.
+
+    With hidden size H, feed-forward size F, vocabulary size V, instance length n, sum of lengths T:
+
+        each layer   2 * T * (4*H*H + 2*H*F)    query, key, value, output; feed-forward
+                     2 * 2*H * (sum of n*n)     scores and weighted sum; causal: n*(n+1)/2
+        MLM head     2 * predictions * (H*H + H*V)
+        pooler, NSP  2 * pooled * (H*H + 2*H)
+
+    Embeddings, norms, activations, softmax and dropout are not counted: about 1 % for BERT-Base.
+
+    Args:
+        model: Shape of the encoder.
+        vocab_size: V.
+        lengths: Number of tokens of each instance without padding, shape (B,).
+        predictions: Number of tokens that the MLM head predicts (P).
+        pooled: Number of instances that the pooler and NSP head read. 0 without NSP.
+        causal: Tokens attend only to themselves and earlier tokens.
+    """
+    n = lengths.astype(np.int64)
+    hidden, feed_forward = model.hidden_size, model.feed_forward_size
+    tokens = int(n.sum())
+    attended = int((n * (n + 1) // 2).sum() if causal else (n * n).sum())
+    layer = tokens * (4 * hidden * hidden + 2 * hidden * feed_forward) + attended * 2 * hidden
+    mlm_head = predictions * hidden * (hidden + vocab_size)
+    nsp_head = pooled * hidden * (hidden + 2)
+    return 2 * (model.num_hidden_layers * layer + mlm_head + nsp_head)
+
+
+def batch_flops(
+    model: ModelConfig,
+    *,
+    vocab_size: int,
+    batches: Iterable[PretrainingBatch],
+    next_sentence: bool = True,
+    causal: bool = False,
+) -> int:
+    """Return the FLOPs of a forward and backward pass over micro-batches.
+
+    Only shapes are read, so nothing waits for the device.
+
+    Args:
+        model: Shape of the encoder.
+        vocab_size: Size of the vocabulary.
+        batches: Micro-batches of one process.
+        next_sentence: The objective has NSP.
+        causal: Tokens attend only to themselves and earlier tokens.
+    """
+    forward = sum(
+        forward_flops(
+            model,
+            vocab_size=vocab_size,
+            lengths=batch.tokens.lengths,
+            predictions=len(batch.masked_positions),
+            pooled=len(batch.tokens.lengths) if next_sentence else 0,
+            causal=causal,
+        )
+        for batch in batches
+    )
+    return forward * (1 + _BACKWARD_FACTOR)
+
+
+def model_flops_utilization(
+    flops: float, *, seconds: float, processes: int, peak: Peak | None
+) -> float | None:
+    """Return the fraction of the peak that model FLOPs use, 0 to 1.
+
+    Return None without a peak, and above 1: the measured peak of a busy machine is too low.
+
+    Args:
+        flops: Model FLOPs of all processes.
+        seconds: Duration.
+        processes: Number of processes, each with one device.
+        peak: Peak of one device.
+    """
+    if peak is None or seconds <= 0:
+        return None
+    utilization = flops / (seconds * processes * peak.flops)
+    return utilization if utilization <= 1 else None
+
+
+class ThroughputMeter:
+    """Measures throughput between lines of the log.
+
+    Args:
+        ranks: Processes of the run, each with one device.
+        peak: Peak of one device.
+        seconds: Training time of earlier starts of the run.
+    """
+
+    def __init__(self, ranks: Ranks, *, peak: Peak | None, seconds: float = 0.0) -> None:
+        self._ranks, self._peak = ranks, peak
+        self._start_seconds = seconds
+        self._reset()
+
+    def _reset(self) -> None:
+        self._tokens = self._padded_tokens = self._flops = 0
+        self._waited = 0.0
+
+    def add(self, *, tokens: int, padded_tokens: int, flops: int, waited: float) -> None:
+        """Count a step.
+
+        Args:
+            tokens: Tokens without padding, of all processes.
+            padded_tokens: Tokens with padding, of this process.
+            flops: Model FLOPs of this process.
+            waited: Seconds that this process waited for its batch.
+        """
+        self._tokens += tokens
+        self._padded_tokens += padded_tokens
+        self._flops += flops
+        self._waited += waited
+
+    def record(self, step: int, *, seconds: float) -> ThroughputRecord:
+        """Return the throughput since the last record. All processes must call it together.
+
+        Args:
+            step: Number of steps.
+            seconds: Training time over all starts of the run.
+        """
+        duration = max(seconds - self._start_seconds, 1e-9)
+        padded_tokens, flops = self._ranks.add_up([self._padded_tokens, self._flops])
+        record = ThroughputRecord(
+            step=step,
+            seconds=seconds,
+            tokens_per_second=self._tokens / duration,
+            padded_tokens_per_second=padded_tokens / duration,
+            peak_memory_bytes=peak_memory(self._ranks.device),
+            loader_wait_share=min(1.0, self._waited / duration),
+            model_flops_utilization=model_flops_utilization(
+                flops, seconds=duration, processes=self._ranks.size, peak=self._peak
+            ),
+        )
+        self._start_seconds = seconds
+        self._reset()
+        return record
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the peak memory of this process in bytes: tensors on a GPU, otherwise resident."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, kB on Linux
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

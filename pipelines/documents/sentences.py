@@ -1,0 +1,127 @@
+# ruff: noqa: RUF001 - brackets of Chinese and Japanese
+"""Split the paragraphs of a document into sentences with `sentencex`, Wikimedia's segmenter."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+import sentencex
+
+# The time of sentencex grows with the square of the quotations in a text. A longer paragraph is
+# split in windows.
+_WINDOW = 5_000
+_WORD_CHARACTER = re.compile(r"[^\W_]")
+_ATTACHED = re.compile(r"(?:\[[^\[\]]{0,40}\]|[』」》〉】）])+")
+_SPACELESS_LANGUAGES = frozenset({"ja", "zh"})
+
+
+def split_sentences(paragraphs: list[str], language: str, *, max_characters: int) -> list[str]:
+    """Return the sentences of a document in order, without white space around them.
+
+    No character except white space is lost. A sentence without a letter or digit is joined to the
+    sentence before it, or to the next one if it is the first.
+
+    >>> split_sentences(["He came at 3 p.m. today. “Who?” she asked."], "en", max_characters=1000)
+    ['He came at 3 p.m. today.', '“Who?” she asked.']
+
+    Args:
+        paragraphs: Cleaned text without line breaks.
+        language: ISO 639 code. An unknown language is split by the general rules of sentencex.
+        max_characters: Maximum length of a sentence. A longer one is split at a space, or at this
+            length if it has none.
+    """
+    sentences: list[str] = []
+    marks: list[str] = []  # parts without a letter or digit after the last sentence
+    for paragraph in paragraphs:
+        if len(paragraph) <= _WINDOW:
+            segments = sentencex.segment(language, paragraph)
+        else:
+            segments = _window_segments(paragraph, language)
+        if "[" in paragraph or language in _SPACELESS_LANGUAGES:
+            segments = _with_attached(segments)
+        for segment in segments:
+            sentence = segment.strip()
+            if not sentence:
+                continue
+            if not (sentence[0].isalpha() or _WORD_CHARACTER.search(sentence)):
+                marks.append(sentence)
+                continue
+            if marks:
+                sentence = _join_marks(sentences, marks, sentence)
+                marks = []
+            sentences.append(sentence)
+    if marks:
+        sentences[-1:] = [" ".join([*sentences[-1:], *marks])]
+    if max(map(len, sentences), default=0) <= max_characters:
+        return sentences
+    return [part for sentence in sentences for part in _parts(sentence, max_characters)]
+
+
+def _join_marks(sentences: list[str], marks: list[str], sentence: str) -> str:
+    """Join marks to the last sentence, or to `sentence` if it is the first. Return `sentence`."""
+    if not sentences:
+        return " ".join([*marks, sentence])
+    sentences[-1] = " ".join([sentences[-1], *marks])
+    return sentence
+
+
+def _window_segments(paragraph: str, language: str) -> list[str]:
+    """Return the segments of a long paragraph. The last segment of a window begins the next one."""
+    segments: list[str] = []
+    start = 0
+    while start < len(paragraph):
+        end = _window_end(paragraph, start)
+        window = sentencex.segment(language, paragraph[start:end])
+        if end < len(paragraph) and len(window) > 1:
+            window.pop()
+        segments += window
+        start += sum(map(len, window))
+    return segments
+
+
+def _window_end(paragraph: str, start: int) -> int:
+    """Return the end of a window: at the last space of its second half, if there is one."""
+    end = start + _WINDOW
+    if end >= len(paragraph):
+        return len(paragraph)
+    space = paragraph.rfind(" ", start + _WINDOW // 2, end)
+    return end if space < 0 else space
+
+
+def _with_attached(segments: list[str]) -> list[str]:
+    """Move `[citation needed]` and closing brackets of Chinese and Japanese to the sentence before.
+
+    They belong to it if no white space separates them.
+    """
+    moved: list[str] = []
+    for segment in segments:
+        is_attached = bool(moved) and not moved[-1][-1:].isspace()
+        if is_attached and (attached := _ATTACHED.match(segment)):
+            moved[-1] += attached[0]
+            segment = segment[attached.end() :]
+        moved.append(segment)
+    return moved
+
+
+def _parts(text: str, max_characters: int) -> Iterator[str]:
+    """Yield parts of a text that has no white space around it."""
+    start = 0
+    while len(text) - start > max_characters:
+        space = text.rfind(" ", start + 1, start + max_characters + 1)
+        end = space if space > 0 else start + max_characters
+        yield text[start:end].strip()
+        start = end
+        while text[start].isspace():
+            start += 1
+    yield text[start:]
+
+
+def normalize_text(sentences: list[str]) -> str:
+    """Return the text by which duplicates are found: NFC, case folded, single spaces.
+
+    >>> normalize_text(["Call  me", "ISHMAEL."])
+    'call me ishmael.'
+    """
+    return " ".join(unicodedata.normalize("NFC", " ".join(sentences)).casefold().split())

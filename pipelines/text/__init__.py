@@ -1,1 +1,0 @@
-"""Paragraphs of running text as sentences."""
