@@ -32,7 +32,7 @@ import apache_beam as beam
 import fsspec
 from fsspec import AbstractFileSystem
 
-from pipelines.beam.jobs import deal
+from pipelines.beam.jobs import group_items
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.plan_file import SharedInput, written_plan
 from pipelines.documents.build_shard import BuildDocumentShard
@@ -222,9 +222,9 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     planned = planning()
     known = _seconds()
     with tempfile.TemporaryDirectory() as folder:
-        together = colocation_key(planned) if stage == "build-instances" else None
-        lanes = deal(planned, 0, together=together)
-        with written_plan(lanes, folder=folder) as (plan, ranges):
+        key = colocation_key(planned) if stage == "build-instances" else None
+        elements = group_items(planned, max_elements=4096, colocate_by=key)
+        with written_plan(elements, folder=folder) as (plan, ranges):
             fs, path = file_system(plan.url)
             plan_bytes = int(fs.info(path)["size"])
             if shared is None:

@@ -45,6 +45,7 @@ from flows.store.verification import quarantine, verify
 from model.processes.launcher import stop_running_calls
 from pipelines.runners.checks import steps_at_once
 from pipelines.runners.launch import RUNNERS_HERE
+from pipelines.runners.local import close_pools
 from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
 from pipelines.telling.progress import listening
 from schemas.errors import ArtifactNotFoundError, RunnerError
@@ -180,6 +181,7 @@ class Run:
             self.emit(RunFinished(self, state, failures))
         finally:
             self._finished.set()
+            close_pools()
             for step in self.steps:
                 self._release(step)
         if error is None:

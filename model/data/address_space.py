@@ -1,7 +1,7 @@
-"""Files mapped one after another into addresses that were set aside for all of them.
+"""Files mapped consecutively into one reserved address range.
 
-The kernel gives a process some 65,000 maps (vm.max_map_count). More files than that are mapped as
-they are needed, each always to the same addresses, and those longest unused are let go.
+The kernel limits a process to about 65,000 maps (vm.max_map_count). Beyond that, files are mapped
+on demand, each always at the same address, and the least recently used ones are unmapped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def most_files() -> int:
-    """How many files a process may hold mapped, each beside addresses that hold none."""
+    """Return the number of files that a process may map, with unmapped gaps between them."""
     try:
         limit = int(_LIMIT_FILE.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # no Linux
@@ -33,15 +33,15 @@ def most_files() -> int:
 
 
 class AddressSpace:
-    """Addresses for files of these sizes, in bytes; each begins a page.
+    """Address range for files of the given sizes in bytes; each file starts at a page.
 
     Attributes:
-        span: all of the addresses. Only those of files that are mapped may be read.
-        offsets: where each file begins in it.
+        span: The whole range. Only addresses of mapped files may be read.
+        offsets: Offset of each file in the range.
     """
 
     def __init__(self, files: Sequence[Path], sizes: Sequence[int]) -> None:
-        """Set addresses aside; nothing is mapped yet."""
+        """Reserve the range without mapping files."""
         self._files, self._sizes = tuple(files), tuple(sizes)
         pages = -(-np.array(self._sizes, np.int64) // mmap.PAGESIZE)
         ends = np.append(0, np.cumsum(pages)) * mmap.PAGESIZE
@@ -53,18 +53,18 @@ class AddressSpace:
         self._mapped: OrderedDict[int, None] = OrderedDict()
         self._most = most_files()
         self.holds_all = len(self._files) <= self._most
-        """Whether all may be mapped at once."""
+        """Whether all files can be mapped at once."""
 
     @property
     def most(self) -> int:
-        """How many files are mapped at most."""
+        """Maximum number of mapped files."""
         return self._most
 
     def hold(self, numbers: Iterable[int]) -> None:
-        """Have files mapped, no more of them than `most`; others may be let go.
+        """Map files, at most `most`; others may be unmapped.
 
         Raises:
-            OSError: one is not there any more, is shorter than it was, or cannot be mapped.
+            OSError: A file no longer exists, is shorter than before, or cannot be mapped.
         """
         wanted = dict.fromkeys(numbers)
         for number in wanted:
@@ -82,7 +82,7 @@ class AddressSpace:
                 self._mapped[number] = None
 
     def _place(self, number: int, file: int | None) -> None:
-        """Put a file, or nothing, where a file's addresses are."""
+        """Map a file, or an empty page range, at a file's address."""
         size = self._sizes[number]
         if not size:
             return

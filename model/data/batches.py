@@ -1,4 +1,4 @@
-"""What passes from the loader to the model: token batches as flat tensors.
+"""Batches that the loader gives to the model: flat tensors of tokens.
 
 Letters used for shapes in `model`: B instances, T token positions of a batch, S positions of a
 padded row, H hidden size, N heads, D = H / N, P predicted tokens, V vocabulary size.
@@ -14,18 +14,18 @@ import torch
 
 
 class TokenBatch(NamedTuple):
-    """The tokens of some instances, end to end (packed) or in rows of equal length (padded).
+    """Tokens of some instances, contiguous (packed) or in rows of equal length (padded).
 
     Attributes:
         input_ids: int64 of shape (T,).
         segment_ids: int64 of shape (T,): 0 in `[CLS] A [SEP]`, 1 in `B [SEP]`.
         position_ids: int64 of shape (T,): position in the instance, from 0.
         starts: int64 of shape (B,): index in T of each instance's first token, its [CLS].
-        lengths: real tokens of each instance, shape (B,); on the host always, since the layout of
-            the computation is decided by it.
-        padded_length: S where instance i has the positions i*S .. (i+1)*S - 1, of which the first
-            lengths[i] are real and the others hold [PAD]; then T = B*S. None where instances lie
-            end to end without padding; then T = sum of lengths.
+        lengths: Real tokens of each instance, shape (B,); always on the host, because it determines
+            the layout of the computation.
+        padded_length: S if instance i has the positions i*S .. (i+1)*S - 1, of which the first
+            lengths[i] are real and the others are [PAD]; then T = B*S. None without padding; then
+            T = sum of lengths.
     """
 
     input_ids: torch.Tensor
@@ -41,15 +41,15 @@ class TokenBatch(NamedTuple):
 
 
 class PretrainingBatch(NamedTuple):
-    """What one process works on at once: a micro-batch with its targets.
+    """Micro-batch with its targets.
 
     Attributes:
-        tokens: the instances.
-        masked_positions: int64 of shape (P,): indices in T of the tokens to predict, ascending.
-        masked_ids: int64 of shape (P,): what they are.
-        next_sentence_labels: int64 of shape (B,): 0 next, 1 random, -100 (ignored) where there is
-            no segment B.
-        rows: numbers of the instances in their `InstanceSet`, int64 of shape (B,), on the host.
+        tokens: Tokens of the instances.
+        masked_positions: Indices in T of the tokens to predict, ascending; int64 of shape (P,).
+        masked_ids: Ids of those tokens, int64 of shape (P,).
+        next_sentence_labels: 0 next, 1 random, -100 (ignored) without segment B; int64 of shape
+            (B,).
+        rows: Numbers of the instances in their `InstanceSet`, int64 of shape (B,), on the host.
     """
 
     tokens: TokenBatch
@@ -73,46 +73,46 @@ def _moved(batch: Any, device: torch.device | str) -> dict[str, Any]:
 
 
 class StepBatch(NamedTuple):
-    """A global batch as one process sees it: its own micro-batches, and everybody's totals.
+    """Global batch from the view of one process: its micro-batches, and the totals of all
+    processes.
 
-    The totals are what sums of losses are divided by, so that a step is the same however it is cut
-    into micro-batches and processes.
+    Sums of losses are divided by the totals, so that a step does not depend on its split into
+    micro-batches and processes.
     """
 
     micro_batches: tuple[PretrainingBatch, ...]
-    """This process's share, at least one."""
+    """Micro-batches of this process, at least one."""
 
     predictions: int
-    """Tokens to predict in the whole global batch."""
+    """Number of tokens to predict in the global batch."""
 
     pairs: int
-    """Instances of the whole global batch whose next_sentence_label is 0 or 1: those with a segment
-    B, and none where the objective has no next sentence prediction."""
+    """Number of instances of the global batch with a next sentence label of 0 or 1; 0 if the
+    objective has no next sentence prediction."""
 
     instances: int
-    """Instances of the whole global batch."""
+    """Number of instances in the global batch."""
 
     tokens: int
-    """Real tokens of the whole global batch."""
+    """Number of real tokens in the global batch."""
 
     state: LoaderState
-    """Where the loader stands after this batch."""
+    """State of the loader after this batch."""
 
 
 class LoaderState(NamedTuple):
-    """Where a loader stands: it goes on with the next batch from here, on any number of ranks.
+    """State of a loader, from which it resumes with the next batch on any number of ranks.
 
-    Both numbers belong to the stream of instances that the seed and the batches' configuration
-    make of an artifact; with others they mean nothing.
+    It is only valid for the same artifact, seed and batch configuration.
     """
 
     window: int = 0
-    """Position in the endless shuffled stream of instances at which the window begins that the next
-    batch is from (`model.data.batching`)."""
+    """Start of the next batch's window in the endless shuffled stream of instances
+    (`model.data.batching`)."""
 
     batch: int = 0
     """Number of the next batch in that window."""
 
     def epoch(self, *, instances: int) -> float:
-        """Passes over all instances up to the begin of the window."""
+        """Passes over all instances before the start of the window."""
         return self.window / max(1, instances)

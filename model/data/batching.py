@@ -1,13 +1,14 @@
-"""Which instances a global batch has, which of them a rank takes, and how it cuts them up.
+"""Batch sampler: instances of a global batch, their distribution to ranks, and micro-batches.
 
-All is a function of (seed, configuration, position in the stream). The stream is endless: epoch
-after epoch, each a shuffle of all instances (`permutation.stream_rows`). Batches are planned a
-*window* at a time. A window is a run of the stream that is as long as its full batches: what would
-not fill another one is left to the next window, which begins there. So no instance is lost, every
-batch is full, and a state is two numbers: where the window begins, and which batch of it is next.
+Everything is a function of (seed, configuration, position in the stream). The stream is endless:
+one shuffle of all instances per epoch (`permutation.stream_rows`). Batches are planned per
+*window*, a range of the stream that contains only full batches; the next window starts right after
+it. So no
+instance is lost, every batch is full, and the state is two numbers: the start of the window and the
+next batch in it.
 
-In the layouts `packed` and `padded` the batches are consecutive pieces of the window. In `bucketed`
-the window is sorted by length first, and its batches come in shuffled order.
+In the layouts `packed` and `padded`, batches are consecutive ranges of the window. In `bucketed`,
+the window is sorted by length first, and its batches are shuffled.
 """
 
 from __future__ import annotations
@@ -28,22 +29,21 @@ from schemas.model_configs import BatchConfig
 Layout = Literal["packed", "bucketed", "padded"]
 
 DEFAULT_INSTANCES = 256
-"""Instances of a global batch where the configuration gives neither them nor tokens."""
+"""Default number of instances in a global batch, if the configuration sets no size."""
 
-# Planning costs less an instance the more of them it is done for at once; measured: 16 thousand
-# are as good as more. Of very small batches so many are not needed.
+# Plan many instances at once to amortize NumPy call overhead; more than 16 thousand do not help.
 _PLANNED_INSTANCES, _PLANNED_TOKENS, _PLANNED_BATCHES = 1 << 14, 1 << 21, 256
-_MULTIPLE = 8  # lengths that matrix products like
+_MULTIPLE = 8  # lengths for which matrix products are fast
 
 
 class Window(NamedTuple):
-    """The batches of a run of the stream.
+    """Batches of a range of the stream.
 
     Attributes:
-        start, end: positions of its first instance and of the next window's.
-        rows: the instances, batch after batch, int64.
-        epochs: the pass over all instances that each of them belongs to, int64.
-        bounds: batch k has rows[bounds[k] : bounds[k + 1]]; int64, shape (batches + 1,).
+        start, end: Stream positions of its first instance and of the next window.
+        rows: Instances, batch after batch, int64.
+        epochs: Epoch of each instance, int64.
+        bounds: Batch k is rows[bounds[k] : bounds[k + 1]]; int64 of shape (batches + 1,).
     """
 
     start: int
@@ -54,15 +54,15 @@ class Window(NamedTuple):
 
 
 class BatchPlan:
-    """The sequence of global batches of a run."""
+    """Sequence of the global batches of a run."""
 
     def __init__(
         self, instances: InstanceSet, *, batch: BatchConfig, seed: int, ranks: int = 1
     ) -> None:
-        """Plan batches of these instances.
+        """Prepare to plan batches of these instances.
 
         Raises:
-            ConfigError: a batch could have fewer instances than there are ranks.
+            ConfigError: A batch could have fewer instances than ranks.
         """
         self._instances = instances
         self._seed = seed
@@ -80,7 +80,7 @@ class BatchPlan:
             self._batches = min(_PLANNED_BATCHES, max(1, _PLANNED_INSTANCES // self._size))
 
     def window(self, start: int) -> Window:
-        """The window that begins at this position of the stream."""
+        """Return the window that starts at a position of the stream."""
         if self._tokens is not None:
             rows, epochs, lengths, bounds = self._by_tokens(start, budget=self._tokens)
         else:
@@ -103,10 +103,10 @@ class BatchPlan:
         return stream_rows(start, count, size=len(self._instances), seed=self._seed)
 
     def _by_tokens(self, start: int, *, budget: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Rows, epochs, lengths and bounds of full batches, each as long a run as fits."""
+        """Return rows, epochs, lengths and bounds of full batches, as long as fits."""
         mean = self._instances.tokens / len(self._instances)
         count = int(1.02 * self._batches * budget / mean) + 1
-        while True:  # how many instances are looked at changes nothing but the time it takes
+        while True:  # the number of planned instances affects only speed
             rows, epochs = self._stream(start, count)
             lengths = self._instances.lengths(rows)
             ends = offsets_of(lengths)
@@ -114,7 +114,7 @@ class BatchPlan:
             while len(bounds) <= self._batches and bounds[-1] < count:
                 last = int(np.searchsorted(ends, ends[bounds[-1]] + budget, side="right")) - 1
                 if last == count:
-                    break  # the next instance, not looked at yet, may fit in too
+                    break  # the next instance, outside this chunk, may fit too
                 bounds.append(last)
             if len(bounds) > self._batches:
                 total = bounds[-1]
@@ -123,7 +123,7 @@ class BatchPlan:
 
 
 def _even_bounds(lengths: Int64s, *, budget: int) -> Int64s:
-    """Cut sorted instances into batches of nearly equal tokens, none above the budget."""
+    """Split sorted instances into batches with nearly equal tokens within the budget."""
     ends = offsets_of(lengths)
     total, longest = int(ends[-1]), int(lengths[-1])
     # A batch has at most total / count + longest tokens.
@@ -134,7 +134,7 @@ def _even_bounds(lengths: Int64s, *, budget: int) -> Int64s:
 
 
 def _check_size(batch: BatchConfig, *, size: int, longest: int, ranks: int) -> None:
-    """Every rank must have an instance of every batch."""
+    """Check that every rank has an instance of every batch."""
     if batch.global_batch_tokens is None:
         if size < ranks:
             raise ConfigError(
@@ -144,7 +144,7 @@ def _check_size(batch: BatchConfig, *, size: int, longest: int, ranks: int) -> N
                 "processes"
             )
         return
-    # Binned batches share what the window has: they may have half the budget, less two instances.
+    # Batches of `bucketed` have at least half the budget, minus two instances.
     least = (2 * ranks + 3 if batch.batching == "bucketed" else ranks) * longest
     if batch.global_batch_tokens < least:
         raise ConfigError(
@@ -157,14 +157,14 @@ def _check_size(batch: BatchConfig, *, size: int, longest: int, ranks: int) -> N
 
 
 def share_of(lengths: Int64s, *, rank: int, ranks: int) -> Int64s:
-    """Which instances of a global batch a rank takes, the longest first.
+    """Return a rank's share of a global batch, longest instance first.
 
-    They are dealt out by falling length, there and back (0 1 2 2 1 0 0 1 2 ...): numbers of
-    instances differ by one at most, numbers of tokens by no more than the longest has.
+    Instances are assigned by descending length in serpentine order (0 1 2 2 1 0 0 1 2 ...), so that
+    shares differ by at most one instance, and in tokens by at most the longest instance.
 
     Args:
-        lengths: tokens of the batch's instances, shape (B,).
-        rank, ranks: this process's number, and how many there are.
+        lengths: Tokens of the batch's instances, shape (B,).
+        rank, ranks: Rank of this process and number of ranks.
 
     Returns:
         int64 indices into the batch.
@@ -178,21 +178,21 @@ def share_of(lengths: Int64s, *, rank: int, ranks: int) -> Int64s:
 
 
 def padded_length(longest: npt.NDArray[Any] | int, *, row_length: int) -> Any:
-    """Places of a `bucketed` row: the longest instance rounded up to a multiple of 8."""
+    """Return the row length of `bucketed`: the longest instance rounded up to 8."""
     return np.minimum(-(-longest // _MULTIPLE) * _MULTIPLE, row_length)
 
 
 def micro_batch_bounds(lengths: Int64s, *, layout: Layout, limit: int, row_length: int) -> Int64s:
-    """Cut a share into micro-batches: as few as may be, and of about equal size.
+    """Split a share into the minimum number of micro-batches of about equal size.
 
     Args:
-        lengths: tokens of the instances, falling.
-        layout: how they are laid out, which decides how much padding counts.
-        limit: most positions of a micro-batch, padding counted; a longer instance goes alone.
-        row_length: S of the layout `padded`, and the most of `bucketed`.
+        lengths: Tokens of the instances, descending.
+        layout: Layout of the batch, which determines the padding.
+        limit: Maximum positions of a micro-batch, padding included; a longer instance is alone.
+        row_length: S of the layout `padded`, and the maximum of `bucketed`.
 
     Returns:
-        int64 of shape (micro-batches + 1,): where they begin and end.
+        Offsets of the micro-batches, int64 of shape (micro-batches + 1,).
     """
     ends = offsets_of(lengths)
     if layout == "packed":
@@ -211,9 +211,9 @@ def micro_batch_bounds(lengths: Int64s, *, layout: Layout, limit: int, row_lengt
             return start + most // int(widths[start])
 
     bounds = _cut(last, most=limit, count=len(lengths))
-    # The same number of micro-batches with less in the largest, found by bisection.
+    # Bisection: the same number of micro-batches with a smaller largest one.
     low, high = places // (len(bounds) - 1), limit
-    # Below 64 positions to the last one, which halving would never get past.
+    # Stop below 64 positions.
     while len(bounds) > 2 and high - low > max(1, limit // 64):
         most = (low + high) // 2
         found = _cut(last, most=most, count=len(lengths))

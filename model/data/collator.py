@@ -1,4 +1,4 @@
-"""Rows of instances as the batches that Hugging Face's models train on."""
+"""Collator of instances for Hugging Face's models."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from schemas.errors import InstanceDataError
 
 IGNORED = -100
-"""The label that `torch.nn.CrossEntropyLoss`, and so transformers' losses, leave out."""
+"""Label that `torch.nn.CrossEntropyLoss`, and so transformers, ignores."""
 
 _READ = ("input_ids", "segment_b_start", "masked_lm_positions", "masked_lm_ids")
 
 
 class PretrainingCollator:
-    """Makes a padded batch of rows of an instances table, for transformers' Trainer.
+    """Collator of rows of an instances table into padded batches, for transformers' Trainer.
 
     >>> collator = PretrainingCollator()
     >>> row = {"input_ids": [101, 103, 102, 7, 102], "segment_b_start": 3,
@@ -27,11 +27,11 @@ class PretrainingCollator:
     ([[0, 0, 0, 1, 1]], [[-100, 9, -100, -100, -100]])
 
     Args:
-        next_sentence: give `next_sentence_label`, as `BertForPreTraining` wants it. False for
+        next_sentence: Add `next_sentence_label` for `BertForPreTraining`. False for
             `BertForMaskedLM`, and for instances of one segment.
-        pad_token_id: id of [PAD].
-        pad_to: tokens of every row, so that all batches have one shape; None for the longest row
-            of the batch.
+        pad_token_id: Id of [PAD].
+        pad_to: Length of every row, so that all batches have one shape. Default: longest row of the
+            batch.
     """
 
     def __init__(
@@ -40,15 +40,15 @@ class PretrainingCollator:
         self.next_sentence, self.pad_token_id, self.pad_to = next_sentence, pad_token_id, pad_to
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """A batch of B rows, padded to S tokens.
+        """Collate B rows, padded to S tokens.
 
         Returns:
             `input_ids`, `token_type_ids` (0 in `[CLS] A [SEP]`, 1 in `B [SEP]`), `attention_mask`
-            and `labels` (-100 wherever nothing was masked), int64 of shape (B, S); and
+            and `labels` (-100 at unmasked positions), int64 of shape (B, S); and
             `next_sentence_label`, int64 of shape (B,): 0 B follows A, 1 B is random, -100 no B.
 
         Raises:
-            InstanceDataError: the rows are none of an instances table, or longer than `pad_to`.
+            InstanceDataError: The rows lack columns of an instances table, or exceed `pad_to`.
         """
         self._check(rows)
         longest = max(len(row["input_ids"]) for row in rows)

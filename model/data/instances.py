@@ -1,10 +1,9 @@
-"""The instances of an artifact as one table that is read in place, any rows in any order.
+"""Dataset of an artifact's instances: random access to memory-mapped shards.
 
-Shards are mapped into memory and stay there without an open file. A row is found by arithmetic
-on the buffers of its record batch, whose addresses are all that is kept of the shards: about a
-hundred bytes for every 8,192 instances, so that 400 million of them take 5 MB. The rows of a batch
-are then gathered by a few NumPy operations, whichever shards they lie in: these see the mapped
-files as one array. Every index is checked against its buffer before anything is read through it.
+The dataset keeps only the buffer offsets of each record batch: about 100 bytes per 8,192 instances,
+or 5 MB for 400 million. A row's location is computed from them. A few NumPy operations gather the
+rows of a batch from any shards, because the mapped files form one array. Every index is checked
+against its buffer before it is used.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _PREFIXES: dict[Part, str] = {"training": "part-", "held-out": HELD_OUT_PREFIX}
 
 
 class RowHeaders(NamedTuple):
-    """What is known of rows without reading their tokens; each field has the shape (n,).
+    """Properties of rows that are available without reading tokens; each field has the shape (n,).
 
     Attributes:
-        rows: numbers of the instances in their set, int64.
-        lengths: tokens, [CLS] and [SEP] counted, int64.
-        segment_b_start: position of B's first token; the length where there is no B, int64.
-        next_sentence_label: 0 next, 1 random, -1 where there is no B, int64.
-        masked_counts: tokens that were chosen for the masked LM, int64.
-        ids_at, positions_at, masked_ids_at: where the lists begin in the mapped files, int64.
+        rows: Numbers of the instances in their set, int64.
+        lengths: Number of tokens, including [CLS] and [SEP], int64.
+        segment_b_start: Position of B's first token; the length without B, int64.
+        next_sentence_label: 0 next, 1 random, -1 without B, int64.
+        masked_counts: Number of masked tokens, int64.
+        ids_at, positions_at, masked_ids_at: Offsets of the lists in the mapped files, int64.
     """
 
     rows: Int64s
@@ -49,22 +48,22 @@ class RowHeaders(NamedTuple):
     masked_ids_at: Int64s
 
     def take(self, order: Int64s | slice) -> RowHeaders:
-        """The same of some of these rows, in this order."""
+        """Return the headers of some of these rows, in the given order."""
         return RowHeaders(*(column[order] for column in self))
 
 
 class InstanceRows(NamedTuple):
-    """Instances end to end; instance i has input_ids[offsets[i] : offsets[i + 1]].
+    """Concatenated instances; instance i has input_ids[offsets[i] : offsets[i + 1]].
 
     Attributes:
-        rows: numbers of the instances in their set, int64 of shape (n,).
-        input_ids: as stored, so with the stage's masks in place; unsigned, shape (tokens,).
-        offsets: int64 of shape (n + 1,).
-        segment_b_start: position of B's first token; the length where there is no B, int64, (n,).
-        masked_positions: positions in their instances of the chosen tokens, ascending, end to end.
-        masked_ids: what stood there before masking; type of input_ids, shape of masked_positions.
-        masked_offsets: as `offsets`, of the two before; int64 of shape (n + 1,).
-        next_sentence_label: 0 next, 1 random, -1 where there is no B; int64 of shape (n,).
+        rows: Numbers of the instances in their set, int64 of shape (n,).
+        input_ids: Stored ids, with the stage's masks; unsigned, shape (tokens,).
+        offsets: Offsets into input_ids, int64 of shape (n + 1,).
+        segment_b_start: Position of B's first token; the length without B; int64 of shape (n,).
+        masked_positions: Positions of the masked tokens in their instances, ascending.
+        masked_ids: Ids before masking; type of input_ids, shape of masked_positions.
+        masked_offsets: Offsets into the two fields above, int64 of shape (n + 1,).
+        next_sentence_label: 0 next, 1 random, -1 without B; int64 of shape (n,).
     """
 
     rows: Int64s
@@ -77,7 +76,7 @@ class InstanceRows(NamedTuple):
     next_sentence_label: Int64s
 
     def part(self, begin: int, end: int) -> InstanceRows:
-        """Instances begin .. end-1; the arrays are parts of these."""
+        """Return instances begin .. end-1 as views."""
         tokens = slice(self.offsets[begin], self.offsets[end])
         masked = slice(self.masked_offsets[begin], self.masked_offsets[end])
         return InstanceRows(
@@ -93,18 +92,18 @@ class InstanceRows(NamedTuple):
 
 
 class InstanceSet:
-    """The instances of one part of an artifact, numbered by shard name and row.
+    """Instances of one part of an artifact, numbered by shard name and row.
 
     Attributes:
-        vocab_size: ids are below it.
-        max_seq_length: longest instance that the artifact may hold.
-        tokens: of all instances, [CLS] and [SEP] counted.
+        vocab_size: Exclusive upper bound of the ids.
+        max_seq_length: Maximum length of the artifact's instances.
+        tokens: Total number of tokens, including [CLS] and [SEP].
     """
 
     def __init__(
         self, files: Sequence[Path], entries: Sequence[FileEntry], *, statistics: dict[str, Any]
     ) -> None:
-        """Map these files; `InstanceSet.open` finds and verifies them first."""
+        """Map files that `InstanceSet.open` has verified."""
         self.vocab_size = int(statistics["vocab_size"])
         self.max_seq_length = int(statistics["max_seq_length"])
         self._entries = tuple(entries)
@@ -125,16 +124,16 @@ class InstanceSet:
         """Check an artifact of `build-instances` and map its shards.
 
         Args:
-            data: the artifact; remote shards are copied to the cache folder first.
-            vocab_size: the model's.
-            max_seq_length: how many positions the model has.
-            part: the training instances, or those of the held-out documents.
-            verify: compare every shard's sha256 with the manifest's, which reads all of them.
+            data: Artifact; remote shards are copied to the cache folder first.
+            vocab_size: Vocabulary size of the model.
+            max_seq_length: Number of positions of the model.
+            part: Training or held-out instances.
+            verify: Compare the sha256 of every shard with the manifest, which reads all shards.
 
         Raises:
-            InstanceDataError: the instances are not for this model, there are none, or a shard is
+            InstanceDataError: The instances do not fit the model, the part is empty, or a shard is
                 missing.
-            ArtifactCorruptError: a shard is damaged or of another table or version.
+            ArtifactCorruptError: A shard is damaged, or has another table or version.
         """
         _check_fit(data, vocab_size=vocab_size, max_seq_length=max_seq_length)
         prefix = _PREFIXES[part]
@@ -160,14 +159,14 @@ class InstanceSet:
         return int(self._shards.first_rows[-1])
 
     def place(self, row: int) -> tuple[str, int]:
-        """Where an instance is: name of its shard in the manifest, and row in it."""
+        """Return the manifest name of an instance's shard, and its row in the shard."""
         if not 0 <= row < len(self):
             raise IndexError(f"expected a row of 0 to {len(self) - 1}, found {row}")
         shard = int(np.searchsorted(self._shards.first_rows, row, side="right")) - 1
         return self._entries[shard].path, row - int(self._shards.first_rows[shard])
 
     def lengths(self, rows: npt.NDArray[Any]) -> Int64s:
-        """Tokens of these instances, [CLS] and [SEP] counted; int64 of shape (n,)."""
+        """Return the lengths of instances, including [CLS] and [SEP]; int64 of shape (n,)."""
         batch, local = self._locate(rows)
         batches = self._shards.batches
         start, length = self._list_bounds(batches.ids_offsets_at[batch] + local, rows)
@@ -176,10 +175,10 @@ class InstanceSet:
         return length
 
     def headers(self, rows: npt.NDArray[Any]) -> RowHeaders:
-        """What is known of these instances without reading their tokens.
+        """Return the headers of instances, without reading tokens.
 
         Raises:
-            ArtifactCorruptError: a row contradicts itself or the artifact's statistics.
+            ArtifactCorruptError: A row contradicts itself or the artifact's statistics.
         """
         batch, local = self._locate(rows)
         batches = self._shards.batches
@@ -196,7 +195,7 @@ class InstanceSet:
         self._check(rows, length >= 1, "it has no token")
         self._check(rows, length <= self.max_seq_length, self._too_long)
         self._check(rows, b_start <= length, "segment_b_start is past its last token")
-        self._check(rows, np.abs(label) <= 1, "next_sentence_label is none of -1, 0 and 1")
+        self._check(rows, np.abs(label) <= 1, "next_sentence_label is not -1, 0 or 1")
         self._check(
             rows, count == masked_count, "masked_lm_positions and masked_lm_ids differ in length"
         )
@@ -212,16 +211,16 @@ class InstanceSet:
         )
 
     def gather(self, rows: npt.NDArray[Any]) -> InstanceRows:
-        """These instances, in this order.
+        """Return instances in the given order.
 
         Raises:
-            InstanceDataError: an id is outside the vocabulary.
-            ArtifactCorruptError: a row contradicts itself or the artifact's statistics.
+            InstanceDataError: An id is outside the vocabulary.
+            ArtifactCorruptError: A row contradicts itself or the artifact's statistics.
         """
         return self.read(self.headers(rows))
 
     def read(self, headers: RowHeaders) -> InstanceRows:
-        """The instances of these headers; as `gather`, for rows whose headers are there already."""
+        """Return the instances of these headers, like `gather`."""
         lengths, counts = headers.lengths, headers.masked_counts
         offsets, masked_offsets = offsets_of(lengths), offsets_of(counts)
         shards, rows = self._shards, headers.rows
@@ -246,7 +245,7 @@ class InstanceSet:
         )
 
     def _locate(self, rows: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
-        """Record batch of each row, and its place in that."""
+        """Return the record batch of each row, and its index in the batch."""
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
             raise IndexError(f"expected rows of 0 to {len(self) - 1}, found others among them")
         first_row = self._shards.batches.first_row
@@ -254,7 +253,7 @@ class InstanceSet:
         return batch, rows - first_row[batch]
 
     def _list_bounds(self, at: Int64s, rows: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
-        """Begin in its buffer, and length, of each row's list, whose offset lies at `at`."""
+        """Return each list's start in its buffer and its length; `at` locates its offset."""
         offsets = self._shards.int32
         start = self._shards.numbers(offsets, at, rows=rows).astype(np.int64)
         return start, self._shards.numbers(offsets, at + 1, rows=rows) - start

@@ -1,4 +1,4 @@
-"""Instances as the tensors of micro-batches: end to end, or in rows of equal length."""
+"""Tensors of micro-batches: packed, or in rows of equal length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from model.data.instances import InstanceRows
 from pipelines.arrays import Int64s, offsets_of, ranges
 
 IGNORED = -100
-"""Label of what no loss is taken of."""
+"""Label of positions without loss."""
 
 
 def lay_out(
@@ -23,16 +23,16 @@ def lay_out(
     pad_id: int,
     has_pairs: bool,
 ) -> tuple[PretrainingBatch, ...]:
-    """Micro-batches of these instances, whose tensors are parts of arrays they share.
+    """Return micro-batches of instances, whose tensors are views of shared arrays.
 
     Args:
-        instances: with what is to be predicted of them.
-        bounds: micro-batch k has the instances bounds[k] .. bounds[k + 1] - 1; in `bucketed`, its
-            longest instance comes first.
+        instances: Instances with their targets.
+        bounds: Micro-batch k has the instances bounds[k] .. bounds[k + 1] - 1; in `bucketed`, the
+            longest comes first.
         layout: `packed`, `bucketed` or `padded`.
-        row_length: S of `padded`, and the most of `bucketed`; no instance is longer.
-        pad_id: what fills up rows.
-        has_pairs: whether next sentences are predicted.
+        row_length: S of `padded`, and the maximum of `bucketed`; no instance is longer.
+        pad_id: Id of [PAD].
+        has_pairs: Whether next sentences are predicted.
     """
     lengths = np.diff(instances.offsets)
     tokens, starts = token_batches(
@@ -66,7 +66,7 @@ def lay_out(
 
 
 def _widths(lengths: Int64s, bounds: Int64s, *, layout: Layout, row_length: int) -> Int64s | None:
-    """Row length of each micro-batch; None where instances lie end to end."""
+    """Return the row length of each micro-batch; None if packed."""
     if layout == "packed":
         return None
     if layout == "padded":
@@ -84,25 +84,25 @@ def token_batches(
     widths: Int64s | None,
     pad_id: int,
 ) -> tuple[tuple[TokenBatch, ...], Int64s]:
-    """Sequences as the tokens of batches, whose tensors are parts of arrays they share.
+    """Return batches of sequences, whose tensors are views of shared arrays.
 
     Args:
-        input_ids: of all sequences, end to end without padding.
-        lengths: of the sequences.
-        b_starts: where segment B begins in each; its length where there is none.
-        bounds: batch k has the sequences bounds[k] .. bounds[k + 1] - 1.
-        widths: positions of a row in each batch; None where sequences lie end to end.
-        pad_id: what is in the padding.
+        input_ids: Concatenated ids of all sequences, without padding.
+        lengths: Lengths of the sequences.
+        b_starts: Position of segment B in each sequence; its length without B.
+        bounds: Batch k has the sequences bounds[k] .. bounds[k + 1] - 1.
+        widths: Row length of each batch; None if packed.
+        pad_id: Id of [PAD].
 
     Returns:
-        The batches, and where in its batch each sequence begins.
+        The batches, and the start of each sequence in its batch.
     """
     sizes = np.diff(bounds)
     own_widths = lengths if widths is None else np.repeat(widths, sizes)
     ends = offsets_of(own_widths)
     begins = ends[bounds]
     starts = ends[:-1] - np.repeat(begins[:-1], sizes)
-    # Runs of 0 (A), 1 (B) and, with padding, 0 again.
+    # Runs of 0 (A), 1 (B) and 0 (padding).
     runs = np.stack([b_starts, lengths - b_starts, own_widths - lengths], axis=1)
     segment_ids = np.repeat(np.tile([0, 1, 0], len(lengths)), runs.ravel())
     if widths is not None:

@@ -1,10 +1,11 @@
-"""Batches without end from an artifact's instances, the same wherever and whenever they are made.
+"""Data loader: an endless, reproducible sequence of batches of an artifact's instances.
 
-What a batch holds is a function of (seed, configuration, position in the stream): see
-`model.data.batching` for which instances it has, `model.data.targets` for what is predicted of them
-and `model.data.layouts` for the tensors. Ranks need not talk: each knows the whole global batch and
-makes tensors of its share. One thread prepares batches ahead; NumPy works on whole batches, without
-the interpreter's lock for the most part, so that no worker processes are wanted.
+A batch is a function of (seed, configuration, position in the stream): `model.data.batching`
+selects its instances, `model.data.targets` its targets, and `model.data.layouts` builds the
+tensors. Ranks do
+not communicate: each computes the whole global batch and builds tensors of its share. One thread
+prepares batches ahead. Worker processes are not needed, because NumPy works on whole batches and
+mostly releases the interpreter lock.
 """
 
 from __future__ import annotations
@@ -29,18 +30,17 @@ from schemas.corpus_configs import MaskingConfig
 from schemas.errors import ConfigError, InstanceDataError
 from schemas.model_configs import BatchConfig, Objective
 
-# Instances that are read and masked at once: small batches are made several at a time, since a
-# NumPy operation on few rows takes as long to start as to do. Decides nothing but speed.
+# Instances that are read and masked at once: several small batches share NumPy calls. Affects only
+# speed.
 _GROUP = 1 << 11
 _FIXED_CHUNK = 1 << 12  # instances that `fixed_batches` sorts by length at once
 
 
 class Loader:
-    """Iterating gives a `StepBatch` for every update of the weights, without end.
+    """Endless iterable of one `StepBatch` per training step.
 
-    Every iterator begins at the state that was given, and has a thread of its own; the `state` of
-    a batch is that of a loader which goes on after it. Close the loader
-    or the iterator to stop the thread.
+    Every iterator starts at the given state and has its own thread. The `state` of a batch resumes
+    after it. Close the loader or the iterator to stop the thread.
     """
 
     def __init__(
@@ -61,26 +61,26 @@ class Loader:
         pin_memory: bool = False,
         prefetch: int = 2,
     ) -> None:
-        """Prepare to load; nothing is read yet.
+        """Prepare to load without reading instances.
 
         Args:
-            instances: what to load.
-            batch: size and layout of the batches.
-            seed: decides the order of the instances and dynamic masks.
-            vocabulary: that of the instances.
-            pad_id: id of [PAD].
+            instances: Instances to load.
+            batch: Size and layout of the batches.
+            seed: Seed of the order of instances and of dynamic masks.
+            vocabulary: Vocabulary of the instances.
+            pad_id: Id of [PAD].
             objective: `mlm+nsp`; `mlm`, without next sentence labels; or `left-to-right`.
             masking: `stored` masks, or `dynamic` ones that differ in each epoch.
-            dynamic_masking: how, with `dynamic`.
-            row_length: positions of a row in the layout `padded`, at least the longest instance.
-            rank, ranks: number of this process, and of all.
-            state: where to begin.
-            pin_memory: put tensors into pinned memory, from which copies to a GPU do not wait.
-            prefetch: batches that a thread prepares ahead; 0 for none, without a thread.
+            dynamic_masking: Configuration of `dynamic`.
+            row_length: Row length of the layout `padded`, at least the longest instance.
+            rank, ranks: Rank of this process, and number of ranks.
+            state: Start state.
+            pin_memory: Put tensors into pinned memory, for asynchronous copies to a GPU.
+            prefetch: Number of batches that a thread prepares ahead; 0 for no thread.
 
         Raises:
-            ConfigError: the batches are too small for the ranks, the rows for the instances.
-            InstanceDataError: the vocabulary is another one.
+            ConfigError: The batches are too small for the ranks, or the rows for the instances.
+            InstanceDataError: The vocabulary does not match.
         """
         _check_rows(instances, vocabulary=vocabulary, row_length=row_length)
         if not 0 <= rank < ranks:
@@ -93,7 +93,7 @@ class Loader:
         self._vocabulary = vocabulary
         self._pad_id = pad_id
         self._objective = objective
-        # What is predicted from left to right is every token: no mask has a part in that.
+        # `left-to-right` predicts every token and uses no masks.
         draws = masking == "dynamic" and objective != "left-to-right"
         self._draws = dynamic_masking if draws else None
         self._row_length = row_length
@@ -131,7 +131,7 @@ class Loader:
             start, number = window.end, 0
 
     def _step_batches(self, window: Window, first: int, end: int) -> Iterator[StepBatch]:
-        """Batches first .. end-1 of the window."""
+        """Return batches first .. end-1 of the window."""
         cuts = window.bounds[first : end + 1] - window.bounds[first]
         own_rows = slice(window.bounds[first], window.bounds[end])
         headers, epochs = self._instances.headers(window.rows[own_rows]), window.epochs[own_rows]
@@ -158,8 +158,8 @@ class Loader:
     def _step_batch(
         self, headers: RowHeaders, epochs: Int64s, *, own: InstanceRows, state: LoaderState
     ) -> StepBatch:
-        """A global batch with these headers and epochs, and with this rank's share of it."""
-        if self._objective == "left-to-right":  # not many batches at once: these arrays are large
+        """Return a global batch with the given headers and epochs, and this rank's share."""
+        if self._objective == "left-to-right":  # few batches at once: these arrays are large
             own = next_tokens(own)
         bounds = micro_batch_bounds(
             np.diff(own.offsets),
@@ -195,7 +195,7 @@ class Loader:
         )
 
     def _predictions(self, headers: RowHeaders, epochs: Int64s, *, own: InstanceRows) -> int:
-        """Tokens to predict in the global batch, of which `own` is this rank's share."""
+        """Return the number of tokens to predict in the global batch."""
         if self._ranks == 1:
             return len(own.masked_ids)
         if self._objective == "left-to-right":
@@ -205,7 +205,7 @@ class Loader:
         counts = drawn_counts(headers, self._draws)
         if counts is not None:
             return int(counts.sum())
-        # Only the masks themselves tell how many whole words fit: each rank draws them all.
+        # The number of whole words that fit depends on the masks, so each rank draws all of them.
         return len(self._with_masks(self._instances.read(headers), epochs).masked_ids)
 
 
@@ -220,17 +220,18 @@ def fixed_batches(
     row_length: int,
     per_device_max_tokens: int,
 ) -> Iterator[PretrainingBatch]:
-    """Each of these rows once, with the stored masks, for evaluation.
+    """Yield each row once, with the stored masks, for evaluation.
 
     Args:
-        instances: what to load from.
-        rows: numbers of the instances; they come by falling length within some thousands.
-        objective, vocabulary, pad_id, row_length: as in `Loader`.
-        layout: how a batch is laid out.
-        per_device_max_tokens: most positions of a batch, padding counted; a longer one goes alone.
+        instances: Instances to load from.
+        rows: Numbers of the instances; each block of some thousands is sorted by descending length.
+        objective, vocabulary, pad_id, row_length: See `Loader`.
+        layout: Layout of the batches.
+        per_device_max_tokens: Maximum positions of a batch, padding included; a longer instance is
+            alone.
 
     Raises:
-        ConfigError, InstanceDataError: as `Loader`.
+        ConfigError, InstanceDataError: See `Loader`.
     """
     _check_rows(instances, vocabulary=vocabulary, row_length=row_length)
     for begin in range(0, len(rows), _FIXED_CHUNK):

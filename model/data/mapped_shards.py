@@ -1,7 +1,7 @@
-"""Instance shards mapped into memory, and where in it the columns of their record batches lie.
+"""Memory-mapped instance shards, and the buffer offsets of their record batches.
 
-A mapped file needs no open file behind it, and of more files than a process may map some are
-mapped at a time (`model.data.address_space`): any number of shards is no trouble.
+Mapped files are closed. If a process may not map all of them, `model.data.address_space` maps some
+at a time, so that the number of shards is not limited.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from schemas.manifest import FileEntry
 
 
 class RecordBatches(NamedTuple):
-    """Of every record batch of every shard, one after another; int64 of shape (record batches,).
+    """Buffers of all record batches of all shards; int64 fields of shape (record batches,).
 
-    `..._at` says where a buffer begins: its element's index in `MappedShards`' array of that type.
-    `..._size` is how many elements it has.
+    `..._at` is the index of a buffer's first element in `MappedShards`' array of its type;
+    `..._size` is its number of elements.
     """
 
     first_row: Int64s
@@ -46,24 +46,24 @@ class RecordBatches(NamedTuple):
 class MappedShards:
     """Shards of the instances table, mapped as long as this object or one of its arrays lives.
 
-    Each of the four arrays spans all files, seen as elements of one type. They are read by
-    `numbers` and `lists` alone, at places inside `batches`' buffers: not all files need be mapped.
+    Each of the four arrays views all files as elements of one type. Only `numbers` and `lists` read
+    them, at positions inside the buffers of `batches`, because not all files need be mapped.
 
     Attributes:
-        batches: where the buffers are.
-        first_rows: number of each shard's first row, and of all rows; int64, (shards + 1,).
-        int8, uint16, int32: the files.
-        ids: likewise, as token ids: uint16 or uint32.
+        batches: Offsets of the buffers.
+        first_rows: Number of each shard's first row, and total rows; int64 of shape (shards + 1,).
+        int8, uint16, int32: Views of the files.
+        ids: View as token ids: uint16 or uint32.
     """
 
     def __init__(
         self, files: Sequence[Path], entries: Sequence[FileEntry], *, vocab_size: int
     ) -> None:
-        """Map the files, whose sizes are those of the entries.
+        """Map files of the sizes that their entries give.
 
         Raises:
-            ArtifactCorruptError: a file is no Arrow file, or of another table, version or number
-                of rows, or its buffers do not hold what they should.
+            ArtifactCorruptError: A file is not an Arrow file, has another table, version or number
+                of rows, or its buffers are inconsistent.
         """
         self._space = AddressSpace(files, [entry.size_bytes for entry in entries])
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class MappedShards:
             self._hold(range(len(files)))
 
     def numbers(self, array: npt.NDArray[Any], at: Int64s, *, rows: Int64s) -> npt.NDArray[Any]:
-        """Elements of one of the arrays, one for each of the rows that they belong to."""
+        """Return one element per row from one of the arrays."""
         if self._space.holds_all:
             return array[at]
         found = np.empty(len(at), array.dtype)
@@ -100,7 +100,7 @@ class MappedShards:
     def lists(
         self, array: npt.NDArray[Any], at: Int64s, *, lengths: Int64s, rows: Int64s
     ) -> npt.NDArray[Any]:
-        """Runs of elements of one of the arrays, end to end, one for each row."""
+        """Return the concatenated lists of the rows from one of the arrays."""
         if self._space.holds_all:
             return np.take(array, ranges(at, lengths))
         offsets = offsets_of(lengths)
@@ -112,7 +112,7 @@ class MappedShards:
         return found
 
     def _parts(self, rows: Int64s) -> Iterator[Int64s]:
-        """Positions in `rows` of those whose shards are mapped together, as they are."""
+        """Yield positions in `rows` whose shards are mapped at the same time."""
         shards = np.searchsorted(self.first_rows, rows, side="right") - 1
         order = np.argsort(shards, kind="stable")
         distinct, firsts = np.unique(shards[order], return_index=True)
@@ -128,15 +128,15 @@ class MappedShards:
         except OSError as error:
             raise InstanceDataError(
                 f"a shard of {self._entries[0].path} to {self._entries[-1].path} cannot be mapped: "
-                f"{error}. Leave the shards in their place while they are trained on"
+                f"{error}. Do not move shards during training"
             ) from error
 
 
 def _mapped(path: Path, entry: FileEntry) -> pa.Buffer:
-    """The whole file; the map stays when the file is closed."""
+    """Map a whole file and close it."""
     try:
         with pa.memory_map(str(path)) as file:
-            # Arrow asks the system to read ahead whatever is read of a map, so read no more.
+            # Read only metadata: Arrow requests read-ahead for everything that it reads of a map.
             first = file.read_buffer(1)
     except OSError as error:
         raise InstanceDataError(f"shard {entry.path}: {path} cannot be mapped: {error}") from error
@@ -144,7 +144,7 @@ def _mapped(path: Path, entry: FileEntry) -> pa.Buffer:
 
 
 class _Shard:
-    """One mapped shard, while the places of its buffers are found."""
+    """Mapped shard whose buffers are located."""
 
     def __init__(self, mapped: pa.Buffer, entry: FileEntry, offset: int) -> None:
         self._mapped = mapped
@@ -152,7 +152,7 @@ class _Shard:
         self._offset = offset
 
     def places(self, schema: pa.Schema, *, first_row: int) -> tuple[list[list[int]], int]:
-        """A row of `RecordBatches` for each record batch, and the number of the shard's rows."""
+        """Return one row of `RecordBatches` per record batch, and the shard's row count."""
         path = self._entry.path
         places: list[list[int]] = []
         rows = 0
@@ -167,7 +167,7 @@ class _Shard:
         except (pa.ArrowInvalid, OSError) as error:
             raise ArtifactCorruptError(
                 f"shard {path}: expected an Arrow IPC file, found something else ({error}). "
-                "`bertloom verify` tells which files of an artifact are damaged."
+                "`bertloom verify` lists damaged files."
             ) from error
         if self._entry.rows is not None and rows != self._entry.rows:
             self._refuse(f"expected {self._entry.rows:,} rows, found {rows:,}")
@@ -184,7 +184,7 @@ class _Shard:
         ]
 
     def _list(self, column: pa.ListArray, rows: int) -> tuple[int, int, int]:
-        """Places of the offsets and of the values, and how many values there are."""
+        """Return the positions of offsets and values, and the number of values."""
         _, offsets, _, values = column.buffers()
         width = column.type.value_type.bit_width // 8
         offsets_at = self._at(offsets, 4, at_least=rows + 1)

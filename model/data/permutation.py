@@ -1,11 +1,11 @@
 """A shuffle of any size that is computed, not stored.
 
-`permuted` gives single places of a keyed permutation of 0 .. size-1, so that 400 million instances
-are shuffled without a table of them and a run goes on in the middle of an epoch by a number. It is
-a Feistel network (Luby, Rackoff, SIAM J. Comput. 17(2), 1988) on the smallest power of two that
-holds the range, its rounds SplitMix64 of `pipelines.seeds`; a value outside the range is sent
-through again until it falls inside (cycle walking: Black, Rogaway, CT-RSA 2002). Both steps keep
-it a bijection.
+`permuted` computes single elements of a keyed permutation of 0 .. size-1, so that shuffling 400
+million instances needs no table, and a run resumes in the middle of an epoch from a number. It is a
+Feistel network (Luby, Rackoff, SIAM J. Comput. 17(2), 1988) on the smallest power of two that
+covers the range, with SplitMix64 of `pipelines.seeds` as the round function. Values outside the
+range are permuted again until they fall inside (cycle walking: Black, Rogaway, CT-RSA 2002). Both
+steps are bijections.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy.typing as npt
 from pipelines.arrays import Int64s, UInt64s
 from pipelines.seeds import key_for, random_bits
 
-# Luby and Rackoff prove four for wide halves. Measured over all orders of 5 and of 6 things: with
-# halves of one and two bits it takes 16 rounds before they are equally likely (chi squared).
+# Luby and Rackoff prove that four rounds suffice for wide halves. For halves of one and two bits,
+# all orders of 5 and 6 elements are equally likely (chi squared test) from 16 rounds.
 _ROUNDS, _ROUNDS_OF_SMALL, _SMALL_BITS = 6, 24, 10
 _LARGEST = 1 << 62
 
@@ -27,18 +27,18 @@ _LARGEST = 1 << 62
 def permuted(
     indices: npt.NDArray[Any], size: int, *, key: int | npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.int64]:
-    """Where a keyed permutation of 0 .. size-1 sends these indices.
+    """Return the elements of a keyed permutation of 0 .. size-1 at these indices.
 
     Args:
-        indices: any of 0 .. size-1, in any order and as often as wanted; shape (n,).
+        indices: Indices from 0 to size-1, in any order, repeats allowed; shape (n,).
         size: 1 to 2**62.
-        key: of 64 bits, from `seeds.key_for`; or one for each index, uint64 of shape (n,).
+        key: 64-bit key from `seeds.key_for`, or one per index, uint64 of shape (n,).
 
     Returns:
-        int64 of shape (n,). Memory grows with n alone.
+        int64 of shape (n,). Memory is proportional to n.
 
     Raises:
-        ValueError: the size or an index is out of range.
+        ValueError: The size or an index is out of range.
     """
     if not 1 <= size <= _LARGEST:
         raise ValueError(f"expected a size of 1 to 2**62, found {size}")
@@ -50,7 +50,7 @@ def permuted(
     # At least two bits, for two halves; at most 2 * size values, so that walks are short.
     bits = max(2, (size - 1).bit_length())
     rounds = _ROUNDS if bits > _SMALL_BITS else _ROUNDS_OF_SMALL
-    # One row a round: shape (rounds, 1), or (rounds, n) with a key for each index.
+    # One row per round: shape (rounds, 1), or (rounds, n) with one key per index.
     counters = np.arange(rounds)[:, np.newaxis]
     round_keys = random_bits(np.atleast_1d(np.asarray(key, np.uint64)), counters)
     values = _encipher(values, bits, round_keys)
@@ -64,7 +64,7 @@ def permuted(
 
 
 def _encipher(values: Int64s, bits: int, round_keys: UInt64s) -> Int64s:
-    """A permutation of 0 .. 2**bits - 1."""
+    """Return elements of a permutation of 0 .. 2**bits - 1."""
     low_bits = bits // 2
     high_bits = bits - low_bits
     low = values & ((1 << low_bits) - 1)
@@ -85,11 +85,11 @@ def _top(draws: UInt64s, bits: int) -> Int64s:
 
 
 class StreamRows(NamedTuple):
-    """A run of the endless stream of instances.
+    """Range of the endless stream of instances.
 
     Attributes:
-        rows: number of the instance at each position, int64.
-        epochs: the pass over all instances that it belongs to, int64.
+        rows: Number of the instance at each position, int64.
+        epochs: Epoch of each position, int64.
     """
 
     rows: Int64s
@@ -97,10 +97,10 @@ class StreamRows(NamedTuple):
 
 
 def stream_rows(start: int, count: int, *, size: int, seed: int) -> StreamRows:
-    """Positions start .. start+count-1 of the endless shuffled stream of 0 .. size-1.
+    """Return positions start .. start+count-1 of the endless shuffled stream of 0 .. size-1.
 
-    Position p is place p % size of epoch p // size; each epoch is a permutation of its own, so
-    that every row comes once in each.
+    Position p is element p % size of epoch p // size. Every epoch is another permutation of all
+    rows.
     """
     positions = np.arange(start, start + count, dtype=np.int64)
     epochs = positions // size
@@ -115,7 +115,7 @@ def _epoch_keys(epochs: Int64s, *, seed: int) -> int | UInt64s:
 
 
 def keys_by_epoch(epochs: Int64s, *, seed: int, purpose: str) -> UInt64s:
-    """`key_for(seed, purpose, epoch)` for each of these epochs, which lie close together."""
+    """Return `key_for(seed, purpose, epoch)` for each epoch; few of them are distinct."""
     if not len(epochs):
         return np.empty(0, np.uint64)
     first, last = int(epochs.min()), int(epochs.max())

@@ -1,4 +1,4 @@
-"""The next items of an iterator, made in a thread while the last one is worked on."""
+"""Iterator that computes the next items in a thread."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Item = TypeVar("Item")
 
 
 class Prefetcher(Generic[Item]):
-    """An iterator over another's items, up to `ahead` of which are made before they are asked for.
+    """Iterator over another iterator's items that computes up to `ahead` of them in advance.
 
-    What the other raises is raised here, in its turn. `close` or the end of this object's life
-    stops the thread.
+    Exceptions of the other iterator are raised here, in order. `close` or garbage collection stops
+    the thread.
     """
 
     def __init__(self, items: Iterator[Item], *, ahead: int) -> None:
-        """Start to make items, `ahead` of which (at least one) wait at most."""
+        """Start the thread; at most `ahead` items (at least one) wait in the queue."""
         self._items, self._is_closed = items, False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="bertloom-prefetch")
         self._ready: deque[Future[Item | None]] = deque()
@@ -47,7 +47,7 @@ class Prefetcher(Generic[Item]):
         return item
 
     def close(self) -> None:
-        """Stop the thread and wait until it has ended; what was made ahead is forgotten."""
+        """Stop the thread, wait for its end, and discard the queued items."""
         self._is_closed = True
         self._ready.clear()
         self._pool.shutdown(cancel_futures=True)

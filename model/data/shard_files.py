@@ -1,9 +1,8 @@
-"""The files of an instances artifact on this machine: found, copied where remote, and verified.
+"""Local, verified copies of the shards of an instances artifact.
 
-Nothing of a shard is used before its size and sha256 are those of the manifest: every start of a
-training reads all of them, as what was sound yesterday may not be today.
-Remote shards are copied once to `shards/` in the cache folder, under their sha256, so that runs and
-artifacts share them; delete that folder to have the room back.
+A shard is used only if its size and sha256 equal those of the manifest; every start of a training
+reads all of them. Remote shards are copied once to `shards/` in the cache folder, named by their
+sha256, so that runs and artifacts share them. Delete that folder to free its space.
 """
 
 from __future__ import annotations
@@ -32,17 +31,16 @@ _log = logging.getLogger(__name__)
 def local_files(
     data: StageInput, entries: Sequence[FileEntry], *, verify: bool = True
 ) -> list[Path]:
-    """Paths of these files on this machine, in their order, each with the manifest's bytes.
+    """Return the local paths of files of an artifact, in order.
 
     Args:
-        data: the artifact.
-        entries: which of its files.
-        verify: read every file. Without it only sizes are compared of files that are on this
-            machine already, copies among them.
+        data: Artifact.
+        entries: Files of the artifact.
+        verify: Read every file. Otherwise only the sizes of local files and copies are compared.
 
     Raises:
-        InstanceDataError: a file is missing or cannot be read.
-        ArtifactCorruptError: a file is longer, shorter or holds other bytes than the manifest says.
+        InstanceDataError: A file is missing or cannot be read.
+        ArtifactCorruptError: The size or the digest of a file differs from the manifest.
     """
     return in_parallel(partial(_local_file, data=data, verify=verify), entries)
 
@@ -85,7 +83,7 @@ def _cached_copy(fs: Any, remote: str, *, entry: FileEntry, data: StageInput, ve
         try:
             _check_file(kept, entry=entry, data=data, verify=verify)
         except ArtifactCorruptError as error:
-            _log.warning("%s The copy is damaged and is fetched again", error)
+            _log.warning("%s The copy is damaged; copying again", error)
         else:
             return kept
     _fetch(fs, remote, kept, entry=entry, data=data)
@@ -93,7 +91,7 @@ def _cached_copy(fs: Any, remote: str, *, entry: FileEntry, data: StageInput, ve
 
 
 def _fetch(fs: Any, remote: str, kept: Path, *, entry: FileEntry, data: StageInput) -> None:
-    """Copy a remote file; another process sees the whole copy or none."""
+    """Copy a remote file atomically."""
     part = None
     where = str(fs.unstrip_protocol(remote))
     try:
@@ -111,8 +109,8 @@ def _fetch(fs: Any, remote: str, kept: Path, *, entry: FileEntry, data: StageInp
         raise _missing(entry, data, where=where) from error
     except OSError as error:
         raise InstanceDataError(
-            f"{_name(entry, data)}: {where} cannot be copied to {kept.parent}: {error}. Make room "
-            "there, or name another cache folder in BERTLOOM_CACHE"
+            f"{_name(entry, data)}: {where} cannot be copied to {kept.parent}: {error}. Free space "
+            "there, or set another cache folder in BERTLOOM_CACHE"
         ) from error
     finally:
         if part is not None:

@@ -1,8 +1,8 @@
-"""What a model is asked to predict of its instances: stored masks, masks of the epoch, or all.
+"""Prediction targets of instances: stored masks, dynamic masks, or all tokens.
 
-Stored masks can be undone, since the table keeps what stood in each place. So one artifact serves
-every objective and every masking, and with dynamic masks each epoch has others (Liu et al. 2019,
-RoBERTa, 4.1) that are a function of (seed, epoch, instance) alone.
+Stored masks can be undone, because the table has the original ids. So one artifact serves every
+objective and masking. Dynamic masks differ in each epoch (Liu et al. 2019, RoBERTa, 4.1) and are a
+function of (seed, epoch, instance).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schemas.corpus_configs import MaskingConfig
 
 
 def unmasked(instances: InstanceRows) -> InstanceRows:
-    """The instances as they were before masking, with nothing to predict."""
+    """Return the instances before masking, without targets."""
     ids = instances.input_ids.copy()
     ids[_places(instances)] = instances.masked_ids
     return instances._replace(
@@ -38,7 +38,7 @@ def masked_anew(
     vocabulary: VocabularyIds,
     config: MaskingConfig,
 ) -> InstanceRows:
-    """The instances with masks drawn for these epochs, int64 of shape (n,), in place of others."""
+    """Return the instances with new masks for these epochs, int64 of shape (n,)."""
     original = unmasked(instances)
     masked = mask_batch(
         masking_keys(instances.rows, epochs, seed=seed),
@@ -57,12 +57,12 @@ def masked_anew(
 
 
 def masking_keys(rows: Int64s, epochs: Int64s, *, seed: int) -> npt.NDArray[np.uint64]:
-    """The key of each instance's masks in its epoch."""
+    """Return the key of each instance's masks in its epoch."""
     return random_bits(keys_by_epoch(epochs, seed=seed, purpose="dynamic-masking"), rows)
 
 
 def next_tokens(instances: InstanceRows) -> InstanceRows:
-    """The instances unmasked; every token but the first is to be predicted from the one before."""
+    """Return the unmasked instances; every token but the first is predicted from the left."""
     original = unmasked(instances)
     ids, offsets = original.input_ids, original.offsets
     lengths = np.diff(offsets)
@@ -78,17 +78,17 @@ def next_tokens(instances: InstanceRows) -> InstanceRows:
 
 
 def drawn_counts(headers: RowHeaders, config: MaskingConfig) -> Int64s | None:
-    """How many tokens `masked_anew` chooses in each; None where that depends on the tokens."""
+    """Return how many tokens `masked_anew` selects per instance; None if it depends on tokens."""
     if config.strategy == "none":
         return np.zeros(len(headers.rows), np.int64)
     if config.strategy != "wordpiece":
-        return None  # words that do not fit into what is left of the budget are skipped
+        return None  # words that exceed the remaining budget are skipped
     candidates = headers.lengths - 2 - (headers.segment_b_start < headers.lengths)
     return np.minimum(prediction_counts(headers.lengths, config), candidates)
 
 
 def _places(instances: InstanceRows) -> Int64s:
-    """Index in input_ids of each masked position."""
+    """Return the index in input_ids of each masked position."""
     counts = np.diff(instances.masked_offsets)
     places: Int64s = np.repeat(instances.offsets[:-1], counts) + instances.masked_positions
     return places

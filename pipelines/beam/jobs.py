@@ -13,11 +13,11 @@ Beam is loaded when a job runs, not when it is planned.
 from __future__ import annotations
 
 import contextlib
-import heapq
+import itertools
+import math
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pipelines.beam.plan_file import SharedInput, written_plan
@@ -34,96 +34,29 @@ from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
 
-_HANDFULS = 4  # at least so many in each lane, so that the lanes come out about even
-MOST_RANGES = 4096
-"""Elements of a job's graph where the runner deals them out: more pieces share them."""
-
-_GROUPS = 512  # from so many on, pieces that belong together are one element whatever they weigh
-WORTH_PROCESSES = 8 << 20
-"""Worker processes take seconds to start, in which this one does so many bytes of work: where not
-more is left to do, there are none."""
+MIN_REMOTE_BYTES = 8 << 20
+"""Bytes of input from which on a job goes to an engine although most of its items are cached."""
 
 
-def deal(
-    pieces: Sequence[Any],
-    lanes: int,
-    *,
-    weights: Mapping[int, int] | None = None,
-    together: Callable[[Any], Any] | None = None,
+def group_items(
+    items: Sequence[Any], *, max_elements: int, colocate_by: Callable[[Any], Any] | None = None
 ) -> list[list[Any]]:
-    """Deal pieces to `lanes` lanes of about equal weight, the heaviest first.
-
-    A local runner hands each worker a fixed share, so the balance has to be made beforehand.
+    """Return the items of each element of a job's graph; an engine gives elements to its workers.
 
     Args:
-        pieces: what to deal out.
-        lanes: how many get some; 0 for as many as there are pieces, up to `MOST_RANGES`.
-        weights: what they weigh, by number, where that is not their own weight.
-        together: see `run_shard_job`. Such pieces stay in one lane, one after the other, as far as
-            they are no more than a fraction of what a lane gets.
+        items: Items of the job.
+        max_elements: Maximum number of elements.
+        colocate_by: Key of an item; items with equal keys are in one element. None: no two are.
     """
-    known = weights or {piece.number: piece.weight for piece in pieces}
-    if lanes <= 0:
-        return _ranges(pieces, known, together=together)
-    if lanes >= len(pieces):
-        return [[piece] for piece in pieces]
-    most = sum(known.values()) / (lanes * _HANDFULS) if together else 0
-    weighed = _handfuls(pieces, known, most=most, together=together or attrgetter("number"))
-    dealt: list[list[Any]] = [[] for _ in range(lanes)]
-    loads = [(0, lane) for lane in range(lanes)]
-    for weight, handful in sorted(weighed, key=lambda pair: (-pair[0], pair[1][0].number)):
-        load, lane = loads[0]
-        dealt[lane] += handful
-        heapq.heapreplace(loads, (load + weight, lane))
-    return dealt
-
-
-def _ranges(
-    pieces: Sequence[Any], known: Mapping[int, int], *, together: Callable[[Any], Any] | None
-) -> list[list[Any]]:
-    """Pieces for a runner that deals them out itself: few that are read together, or one alone."""
-    total = sum(known.values())
-    if together is not None:
-        groups = len({together(piece) for piece in pieces})
-        most = total if groups >= _GROUPS else total / _GROUPS
-        handfuls = _handfuls(pieces, known, most=most, together=together)
-    else:
-        handfuls = [(known[piece.number], [piece]) for piece in pieces]
-    if len(handfuls) <= MOST_RANGES:
-        return [handful for _, handful in handfuls]
-    ranges: list[list[Any]] = []
-    load, most = 0, total / MOST_RANGES
-    for weight, handful in handfuls:
-        if not ranges or (load + weight / 2 > len(ranges) * most and len(ranges) < MOST_RANGES):
-            ranges.append([])
-        ranges[-1] += handful
-        load += weight
-    return ranges
-
-
-def _handfuls(
-    pieces: Sequence[Any],
-    known: Mapping[int, int],
-    *,
-    most: float,
-    together: Callable[[Any], Any],
-) -> list[tuple[int, list[Any]]]:
-    """Pieces that have something in common, and what they weigh: no more than `most`, or one."""
     groups: dict[Any, list[Any]] = {}
-    for piece in pieces:
-        groups.setdefault(together(piece), []).append(piece)
-    handfuls: list[tuple[int, list[Any]]] = []
-    for group in groups.values():
-        begins = len(handfuls)
-        for piece in group:
-            weight = known[piece.number]
-            if len(handfuls) > begins and handfuls[-1][0] + weight <= most:
-                before, handful = handfuls.pop()
-                handful.append(piece)
-                handfuls.append((before + weight, handful))
-            else:
-                handfuls.append((weight, [piece]))
-    return handfuls
+    for item in items:
+        groups.setdefault(colocate_by(item) if colocate_by else item.number, []).append(item)
+    size = math.ceil(len(groups) / max_elements)
+    grouped = list(groups.values())
+    return [
+        list(itertools.chain.from_iterable(grouped[start : start + size]))
+        for start in range(0, len(grouped), size or 1)
+    ]
 
 
 class FinishedJob(NamedTuple):
@@ -182,25 +115,20 @@ def run_shard_job(
     launch = Launch.of(execution)
     _check_reachable(output, execution, launch)
     wait_for_earlier_job(job, launch)
-    weights: dict[int, int] | None = None
     doing = reusing(work, pieces=pieces, output=output)
     if isinstance(doing, ReusingWork):
         if doing.files.is_remote:
             doing = replace(doing, worth_seconds=WORTH_REQUESTS)
-        if launch.lanes > 1:
-            weights = doing.weights_left(planned)
-            if sum(weights.values()) < WORTH_PROCESSES:
-                launch = Launch.of(ExecutionConfig())
-        elif launch.lanes == 0 and doing.has_nearly_all(planned, but=WORTH_PROCESSES):
-            launch = Launch.of(ExecutionConfig())  # sooner done here than a job is started
+        if not launch.is_local and doing.has_nearly_all(planned, but=MIN_REMOTE_BYTES):
+            launch = Launch.of(ExecutionConfig())
     fs, folder = file_system(output)
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(_report_folder(output, launch))
         urls = {kind: f"{place}/.reports-{kind}-{uuid.uuid4().hex}" for kind in ("work", "groups")}
         errors = ErrorFiles(f"{place}/.reports-errors-{uuid.uuid4().hex}")
 
-        lanes = deal(planned, launch.lanes, weights=weights, together=together)
-        plan = stack.enter_context(written_plan(lanes, folder=place))
+        elements = group_items(planned, max_elements=launch.max_elements, colocate_by=together)
+        plan = stack.enter_context(written_plan(elements, folder=place))
         if shared is not None:
             stack.enter_context(shared.written(f"{place}/.plan-input-{uuid.uuid4().hex}.json"))
         build = shard_pipeline(
@@ -211,10 +139,11 @@ def run_shard_job(
             grouping=grouping,
             report_urls=urls,
             # Where reports are on this machine's disk, all workers are.
-            spill=f"{place}/blobs" if launch.lanes else "",
+            spill=f"{place}/blobs" if launch.is_local else "",
+            workers=launch.workers,
         )
         with Progress(job, fs=fs, folder=folder, total=len(planned)), errors.raised_again(job):
-            run_pipeline(job, build, launch=launch, pieces=len(lanes))
+            run_pipeline(job, build, launch=launch, pieces=len(elements))
         reports = Reports(urls["work"])
         groups = Reports(urls["groups"]) if grouping is not None else []
     if reports.numbers != [piece.number for piece in planned]:
@@ -232,7 +161,7 @@ def _report_folder(output: str, launch: Launch) -> Iterator[str]:
     Elsewhere they lie hidden beside the shards. An object store would answer three requests more
     for each file of reports.
     """
-    if launch.lanes == 0:
+    if not launch.is_local:
         yield output
         return
     with temporary_folder("reports") as folder:
@@ -240,8 +169,7 @@ def _report_folder(output: str, launch: Launch) -> Iterator[str]:
 
 
 def _check_reachable(output: str, execution: ExecutionConfig, launch: Launch) -> None:
-    in_process = execution.runner == "threads" or launch.lanes == 1
-    if output.startswith("memory:") and not in_process:
+    if output.startswith("memory:") and (launch.workers > 1 or not launch.is_local):
         raise ConfigError(
             f"a memory:// store lives in one process; runner {execution.runner!r} with "
             f"{execution.workers} workers uses others. Use a folder, or the local runner with one "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +17,12 @@ from apache_beam.transforms.combiners import ToListCombineFn
 from pipelines.beam.plan_file import ByteRange, PlanFile, plan_text
 from pipelines.beam.reports import MOST_TOGETHER, Outbox
 from pipelines.beam.reuse import ReusingWork
-from pipelines.beam.spill import BlobFile, blobs_at
-from pipelines.beam.work import Grouping, ShardWork
+from pipelines.beam.spill import BlobFile, report_bucket
+from pipelines.beam.work import Grouping, ItemProcessor, ShardWork
 from pipelines.io.file_systems import file_system
 from pipelines.runners.code import SameCode
 from pipelines.runners.errors import ErrorFiles
+from pipelines.runners.local import map_items
 
 BLOBS = "blobs"
 
@@ -28,6 +31,7 @@ MOST_PLAN_BYTES = 1 << 20
 """Of a plan that is part of a pipeline's graph although its pieces could lie in a file."""
 
 _ELEMENTS = 4096
+_BUCKETS_PER_WORKER = 4
 
 
 @dataclass(eq=False)
@@ -57,7 +61,9 @@ class SpreadPieces(beam.PTransform[Any, Any]):
         )
 
 
-class _DoWork(beam.DoFn):
+class _ProcessItems(beam.DoFn):
+    """Processes the items of an element, in worker processes if there are several workers."""
+
     def __init__(
         self,
         work: ShardWork,
@@ -66,16 +72,16 @@ class _DoWork(beam.DoFn):
         errors: ErrorFiles,
         spill: str,
         reports: tuple[str, int],
+        workers: int,
     ) -> None:
         self._code = SameCode()  # before the work, which another code may not even unpack
-        self._work, self._plan, self._errors, self._spill = work, plan, errors, spill
-        self._reports = reports
+        self._processor, self._plan, self._spill = ItemProcessor(work, errors), plan, spill
+        self._reports, self._workers = reports, workers
         self._blobs: BlobFile | None = None
         kind = type(work.work if isinstance(work, ReusingWork) else work)
         self._counted_under = kind.__name__
 
     def setup(self) -> None:
-        self._work.setup()
         self._blobs = BlobFile(self._spill) if self._spill else None
 
     def teardown(self) -> None:
@@ -85,20 +91,17 @@ class _DoWork(beam.DoFn):
     def process(self, element: tuple[int, Iterable[ByteRange]]) -> Iterator[Any]:
         url, most_bytes = self._reports
         sent = Outbox(url, most_bytes=most_bytes)
-        for where in element[1]:
-            for piece in self._plan.pieces(where):
-                with self._errors.telling(piece):
-                    report = self._work.process(piece)
-                    if self._blobs is not None:
-                        report.blobs = self._blobs.places(report.blobs)
-                rows = sum(entry.rows or 0 for entry in report.files)
-                for name, amount in {**report.counters, "rows": rows}.items():
-                    # For the runner's own console; the manifest takes the reports' counts, which
-                    # no retried bundle can count twice.
-                    Metrics.counter(self._counted_under, name).inc(amount)
-                for blob in report.blobs:
-                    yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
-                yield from sent.add(report)
+        items = itertools.chain.from_iterable(map(self._plan.pieces, element[1]))
+        for report in map_items(self._processor, items, workers=self._workers):
+            rows = sum(entry.rows or 0 for entry in report.files)
+            for name, amount in {**report.counters, "rows": rows}.items():
+                # For the runner's own console; the manifest takes the reports' counts, which
+                # no retried bundle can count twice.
+                Metrics.counter(self._counted_under, name).inc(amount)
+            blobs = report.blobs if self._blobs is None else self._blobs.places(report.blobs)
+            for blob in blobs:
+                yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
+            yield from sent.add(report)
         yield from sent.rest()
 
 
@@ -124,14 +127,18 @@ class DoShardWork(beam.PTransform[Any, Any]):
     spill: str = ""
     """Path of a folder for blobs, whose places are sent instead; "" to send them themselves."""
 
+    workers: int = 1
+    """Number of worker processes that this process starts for the items. 1: none."""
+
     def expand(self, begin: Any) -> Any:
         do_work = beam.ParDo(
-            _DoWork(
+            _ProcessItems(
                 self.work,
                 plan=self.plan,
                 errors=self.errors,
                 spill=self.spill,
                 reports=(self.report_url, MOST_TOGETHER // max(1, len(self.ranges))),
+                workers=self.workers,
             )
         )
         outputs = (
@@ -174,16 +181,6 @@ class _MergeBlobs(beam.CombineFn):
         return self.compact(accumulator)
 
 
-class _ReportBucket(beam.DoFn):
-    def __init__(self, grouping: Grouping, spill: str) -> None:
-        self._grouping, self._spill = grouping, spill
-
-    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[str]:
-        bucket, blobs = element
-        found = blobs_at(blobs, self._spill) if self._spill else blobs
-        yield self._grouping.report(bucket, found).to_json()
-
-
 @dataclass(kw_only=True, eq=False)
 class GroupBlobs(beam.PTransform[Any, Any]):
     """(bucket, bytes) pairs in; JSON reports out, one for each bucket."""
@@ -192,14 +189,23 @@ class GroupBlobs(beam.PTransform[Any, Any]):
     spill: str = ""
     """As of `DoShardWork`."""
 
+    workers: int = 1
+    """As of `DoShardWork`."""
+
     def expand(self, blobs: Any) -> Any:
         merge = self.grouping.merge
+        report_buckets = functools.partial(
+            map_items,
+            functools.partial(report_bucket, self.grouping, self.spill),
+            workers=self.workers,
+        )
+        batch_size = _BUCKETS_PER_WORKER * self.workers if self.workers > 1 else 1
         return (
             blobs
             | "GroupBuckets"
             >> (beam.CombinePerKey(_MergeBlobs(merge)) if merge else beam.GroupByKey())
-            | "ReportBuckets"
-            >> beam.ParDo(_ReportBucket(self.grouping, self.spill)).with_output_types(str)
+            | "BatchBuckets" >> beam.BatchElements(batch_size, batch_size)
+            | "ReportBuckets" >> beam.FlatMap(report_buckets).with_output_types(str)
         )
 
 
@@ -237,6 +243,7 @@ def shard_pipeline(
     grouping: Grouping | None,
     report_urls: Mapping[str, str],
     spill: str = "",
+    workers: int = 1,
 ) -> Callable[[beam.Pipeline], None]:
     """A function that adds a job to a pipeline.
 
@@ -250,6 +257,7 @@ def shard_pipeline(
         report_urls: where reports are written, of `work` and of `groups`.
         spill: path of a folder that all workers share, for blobs that are grouped as they are; ""
             for the runner to bring them together.
+        workers: Number of worker processes that this process starts for the items.
     """
 
     def build(pipeline: beam.Pipeline) -> None:
@@ -262,10 +270,13 @@ def shard_pipeline(
             errors=errors,
             report_url=report_urls["work"],
             spill=kept,
+            workers=workers,
         )
         _ = done["reports"] | "CollectReports" >> CollectReports(url=report_urls["work"])
         if grouping is not None:
-            grouped = done[BLOBS] | "GroupBlobs" >> GroupBlobs(grouping=grouping, spill=kept)
+            grouped = done[BLOBS] | "GroupBlobs" >> GroupBlobs(
+                grouping=grouping, spill=kept, workers=workers
+            )
             _ = grouped | "CollectGroups" >> CollectReports(url=report_urls["groups"])
 
     return build

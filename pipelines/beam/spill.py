@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from pipelines.beam.work import Blob
+from pipelines.beam.work import Blob, Grouping
 from pipelines.io.files import naming
 
 _PLACE = struct.Struct("<16sQI")  # the file, where in it, how many bytes
@@ -63,6 +63,18 @@ def blobs_at(places: Iterable[bytes], folder: str) -> Iterator[bytes]:
     finally:
         if file is not None:
             file.close()
+
+
+def report_bucket(grouping: Grouping, folder: str, element: tuple[int, Iterable[bytes]]) -> str:
+    """Return the JSON report of a bucket.
+
+    Args:
+        grouping: Grouping of the job.
+        folder: Folder of the spilled blobs; "" if the element has the blobs themselves.
+        element: Number of the bucket, and its blobs or their places.
+    """
+    bucket, blobs = element
+    return grouping.report(bucket, blobs_at(blobs, folder) if folder else blobs).to_json()
 
 
 def _path(folder: Path, name: bytes) -> Path:

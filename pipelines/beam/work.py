@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from pipelines.counters import Counters
+from pipelines.runners.errors import ErrorFiles
 from schemas.manifest import FileEntry
 
 
@@ -76,6 +77,22 @@ class ShardWork(Protocol):
         """Open what is read-only and large, once a worker."""
 
     def process(self, piece: Any) -> WorkReport: ...
+
+
+@dataclass
+class ItemProcessor:
+    """Calls a job's work on items, set up before the first one, and records its errors."""
+
+    work: ShardWork
+    errors: ErrorFiles
+    _is_set_up: bool = False
+
+    def __call__(self, item: Any) -> WorkReport:
+        with self.errors.telling(item):
+            if not self._is_set_up:
+                self.work.setup()
+                self._is_set_up = True
+            return self.work.process(item)
 
 
 class Grouping(NamedTuple):

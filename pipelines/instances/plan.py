@@ -111,19 +111,15 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstanceItem]:
     return [InstanceItem(number, *piece) for number, piece in enumerate([*passes, *held_out])]
 
 
-def colocation_key(planned: Sequence[InstanceItem]) -> Callable[[InstanceItem], tuple[str, int]]:
-    """Return a key that is equal for work items that read the same shards.
+def colocation_key(planned: Sequence[InstanceItem]) -> Callable[[InstanceItem], int]:
+    """Return a key that is equal for the items that one worker should process.
 
-    A held-out pool needs the held-out documents of a dozen shards. If a worker can cache those of
-    all shards, it reads every shard once, so all held-out items have one key.
+    The pool of held-out documents of a shard has a dozen other shards: a worker that can keep the
+    held-out documents of all shards reads each shard once.
     """
     held_out = sum(piece.weight for piece in planned if piece.part == HELD_OUT)
-    is_one = held_out <= REMEMBERED_BYTES
-
-    def together(piece: InstanceItem) -> tuple[str, int]:
-        return (HELD_OUT, 0) if is_one and piece.part == HELD_OUT else (TRAINING, piece.shard)
-
-    return together
+    fits = held_out <= REMEMBERED_BYTES
+    return lambda item: -1 if fits and item.part == HELD_OUT else item.number
 
 
 def choose_pool(

@@ -1,87 +1,81 @@
-"""`bertloom-beam-worker`: becomes one Python worker of an environment of type PROCESS.
+"""`bertloom-beam-worker`: a Python worker of a Beam environment of type PROCESS or EXTERNAL.
 
-An engine calls it on the machine that the worker is to run on, with the arguments of the boot
-program of Beam's containers. It asks the provision service for the rest and becomes Beam's worker,
-with the Python and the bertloom that it belongs to. No container is needed. With
-`--worker_pool`, as that program has it, it starts workers for an engine beside it
-(`pipelines.runners.worker_pool`).
-
-Engines start workers for each job, and a worker's imports take seconds: on Linux workers are forks
-of a process that has them done (`pipelines.runners.fork_server`).
+An engine starts this program on the machine of the worker, with the arguments of the boot program
+of Beam's containers. It asks the provision service for the job's options and endpoints and becomes
+Beam's worker, with the Python and the bertloom that it belongs to. With `--worker_pool` it starts
+workers for an engine on the same machine (`pipelines.runners.worker_pool`).
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
 
-from pipelines.runners.fork_server import fork_worker
+from pipelines.runners.quiet import without_tracebacks
 from schemas.errors import BertloomError
 
-_ANSWER_SECONDS = 60.0
+_PROVISION_SECONDS = 60.0
+_ALWAYS_WARN = (
+    "apache_beam.runners.worker.sdk_worker_main",
+    "apache_beam.options.pipeline_options",
+)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments, named as those of Beam's own boot program."""
-    found = argparse.ArgumentParser(prog="bertloom-beam-worker", description=__doc__)
-    found.add_argument("--id", required=True, help="the worker's id")
-    found.add_argument("--provision_endpoint", required=True, help="HOST:PORT")
+    """Return the parser of the arguments, which have the names of Beam's boot program."""
+    options = argparse.ArgumentParser(prog="bertloom-beam-worker", description=__doc__)
+    options.add_argument("--id", required=True, help="Id of the worker.")
+    options.add_argument("--provision_endpoint", required=True, help="HOST:PORT.")
     for name in ("logging", "control", "artifact", "status"):
-        found.add_argument(f"--{name}_endpoint", default="", help="in place of the provision's")
-    found.add_argument("--semi_persist_dir", default="", help="a folder on this machine's disk")
-    return found
+        options.add_argument(f"--{name}_endpoint", default="", help="Default: the provision's.")
+    options.add_argument("--semi_persist_dir", default="", help="Folder on this machine's disk.")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Become the worker; does not return before it ends."""
+    """Become the worker, or serve a pool of workers; return when it ends."""
     own = sys.argv[1:] if arguments is None else arguments
     if "--worker_pool" in own:
         _serve_pool(own)
         return
-    parser().parse_known_args(own)  # refused here rather than in a fork
-    worker = fork_worker(own, load)
-    if isinstance(worker, int):
-        sys.exit(worker)
-    given, _ = parser().parse_known_args(worker.arguments)
-    os.environ.update(worker_environment(given))
-    from pipelines.runners.worker import main as work  # start-up: Beam, once it is known what for
+    options, _ = parser().parse_known_args(own)
+    os.environ.update(worker_environment(options))
+    # A handler on the root keeps warnings of libraries from setting up logging to standard error;
+    # records reach the runner by the handler that Beam adds.
+    logging.getLogger().addHandler(logging.NullHandler())
+    for name in _ALWAYS_WARN:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    from apache_beam.runners.worker import sdk_worker_main  # after logging is set up
 
-    work()
+    with without_tracebacks():
+        sdk_worker_main.main(sys.argv)
 
 
 def _serve_pool(arguments: Sequence[str]) -> None:
-    """What `bertloom worker-pool` does, where only the package of workers is installed."""
-    found = argparse.ArgumentParser(prog="bertloom-beam-worker --worker_pool")
-    found.add_argument("--worker_pool", action="store_true", help="start workers when asked for")
-    found.add_argument("--port", type=int, default=50_000, help="to listen at")
-    found.add_argument("--allow-root", action="store_true", help="serve as root, too")
-    given = found.parse_args(arguments)
-    from pipelines.runners.worker_pool import serve  # start-up: Beam's messages and grpc, 500 ms
+    """Serve a pool, as `bertloom worker-pool` does where the whole package is installed."""
+    options = argparse.ArgumentParser(prog="bertloom-beam-worker --worker_pool")
+    options.add_argument("--worker_pool", action="store_true", help="Start workers on request.")
+    options.add_argument("--port", type=int, default=50_000, help="Port. Default: 50000.")
+    options.add_argument("--allow-root", action="store_true", help="Serve even as root.")
+    values = options.parse_args(arguments)
+    from pipelines.runners.worker_pool import serve  # lazy: loads Beam and grpc
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
     try:
-        serve(given.port, allow_root=given.allow_root, say=say)
+        serve(values.port, allow_root=values.allow_root, say=print_line)
     except BertloomError as error:
         sys.exit(f"error: {error}")
 
 
-def load() -> None:
-    """All that a worker imports, but for its job's own few modules."""
-    from pipelines.runners import worker  # start-up: Beam, once for all workers
-
-    worker.load()
-    import schemas.corpus_configs  # noqa: F401  # start-up: 200 ms, once for all workers
-    import schemas.manifest  # noqa: F401  # start-up: 100 ms, once for all workers
-
-
-def worker_environment(given: argparse.Namespace) -> dict[str, str]:
-    """The environment variables that Beam's worker reads, from the provision service's answer."""
-    import grpc  # start-up: 100 ms, not for --help
+def worker_environment(options: argparse.Namespace) -> dict[str, str]:
+    """Return the environment variables of Beam's worker, from the provision service's response."""
+    import grpc  # lazy: not for --help
     from apache_beam.portability.api import (
         beam_provision_api_pb2,
         beam_provision_api_pb2_grpc,
@@ -89,36 +83,38 @@ def worker_environment(given: argparse.Namespace) -> dict[str, str]:
     )
     from google.protobuf import json_format, text_format
 
-    with grpc.insecure_channel(given.provision_endpoint) as channel:
+    with grpc.insecure_channel(options.provision_endpoint) as channel:
         service = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
         try:
             info = service.GetProvisionInfo(
                 beam_provision_api_pb2.GetProvisionInfoRequest(),
-                metadata=[("worker_id", given.id)],
-                timeout=_ANSWER_SECONDS,
+                metadata=[("worker_id", options.id)],
+                timeout=_PROVISION_SECONDS,
                 wait_for_ready=True,
             ).info
         except grpc.RpcError as error:
-            sys.exit(f"{given.provision_endpoint}: no provision service answers: {error.details()}")
+            sys.exit(f"{options.provision_endpoint}: provision service failed: {error.details()}")
 
-    def service_text(name: str) -> str:
-        if url := getattr(given, f"{name}_endpoint"):
-            told = endpoints_pb2.ApiServiceDescriptor(url=url)
-        else:
-            told = getattr(info, f"{name}_endpoint")
-        return str(text_format.MessageToString(told))
+    def descriptor(name: str) -> str:
+        url = getattr(options, f"{name}_endpoint")
+        endpoint = (
+            endpoints_pb2.ApiServiceDescriptor(url=url)
+            if url
+            else getattr(info, f"{name}_endpoint")
+        )
+        return str(text_format.MessageToString(endpoint))
 
     variables = {
-        "WORKER_ID": given.id,
+        "WORKER_ID": options.id,
         "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
-        "LOGGING_API_SERVICE_DESCRIPTOR": service_text("logging"),
-        "CONTROL_API_SERVICE_DESCRIPTOR": service_text("control"),
+        "LOGGING_API_SERVICE_DESCRIPTOR": descriptor("logging"),
+        "CONTROL_API_SERVICE_DESCRIPTOR": descriptor("control"),
         "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
     }
-    if status := service_text("status"):
+    if status := descriptor("status"):
         variables["STATUS_API_SERVICE_DESCRIPTOR"] = status
-    if given.semi_persist_dir:
-        variables["SEMI_PERSISTENT_DIRECTORY"] = given.semi_persist_dir
+    if options.semi_persist_dir:
+        variables["SEMI_PERSISTENT_DIRECTORY"] = options.semi_persist_dir
     return variables
 
 

@@ -39,7 +39,7 @@ def check_execution(execution: ExecutionConfig, *, store: str, inputs: Iterable[
         RunnerError: a job service or a cluster does not answer.
     """
     launch = Launch.of(execution)
-    if launch.lanes:
+    if launch.is_local:
         return
     _check_places(execution, launch, store=store, inputs=inputs)
     if launch.engine is not None:

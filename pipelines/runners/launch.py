@@ -36,11 +36,15 @@ class Launch(NamedTuple):
     flags: tuple[str, ...]
     """Options as on Beam's command line."""
 
-    lanes: int
-    """Pieces of work are dealt to so many lanes; 0 lets the runner deal them out itself."""
+    is_local: bool = False
+    """Whether the job runs in this process and its worker processes."""
 
-    has_processes: bool = False
-    """Whether each worker is a process of this machine."""
+    workers: int = 1
+    """Number of processes that work items are given to. 1: this process."""
+
+    max_elements: int = 4096
+    """Maximum number of elements in the graph of a job; if there are more items, elements share
+    them."""
 
     packs_code: bool = False
     """Whether a job brings its workers a package of our code."""
@@ -56,7 +60,7 @@ class Launch(NamedTuple):
             ConfigError: its runner is unknown, or an option that the runner needs is missing or
                 contradicts another.
 
-        >>> Launch.of(ExecutionConfig(workers=4)).lanes
+        >>> Launch.of(ExecutionConfig(workers=4)).workers
         4
         """
         check_known(execution.runner)
@@ -75,14 +79,8 @@ def check_known(runner: str) -> None:
 
 def _local(execution: ExecutionConfig) -> Launch:
     """This machine: in this process with one worker, in worker processes with more."""
-    if execution.workers == 1:
-        return Launch(THIS_MACHINE, execution.beam_options, 1)
-    flags = (
-        f"--direct_num_workers={execution.workers}",
-        "--default_sdk_harness_log_level=WARNING",
-        *execution.beam_options,
-    )
-    return Launch(THIS_MACHINE, flags, execution.workers, has_processes=True)
+    flags = execution.beam_options
+    return Launch(THIS_MACHINE, flags, is_local=True, workers=execution.workers, max_elements=1)
 
 
 def _threads(execution: ExecutionConfig) -> Launch:
@@ -92,31 +90,31 @@ def _threads(execution: ExecutionConfig) -> Launch:
         f"--direct_num_workers={execution.workers}",
         *execution.beam_options,
     )
-    return Launch(THIS_MACHINE, flags, execution.workers)
+    return Launch(THIS_MACHINE, flags, is_local=True)
 
 
 def _portable(execution: ExecutionConfig) -> Launch:
     """Any portable job service: `execution.portable`, or options written by hand."""
     flags, engine = portable_flags(execution)
-    return Launch(PORTABLE_RUNNER, flags, 0, engine=engine)
+    return Launch(PORTABLE_RUNNER, flags, engine=engine)
 
 
 def _dataflow(execution: ExecutionConfig) -> Launch:
     """Google Cloud Dataflow: `execution.dataflow`, or options written by hand."""
     flags, has_code = dataflow_flags(execution)
-    return Launch(DATAFLOW_RUNNER, flags, 0, packs_code=not has_code)
+    return Launch(DATAFLOW_RUNNER, flags, packs_code=not has_code)
 
 
 def _flink(execution: ExecutionConfig) -> Launch:
     """Apache Flink: `execution.flink.master`, through Beam's job server."""
     engine = flink_engine(execution)
-    return Launch(PORTABLE_RUNNER, flink_flags(execution, engine), 0, engine=engine)
+    return Launch(PORTABLE_RUNNER, flink_flags(execution, engine), engine=engine)
 
 
 def _spark(execution: ExecutionConfig) -> Launch:
     """Apache Spark: `execution.spark.master`, through Beam's job server."""
     engine = spark_engine(execution)
-    return Launch(PORTABLE_RUNNER, spark_flags(execution, engine), 0, engine=engine)
+    return Launch(PORTABLE_RUNNER, spark_flags(execution, engine), engine=engine)
 
 
 RUNNERS: dict[str, Callable[[ExecutionConfig], Launch]] = {

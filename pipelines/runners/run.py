@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
-from apache_beam.runners.portability.portable_runner import JobServiceHandle
-from apache_beam.runners.runner import PipelineRunner, PipelineState
-from apache_beam.transforms import environments
+from apache_beam.runners.runner import PipelineState
 
 from pipelines.runners.causes import root_cause
 from pipelines.runners.dataflow import DATAFLOW_RUNNER
@@ -22,21 +17,6 @@ from pipelines.runners.portable_jobs import run_on_engine
 from pipelines.runners.quiet import without_tracebacks
 from pipelines.runners.submission import current_submission
 from schemas.errors import BertloomError, RunnerError
-
-
-def _fn_api_runner(options: PipelineOptions, launch: Launch) -> PipelineRunner:
-    # Built by hand for two reasons: the default runner first tries to download Prism, and
-    # `--runner=FnApiRunner` does not hand the pipeline's options on to worker processes.
-    environment = None
-    if launch.has_processes:
-        command = shlex.join([sys.executable, "-m", "pipelines.runners.worker"])
-        environment = environments.SubprocessSDKEnvironment.from_command_string(command)
-    encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
-    provision = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
-    return fn_runner.FnApiRunner(
-        default_environment=environment,
-        provision_info=fn_runner.ExtendedProvisionInfo(provision),
-    )
 
 
 def run_pipeline(
@@ -66,7 +46,8 @@ def run_pipeline(
     # `__main__` is a thin launcher: workers import what they need, nothing is pickled from it.
     # Beam reads sys.argv where it is given no flags; ours are not for Beam.
     options = PipelineOptions(list(launch.flags))
-    pipeline = beam.Pipeline(runner=_fn_api_runner(options, launch), options=options)
+    # By name, `beam.Pipeline` would try to download Prism first.
+    pipeline = beam.Pipeline(runner=fn_runner.FnApiRunner(), options=options)
     build(pipeline)
     try:
         with without_tracebacks():

@@ -53,9 +53,9 @@ finetune:
     restarts: 1
     num_threads: 1
 """
-# Else so little work would be done in one process, and would not be worth a record.
+# Every item is recorded, however little work it is.
 _COMMAND = (
-    "from pipelines.beam import jobs; jobs.WORTH_PROCESSES = 0; jobs.WORTH_REQUESTS = 0.0; "
+    "from pipelines.beam import jobs; jobs.WORTH_REQUESTS = 0.0; "
     "from flows.cli.app import main; main()"
 )
 _RETRIED = ("500", "503", "reset", "torn", "lost", "cut")

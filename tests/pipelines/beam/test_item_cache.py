@@ -28,7 +28,6 @@ from support.paths import PYTHONPATH
 
 from benchmarks.dump_parts import change_part, write_parts
 from flows.sample import write_sample
-from pipelines.beam import jobs as shard_jobs
 from pipelines.beam.piece_records import MOST_PLACES, piece_key
 from pipelines.beam.reuse import PieceWork, reuse_of, reusing
 from pipelines.beam.work import Blob, ShardWork, WorkReport
@@ -406,7 +405,6 @@ def test_one_part_of_ten_changed_is_mostly_reused_and_equal_to_a_rebuild(
         assert reuse is not None
         assert 0.75 * reuse.weight < reuse.weight_reused < reuse.weight
     # What another process, or two, take over is the same.
-    monkeypatch.setattr(shard_jobs, "WORTH_PROCESSES", 0)
     again = run_stages(world.recipe, store, "again", workers=2, until="build-documents")
     assert told(again)["build-documents"] == told(anew)["build-documents"]
     assert _share(again) == 1.0

@@ -12,9 +12,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipelines.beam import jobs
 from pipelines.beam import pipeline as beam_pipeline
-from pipelines.beam.jobs import MOST_RANGES, deal, run_shard_job
+from pipelines.beam.jobs import group_items, run_shard_job
 from pipelines.beam.pipeline import SpreadPieces, shard_pipeline
 from pipelines.beam.plan_file import SharedInput, written_plan
 from pipelines.beam.work import WorkReport
@@ -31,6 +30,8 @@ from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, StageInput
+
+MAX_ELEMENTS = Launch._field_defaults["max_elements"]
 
 
 class _Piece(NamedTuple):
@@ -59,7 +60,9 @@ def _graph(
     work: Any, planned: list[Any], folder: Path, *, shared: SharedInput | None = None
 ) -> bytes:
     """A job's graph as it goes to a runner that deals the pieces out itself."""
-    with written_plan(deal(planned, 0), folder=str(folder)) as written:
+    with written_plan(
+        group_items(planned, max_elements=MAX_ELEMENTS), folder=str(folder)
+    ) as written:
         if shared is not None:
             with shared.written(f"{folder}/.input"):
                 return _serialised(work, *written)
@@ -90,7 +93,7 @@ def _books(count: int) -> list[DocumentItem]:
 def test_the_graph_of_a_hundred_thousand_pieces_is_small(tmp_path: Path) -> None:
     source = BooksSource(name="books", paths=("s3://bucket/books",))
     work = BuildDocumentShard(DocumentsConfig(sources=(source,)), "s3://bucket/out")
-    sizes = [len(_graph(work, _books(count), tmp_path)) for count in (MOST_RANGES, 100_000)]
+    sizes = [len(_graph(work, _books(count), tmp_path)) for count in (MAX_ELEMENTS, 100_000)]
     assert sizes[1] < 1 << 20
     assert sizes[1] < 1.2 * sizes[0]  # offsets have more digits
     assert list(tmp_path.iterdir()) == []
@@ -194,9 +197,9 @@ def test_pieces_of_two_classes_are_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this process, and as where the runner deals out elements itself."""
-    monkeypatch.setattr(Launch, "of", classmethod(lambda cls, _: cls(THIS_MACHINE, (), 0)))
-    monkeypatch.setattr(jobs, "MOST_RANGES", 7)
+    """A runner like an engine, which gets several elements, in this process."""
+    launch = Launch(THIS_MACHINE, (), max_elements=7)
+    monkeypatch.setattr(Launch, "of", classmethod(lambda *_: launch))
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -233,33 +236,41 @@ def test_an_interrupted_launcher_leaves_the_plan_to_its_job(tmp_path: Path) -> N
     assert left.name.startswith(".plan-")
 
 
-def test_more_pieces_than_elements_share_them_evenly_and_in_order() -> None:
-    planned = [_Piece(number, 1 + number * 7919 % 100) for number in range(20_000)]
-    dealt = deal(planned, 0)
-    assert [piece for lane in dealt for piece in lane] == planned
-    assert MOST_RANGES * 0.9 <= len(dealt) <= MOST_RANGES
-    loads = [sum(piece.weight for piece in lane) for lane in dealt]
-    assert max(loads) <= 3 * sum(loads) / len(loads)
+def test_elements_share_items_evenly_and_in_order_when_there_are_too_many() -> None:
+    items = [_Piece(number, 1 + number * 7919 % 100) for number in range(20_000)]
+    elements = group_items(items, max_elements=MAX_ELEMENTS)
+    assert list(itertools.chain(*elements)) == items
+    assert MAX_ELEMENTS * 0.9 <= len(elements) <= MAX_ELEMENTS
+    weights = [sum(item.weight for item in element) for element in elements]
+    assert max(weights) <= 3 * sum(weights) / len(weights)
 
 
-@pytest.mark.parametrize(("groups", "elements"), [(600, 600), (60, 600), (6, 60)])
-def test_pieces_that_are_read_together_are_one_element_where_there_are_many(
-    groups: int, elements: int
-) -> None:
-    planned = [_Piece(number, 10, number % groups) for number in range(groups * 10)]
-    dealt = deal(planned, 0, together=lambda piece: piece.group)
-    assert sorted(itertools.chain(*dealt)) == planned
-    assert len(dealt) == elements
-    assert all(len({piece.group for piece in lane}) == 1 for lane in dealt)
+def test_local_job_has_one_element() -> None:
+    items = [_Piece(number, 1) for number in range(10)]
+    assert group_items(items, max_elements=1) == [items]
+    assert group_items([], max_elements=1) == []
 
 
-def test_what_is_held_out_is_one_element_as_far_as_a_worker_remembers_it(
+@pytest.mark.parametrize("groups", [600, 6])
+def test_items_with_equal_keys_are_in_one_element(groups: int) -> None:
+    items = [_Piece(number, 10, number % groups) for number in range(groups * 10)]
+    elements = group_items(items, max_elements=1000, colocate_by=lambda item: item.group)
+    assert sorted(itertools.chain(*elements)) == items
+    assert len(elements) == groups
+    assert all(len({item.group for item in element}) == 1 for element in elements)
+
+
+def test_held_out_items_are_in_one_element_if_a_worker_can_keep_their_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = InstancesConfig(dupe_factor=3, negative_pool_bytes=1 << 10)
-    planned = plan(config, _token_shards(700, tmp_path))
-    dealt = deal(planned, 0, together=colocation_key(planned))
-    assert Counter(map(len, dealt)) == {3: 700, 700: 1}
+    items = plan(config, _token_shards(700, tmp_path))
+
+    def element_sizes() -> Counter[int]:
+        key = colocation_key(items)
+        elements = group_items(items, max_elements=MAX_ELEMENTS, colocate_by=key)
+        return Counter(map(len, elements))
+
+    assert element_sizes() == {1: 2100, 700: 1}
     monkeypatch.setattr("pipelines.instances.plan.REMEMBERED_BYTES", 1 << 20)
-    dealt = deal(planned, 0, together=colocation_key(planned))
-    assert Counter(map(len, dealt)) == {4: 700}
+    assert element_sizes() == {1: 2800}

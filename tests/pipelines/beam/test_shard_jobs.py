@@ -1,16 +1,15 @@
-"""Dealing out work, choosing a runner, and what becomes of a worker's error."""
+"""Shard jobs: reports, runners, and errors of work items."""
 
 from __future__ import annotations
 
 import io
-import itertools
 import sys
 from typing import NamedTuple
 
 import pytest
 from support.corpus_builder import small_recipe, small_sample
 
-from pipelines.beam.jobs import deal, run_shard_job
+from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import WorkReport, add_up
 from pipelines.build_documents import build_documents
 from pipelines.runners.launch import Launch
@@ -44,31 +43,6 @@ class _Work:
 
 
 PIECES = [_Piece(number, weight) for number, weight in enumerate([5, 9, 1, 7, 3, 3])]
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_dealing_gives_each_piece_to_one_lane_evenly(lanes: int) -> None:
-    dealt = deal(PIECES, lanes)
-    assert sorted(piece for lane in dealt for piece in lane) == PIECES
-    loads = [sum(piece.weight for piece in lane) for lane in dealt]
-    assert len(loads) == lanes
-    assert max(loads) - min(loads) <= 2
-
-
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_pieces_of_one_shard_stay_together_where_lanes_come_out_even(lanes: int) -> None:
-    pieces = [_Piece(number, 10) for number in range(48)]
-    dealt = deal(pieces, lanes, together=lambda piece: piece.number % 6)
-    assert sorted(piece for lane in dealt for piece in lane) == pieces
-    assert max(map(len, dealt)) - min(map(len, dealt)) <= 4
-    fetched = [[piece.number % 6 for piece in lane] for lane in dealt]
-    changes = [sum(a != b for a, b in itertools.pairwise(lane)) + 1 for lane in fetched]
-    assert sum(changes) <= (6 if lanes == 1 else 12)  # each shard is opened twice at most
-
-
-@pytest.mark.parametrize("lanes", [0, 6, 50])
-def test_with_lanes_enough_each_piece_has_its_own(lanes: int) -> None:
-    assert deal(PIECES, lanes) == [[piece] for piece in PIECES]
 
 
 def _run(work: _Work, output: str, *, workers: int = 1) -> list[WorkReport]:

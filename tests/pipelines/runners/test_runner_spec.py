@@ -519,17 +519,18 @@ def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
 ) -> None:
     from apache_beam.internal import pickler
 
-    from pipelines.beam.pipeline import _DoWork
+    from pipelines.beam.pipeline import _ProcessItems
     from pipelines.beam.plan_file import PlanFile
     from pipelines.runners.errors import ErrorFiles
 
     packed = pickler.dumps(
-        _DoWork(
+        _ProcessItems(
             _Unpacks(),
             plan=PlanFile("memory://plan", _Unpacks),
             errors=ErrorFiles("memory://errors"),
             spill="",
             reports=("memory://reports", 0),
+            workers=1,
         )
     )
     monkeypatch.setattr(code, "code_digest", lambda: "another")

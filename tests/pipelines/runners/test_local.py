@@ -1,0 +1,189 @@
+"""Worker processes of the local runner."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.paths import PYTHONPATH
+
+from pipelines.runners.local import close_pools, map_items
+from pipelines.runners.submission import Submission, submitting
+from schemas.errors import CorruptInputError, RunnerError
+
+
+@pytest.fixture(autouse=True)
+def _close_pools() -> Iterator[None]:
+    yield
+    close_pools()
+
+
+def _get_pid(_item: int) -> int:
+    time.sleep(0.05)
+    return os.getpid()
+
+
+def _fail_in_item_3(item: int) -> int:
+    if item == 3:
+        raise CorruptInputError("damaged", file="a.bz2", offset=item)
+    return item
+
+
+def _kill_in_item_3(item: int) -> int:
+    if item == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def _warn(item: int) -> int:
+    logging.getLogger("pipelines.test").warning("item %d is odd", item)
+    return item
+
+
+def _touch_and_wait(path: str) -> None:
+    file = Path(f"{path}.partial")
+    file.touch()
+    try:
+        time.sleep(600)
+    finally:
+        file.unlink()
+
+
+def _loaded_modules(_item: int) -> list[str]:
+    return list(sys.modules)
+
+
+def _has_ended(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def _wait_until(condition: object) -> None:
+    assert callable(condition)
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    pytest.fail("timed out after a minute")
+
+
+def test_one_worker_or_one_item_needs_no_process() -> None:
+    assert list(map_items(_get_pid, range(2), workers=1)) == [os.getpid()] * 2
+    assert list(map_items(_get_pid, range(1), workers=2)) == [os.getpid()]
+
+
+def test_workers_are_reused_by_the_next_job() -> None:
+    first = set(map_items(_get_pid, range(8), workers=2))
+    second = set(map_items(_get_pid, range(8), workers=2))
+    assert len(first) == 2
+    assert first == second
+    assert os.getpid() not in first
+
+
+def test_workers_do_not_load_beam_torch_or_prefect() -> None:
+    for modules in map_items(_loaded_modules, range(2), workers=2):
+        assert "pipelines.documents.splits" in modules
+        assert not {"apache_beam", "torch", "prefect"} & set(modules)
+
+
+def test_jobs_at_the_same_time_have_different_workers() -> None:
+    pids = []
+
+    def run() -> None:
+        pids.append(set(map_items(_get_pid, range(8), workers=2)))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(pids[0] | pids[1]) == 4
+
+
+def test_error_keeps_type_and_attributes() -> None:
+    with pytest.raises(CorruptInputError) as raised:
+        list(map_items(_fail_in_item_3, range(8), workers=2))
+    assert (raised.value.file, raised.value.offset) == ("a.bz2", 3)
+    assert sorted(map_items(_fail_in_item_3, range(3), workers=2)) == [0, 1, 2]
+
+
+def test_killed_worker_is_a_runner_error_and_the_next_job_works() -> None:
+    with pytest.raises(RunnerError, match="killed"):
+        list(map_items(_kill_in_item_3, range(8), workers=2))
+    assert sorted(map_items(_kill_in_item_3, range(3), workers=2)) == [0, 1, 2]
+
+
+def test_warnings_of_workers_reach_the_loggers_of_this_process(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    list(map_items(_warn, range(2), workers=2))
+    close_pools()
+    assert {"item 0 is odd", "item 1 is odd"} <= set(caplog.messages)
+
+
+def test_stopped_run_ends_the_calls_in_progress_and_their_temporary_files(tmp_path: Path) -> None:
+    stop = threading.Event()
+    paths = [str(tmp_path / name) for name in "ab"]
+
+    def stop_when_busy() -> None:
+        _wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        stop.set()
+
+    threading.Thread(target=stop_when_busy).start()
+    with submitting(Submission("job", stopping=stop)), pytest.raises(RunnerError):
+        list(map_items(_touch_and_wait, paths, workers=2))
+    assert list(tmp_path.iterdir()) == []
+
+
+_SCRIPT = """\
+import os, sys
+from pipelines.runners.local import map_items
+from tests.pipelines.runners.test_local import _get_pid, _touch_and_wait
+
+with open("starts", "a") as log:
+    log.write("x")
+print(*map_items(_get_pid, range(4), workers=2), flush=True)
+if sys.argv[1:]:
+    list(map_items(_touch_and_wait, sys.argv[1:], workers=2))
+"""
+
+
+def test_script_without_main_guard_runs_once(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(_SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    command = [sys.executable, "script.py"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=120)
+    assert (tmp_path / "starts").read_text() == "x"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "script.py").write_text(_SCRIPT)
+    process = subprocess.Popen(
+        [sys.executable, "script.py", "a", "b"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        _wait_until(lambda: len(list(tmp_path.glob("*.partial"))) == 2)
+    finally:
+        process.send_signal(number)
+        process.wait(60)
+        process.stdout.close()
+    for pid in pids:
+        _wait_until(lambda pid=pid: _has_ended(pid))
+    assert (number == signal.SIGKILL) == bool(list(tmp_path.glob("*.partial")))
