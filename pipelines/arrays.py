@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ Float32s: TypeAlias = npt.NDArray[np.float32]
 Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
 TokenIds: TypeAlias = npt.NDArray[np.uint16 | np.uint32]
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class Ragged(NamedTuple):
@@ -85,3 +87,12 @@ def list_array(values: npt.NDArray[Any], offsets: npt.NDArray[Any], kind: pa.Lis
     """
     numbers = pa.array(values, kind.value_type)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), numbers, type=kind)
+
+
+def with_room(buffer: npt.NDArray[_Scalar], size: int) -> npt.NDArray[_Scalar]:
+    """Return a buffer of at least `size` items with the same content, doubled if it is too small."""
+    if size <= len(buffer):
+        return buffer
+    grown = np.zeros(max(size, 2 * len(buffer)), buffer.dtype)
+    grown[: len(buffer)] = buffer
+    return grown

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -28,7 +28,9 @@ from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import (
     bucket_report,
     bucket_tables,
+    dump_blobs,
     from_bytes,
+    load_blobs,
     remove_bucket_files,
     to_bytes,
 )
@@ -386,7 +388,6 @@ Found = tuple[Int64s, Int64s, Int64s]
 _BUCKET_BITS = 18  # of the number of an n-gram; one worker counts a bucket
 _SMALL_BUCKET = 64 << 10
 _BATCH_ROWS = 1 << 12
-_BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
 
 @dataclass
@@ -398,20 +399,10 @@ class ScanShard(PieceWork):
 
     max_document_frequency: int
     output: str
-    _tables: list[NgramTable] = field(default_factory=list, repr=False)
-    _hasher: WordHasher | None = field(default=None, repr=False)
 
     def setup(self) -> None:
-        self._open()
-
-    def _open(self) -> WordHasher:
-        if self._hasher is None:
-            self._tables = read_tables(self.ngrams)
-            self._hasher = WordHasher()
-        return self._hasher
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_tables": [], "_hasher": None}
+        self._tables = read_tables(self.ngrams)
+        self._hasher = WordHasher()
 
     def identity(self, piece: ShardItem) -> Any:
         return {**piece.identity(), "ngrams": self.ngrams.sha256}
@@ -420,28 +411,26 @@ class ScanShard(PieceWork):
         return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
 
     def stored_blobs(self, report: WorkReport) -> bytes:
-        columns = [list(column) for column in zip(*report.blobs, strict=True)] or [[], []]
-        return to_bytes(pa.table(columns, schema=_BLOBS))
+        return dump_blobs(report.blobs)
 
     def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del files
-        columns = (from_bytes(stored).column(name).to_pylist() for name in _BLOBS.names)
-        return [Blob(*pair) for pair in zip(*columns, strict=True)]
+        return load_blobs(stored)
 
     def process(self, piece: ShardItem) -> WorkReport:
-        hasher, counters = self._open(), Counters()
+        counters = Counters()
         hits = _Hits(sum(len(table.hashes) for table in self._tables), self.max_document_frequency)
         for rows, batch in kept_rows(piece, counters):
-            hits.add(rows, batch, self._found(batch, hasher, counters))
+            hits.add(rows, batch, self._found(batch, counters))
         with ShardWriter(_shard_path(piece), schema=CONTAMINATION_HITS, output=self.output) as to:
             for rows in hits.batches():
                 to.write(rows)
         counters.count("documents-with-any-run", to.rows)
         return WorkReport(piece.number, [to.entry()], counters, hits.blobs())
 
-    def _found(self, batch: pa.RecordBatch, hasher: WordHasher, counters: Counters) -> Found:
+    def _found(self, batch: pa.RecordBatch, counters: Counters) -> Found:
         sentences, bounds = flat_lists(batch.column("sentences"))
-        words = hasher.words(sentences)
+        words = self._hasher.words(sentences)
         of_documents = words.offsets[bounds]
         counters.count("words", len(words.hashes))
         stream = WordStream(Words(words.hashes, words.weights, of_documents))

@@ -131,9 +131,6 @@ class BuildDocumentShard(PieceWork):
     buckets: int = BUCKETS
     """Number of buckets of duplicate keys."""
 
-    def setup(self) -> None:
-        """Do nothing: there is nothing to open."""
-
     def _source(self, piece: DocumentItem) -> AnySource:
         return next(item for item in self.config.sources if item.name == piece.split.source)
 

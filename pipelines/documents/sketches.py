@@ -11,7 +11,7 @@ import contextlib
 import datetime
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -103,18 +103,9 @@ class SketchShard(PieceWork):
     config: NearDuplicatesConfig
     output: str
     buckets: int = BUCKETS
-    _hasher: WordHasher | None = field(default=None, repr=False)
 
     def setup(self) -> None:
-        self._open()
-
-    def _open(self) -> WordHasher:
-        if self._hasher is None:
-            self._hasher = WordHasher()
-        return self._hasher
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_hasher": None}
+        self._hasher = WordHasher()
 
     def identity(self, piece: ShardItem) -> Any:
         return piece.identity()
@@ -126,13 +117,14 @@ class SketchShard(PieceWork):
         return [entry.model_copy(update={"path": _shard_path(piece.number)}) for entry in files]
 
     def process(self, piece: ShardItem) -> WorkReport:
-        counters, bands, hasher = Counters(), Bands.of(self.config), self._open()
+        counters, bands = Counters(), Bands.of(self.config)
         keys: list[pa.ListArray] = []
         path = _shard_path(piece.number)
         with ShardWriter(path, schema=MINHASH_SKETCHES, output=self.output) as shard:
             found = kept_rows(piece, counters)
             made = (
-                sketches(*some, config=self.config, bands=bands, hasher=hasher) for some in found
+                sketches(*some, config=self.config, bands=bands, hasher=self._hasher)
+                for some in found
             )
             for batch in even_batches(made):
                 counters.count("ngrams", len(batch.column("ngrams").flatten()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,20 +32,11 @@ class BuildTokenShard(PieceWork):
     vocab_size: int
     word_cache_size: int
     output: str
-    _tokenizer: WordPieceTokenizer | None = field(default=None, repr=False)
 
     def setup(self) -> None:
-        self._open()
-
-    def _open(self) -> WordPieceTokenizer:
-        if self._tokenizer is None:
-            self._tokenizer = WordPieceTokenizer.from_vocab_file(
-                self.vocab, lowercase=self.lowercase, word_cache_size=self.word_cache_size
-            )
-        return self._tokenizer
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_tokenizer": None}
+        self._tokenizer = WordPieceTokenizer.from_vocab_file(
+            self.vocab, lowercase=self.lowercase, word_cache_size=self.word_cache_size
+        )
 
     def identity(self, piece: ShardItem) -> Any:
         vocabulary = [self.vocab.sha256, self.vocab_size, self.lowercase]
@@ -58,13 +49,12 @@ class BuildTokenShard(PieceWork):
         return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
 
     def process(self, piece: ShardItem) -> WorkReport:
-        tokenizer = self._open()
         counters = Counters()
         schema = tokens_schema(self.vocab_size)
         lengths: list[dict[str, Any]] = []
         with ShardWriter(_shard_path(piece), schema=schema, output=self.output) as shard:
             for documents in kept_documents(piece, counters):
-                batch = tokenize_batch(documents, tokenizer, counters.count, schema)
+                batch = tokenize_batch(documents, self._tokenizer, counters.count, schema)
                 shard.write(batch)
                 lengths.append(_lengths(batch).model_dump(mode="json"))
         entry = shard.entry(statistics={"tokens": counters["tokens"]})

@@ -22,7 +22,9 @@ from pipelines.counters import Counters, check_balance
 from pipelines.documents.bucket_tables import (
     bucket_report,
     bucket_tables,
+    dump_blobs,
     from_bytes,
+    load_blobs,
     remove_bucket_files,
     to_bytes,
 )
@@ -40,7 +42,6 @@ SMALL_BUCKET = 128 << 10
 """Maximum bytes of a bucket's words in its report; more are written to a file."""
 
 WORD_COUNTS_FILE = "word-counts.arrow"
-_BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
 
 @dataclass
@@ -48,9 +49,6 @@ class CountWords(PieceWork):
     """Counts the words of one document shard."""
 
     lowercase: bool
-
-    def setup(self) -> None:
-        """Do nothing: there is nothing to open."""
 
     def process(self, piece: ShardItem) -> WorkReport:
         counters = Counters()
@@ -69,19 +67,11 @@ class CountWords(PieceWork):
         return list(files)
 
     def stored_blobs(self, report: WorkReport) -> bytes:
-        columns = [list(column) for column in zip(*report.blobs, strict=True)] or [[], []]
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(sink, _BLOBS, options=options) as writer:
-            writer.write_table(pa.table(columns, schema=_BLOBS))
-        data: bytes = sink.getvalue().to_pybytes()
-        return data
+        return dump_blobs(report.blobs)
 
     def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del files
-        table = pa.ipc.open_stream(stored).read_all()
-        buckets, data = (table.column(name).to_pylist() for name in _BLOBS.names)
-        return [Blob(*pair) for pair in zip(buckets, data, strict=True)]
+        return load_blobs(stored)
 
 
 def _word_blobs(counts: pa.Table) -> Iterator[Blob]:

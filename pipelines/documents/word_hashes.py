@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.arrays import Int64s, UInt64s, flat_lists, offsets_of, ranges
+from pipelines.arrays import Int64s, UInt64s, flat_lists, offsets_of, ranges, with_room
 from pipelines.wordpiece.tokenizer import Chunks, sentence_batches
 
 _T = TypeVar("_T", bound=np.generic)
@@ -209,10 +209,10 @@ class _Rows:
         ends = start + offsets_of([len(words) for words in lists])[1:]
         flat = list(itertools.chain.from_iterable(lists))
         self._rows += len(lists)
-        self._offsets = _with_room(self._offsets, self._rows + 1)
+        self._offsets = with_room(self._offsets, self._rows + 1)
         self._offsets[first + 1 : self._rows + 1] = ends
-        self.hashes = _with_room(self.hashes, start + len(flat))
-        self.weights = _with_room(self.weights, start + len(flat))
+        self.hashes = with_room(self.hashes, start + len(flat))
+        self.weights = with_room(self.weights, start + len(flat))
         self.hashes[start : start + len(flat)] = np.array([w[0] for w in flat], np.uint64)
         self.weights[start : start + len(flat)] = [w[1] for w in flat]
 
@@ -227,14 +227,6 @@ class _Rows:
         words = int(self._offsets[rows])
         self.hashes, self.weights = _fitted(self.hashes, words), _fitted(self.weights, words)
         self._offsets = _fitted(self._offsets, rows + 1)
-
-
-def _with_room(buffer: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:
-    if size <= len(buffer):
-        return buffer
-    grown = np.zeros(max(size, 2 * len(buffer)), buffer.dtype)
-    grown[: len(buffer)] = buffer
-    return grown
 
 
 def _fitted(buffer: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from pipelines.beam.work import WorkReport
 from pipelines.counters import Counters
 from pipelines.instances.creation import InstanceBatch, create_instances
 from pipelines.instances.held_out import HELD_OUT, HELD_OUT_PREFIX, TRAINING, is_held_out
-from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.masking import read_vocabulary_ids
 from pipelines.instances.plan import REMEMBERED_BYTES, InstanceItem, ShardRanking, pool_text
 from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.io.file_systems import is_local
@@ -221,28 +221,17 @@ class BuildInstanceShard(PieceWork):
     vocab: InputFile
     vocab_size: int
     output: str
-    _vocabulary: VocabularyIds | None = field(default=None, repr=False)
-    _shards: TokenShards | None = field(default=None, repr=False)
-    _pool: dict[int, TokenDocuments] = field(default_factory=dict, repr=False)
-    _held_out: tuple[int, dict[int, TokenDocuments]] = field(default=(-1, {}), repr=False)
 
     def setup(self) -> None:
-        self._open()
-
-    def _open(self) -> tuple[VocabularyIds, TokenShards]:
-        if self._vocabulary is None or self._shards is None:
-            self._vocabulary = read_vocabulary_ids(self.vocab)
-            tokens = self.tokens.get()
-            self._shards = TokenShards(
-                [InputFile.of(tokens, entry) for entry in tokens.files],
-                vocab_size=self.vocab_size,
-                share=self.config.held_out_fraction,
-            )
-        return self._vocabulary, self._shards
-
-    def __getstate__(self) -> dict[str, Any]:
-        opened = {"_vocabulary": None, "_shards": None}
-        return {**self.__dict__, **opened, "_pool": {}, "_held_out": (-1, {})}
+        tokens = self.tokens.get()
+        self._vocabulary = read_vocabulary_ids(self.vocab)
+        self._shards = TokenShards(
+            [InputFile.of(tokens, entry) for entry in tokens.files],
+            vocab_size=self.vocab_size,
+            share=self.config.held_out_fraction,
+        )
+        self._pool: dict[int, TokenDocuments] = {}
+        self._held_out: tuple[int, dict[int, TokenDocuments]] = (-1, {})
 
     def identity(self, piece: InstanceItem) -> Any:
         files = self.tokens.get().files
@@ -273,7 +262,7 @@ class BuildInstanceShard(PieceWork):
     def process(self, piece: InstanceItem) -> WorkReport:
         if piece.part == HELD_OUT:
             return self._process_held_out(piece)
-        _, shards = self._open()
+        shards = self._shards
         training, held_out = shards.read(piece.shard)
         # All passes over a shard have the same pool, so its shards are opened once.
         self._pool = {
@@ -296,8 +285,7 @@ class BuildInstanceShard(PieceWork):
     def _held_out_pool(self, shard: int) -> dict[int, TokenDocuments]:
         if self._held_out[0] != shard:
             ranking = ShardRanking.of(self.tokens.get().files, seed=self.config.seed)
-            shards = self._open()[1]
-            pool = held_out_pool(shards, shard, ranking=ranking, config=self.config)
+            pool = held_out_pool(self._shards, shard, ranking=ranking, config=self.config)
             self._held_out = (shard, pool)
         return self._held_out[1]
 
@@ -336,7 +324,7 @@ class BuildInstanceShard(PieceWork):
         batches = create_instances(
             NextSentencePool(dict(enumerate(documents))),
             self.config,
-            vocabulary=self._open()[0],
+            vocabulary=self._vocabulary,
             pass_number=piece.pass_number,
             count=counters.count,
         )

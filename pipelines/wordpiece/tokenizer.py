@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from pipelines.arrays import TokenIds, flat_lists
+from pipelines.arrays import TokenIds, flat_lists, with_room
 from pipelines.io.stage_inputs import InputFile
 from pipelines.wordpiece.vocab_files import (
     CLS,
@@ -344,8 +344,8 @@ class _RaggedIds:
         """Append rows: row i has the ids from `ends[i]` to `ends[i + 1]`."""
         first, start = self._rows, int(self._offsets[self._rows])
         self._rows += len(ends) - 1
-        self._ids = _with_room(self._ids, start + len(ids))
-        self._offsets = _with_room(self._offsets, self._rows + 1)
+        self._ids = with_room(self._ids, start + len(ids))
+        self._offsets = with_room(self._offsets, self._rows + 1)
         self._ids[start : start + len(ids)] = ids
         self._offsets[first : self._rows + 1] = ends
         self._offsets[first : self._rows + 1] += start
@@ -357,14 +357,6 @@ class _RaggedIds:
         """Return a view that is valid until the next `append`."""
         offsets = self._offsets[: self._rows + 1]
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(self._ids[: offsets[-1]]))
-
-
-def _with_room(buffer: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    if size <= len(buffer):
-        return buffer
-    grown = np.zeros(max(size, 2 * len(buffer)), buffer.dtype)
-    grown[: len(buffer)] = buffer
-    return grown
 
 
 def _model(vocab: Sequence[str]) -> models.WordPiece:

@@ -117,6 +117,7 @@ class Corpus:
             vocab_size=self.vocab_size,
             output=str(output),
         )
+        work.setup()
         return [work.process(piece) for piece in plan(config, self.tokens)]
 
     def build(self, config: InstancesConfig, output: Path, *, workers: int = 1) -> StageOutput:
