@@ -90,7 +90,7 @@ def list_array(values: npt.NDArray[Any], offsets: npt.NDArray[Any], kind: pa.Lis
 
 
 def with_room(buffer: npt.NDArray[_Scalar], size: int) -> npt.NDArray[_Scalar]:
-    """Return a buffer of at least `size` items with the same content, doubled if it is too small."""
+    """Return a buffer with the same content and at least `size` items, doubled if too small."""
     if size <= len(buffer):
         return buffer
     grown = np.zeros(max(size, 2 * len(buffer)), buffer.dtype)

@@ -20,7 +20,7 @@ from pipelines.runners.errors import ErrorFiles
 PICTURE = Path(__file__).parents[1] / "beam-job.svg"
 
 
-def job_graph(*, grouping: Grouping | None) -> nx.DiGraph:
+def job_graph(*, has_grouping: bool) -> nx.DiGraph:
     """Return the steps of a job, as Beam has them: edges are PCollections."""
     pipeline = beam.Pipeline("FnApiRunner")
     shard_pipeline(
@@ -29,7 +29,7 @@ def job_graph(*, grouping: Grouping | None) -> nx.DiGraph:
         [],
         work=CountWords(lowercase=True),
         errors=ErrorFiles("errors"),
-        grouping=grouping,
+        grouping=Grouping(_report) if has_grouping else None,
         report_urls={"work": "work", "groups": "groups"},
     )(pipeline)
     transforms = pipeline.to_runner_api().components.transforms.values()
@@ -46,8 +46,8 @@ def job_graph(*, grouping: Grouping | None) -> nx.DiGraph:
 
 def draw(path: Path) -> None:
     """Draw the graph of a job with a grouping."""
-    always = job_graph(grouping=None)
-    graph = job_graph(grouping=Grouping(_report))
+    always = job_graph(has_grouping=False)
+    graph = job_graph(has_grouping=True)
     positions: dict[str, tuple[int, int]] = {}
     for depth, layer in enumerate(nx.topological_generations(graph)):
         for step in layer:
