@@ -239,8 +239,10 @@ class Store:
 
     def artifacts(self, stage: str | None = None) -> list[Artifact]:
         """Return all artifacts, or those of a stage, newest first."""
-        pointers = sorted(self._store.pointers(stage), key=lambda one: one.committed, reverse=True)
-        return [Artifact(self._store.read_manifest(one.manifest), self._store) for one in pointers]
+        return [
+            Artifact(self._store.read_manifest(pointer.manifest), self._store)
+            for pointer in self._store.pointers(stage)
+        ]
 
     def lineage(
         self, name: str = "", *, direction: queries.Direction | None = None

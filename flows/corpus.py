@@ -12,7 +12,7 @@ from pipelines import (
     find_contamination,
     find_near_duplicates,
 )
-from schemas.contamination_configs import ContaminationConfig, ContaminationRules
+from schemas.corpus_configs import ContaminationConfig, ContaminationRules
 from schemas.recipe import Recipe
 
 STAGES = (

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from model.monitoring.formatting import format_percent
 
 _METRIC = re.compile(
-    r"(?:^|\.)(?:metrics|baseline|held_out)\.|^(?:entries|points)\..+\.(?:best|ensemble|majority|mean|sd)$"
+    r"(?:^|\.)(?:metrics|baseline|held_out|averages)\.|_(?:accuracy|fill|share|utilization)$"
+    r"|^(?:entries|points)\..+\.(?:best|ensemble|majority|mean|sd)$"
 )
+"""Paths of ratios, losses and perplexities in an artifact's statistics."""
 
 
 def format_bytes(size: int) -> str:
@@ -64,8 +66,8 @@ def format_metric(name: str, value: float, *, sd: float | None = None) -> str:
 def format_statistic(path: str, value: float) -> str:
     """Return a number of an artifact's statistics: a metric as `format_metric`, others as they are.
 
-    >>> format_statistic("metrics.dev.f1", 0.3342), format_statistic("vocab_size", 30522)
-    ('33.4', '30,522')
+    >>> format_statistic("masked_share", 0.1547), format_statistic("vocab_size", 30522)
+    ('15.5', '30,522')
     """
     if is_metric(path):
         return format_metric(path, value)
@@ -73,7 +75,7 @@ def format_statistic(path: str, value: float) -> str:
 
 
 def is_metric(path: str) -> bool:
-    """Return whether a dotted path in an artifact's statistics is that of a metric."""
+    """Return whether a dotted path in an artifact's statistics is that of a metric or a ratio."""
     return _METRIC.search(path) is not None
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from model.tables import charts
+from model.monitoring import palette
 from schemas.redaction import escape_control_characters
 
 if TYPE_CHECKING:
@@ -32,18 +32,18 @@ WIDTH, HEIGHT = 288.0, 173.0
 """Size of a chart in pixels: about the width of a phone, so that its labels can be read there."""
 
 COLORS = {
-    **{f"series-{number}": color for number, color in enumerate(charts.COLORS[:4], start=1)},
-    "ink": charts.INK,
-    "muted": charts.GRAY,
-    "grid": charts.GRID,
-    "surface": charts.SURFACE,
+    **{f"series-{number}": color for number, color in enumerate(palette.COLORS[:4], start=1)},
+    "ink": palette.INK,
+    "muted": palette.GRAY,
+    "grid": palette.GRID,
+    "surface": palette.SURFACE,
     "line": "#8A949F",
     "node": "#F2F6F9",
     "accent": "#0A6396",
 }
 """Colors to draw with. In the SVG, each is the CSS variable of its name: `var(--series-1)`."""
 
-SERIES = charts.COLORS[:4]
+SERIES = palette.COLORS[:4]
 
 _STYLE: Any = {
     "axes.axisbelow": True,

@@ -24,7 +24,7 @@ from prefect.states import Completed, Failed
 from prefect.tasks import MaterializingTask, Task
 
 from flows.bert import recipe_steps
-from flows.lineage.openlineage import send_abort
+from flows.lineage.openlineage import send_aborts
 from flows.prefect_artifacts import ArtifactListener
 from flows.preparation import mark_killed_runs, prepare_run
 from flows.recipes.loader import load_recipe, recipe_from
@@ -128,7 +128,8 @@ def mark_run_ended(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -
     if store is not None:
         ended = _RUN_STATES.get(state.type, "interrupted")
         reason = state.message or ended
-        mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason, close=send_abort)
+        run_ids = mark_flow_run_ended(store, str(flow_run.id), state=ended, reason=reason)
+        send_aborts(store, run_ids)
 
 
 _RUN_STATES: dict[StateType, RunState] = {

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from flows.cards.cards import CardListener
-from flows.lineage.openlineage import openlineage_listeners, send_abort
+from flows.lineage.openlineage import openlineage_listeners, send_aborts
 from flows.prefect_server import start_server
 from flows.report.listener import ReportListener, write_run_report
 from flows.run.events import Listener
@@ -81,7 +81,8 @@ def _plan(recipe: Recipe, graph: StepGraph, *, rebuild: Collection[str]) -> Sequ
 def mark_killed_runs(recipe: Recipe) -> list[RunRecord]:
     """Mark earlier runs of a recipe whose process was killed as crashed; update their reports."""
     store = get_store(recipe.store)
-    run_ids = mark_crashed_runs(store, recipe=recipe.name, close=send_abort)
+    run_ids = mark_crashed_runs(store, recipe=recipe.name)
+    send_aborts(store, run_ids)
     records = [read_run(store, run_id) for run_id in run_ids]
     for record in records:
         write_run_report(store, record, is_newest=False)

@@ -14,7 +14,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 from prefect.states import Completed
 
-from flows.lineage.openlineage import send_abort
+from flows.lineage.openlineage import send_aborts
 from flows.prefect_server import prefect_api, start_server
 from flows.publish.comparison import CorpusComparison
 from flows.publish.monthly_rebuild import Log, RebuildRequest, execute_rebuild, plan_rebuild
@@ -41,7 +41,8 @@ def mark_run_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any])
         recipe = load_recipe(
             values["recipe"], overrides=values.get("overrides") or (), store=values.get("store")
         )
-        mark_crashed_runs(get_store(recipe.store), recipe=recipe.name, close=send_abort)
+        store = get_store(recipe.store)
+        send_aborts(store, mark_crashed_runs(store, recipe=recipe.name))
     except BertloomError as error:  # then the run did not start
         _LOGGER.debug("%s has no record: %s", flow_run.id, error)
 

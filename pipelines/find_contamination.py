@@ -12,7 +12,7 @@ from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import add_up
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import InputFile
-from schemas.contamination_configs import ContaminationConfig
+from schemas.corpus_configs import ContaminationConfig
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest, StageInput, StageOutput
 from schemas.stage import VARIADIC, Stage

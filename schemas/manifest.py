@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from schemas.paths import RelativePath
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MANIFEST_VERSION = 1
 _NUMBER = re.compile(r"([0-9]+)")
@@ -30,6 +28,21 @@ def path_order(path: str) -> tuple[list[str | int], str]:
     return [int(part) if at % 2 else part for at, part in enumerate(parts)], path
 
 
+def check_relative_path(path: str) -> str:
+    """Return a relative path that stays in its folder.
+
+    Raises:
+        ValueError: The path is empty or absolute, or a part of it is `..`.
+    """
+    if not path or path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f"expected a relative path without `..`, got {path!r}")
+    return path
+
+
+RelativePath = Annotated[str, AfterValidator(check_relative_path)]
+"""Type of a field that is joined to the path of a folder."""
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,11 +57,7 @@ class FileEntry(_Record):
     """Physical name in the folder `data/`, such as `part-00003-<uuid>.arrow`."""
 
     size_bytes: Count
-    """Size in bytes."""
-
     sha256: Sha256
-    """Digest of the bytes."""
-
     rows: Count | None = None
     """Number of rows of an Arrow table. None: another file."""
 
@@ -70,13 +79,11 @@ class RawInput(_Record):
     """Name within the source."""
 
     uri: str
-    """Address."""
-
     size_bytes: Count
-    """Size in bytes, as stored."""
+    """Size as stored."""
 
     sha256: Sha256
-    """Digest of the bytes, as stored."""
+    """Digest of the bytes as stored."""
 
     checksum: str = ""
     """Published checksum that was verified, `sha1:...` or `md5:...`. "": none."""
@@ -96,13 +103,10 @@ class Reuse(_Record):
     """Number of work items (splits, shards, passes over shards)."""
 
     items_reused: Count
-    """Number of restored items."""
-
     weight: Count
     """Total weight of the items, about bytes of input."""
 
     weight_reused: Count
-    """Weight of the restored items."""
 
 
 class StageOutput(_Record):
@@ -142,7 +146,7 @@ class StageInput(_Record):
 
     artifact_id: str
     data: str
-    """URL of the folder with the files' `object`s."""
+    """URL of the folder with the files, under their stored names."""
 
     files: tuple[FileEntry, ...]
     counters: dict[str, int] = {}
@@ -184,14 +188,12 @@ class ProducedBy(_Record):
     """Operating system and processor, such as `Linux x86_64`."""
 
     started_at: str
-    """Start time, ISO 8601 in UTC."""
+    """ISO 8601, UTC."""
 
     ended_at: str
-    """End time, ISO 8601 in UTC."""
+    """ISO 8601, UTC."""
 
     duration_seconds: float = Field(ge=0)
-    """Duration."""
-
     reuse: Reuse | None = None
     """Restored work items. None: the stage does not support reuse."""
 
@@ -216,8 +218,6 @@ class Manifest(_Record):
     """Name of the stage, such as `build-instances`."""
 
     stage_version: int
-    """Version of the stage."""
-
     cache_key: Sha256
     """sha256 of the canonical JSON of `cache_key_inputs`."""
 

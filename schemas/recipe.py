@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from schemas.base_configs import Config, SourceName, not_in_key
-from schemas.card_configs import CardsConfig
-from schemas.contamination_configs import DecontaminateConfig
 from schemas.corpus_configs import (
+    DecontaminateConfig,
     DocumentsConfig,
     InstancesConfig,
     NearDuplicatesConfig,
@@ -29,7 +28,7 @@ from schemas.finetune_configs import (
     FinetuneConfig,
 )
 from schemas.model_configs import ModelConfig, PretrainConfig
-from schemas.publish_configs import PublishConfig
+from schemas.publish_configs import CardsConfig, PublishConfig
 
 
 def _none_as_empty(value: Any) -> Any:

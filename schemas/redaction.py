@@ -10,9 +10,11 @@ import logging
 import re
 from typing import Any
 
-from schemas.addresses import public_address
-
 _HIDDEN = "***"
+
+_WEB = re.compile(r"(https?://)(?:[^/?#]*@)?([^?#]*)", re.IGNORECASE)
+_PARAMETERS = re.compile(r";[^/]*")
+_USER_AND_PASSWORD = re.compile(r"(://)[^/:@]*:[^/@]*@")
 
 # C0 except tab and line feed, DEL, C1, line and paragraph separators, direction marks, and lone
 # surrogates, which cannot be encoded.
@@ -48,6 +50,19 @@ _SECRET_KEY = re.compile(
 def escape_control_characters(text: str) -> str:
     """Return a text with control characters except tab and line feed as `\\u001b`."""
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def public_address(address: str) -> str:
+    """Return an address without user, password, parameters, query and fragment.
+
+    Names, document ids, cache keys and records use it. A query can have a key or signature under
+    any name, so it is removed as a whole; a new signature does not change a cache key. Addresses
+    other than http(s) only lose `USER:PASSWORD@`, because their names can have `?`, `#` and `;`.
+    """
+    match = _WEB.search(address)
+    if match is None:
+        return _USER_AND_PASSWORD.sub(r"\1", address)
+    return address[: match.start()] + match[1] + _PARAMETERS.sub("", match[2])
 
 
 def redact(value: Any) -> Any:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from flows.cards.ancestors import find_ancestors
 from flows.run.events import Event, StepFinished
 from flows.store.artifacts import CARD, ArtifactStore
-from schemas.card_configs import CardsConfig
 from schemas.checksummed import dump_page, load_page
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import Manifest
+from schemas.publish_configs import CardsConfig
 
 DATASET_STAGES = ("build-documents", "build-tokens", "build-instances", "build-examples")
 MODEL_STAGES = ("pretrain", "finetune", "evaluate")

@@ -12,8 +12,8 @@ from flows.cards.markdown import render
 from flows.cards.splits import DEFAULT, CardSplit, splits_of
 from flows.nested_values import flatten
 from flows.record_counts import record_counts
-from schemas.card_configs import CardsConfig
 from schemas.manifest import Manifest
+from schemas.publish_configs import CardsConfig
 from schemas.redaction import escape_control_characters
 
 _SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B")

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from schemas.card_configs import CardsConfig, SourceCard
 from schemas.manifest import Manifest, RawInput
+from schemas.publish_configs import CardsConfig, SourceCard
 
 UNKNOWN = "unknown"
 """The Hub's identifier of an unknown license."""

@@ -15,8 +15,8 @@ from flows.cards.markdown import render
 from flows.formatting import format_metric
 from model.tables.evaluations import Evaluation, Scores
 from model.tasks.cut_data import cut_on
-from schemas.card_configs import CardsConfig
 from schemas.manifest import Manifest
+from schemas.publish_configs import CardsConfig
 from schemas.redaction import escape_control_characters
 
 _TAGS_AND_CLASSES = {

@@ -12,7 +12,7 @@ from flows.cli.console import echo, echo_raw
 from flows.lineage.resolve import open_artifact
 from flows.recipes.loader import load_recipe
 from flows.store.artifact import Artifact
-from schemas.card_configs import CardsConfig
+from schemas.publish_configs import CardsConfig
 
 RecipeOption = Annotated[
     str | None,

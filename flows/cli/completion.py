@@ -14,7 +14,8 @@ import typer
 
 from flows.bert import recipe_steps, stages
 from flows.lineage.resolve import newest_run, open_store
-from flows.recipes.loader import ENDINGS, load_recipe, packaged_recipes
+from flows.recipes.loader import ENDINGS, load_recipe
+from flows.recipes.packaged import packaged_recipes
 from flows.store.runs import run_ids
 from model.tasks import TASKS
 from schemas.trial_names import entry_label
@@ -70,7 +71,7 @@ def artifact_names(ctx: typer.Context, incomplete: str) -> list[str]:
             return
         run = newest_run(store)
         yield from (step.label for step in run.steps if "." in step.label) if run else ()
-        pointers = list(store.pointers()) if incomplete else []
+        pointers = store.pointers() if incomplete else []
         yield from (pointer.stage for pointer in pointers)
         yield from (pointer.artifact_id for pointer in pointers)
 

@@ -16,14 +16,15 @@ from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_result, table
 from flows.lineage.resolve import open_store, resolve
 from flows.preparation import prepare_run
-from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from
+from flows.recipes.loader import load_recipe, recipe_from
+from flows.recipes.packaged import packaged_recipes
 from flows.report.contamination import Contamination, contamination_of
 from flows.run.graph import StepGraph
 from flows.running import execute_run
 from model.build_examples import STAGE as BUILD_EXAMPLES
 from pipelines.build_documents import STAGE as BUILD_DOCUMENTS
 from pipelines.find_contamination import STAGE
-from schemas.contamination_configs import ContaminationRules
+from schemas.corpus_configs import ContaminationRules
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest
 

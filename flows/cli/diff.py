@@ -50,11 +50,11 @@ def diff(
         return
     old, new = (open_artifact(name, store) for name in (before, after))
     result = difference(old.manifest, new.manifest)
-    data, lines = result.to_json(), result.lines(show_all=show_all)
+    data, lines = asdict(result), result.lines(show_all=show_all)
     if (
         old.manifest.table_name == new.manifest.table_name == "documents"
         and not result.is_same_content
     ):
         changes = document_changes(old, new, examples=examples)
-        data["documents"], lines = changes.to_json(), [*lines, *changes.lines()]
+        data["documents"], lines = asdict(changes), [*lines, *changes.lines()]
     print_result(data, *lines, as_json=as_json)

@@ -11,7 +11,7 @@ from flows.cli.completion import packaged_names
 from flows.cli.console import echo
 from flows.cli.schema import write_schema_next_to
 from flows.recipes.json_schema import MODELINE
-from flows.recipes.loader import packaged_recipes, packaged_text
+from flows.recipes.packaged import packaged_recipes, packaged_text
 from schemas.errors import UsageError
 
 

@@ -14,9 +14,8 @@ from flows.cli.tables import print_result, table
 from flows.formatting import format_bytes
 from flows.lineage.resolve import open_store
 from flows.run.stages import get_stage, summarize
-from flows.store.artifacts import ArtifactStore
+from flows.store.artifacts import ArtifactStore, ListedArtifact
 from flows.store.leases import live_holders
-from flows.store.listing import ListedArtifact, list_artifacts
 from schemas.errors import UsageError
 from schemas.trial_names import entry_label
 
@@ -65,7 +64,7 @@ def _list_pins(store: ArtifactStore, *, as_json: bool) -> None:
 def _list_artifacts(
     store: ArtifactStore, stage: str | None, *, trials: bool, as_json: bool
 ) -> None:
-    artifacts = list_artifacts(store, stage)
+    artifacts = store.list_artifacts(stage)
     groups: dict[str, list[ListedArtifact]] = defaultdict(list)
     for item in artifacts:
         groups[item.pointer.artifact_id if trials else _group_name(item)].append(item)

@@ -6,7 +6,7 @@ import textwrap
 
 from flows.cli import options
 from flows.cli.tables import print_result, table
-from flows.recipes.packaged import described_recipes
+from flows.recipes.packaged import describe_recipe, packaged_recipes
 
 _WIDTH = 86
 
@@ -17,7 +17,7 @@ def recipes(as_json: options.Json = False) -> None:
     `needs`: environment variables with the paths of a recipe's input. docs/recipes.md has the data,
     disk space and hours of each recipe; `bertloom init FILE --from NAME` writes its file.
     """
-    described = described_recipes()
+    described = [describe_recipe(name) for name in packaged_recipes()]
     rows = [
         (
             item.name,

@@ -13,7 +13,7 @@ from flows.cli.console import echo
 from flows.cli.ls import format_time
 from flows.cli.tables import print_result, table
 from flows.formatting import format_duration
-from flows.lineage.openlineage import send_abort
+from flows.lineage.openlineage import send_aborts
 from flows.lineage.resolve import open_store
 from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
@@ -37,7 +37,9 @@ def runs(
     """List the runs of a store, newest first."""
     opened = open_store(store)
     if mark_crashed:
-        for run_id, liveness in reconcile_runs(opened, close=send_abort).items():
+        checked = reconcile_runs(opened)
+        send_aborts(opened, [run_id for run_id, liveness in checked.items() if liveness.is_over])
+        for run_id, liveness in checked.items():
             state = "marked as crashed" if liveness.is_over else "left as running"
             echo(f"{run_id}: {state}: {liveness.reason}", err=True)
     records = list_runs(opened)

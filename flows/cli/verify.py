@@ -19,7 +19,6 @@ from flows.store.record_checks import (
     find_missing_items,
     remove_corrupt_records,
 )
-from flows.store.shard_checks import check_rows
 from flows.store.verification import quarantine
 from flows.store.verification import verify as verify_artifacts
 from schemas.errors import UsageError
@@ -54,10 +53,8 @@ def verify(
     if artifacts:
         pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
-        pointers = sorted(opened.pointers(), key=lambda pointer: pointer.committed)
-    results = verify_artifacts(
-        opened, pointers, deep=not sizes_only, check_rows=check_rows if rows else None
-    )
+        pointers = opened.pointers()[::-1]  # in the order in which they were built
+    results = verify_artifacts(opened, pointers, deep=not sizes_only, rows=rows)
     if not artifacts and not sizes_only:
         problems = check_records(opened, has_card=has_card)
         notes = [f"note: {note}" for note in find_missing_items(opened)]

@@ -12,9 +12,9 @@ from flows.export.rows import Suffix, write_split
 from flows.run.stages import summarize
 from flows.run.step_execution import stage_input
 from flows.store.artifacts import CARD, ArtifactStore
-from schemas.card_configs import CardsConfig
 from schemas.errors import UsageError
 from schemas.manifest import Manifest
+from schemas.publish_configs import CardsConfig
 
 Format = Literal["hf", "parquet", "arrow-stream"]
 FORMATS = get_args(Format)

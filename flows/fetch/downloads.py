@@ -19,8 +19,8 @@ from tqdm import tqdm
 from flows.fetch.http_client import HttpClient, TransientError, fetch_error
 from flows.formatting import format_bytes
 from pipelines.io.local_files import file_lock, sync_folder, write_whole
-from schemas.addresses import public_address
 from schemas.errors import ChecksumError, FetchError
+from schemas.redaction import public_address
 
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$"
 """Pattern of names that cannot point outside a folder."""

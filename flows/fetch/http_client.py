@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import tenacity
 
-from schemas.addresses import public_address
 from schemas.errors import FetchError
+from schemas.redaction import public_address
 
 CONTACT_VARIABLE = "BERTLOOM_CONTACT"
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -18,8 +18,8 @@ from flows.fetch.http_client import CONTACT_VARIABLE, HttpClient, Log, fetch_err
 from flows.formatting import format_bytes
 from flows.recipes.errors import format_validation_error
 from pipelines.io.local_files import write_whole
-from schemas.addresses import public_address
 from schemas.errors import ConfigError, FetchError
+from schemas.redaction import public_address
 
 MIRROR_VARIABLE = "BERTLOOM_MIRROR"
 OFFICIAL_SITE = "https://dumps.wikimedia.org"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from flows.formatting import format_bytes, format_statistic
@@ -56,10 +56,6 @@ class Difference:
     is_same_content: bool
     groups: dict[str, list[Change]]
     """Changes by group, such as `configuration`; only groups with changes."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return asdict(self)
 
     def lines(self, *, show_all: bool = False) -> list[str]:
         """Return the differences as lines of text, by default at most eight of each group."""
@@ -156,7 +152,7 @@ class StepDifference:
     """Differences of a step in two runs. If only one has the step, the other id is ""."""
 
     label: str
-    artifacts: tuple[str, str]
+    artifacts: tuple[str, ...]
     difference: Difference | None
 
     @property
@@ -171,19 +167,20 @@ def run_differences(
     before: RunRecord, after: RunRecord, *, store: ArtifactStore
 ) -> list[StepDifference]:
     """Return the differences of a run and an earlier one, in the order of their steps."""
-    old = {step.label: store.read_manifest(step.manifest) for step in before.steps}
-    new = {step.label: store.read_manifest(step.manifest) for step in after.steps}
-    steps = []
-    for label in dict.fromkeys([*old, *new]):
-        one, other = old.get(label), new.get(label)
-        steps.append(
-            StepDifference(
-                label=label,
-                artifacts=(one.artifact_id if one else "", other.artifact_id if other else ""),
-                difference=difference(one, other) if one and other else None,
-            )
+    old, new = (
+        {step.label: store.read_manifest(step.manifest) for step in run.steps}
+        for run in (before, after)
+    )
+    return [
+        StepDifference(
+            label=label,
+            artifacts=tuple(run[label].artifact_id if label in run else "" for run in (old, new)),
+            difference=difference(old[label], new[label])
+            if label in old and label in new
+            else None,
         )
-    return steps
+        for label in dict.fromkeys([*old, *new])
+    ]
 
 
 def run_lines(steps: Sequence[StepDifference], *, show_all: bool = False) -> list[tuple[str, ...]]:

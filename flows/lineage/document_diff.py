@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flows.lineage.raw_source import find_raw_file, web_page
+from flows.lineage.raw_source import find_raw_file, web_urls
 from flows.lineage.shards import read_row
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
@@ -57,10 +57,6 @@ class DocumentChanges:
     """Number of documents that `came`, `went`, `changed` and are the `same`."""
 
     examples: Mapping[str, tuple[DocumentChange, ...]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return asdict(self)
 
     def lines(self) -> list[str]:
         """Return the counts and examples as lines of text."""
@@ -153,7 +149,7 @@ def _describe(
             old["revision_id"] if old else None,
             new["revision_id"] if new else None,
         ),
-        url=web_page(find_raw_file(newest.manifest, document), document).revision,
+        url=web_urls(find_raw_file(newest.manifest, document), document)[1],
         text=text,
     )
 

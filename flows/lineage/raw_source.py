@@ -10,6 +10,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipelines.io.compression import Compression, Damage, compression_of, decompressed
@@ -21,6 +22,7 @@ from pipelines.io.splits import SourceFile
 from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
 from pipelines.mediawiki.dump_header import Header, read_header, site_of_dump
 from pipelines.mediawiki.dump_xml import Page, iterate_pages
+from pipelines.mediawiki.pages import page_url, revision_url
 from pipelines.sources.archives import is_archive, read_members
 from pipelines.sources.books import MAX_BOOK_BYTES, decode_book
 from schemas.errors import BertloomError, InputError
@@ -32,7 +34,8 @@ _DIGEST = re.compile(r"~([0-9a-f]{12})\Z")
 _TXT = re.compile(r"\.txt(\.gz)?\Z", re.IGNORECASE)
 
 
-class RawText(NamedTuple):
+@dataclass(frozen=True)
+class RawText:
     """Text of a document as its raw file has it.
 
     Attributes:
@@ -46,13 +49,6 @@ class RawText(NamedTuple):
     member: str = ""
     problem: str = ""
     is_final: bool = True
-
-
-class WebPage(NamedTuple):
-    """URLs of a wiki page, "" if unknown."""
-
-    page: str = ""
-    revision: str = ""
 
 
 def find_raw_file(documents: Manifest, document: Mapping[str, Any]) -> RawInput | None:
@@ -69,13 +65,11 @@ def find_raw_file(documents: Manifest, document: Mapping[str, Any]) -> RawInput 
     return max(files, key=common_length, default=None)
 
 
-def web_page(raw: RawInput | None, document: Mapping[str, Any]) -> WebPage:
-    """Return the URLs of the page of a row of the documents table; empty for other documents."""
-    page, revision = document["page_id"], document["revision_id"]
-    root = web_root(raw) if raw is not None and page is not None else ""
-    if not root:
-        return WebPage()
-    return WebPage(f"{root}/?curid={page}", f"{root}/?oldid={revision}" if revision else "")
+def web_urls(raw: RawInput | None, document: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the URLs of a document's wiki page and of its revision; "" if unknown."""
+    page_id = document["page_id"]
+    site = web_root(raw) if raw is not None and page_id is not None else ""
+    return page_url(site, page_id), revision_url(site, document["revision_id"])
 
 
 @functools.lru_cache(maxsize=1024)

@@ -17,12 +17,12 @@ from flows.run.stages import get_stage
 from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
-from flows.store.runs import RunRecord, read_run, run_ids
+from flows.store.runs import RunRecord, StepRecord, read_run, run_ids
 from model.monitoring.summaries import score_cut
 from pipelines.io.file_systems import file_system, protocols_of
-from schemas.addresses import public_address
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.manifest import FileEntry, Manifest, RawInput
+from schemas.redaction import public_address
 from schemas.trial_names import entry_label
 
 _MIN_DIGITS, _MIN_FILE_DIGITS = 4, 8
@@ -101,7 +101,7 @@ def latest_metric(store: ArtifactStore) -> ResolvedName:
         ArtifactNotFoundError: No run of the store has finished a step.
     """
     run = newest_run(store)
-    steps = [step for step in run.steps if _output_type(step.label) != "tables"] if run else []
+    steps = [step for step in run.steps if _output_type(step) != "tables"] if run else []
     if not steps:
         raise ArtifactNotFoundError(
             f"{store.root}: expected a run with finished steps, got none. Name an artifact, a raw "
@@ -127,10 +127,6 @@ def published_manifests(store: ArtifactStore) -> Iterator[Manifest]:
         if isinstance(manifest, ArtifactCorruptError):
             raise manifest
         yield manifest
-
-
-def _output_type(label: str) -> str:
-    return get_stage(label.partition(".")[0]).output_type
 
 
 # Artifacts
@@ -314,10 +310,13 @@ def _metrics_of_newest_run(metric: str, store: ArtifactStore) -> list[Metric]:
     run = newest_run(store)
     metrics: dict[bool, list[Metric]] = {False: [], True: []}
     for step in run.steps if run else ():
-        is_trial = _output_type(step.label) == "trial"
         manifest = store.read_manifest(step.manifest)
-        metrics[is_trial] += _find_metrics(metric, step.label, manifest)
+        metrics[_output_type(step) == "trial"] += _find_metrics(metric, step.label, manifest)
     return metrics[False] or metrics[True]
+
+
+def _output_type(step: StepRecord) -> str:
+    return get_stage(step.label.partition(".")[0]).output_type
 
 
 # Files
@@ -340,22 +339,19 @@ def _resolve_file(text: str, store: ArtifactStore) -> ResolvedName | None:
     if len(files) > 1:
         listed = ", ".join(f"sha256:{item.sha256} ({item.uri})" for item in files.values())
         raise ArtifactNotFoundError(f"{text!r}: expected one raw file, got {len(files)}: {listed}")
-    if files:
-        return ResolvedName(files=tuple(files.values()))
-    return ResolvedName(manifest=newest) if newest is not None else None
+    if not files and newest is None:
+        return None
+    return ResolvedName(files=tuple(files.values()), manifest=None if files else newest)
 
 
 def _has_name(item: RawInput, text: str, *, paths: set[str]) -> bool:
     """Return whether a text is the digest, the path or the file name of a raw file."""
-    algorithm, _, digits = text.lower().rpartition(":")
-    published, _, checksum = item.checksum.partition(":")
-    has_digest = _is_digest(digits) and any(
-        digest.startswith(digits)
-        for name, digest in (("sha256", item.sha256), (published, checksum))
-        if algorithm in ("", name)
+    digest, file_name = text.lower(), item.name.rpartition("/")[2]
+    has_digest = _is_digest(digest.rpartition(":")[2]) and any(
+        digest in (known[: len(digest)], known.partition(":")[2][: len(digest)])
+        for known in (f"sha256:{item.sha256}", item.checksum)
     )
-    has_file_name = "/" not in text and text == item.name.rpartition("/")[2]
-    return has_digest or has_file_name or item.uri in paths or item.name in paths
+    return has_digest or text == file_name or item.uri in paths or item.name in paths
 
 
 def _is_digest(text: str) -> bool:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from flows.formatting import align_columns
-from flows.lineage.raw_source import RawText, find_raw_file, read_raw, web_page
+from flows.lineage.raw_source import RawText, find_raw_file, read_raw, web_urls
 from flows.lineage.shards import LABELS, Shard, at_row, read_row, rows_with, table_name
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
@@ -131,11 +131,8 @@ class Trace:
         """Return the fields as JSON values."""
         values = asdict(self)
         for name, segment in self.segments.items():
-            raw = segment.raw_file
-            values["segments"][name] |= {
-                "raw_file": raw.model_dump(mode="json") if raw else None,
-                "raw": segment.raw._asdict() if segment.raw else None,
-            }
+            if segment.raw_file:
+                values["segments"][name]["raw_file"] = segment.raw_file.model_dump(mode="json")
         return values
 
     def lines(self) -> list[str]:
@@ -234,15 +231,15 @@ def _trace_tokens(
 def _trace_document(documents: Artifact, entry: FileEntry, row: int, *, raw: bool) -> DocumentTrace:
     document = read_row(documents.table([entry.path]), row)
     file = find_raw_file(documents.manifest, document)
-    page = web_page(file, document)
+    page_url, revision_url = web_urls(file, document)
     return DocumentTrace(
         **{name: document[name] for name in _DOCUMENT_COLUMNS},
         raw_file=file,
         file_sha256=document["file"],
         document=ShardRow(artifact_id=documents.manifest.artifact_id, shard=entry.path, row=row),
         text=tuple(document["sentences"][:_MAX_SENTENCES]),
-        page_url=page.page,
-        revision_url=page.revision,
+        page_url=page_url,
+        revision_url=revision_url,
         raw=read_raw(documents.manifest, file, document) if raw else None,
     )
 

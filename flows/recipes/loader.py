@@ -6,7 +6,6 @@ directory. `extends: NAME` adds the top-level fields of another recipe that this
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from flows.recipes.errors import (
     validator_problem,
 )
 from flows.recipes.overrides import RebasedText, apply_override, with_base_dir
+from flows.recipes.packaged import packaged_recipes, packaged_text
 from flows.recipes.safe_yaml import YamlDocument, parse_yaml, read_yaml
 from flows.recipes.sweeps import expand_sweep
 from model.tasks import TASKS, task_of
@@ -53,18 +53,6 @@ _PATH = re.compile(
 def default_store() -> str:
     """Return the store of recipes that name none: $BERTLOOM_STORE, or `store` in this folder."""
     return os.environ.get(STORE_VARIABLE) or str(Path("store").absolute())
-
-
-def packaged_recipes() -> list[str]:
-    """Return the names of the recipes that come with bertloom."""
-    names = [file.name for file in importlib.resources.files("flows.recipes").iterdir()]
-    return sorted(name[:-5] for name in names if name.endswith(".yaml") and name[0] != "_")
-
-
-def packaged_text(name: str) -> str:
-    """Return the YAML of a packaged recipe."""
-    file = importlib.resources.files("flows.recipes") / f"{name}.yaml"
-    return file.read_text(encoding="utf-8")
 
 
 def load_recipe(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import re
 from typing import NamedTuple
 
-from flows.recipes.loader import packaged_recipes, packaged_text
+from flows.recipes.safe_yaml import parse_yaml
 
-_COMMENT = re.compile(r"^ *#.*", re.MULTILINE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-_EXTENDS = re.compile(r"^extends: *(\S+)", re.MULTILINE)
 _FIRST_SENTENCE = re.compile(r"# (.*?)[.:](?= |\n)", re.DOTALL)
 
 
@@ -24,17 +23,25 @@ class PackagedRecipe(NamedTuple):
     """Environment variables that the recipe needs, sorted."""
 
 
-def described_recipes() -> list[PackagedRecipe]:
-    """Return all packaged recipes, sorted by name."""
-    return [described_recipe(name) for name in packaged_recipes()]
+def packaged_recipes() -> list[str]:
+    """Return the names of the recipes that come with bertloom."""
+    names = [file.name for file in importlib.resources.files("flows.recipes").iterdir()]
+    return sorted(name[:-5] for name in names if name.endswith(".yaml") and name[0] != "_")
 
 
-def described_recipe(name: str) -> PackagedRecipe:
-    """Return a packaged recipe with what its file says about it."""
+def packaged_text(name: str) -> str:
+    """Return the YAML of a packaged recipe."""
+    file = importlib.resources.files("flows.recipes") / f"{name}.yaml"
+    return file.read_text(encoding="utf-8")
+
+
+def describe_recipe(name: str) -> PackagedRecipe:
+    """Return what a packaged recipe is for, and which variables it needs."""
     text = packaged_text(name)
     sentence = _FIRST_SENTENCE.match(text)
     about = sentence[1].replace("\n# ", " ") if sentence else ""
-    variables = set(_VARIABLE.findall(_COMMENT.sub("", text)))
-    if extended := _EXTENDS.search(text):
-        variables.update(described_recipe(extended[1]).variables)
+    fields = parse_yaml(text, where=name).value
+    variables = set(_VARIABLE.findall(str(fields)))
+    if extended := fields.get("extends"):
+        variables.update(describe_recipe(extended).variables)
     return PackagedRecipe(name, about, tuple(sorted(variables)))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from flows.plots import SERIES, figure_svg, new_figure, plot_style, set_names
 from flows.report.figure_cache import Figure, Key, Panel
 from flows.report.task_results import TaskResult
-from model.tables.charts import INK, Chart
+from model.monitoring.palette import INK
+from model.tables.charts import Chart
 from model.tables.result_rows import ResultRow
 from model.tasks.cut_data import cut_notes, marked
 

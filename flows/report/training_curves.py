@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flows.plots import COLORS, SERIES, figure_svg, format_tick, new_figure, plot_style
+import numpy as np
+
+from flows.plots import COLORS, figure_svg, format_tick, format_ticks, new_figure, plot_style
 from flows.report.figure_cache import Figure, Key, Panel
 from flows.report.run_steps import Built
 from flows.store.artifact import Artifact
 from flows.store.artifacts import ArtifactStore
 from model.training.artifact_files import CURVES_FILE, TIMINGS_FILE
+
+if TYPE_CHECKING:
+    from model.monitoring.plots import Panel as CurvePanel
 
 Point = tuple[float, float]
 
@@ -22,29 +27,6 @@ _MAX_POINTS = 400
 _LEGEND = (
     Key(mark="line series-1", label="training"),
     Key(mark="dot series-2", label="held-out documents"),
-)
-
-
-class _Quantity(NamedTuple):
-    title: str
-    unit: str
-    train: str
-    held_out: str = ""
-    factor: float = 1.0
-    chance: float | None = None  # value of a random guess
-    from_zero: bool = False
-
-
-_LOSS = _Quantity("Masked LM loss", "nats per token", "mlm_loss", "held_out_mlm_loss")
-_QUANTITIES = (
-    _LOSS,
-    _Quantity(
-        "Masked LM accuracy", "%", "mlm_accuracy", "held_out_mlm_accuracy", 100, from_zero=True
-    ),
-    _Quantity("Next sentence loss", "nats per pair", "nsp_loss", "held_out_nsp_loss"),
-    _Quantity("Next sentence accuracy", "%", "nsp_accuracy", "held_out_nsp_accuracy", 100, 50),
-    _Quantity("Learning rate", "", "learning_rate", from_zero=True),
-    _Quantity("Speed", "tokens/s", "tokens_per_second", from_zero=True),
 )
 
 
@@ -77,15 +59,17 @@ def curve_figure(store: ArtifactStore, phases: Sequence[Built], *, name: str) ->
         ArtifactNotFoundError: An artifact has no curves.
         ArtifactCorruptError: A file is missing or damaged.
     """
+    from model.monitoring.plots import PANELS
+
     records = read_phases(store, phases)
     panels = [
-        _panel(quantity, records, name=f"{name}-{number}")
-        for number, quantity in enumerate(_QUANTITIES)
-        if any(phase.points(quantity.train) for phase in records)
+        _draw(panel, records, name=f"{name}-{number}")
+        for number, panel in enumerate(PANELS)
+        if any(phase.points(panel.train) for phase in records)
     ]
     note = "The horizontal axis counts updates of the weights"
-    if any(phase.points(_LOSS.train, axis="tokens") for phase in records):
-        panels.insert(1, _panel(_LOSS, records, name=f"{name}-tokens", axis="tokens"))
+    if any(phase.points(PANELS[0].train, axis="tokens") for phase in records):
+        panels.insert(1, _draw(PANELS[0], records, name=f"{name}-tokens", axis="tokens"))
         note += ", and tokens in panels with that title"
     if len(records) > 1:
         order = ", then ".join(phase.name for phase in records)
@@ -118,40 +102,38 @@ def _read_lines(artifact: Artifact, path: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in source]
 
 
-def _panel(quantity: _Quantity, phases: Sequence[Phase], *, name: str, axis: str = "step") -> Panel:
+def _draw(curve: CurvePanel, phases: Sequence[Phase], *, name: str, axis: str = "step") -> Panel:
+    from model.monitoring.plots import plot_panel
+
     figure, axes = new_figure()
-    notes = []
+    ends: dict[str, str] = {}
     for phase in phases:
-        training, held_out = (
-            phase.points(field, axis=axis, factor=quantity.factor)
-            for field in (quantity.train, quantity.held_out)
+        points = {
+            "training": average_points(phase.points(curve.train, axis=axis, factor=curve.factor)),
+            "held-out": phase.points(curve.held_out, axis=axis, factor=curve.factor),
+        }
+        training, held_out = (np.array(some).reshape(-1, 2).T for some in points.values())
+        plot_panel(
+            axes,
+            curve._replace(is_smoothed=False),
+            training=(training[0], training[1]),
+            held_out=(held_out[0], held_out[1]),
         )
-        marker = "o" if len(training) == 1 else ""
-        axes.plot(*_columns(average_points(training)), marker=marker, color=SERIES[0])
-        axes.plot(*_columns(held_out), "o-", color=SERIES[1], clip_on=False)
-        notes = [
-            f"{word} {_value_text(points[-1][1])}{' %' if quantity.unit == '%' else ''}"
-            for word, points in (("training", training), ("held-out", held_out))
-            if points
-        ]
+        unit = " %" if curve.unit == "%" else ""
+        ends |= {
+            key: f"{key} {_value_text(some[-1][1])}{unit}" for key, some in points.items() if some
+        }
         if phase is not phases[0]:
             axes.axvline(phase.start[axis], color=COLORS["muted"], linestyle=(0, (4, 3)))
-    note = f"At the end: {', '.join(notes)}." if notes else ""
-    if quantity.chance is not None:
-        axes.axhline(quantity.chance, color=COLORS["ink"], linestyle=(0, (1, 3)))
-        note += f" Dotted: a random guess, {quantity.chance:g} %."
+    format_ticks(axes.yaxis)
     axes.set_xlim(0, 1.02 * phases[-1].end[axis])
-    axes.set_ylabel(quantity.unit)
-    if quantity.from_zero:
-        axes.set_ylim(bottom=0)
-    title = quantity.title
+    note = f"At the end: {', '.join(ends.values())}." if curve.held_out else ""
+    if curve.chance is not None:
+        note += f" Dotted: a random guess, {curve.chance:g} %."
+    title = curve.title
     if axis == "tokens":
         title, note = f"{title} over tokens", f"{phases[-1].end[axis]:,.0f} tokens seen. {note}"
     return Panel(name, title, figure_svg(figure, name=name, title=title), note.strip())
-
-
-def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
 
 
 def average_points(points: Sequence[Point]) -> list[Point]:

@@ -13,9 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.fetch.downloads import read_origins
-from schemas.addresses import public_address
-from schemas.manifest import RawInput
-from schemas.paths import RelativePath
+from schemas.manifest import RawInput, RelativePath
+from schemas.redaction import public_address
 
 VARIABLE = "BERTLOOM_INPUTS"
 ROOT = f"${{{VARIABLE}:-inputs}}"

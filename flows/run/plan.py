@@ -132,8 +132,7 @@ class _Planner:
         if self._store is None:
             return []
         if stage not in self._newest:
-            pointers = sorted(self._store.pointers(stage), key=lambda pointer: pointer.committed)
-            pointers = pointers[: -_MAX_COMPARED - 1 : -1]
+            pointers = self._store.pointers(stage)[:_MAX_COMPARED]
             self._newest[stage] = [item for pointer in pointers for item in self._read(pointer)]
         return self._newest[stage]
 

@@ -19,12 +19,11 @@ from model.processes.launcher import call_group
 from model.training.health import read_warnings
 from pipelines.runners.code import code_digest
 from pipelines.telling.progress import working_on
-from schemas.addresses import public_address
 from schemas.errors import BertloomError, LeaseLostError, NetworkError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
-from schemas.redaction import redact_record
+from schemas.redaction import public_address, redact_record
 from schemas.stage import Stage
 
 _TRANSIENT_ERRNOS = {

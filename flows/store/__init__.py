@@ -1,9 +1,9 @@
 """The artifact store.
 
-- `artifacts`, `artifact`: publish, look up and read artifacts.
-- `pointers`, `listing`: cache keys, refs and pins.
+- `artifacts`, `artifact`: publish, look up, list and read artifacts.
+- `pointers`: cache keys, refs and pins.
 - `backend`: put-if-absent and compare-and-swap on disk, in memory, on S3 and GCS.
 - `runs`, `leases`, `process_identity`: which runs are active, and what they build.
 - `gc_roots`, `garbage_collection`: what is retained, and deletion of the rest.
-- `verification`, `shard_checks`, `record_checks`, `records`, `work_items`: integrity checks.
+- `verification`, `record_checks`, `records`, `work_items`: integrity checks.
 """

@@ -6,16 +6,33 @@ is left over from a crash or a lost race.
 
 from __future__ import annotations
 
+import logging
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from flows.store.artifact import Artifact
 from flows.store.backend import open_backend
-from flows.store.pointers import Pointer, StorePointers, key_path, now, parse_pointer, pointer_to
+from flows.store.pointers import (
+    Pin,
+    Pointer,
+    key_path,
+    now,
+    pin_path,
+    pointer_to,
+    ref_name,
+    ref_path,
+)
 from flows.store.records import Record, load_records, parse_record, read_record, read_records
 from schemas.checksummed import dump_json, load_json
-from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, DeterminismError, StoreError
+from schemas.errors import (
+    ArtifactCorruptError,
+    ArtifactNotFoundError,
+    DeterminismError,
+    RefConflictError,
+    StoreError,
+)
 from schemas.manifest import Manifest
 
 _FORMAT = {"layout": 3, "digest": "sha256"}
@@ -25,6 +42,7 @@ CARD = "README.md"
 
 _CONFLICTS = "quarantine/conflicts"
 _MAX_SHOWN = 5
+_LOGGER = logging.getLogger(__name__)
 
 
 class Attempt(NamedTuple):
@@ -51,6 +69,22 @@ class Commit(NamedTuple):
     """Earlier artifact of the key that a rebuild replaced."""
 
 
+class ListedArtifact(NamedTuple):
+    """Published artifact with the refs that point to it."""
+
+    pointer: Pointer
+    manifest: Manifest | None
+    """None if it is missing or corrupt."""
+
+    refs: tuple[str, ...]
+    is_pinned: bool
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.manifest.size_bytes if self.manifest else 0
+
+
 class Conflict(Record):
     """Record of two different artifacts of one cache key."""
 
@@ -68,8 +102,11 @@ class Conflict(Record):
     differing_files: tuple[str, ...]
 
 
-class ArtifactStore(StorePointers):
-    """Artifact store in a local folder or at an fsspec URL."""
+class ArtifactStore:
+    """Artifact store in a local folder or at an fsspec URL.
+
+    Methods that read a corrupt pointer, ref or pin raise ArtifactCorruptError.
+    """
 
     def __init__(self, root: str, *, create: bool = True) -> None:
         """Open a store, or create it.
@@ -120,25 +157,39 @@ class ArtifactStore(StorePointers):
 
     # Reading
 
-    def artifact(self, source: str | Pointer | Manifest) -> Artifact:
-        """Return an artifact by its ref or id, by a pointer, or by its manifest.
+    def artifact(self, source: str | Manifest) -> Artifact:
+        """Return an artifact by its ref or by its manifest.
 
         Raises:
-            ArtifactNotFoundError: There is no such artifact.
-            ArtifactCorruptError: Its pointer or manifest is corrupt.
+            ArtifactNotFoundError: There is no such ref.
+            ArtifactCorruptError: The ref or the manifest is corrupt.
         """
-        if isinstance(source, Manifest):
-            return Artifact(source, self)
         if isinstance(source, str):
-            pointers = (item for item in self.pointers() if item.artifact_id == source)
-            pointer = self.ref(source) or next(pointers, None)
-            if pointer is None:
+            if (pointer := self.ref(source)) is None:
                 raise ArtifactNotFoundError(
-                    f"{self.root}: expected a ref or an artifact id, got {source!r}. "
-                    "`bertloom ls` lists both"
+                    f"{self.root}: expected a ref, got {source!r}. `bertloom ls --refs` lists them"
                 )
-            source = pointer
-        return Artifact(self.manifest(source.manifest), self)
+            source = self.manifest(pointer.manifest)
+        return Artifact(source, self)
+
+    def list_artifacts(self, stage: str | None = None) -> list[ListedArtifact]:
+        """Return every published artifact, or those of a stage, newest first."""
+        refs = defaultdict(list)
+        for name, ref in self.ref_pointers().items():
+            refs[ref.manifest].append(name)
+        pins, pointers, listed = self.pins(), self.pointers(stage), []
+        manifests = self.manifests(pointer.manifest for pointer in pointers)
+        for pointer in pointers:
+            manifest = manifests.get(pointer.manifest)
+            listed.append(
+                ListedArtifact(
+                    pointer,
+                    manifest if isinstance(manifest, Manifest) else None,
+                    tuple(refs[pointer.manifest]),
+                    pointer.artifact_id in pins,
+                )
+            )
+        return listed
 
     def lookup(self, stage: str, cache_key: str) -> Manifest | None:
         """Return the artifact of a cache key, None for an unpublished key.
@@ -210,6 +261,85 @@ class ArtifactStore(StorePointers):
                     "Run the recipe again"
                 )
         return sizes
+
+    # Pointers, refs and pins
+
+    def pointer(self, stage: str, cache_key: str) -> Pointer | None:
+        """Return the pointer of a cache key without a look at its artifact, None if absent."""
+        return read_record(self.backend, Pointer, key_path(stage, cache_key))
+
+    def pointers(self, stage: str | None = None) -> list[Pointer]:
+        """Return every published artifact, or those of a stage, newest first.
+
+        Corrupt pointers are logged.
+        """
+        pointers = []
+        paths = self.backend.names(f"keys/{stage}" if stage else "keys")
+        for pointer in read_records(self.backend, Pointer, paths).values():
+            if isinstance(pointer, Pointer):
+                pointers.append(pointer)
+            else:
+                _LOGGER.warning("skipped: %s", pointer)
+        return sorted(pointers, key=lambda pointer: pointer.committed, reverse=True)
+
+    def ref(self, name: str) -> Pointer | None:
+        """Return what a ref points to, None if there is no such ref."""
+        return read_record(self.backend, Pointer, ref_path(name))
+
+    def refs(self) -> list[str]:
+        """Return the names of all refs, sorted."""
+        return [ref_name(path) for path in self.backend.names("refs")]
+
+    def ref_pointers(self) -> dict[str, Pointer]:
+        """Return what each ref points to, by name."""
+        pointers = load_records(self.backend, Pointer, "refs")
+        return {ref_name(path): pointer for path, pointer in pointers.items()}
+
+    def set_ref(self, name: str, manifest: Manifest) -> None:
+        """Point a ref such as `RECIPE/build-tokens` to an artifact. The last caller wins.
+
+        Nothing is written if it points there already. A corrupt ref is replaced.
+        """
+        path, new = ref_path(name), pointer_to(manifest)
+        current = Pointer.from_json(self.backend.read_if_exists(path))
+        if current is None or current.model_copy(update={"committed": new.committed}) != new:
+            self.backend.replace(path, new.to_json())
+
+    def swap_ref(self, name: str, pointer: Pointer, *, expected: Pointer | None) -> None:
+        """Move a ref such as `corpus/simplewiki/latest` if it points to `expected`.
+
+        Raises:
+            RefConflictError: It points to something else. Nothing is changed.
+        """
+        old = expected.to_json() if expected else None
+        if not self.backend.compare_and_swap(ref_path(name), pointer.to_json(), expected=old):
+            raise RefConflictError(
+                f"ref {name!r}: expected {expected or 'no ref'}, got {self.ref(name) or 'no ref'}: "
+                "another run moved it. Check where it points to, then try again"
+            )
+
+    def pin(self, manifest: Manifest, *, reason: str) -> None:
+        """Retain an artifact and everything upstream of it until it is unpinned."""
+        pin = Pin(reason=reason, pinned=now(), pointer=pointer_to(manifest))
+        self.backend.replace(pin_path(manifest.artifact_id), pin.to_json())
+
+    def unpin(self, artifact_id: str) -> None:
+        """Delete a pin.
+
+        Raises:
+            ArtifactNotFoundError: The artifact is not pinned.
+        """
+        if artifact_id not in (pins := self.pins()):
+            raise ArtifactNotFoundError(
+                f"{self.backend.root}: {artifact_id} is not pinned; pins: "
+                f"{', '.join(pins) or 'none'}"
+            )
+        self.backend.delete(pin_path(artifact_id))
+
+    def pins(self) -> dict[str, Pin]:
+        """Return all pins, by artifact id."""
+        pins = load_records(self.backend, Pin, "pins").values()
+        return {pin.pointer.artifact_id: pin for pin in pins}
 
     # Building
 
@@ -302,7 +432,7 @@ class ArtifactStore(StorePointers):
         """Move a pointer below `keys/` to quarantine if it still is `expected`, corrupt or not."""
         if self.backend.read_if_exists(path) != expected:
             return
-        pointer = parse_pointer(expected)
+        pointer = Pointer.from_json(expected)
         record = {
             "quarantined_at": now(),
             "reason": reason,

@@ -33,7 +33,7 @@ import fsspec
 from pipelines.io.file_systems import file_system, open_stream
 from pipelines.io.local_files import file_lock, sync_folder, write_whole, written_beside
 from schemas.errors import StoreError
-from schemas.paths import check_relative_path
+from schemas.manifest import check_relative_path
 
 _MEMORY_LOCK = threading.Lock()
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})

@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.process_identity import ProcessIdentity, this_process
-from schemas.checksummed import load_json
 
 TIME_TO_LIVE = 60.0
 """Seconds."""
@@ -71,10 +70,7 @@ def lease_path(stage: str, cache_key: str) -> str:
 def read_lease(backend: StoreBackend, path: str) -> tuple[bytes | None, LeaseHolder | None]:
     """Return the bytes of a lease's file, and its live holder. None if it is free or corrupt."""
     stored = backend.read_if_exists(path)
-    try:
-        holder = LeaseHolder.model_validate(load_json(stored)) if stored else None
-    except ValueError:  # includes pydantic's
-        holder = None
+    holder = LeaseHolder.from_json(stored)
     return stored, holder if holder and holder.is_live else None
 
 

@@ -29,7 +29,7 @@ class ProcessIdentity(Record):
 
     pid: int
     process_start: float
-    """Start of the process in seconds after boot, 0 if unknown."""
+    """Start of the process in seconds after boot."""
 
     @property
     def is_here(self) -> bool:
@@ -42,10 +42,7 @@ class ProcessIdentity(Record):
         if not self.is_here:
             return False
         start = start_of(self.pid)
-        if start is None:
-            return True
-        is_known = bool(start and self.process_start)
-        return is_known and abs(start - self.process_start) >= _START_TOLERANCE
+        return start is None or abs(start - self.process_start) >= _START_TOLERANCE
 
 
 def this_process() -> ProcessIdentity:
@@ -59,7 +56,7 @@ def this_process() -> ProcessIdentity:
 def start_of(pid: int) -> float | None:
     """Return when a process started, in seconds after boot. None if it does not run.
 
-    0 if the start is unknown. A killed process that its parent has not waited for does not run.
+    A killed process that its parent has not waited for does not run.
     """
     try:
         process = psutil.Process(pid)
@@ -68,8 +65,6 @@ def start_of(pid: int) -> float | None:
         return round(float(process.create_time() - psutil.boot_time()), 2)
     except psutil.NoSuchProcess:
         return None
-    except psutil.AccessDenied:
-        return 0.0
 
 
 @functools.cache

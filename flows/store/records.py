@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -34,6 +34,14 @@ class Record(BaseModel):
     def to_json(self) -> bytes:
         """Return the bytes of its file. Fields with their default are not written."""
         return dump_json(self.model_dump(mode="json", exclude_defaults=True))
+
+    @classmethod
+    def from_json(cls, stored: bytes | None) -> Self | None:
+        """Return the record in the bytes of a file. None: corrupt, or no file."""
+        try:
+            return cls.model_validate(load_json(stored or b""))
+        except ValueError:  # includes pydantic's
+            return None
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -25,14 +25,11 @@ from flows.store.process_identity import ProcessIdentity
 from flows.store.records import Record, read_record, read_records
 from schemas.checksummed import dump_json
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
-from schemas.paths import RelativePath
+from schemas.manifest import RelativePath
 
 RESUME_HINT = "Completed steps are cached; rerun to resume."
 
 RunState = Literal["running", "completed", "failed", "interrupted", "crashed"]
-Close = Callable[[ArtifactStore, str], object]
-"""Ends the lineage events of a run, given its id."""
-
 HEARTBEAT_SECONDS = 60.0
 HEARTBEAT_TIMEOUT = 15 * 60.0
 """Seconds. A machine may sleep for less."""
@@ -269,7 +266,7 @@ def check_liveness(record: RunRecord, *, heartbeat: float) -> Liveness:
 # Records of runs that ended without saying so
 
 
-def reconcile_runs(store: ArtifactStore, *, close: Close) -> dict[str, Liveness]:
+def reconcile_runs(store: ArtifactStore) -> dict[str, Liveness]:
     """Mark every run that says `running`, has ended and holds no lease as crashed.
 
     Returns:
@@ -282,23 +279,23 @@ def reconcile_runs(store: ArtifactStore, *, close: Close) -> dict[str, Liveness]
         liveness = check_liveness(record, heartbeat=heartbeats[record.run_id])
         if record.run_id in holders and not record.is_gone:
             liveness = Liveness(False, "it holds a lease")
-        is_marked = liveness.is_over and _mark(store, record, close)
+        is_marked = liveness.is_over and _mark(store, record)
         runs[record.run_id] = liveness._replace(is_over=is_marked)
     return runs
 
 
-def mark_crashed_runs(store: ArtifactStore, *, recipe: str, close: Close) -> list[str]:
+def mark_crashed_runs(store: ArtifactStore, *, recipe: str) -> list[str]:
     """Mark the newest runs of a recipe whose process on this machine is gone; return their ids."""
     runs = (run for run in _newest_running(store) if run.recipe_name == recipe and run.is_gone)
-    return [run.run_id for run in runs if _mark(store, run, close)]
+    return [run.run_id for run in runs if _mark(store, run)]
 
 
 def mark_flow_run_ended(
-    store: ArtifactStore, flow_run_id: str, *, state: RunState, reason: str, close: Close
+    store: ArtifactStore, flow_run_id: str, *, state: RunState, reason: str
 ) -> list[str]:
     """Write the end of a Prefect flow run to its records; return their ids."""
     runs = (run for run in _newest_running(store) if run.flow_run_id == flow_run_id)
-    return [run.run_id for run in runs if _mark(store, run, close, state=state, reason=reason)]
+    return [run.run_id for run in runs if _mark(store, run, state=state, reason=reason)]
 
 
 def _newest_running(store: ArtifactStore) -> Iterator[RunRecord]:
@@ -314,7 +311,6 @@ def _running(store: ArtifactStore, ids: Iterable[str]) -> Iterator[RunRecord]:
 def _mark(
     store: ArtifactStore,
     record: RunRecord,
-    close: Close,
     *,
     state: RunState = "crashed",
     reason: str = f"Process exited unexpectedly. {RESUME_HINT}",
@@ -324,7 +320,6 @@ def _mark(
     if current.state != "running":
         return False
     write_run(store, _ended(current, state, reason))
-    close(store, current.run_id)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Charts of a sweep: scores over steps of pretraining or model sizes. Colors of all charts."""
+"""Charts of a sweep: scores over steps of pretraining, or over model sizes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ from typing import NamedTuple
 
 from model.tables.filled_tables import FilledTable, OurRow
 from model.tables.paper_ablations import PERPLEXITY
-
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-"""Palette of Okabe and Ito without black and yellow, on which marks are hard to read."""
-
-INK, GRAY, GRID, SURFACE = "#222222", "#666666", "#DDDDDD", "#FFFFFF"
-"""Colors of text and marks, of axes, of grid lines, and of the background."""
 
 _STEPS, _SIZES = "figure-5", "table-6"
 

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from model.tables.charts import COLORS, GRID, INK, Chart, ChartPanel
+from model.monitoring.palette import COLORS, GRID, INK
+from model.tables.charts import Chart, ChartPanel
 from model.tables.result_pictures import DPI, PAPER_STYLE, WIDTH, use_rows, widen
 
 _MAX_COLUMNS, _HEIGHT, _FRAME = 3, 2.9, 0.9

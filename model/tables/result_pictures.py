@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from model.monitoring.formatting import format_percent
-from model.tables.charts import COLORS, GRAY, GRID, INK, SURFACE
+from model.monitoring.palette import COLORS, GRAY, GRID, INK, SURFACE
 from model.tables.evaluations import DEV, MAJORITY_CLASS
 from model.tables.result_rows import ResultRow
 from model.tasks.cut_data import cut_notes, marked

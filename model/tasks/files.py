@@ -11,8 +11,8 @@ from pipelines.io.compression import Damage, compression_of, decompressed
 from pipelines.io.lines import Line, read_lines
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
-from schemas.addresses import public_address
 from schemas.errors import CorruptInputError, InputError
+from schemas.redaction import public_address
 
 _HEAD = 16
 _SHOWN, _SHOWN_HEAD = 80, 60

@@ -27,7 +27,7 @@ from model.processes.folder_lock import LOCK_FILE, folder_lock
 from pipelines.io.file_systems import fetch_file, file_system
 from pipelines.io.temporary_folders import temporary_folder
 from schemas.errors import CheckpointError
-from schemas.paths import RelativePath
+from schemas.manifest import RelativePath
 
 RECORD_FILE = "checkpoint.json"
 FORMAT = 1

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipelines.beam.reuse_files import PieceFiles
 from pipelines.beam.work import WorkReport
 from schemas.checksummed import dump_json, load_json
-from schemas.manifest import FileEntry
-from schemas.paths import RelativePath
+from schemas.manifest import FileEntry, RelativePath
 
 RECORD_VERSION = 2
 """Those of version 1 had no digest of their own, and are not read."""

@@ -39,7 +39,7 @@ from pipelines.documents.word_hashes import WHOLE, WordHasher, Words
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from schemas.arrow import CONTAMINATION_HITS, CONTAMINATION_NGRAMS, EXAMPLES
-from schemas.contamination_configs import ContaminationConfig
+from schemas.corpus_configs import ContaminationConfig
 from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, StageInput
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.io.raw_files import FileDigests, digest_file, list_folder_of, open_file
-from schemas.addresses import public_address
 from schemas.errors import ChecksumError, InputError
+from schemas.redaction import public_address
 
 # Where two lists name one file, the stronger digest counts.
 _ALGORITHMS = ("sha256", "sha1", "md5")

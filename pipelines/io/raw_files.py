@@ -27,8 +27,8 @@ from pipelines.io.file_systems import AHEAD, file_system, open_stream, read_file
 from pipelines.io.local_files import is_special
 from pipelines.io.splits import SourceFile
 from pipelines.io.user_cache import digest_cache, is_settled, local_version
-from schemas.addresses import public_address
 from schemas.errors import BertloomError, InputError, MissingInputError, NetworkError
+from schemas.redaction import public_address
 
 _CHUNK = 1 << 20
 _SHOWN_NEIGHBOURS = 8
@@ -67,7 +67,7 @@ def expand_paths(
     Returns:
         uri: an absolute local path, or an fsspec URL. name: relative to the folder given, with
         `/` between parts; the base name for a file or what a pattern matches. Names come from
-        `schemas.addresses.public_address`, so they hold no secret of a URL.
+        `schemas.redaction.public_address`, so they hold no secret of a URL.
 
     Raises:
         MissingInputError: a path leads to nothing, or to no file with one of the suffixes.

@@ -13,10 +13,10 @@ from typing import Any
 from pipelines.io.file_systems import file_system
 from pipelines.io.raw_files import read_small_file
 from pipelines.io.stage_inputs import InputFile
-from schemas.addresses import public_address
 from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import VocabularyError
 from schemas.manifest import RawInput
+from schemas.redaction import public_address
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNUSED = tuple(f"[unused{number}]" for number in range(99))

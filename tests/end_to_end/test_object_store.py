@@ -34,7 +34,6 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage_collection import collect_garbage
 from flows.store.leases import Lease, acquire_or_holder, live_holders
-from flows.store.listing import list_artifacts
 from flows.store.verification import verify
 from pipelines.beam.jobs import run_shard_job
 from pipelines.beam.work import WorkReport
@@ -62,9 +61,9 @@ def test_a_store_on_s3(bucket: str) -> None:
     with pytest.raises(DeterminismError):
         store.commit(prepared(store, "two"))
     assert resolve(store.url(manifest.artifact_path), store=store) == manifest
-    assert verify(store, list(store.pointers()))[0].is_ok
+    assert verify(store, store.pointers())[0].is_ok
     damage(store, manifest, b"onf")
-    assert not verify(store, list(store.pointers()))[0].is_ok
+    assert not verify(store, store.pointers())[0].is_ok
     store.backend.delete(file_of(store, manifest))
     assert store.lookup(STAGE, manifest.cache_key) is None
     assert store.lookup(STAGE, published(store).cache_key) is not None
@@ -529,7 +528,7 @@ def test_what_a_store_holds_is_fetched_side_by_side(
     asked = type(store.backend).read
     monkeypatch.setattr(type(store.backend), "read", lambda self, path: pytest.fail(path))
     assert {pointer.artifact_id for pointer in store.pointers()} == made
-    assert {item.pointer.artifact_id for item in list_artifacts(store) if item.manifest} == made
+    assert {item.pointer.artifact_id for item in store.list_artifacts() if item.manifest} == made
     monkeypatch.setattr(type(store.backend), "read", asked)
 
 

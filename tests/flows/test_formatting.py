@@ -58,7 +58,8 @@ def test_metrics_are_times_100_except_losses(
         ("points.0.sd", 0.01, "1.0"),
         ("entries.squad-1.1.runs", 3, "3"),
         ("vocab_size", 30522, "30,522"),
-        ("mean_fill", 0.954588, "0.954588"),
+        ("mean_fill", 0.954588, "95.5"),
+        ("cell.learning_rate", 0.0005, "0.0005"),
     ],
 )
 def test_statistics_format_metrics_by_their_path(path: str, value: float, text: str) -> None:

@@ -213,4 +213,4 @@ def _is_whole(store: str) -> bool:
     from flows.store.verification import verify
 
     opened = ArtifactStore(store)
-    return all(verdict.is_ok for verdict in verify(opened, list(opened.pointers()), deep=True))
+    return all(verdict.is_ok for verdict in verify(opened, opened.pointers(), deep=True))

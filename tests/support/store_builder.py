@@ -61,6 +61,12 @@ def describe(attempt: Attempt, files: Any, /, **changes: Any) -> Manifest:
     return Manifest(**{**fields, **changes})
 
 
+def file_entry(path: str, **changes: Any) -> FileEntry:
+    """Return the entry of a file of three bytes; `changes` are fields of it."""
+    fields = {"stored_name": f"{path}-x", "size_bytes": 3, "sha256": "1" * 64, **changes}
+    return FileEntry(path=path, **fields)
+
+
 def prepared(store: ArtifactStore, text: str = "one", **changes: Any) -> Manifest:
     """Return the manifest of an attempt with one file, which is not committed."""
     attempt = store.begin(STAGE)

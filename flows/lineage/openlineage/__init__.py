@@ -6,8 +6,10 @@ https://openlineage.io/docs/client/python/configuration. Without a transport it 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +37,7 @@ def openlineage_listeners() -> list[OpenLineageListener]:
     return []
 
 
-def send_abort(store: ArtifactStore, run_id: str) -> None:
-    """Send the ABORT of a run whose process was killed. Its steps in progress get none."""
-    for listener in openlineage_listeners():
+def send_aborts(store: ArtifactStore, run_ids: Iterable[str]) -> None:
+    """Send the ABORT of each run whose process was killed. Steps in progress get none."""
+    for run_id, listener in itertools.product(run_ids, openlineage_listeners()):
         listener.abort(store, read_run(store, run_id))

@@ -20,9 +20,9 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import collect_garbage
 from flows.store.record_checks import check_records
 from flows.store.verification import verify
-from schemas.card_configs import CardsConfig
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest, RawInput
+from schemas.publish_configs import CardsConfig
 
 CARDS = """
 cards:
@@ -92,7 +92,7 @@ def test_damaged_card_is_reported_and_rewritten(stores: list[ArtifactStore], cli
     before = path.read_text()
     path.write_text(before.replace("museum", "circus", 1))
     assert [problem.path for problem in check_records(store)] == [str(path.relative_to(store.root))]
-    assert all(result.is_ok for result in verify(store, list(store.pointers())))
+    assert all(result.is_ok for result in verify(store, store.pointers()))
     card = ("card", "build-documents", "--store", store.root)
     assert cli(*card).code == 1
     recipe = str(Path(store.root).parent / "tiny.yaml")

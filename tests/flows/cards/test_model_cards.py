@@ -15,8 +15,8 @@ from support.lineage_builder import put
 
 from flows.cards.cards import card_of
 from flows.store.artifacts import ArtifactStore
-from schemas.card_configs import CardsConfig, SourceCard
 from schemas.manifest import Manifest
+from schemas.publish_configs import CardsConfig, SourceCard
 
 HOSTILE = (
     "<script>alert(1)</script> `x` | **b** [a](http://b) \x1b[31m \u202e \x07\n# head\n```\n-->"

@@ -132,7 +132,7 @@ def test_verify_reports_damage_in_side_tables(
     before = path.read_bytes()
     path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
     try:
-        [corrupt] = [item for item in verify(corpus, list(corpus.pointers())) if not item.is_ok]
+        [corrupt] = [item for item in verify(corpus, corpus.pointers()) if not item.is_ok]
     finally:
         path.write_bytes(before)
     assert corrupt.artifact_id == manifest.artifact_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_groups_have_the_values_that_differ(store: ArtifactStore) -> None:
     assert not result.is_same_artifact
     assert not result.is_same_content
     assert result.groups["configuration"][0] == Change("seed", 0, 7)
-    json.dumps(result.to_json())
+    json.dumps(asdict(result))
 
 
 def test_input_rebuilt_to_the_same_bytes_is_no_difference(store: ArtifactStore) -> None:

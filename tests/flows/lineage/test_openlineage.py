@@ -21,7 +21,7 @@ from support.store_builder import describe
 
 from benchmarks.local_server import LocalServer
 from flows.bert import recipe_steps
-from flows.lineage.openlineage import openlineage_listeners, send_abort, sender
+from flows.lineage.openlineage import openlineage_listeners, send_aborts, sender
 from flows.recipes.loader import load_recipe
 from flows.run.events import Event, RunFinished, RunStarted, StepFailed, StepFinished, StepStarted
 from flows.run.run import Run
@@ -131,7 +131,7 @@ def test_killed_run_gets_its_abort_from_another_process(
 ) -> None:
     store = run_fakes(fakes, tmp_path / "store")
     started = read_events()[0]
-    send_abort(store, run_ids(store)[0])
+    send_aborts(store, run_ids(store)[:1])
     aborted = read_events()[-1]
     assert (aborted["eventType"], aborted["job"]["name"]) == ("ABORT", "bertloom.fake")
     assert aborted["run"]["runId"] == started["run"]["runId"]

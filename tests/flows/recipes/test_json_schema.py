@@ -11,7 +11,8 @@ import pytest
 from support.cli_runner import RECIPE, Cli
 
 from flows.recipes.json_schema import MODELINE, SCHEMA_FILE, schema_text
-from flows.recipes.loader import load_recipe, packaged_recipes, packaged_text
+from flows.recipes.loader import load_recipe
+from flows.recipes.packaged import packaged_recipes, packaged_text
 from flows.recipes.safe_yaml import parse_yaml
 from schemas.errors import ConfigError
 

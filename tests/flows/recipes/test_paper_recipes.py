@@ -10,8 +10,8 @@ from support.cli_runner import Cli
 
 from flows.bert import recipe_steps
 from flows.recipes.errors import RecipeError
-from flows.recipes.loader import load_recipe, packaged_recipes
-from flows.recipes.packaged import described_recipe, described_recipes
+from flows.recipes.loader import load_recipe
+from flows.recipes.packaged import describe_recipe, packaged_recipes
 from schemas.recipe import Recipe
 
 PAPER: dict[str, object] = {
@@ -52,7 +52,9 @@ SHAPES = {"bert-base": (12, 768, 12, 3072), "bert-large": (24, 1024, 16, 4096)}
 @pytest.fixture(autouse=True)
 def corpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in {variable for each in described_recipes() for variable in each.variables}:
+    for name in {
+        variable for each in map(describe_recipe, packaged_recipes()) for variable in each.variables
+    }:
         monkeypatch.setenv(name, f"/data/{name.lower()}")
 
 
@@ -147,7 +149,7 @@ def test_squad_ensemble_has_seven_different_members() -> None:
 def test_packaged_recipe_has_description_and_variables(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    described = described_recipe(name)
+    described = describe_recipe(name)
     assert 10 < len(described.about) < 160
     load_recipe(name)
     for variable in described.variables:

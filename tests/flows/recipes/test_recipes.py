@@ -10,12 +10,14 @@ from support.cli_runner import RECIPE
 
 from flows.bert import recipe_steps
 from flows.recipes.errors import RecipeError
-from flows.recipes.loader import load_recipe, packaged_recipes, packaged_text, recipe_from
-from flows.recipes.packaged import described_recipes
+from flows.recipes.loader import load_recipe, recipe_from
+from flows.recipes.packaged import describe_recipe, packaged_recipes, packaged_text
 from schemas.errors import UsageError
 from schemas.recipe import Recipe
 
-VARIABLES = sorted({name for each in described_recipes() for name in each.variables})
+VARIABLES = sorted(
+    {name for each in map(describe_recipe, packaged_recipes()) for name in each.variables}
+)
 """Environment variables of packaged recipes."""
 
 

@@ -11,7 +11,8 @@ from support.cli_runner import Cli
 
 from flows.fetch.task_datasets import load_sources
 from flows.recipes.errors import RecipeError
-from flows.recipes.loader import load_recipe, packaged_recipes, packaged_text
+from flows.recipes.loader import load_recipe
+from flows.recipes.packaged import packaged_recipes, packaged_text
 from flows.recipes.safe_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, parse_yaml
 
 

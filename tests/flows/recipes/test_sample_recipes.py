@@ -7,7 +7,8 @@ import yaml
 from support.paths import ROOT
 
 from flows.bert import recipe_steps, stages
-from flows.recipes.loader import load_recipe, packaged_recipes
+from flows.recipes.loader import load_recipe
+from flows.recipes.packaged import packaged_recipes
 from schemas.recipe import Recipe
 
 

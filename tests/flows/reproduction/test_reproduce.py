@@ -15,7 +15,7 @@ from support.tiny_recipe import TEXTS, write_tiny
 import bertloom
 from flows.bert import recipe_steps
 from flows.recipes.loader import load_recipe
-from flows.recipes.packaged import described_recipe
+from flows.recipes.packaged import describe_recipe
 from flows.reproduction.check_bundle import run_bundle
 from flows.reproduction.inputs import ROOT, resolve_inputs
 from flows.reproduction.write_bundle import EXPECTED_FILE, read_expected, reduce_recipe
@@ -247,7 +247,7 @@ finetune:
 def test_reduced_recipe_has_the_same_steps(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in described_recipe(name).variables:
+    for variable in describe_recipe(name).variables:
         monkeypatch.setenv(variable, f"/data/{variable.lower()}")
     recipe = load_recipe(name)
     for label in ("tabulate", next(s.label for s in recipe_steps(recipe) if s.stage.has_metrics)):

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from flows.bert import recipe_steps
 from flows.finetuning import trials
 from flows.recipes.errors import RecipeError
-from flows.recipes.loader import load_recipe, packaged_recipes, recipe_from
+from flows.recipes.loader import load_recipe, recipe_from
+from flows.recipes.packaged import packaged_recipes
 from flows.run.graph import Step
 from schemas.corpus_configs import DocumentsConfig, TextSource
 from schemas.finetune_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig

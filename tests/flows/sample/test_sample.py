@@ -31,8 +31,8 @@ from pipelines.documents.exclusions import EXCLUSIONS_FILE
 from pipelines.io.shards import open_shard
 from pipelines.mediawiki.wikitext import clean_wikitext
 from pipelines.mediawiki.words import markup_for
-from schemas.contamination_configs import DecontaminateConfig
 from schemas.corpus_configs import (
+    DecontaminateConfig,
     DocumentsConfig,
     NearDuplicatesConfig,
     VocabularyConfig,

@@ -57,7 +57,7 @@ def test_attempt_without_pointer_is_not_found(
         store.commit(manifest)
     monkeypatch.undo()
     assert store.lookup(STAGE, manifest.cache_key) is None
-    assert list(store.pointers()) == []
+    assert store.pointers() == []
     rebuilt = published(store)
     assert store.lookup(STAGE, manifest.cache_key) == rebuilt
     assert rebuilt.artifact_id != manifest.artifact_id
@@ -68,7 +68,7 @@ def test_commit_deletes_files_of_retried_workers(store: ArtifactStore) -> None:
     write_text_file("vocab.txt", "of a retried worker", output=store.url(manifest.data_path))
     store.commit(manifest)
     assert list(store.backend.sizes(manifest.data_path)) == [manifest.files[0].stored_name]
-    assert verify(store, list(store.pointers()))[0].is_ok
+    assert verify(store, store.pointers())[0].is_ok
 
 
 def test_commit_without_files_fails(store: ArtifactStore) -> None:
@@ -76,7 +76,7 @@ def test_commit_without_files_fails(store: ArtifactStore) -> None:
     store.backend.delete(file_of(store, manifest))
     with pytest.raises(ArtifactCorruptError, match=manifest.files[0].stored_name):
         store.commit(manifest)
-    assert list(store.pointers()) == []
+    assert store.pointers() == []
 
 
 def test_second_commit_of_same_content_returns_first(store: ArtifactStore) -> None:

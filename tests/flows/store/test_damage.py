@@ -189,7 +189,7 @@ def test_verify_finds_every_deleted_file(full_store: ArtifactStore) -> None:
 
 def _outcome(store: ArtifactStore) -> str:
     """Return what verification reports: an error, a note, or nothing."""
-    results = verify(store, list(store.pointers()), deep=False)
+    results = verify(store, store.pointers(), deep=False)
     problems = check_records(store, has_card=has_card)
     if problems or not all(item.is_ok for item in results):
         return "error"

@@ -435,7 +435,7 @@ def test_killed_collection_leaves_complete_store(
         except Killed:
             count += 1
         monkeypatch.undo()
-        for result in verify(store, list(store.pointers())):
+        for result in verify(store, store.pointers()):
             assert result.is_ok, (count, result)
         collect(store)
         assert [pointer.artifact_id for pointer in store.pointers()] == [retained.artifact_id]
@@ -473,7 +473,7 @@ def test_collection_killed_by_signal_leaves_complete_store(tmp_path: Path) -> No
     process.kill()
     process.wait()
     process.stdout.close()
-    assert all(result.is_ok for result in verify(store, list(store.pointers())))
+    assert all(result.is_ok for result in verify(store, store.pointers()))
     collect(store)
     assert store.backend.stat("artifacts") == {}
     assert store.backend.stat("tombstones") == {}

@@ -52,7 +52,7 @@ def is_free(store: ArtifactStore) -> bool:
         return isinstance(lease, Lease)
 
 
-def write_lease(store: ArtifactStore, path: str = "", **fields: object) -> None:
+def write_lease(store: ArtifactStore, path: str = "", /, **fields: object) -> None:
     """Write a lease of another run."""
     lease = {
         **this_process().model_dump(),
@@ -60,7 +60,11 @@ def write_lease(store: ArtifactStore, path: str = "", **fields: object) -> None:
         "expires_at": time.time() + 3600,
         "token": "0",
     }
-    store.backend.replace(path or lease_path(STAGE, KEY), dump_json({**lease, **fields}))
+    path, data = path or lease_path(STAGE, KEY), dump_json({**lease, **fields})
+    is_written = False
+    while not is_written:  # the holder renews it at the same time
+        current = store.backend.read_if_exists(path)
+        is_written = store.backend.compare_and_swap(path, data, expected=current)
 
 
 def test_lease_is_held_until_end_of_block(store: ArtifactStore) -> None:
@@ -259,13 +263,13 @@ def test_run_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     error = caught.value
     assert (error.step, error.holder.split()[0]) == ("build-vocabulary", "theirs")
     assert error.run in run_ids(store)
-    assert list(store.pointers("build-vocabulary")) == []
+    assert store.pointers("build-vocabulary") == []
     assert store.backend.names("leases") == [losing_stage.lease]
     # The new holder resumes from its own checkpoint and publishes.
     store.backend.delete(losing_stage.lease)
     run_recipe(recipe, engine="local", until="build-vocabulary", log=lambda _: None)
     assert losing_stage.checkpoints == [b"theirs", b"theirs"]
-    assert len(list(store.pointers("build-vocabulary"))) == 1
+    assert len(store.pointers("build-vocabulary")) == 1
     assert store.backend.names("work") == []
 
 

@@ -36,10 +36,6 @@ def set_heartbeat(store: ArtifactStore, run_id: str, *, age: float) -> None:
         os.utime(store.url(path), (then, then))
 
 
-def close(store: ArtifactStore, run_id: str) -> None:
-    """End no lineage events."""
-
-
 def test_heartbeat_is_written_until_stopped(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,12 +64,12 @@ def test_ended_runs_are_marked_as_crashed_unless_they_hold_a_lease(store: Artifa
         set_heartbeat(store, run_id, age=age)
     listed = {run_id: getattr(run, "state", "") for run_id, run in list_runs(store).items()}
     with acquire_or_holder(store, "pretrain", "k", holder="training"):
-        reconciled = reconcile_runs(store, close=close)
+        reconciled = reconcile_runs(store)
     assert {run_id for run_id, one in reconciled.items() if one.is_over} == {"silent", "gone"}
     states = {run_id: read_run(store, run_id).state for run_id in run_ids(store)}
     assert {run_id for run_id, state in states.items() if state == "crashed"} == {"silent", "gone"}
     assert listed == {**states, "training": "crashed"}
-    reconciled = reconcile_runs(store, close=close)
+    reconciled = reconcile_runs(store)
     assert [run_id for run_id, one in reconciled.items() if one.is_over] == ["training"]
 
 
@@ -85,7 +81,7 @@ def test_running_record_of_ended_flow_run_is_marked(store: ArtifactStore) -> Non
     ):
         write_run(store, run_id, flow_run_id=flow_run_id, state=state)
     store.backend.replace("runs/4/run.json", b"{")
-    end: dict[str, Any] = {"state": "interrupted", "reason": "cancelled", "close": close}
+    end: dict[str, Any] = {"state": "interrupted", "reason": "cancelled"}
     assert mark_flow_run_ended(store, "mine", **end) == ["2"]
     marked = read_run(store, "2")
     assert (marked.state, marked.failures) == ("interrupted", {"": "cancelled"})

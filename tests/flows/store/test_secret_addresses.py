@@ -27,12 +27,11 @@ from pipelines.io import raw_files
 from pipelines.io.raw_files import digest_file, expand_paths
 from pipelines.io.splits import Split
 from pipelines.sources import wikipedia
-from schemas.addresses import public_address
 from schemas.corpus_configs import WikipediaSource
 from schemas.errors import ChecksumError, InputError, NetworkError, StoreError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig
-from schemas.redaction import redact, redact_record
+from schemas.redaction import public_address, redact, redact_record
 
 pytestmark = pytest.mark.network
 
@@ -127,7 +126,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
         for secret in ("", "rotated"):
             addresses = [runs.address(form, secret=secret) for form in FORMS]
             command("run", "--engine=local", _recipe(recipes, addresses))
-        documents = next(ArtifactStore(runs.store).pointers("build-documents")).artifact_id
+        documents = ArtifactStore(runs.store).pointers("build-documents")[0].artifact_id
         command("show", documents)
         command("lineage", documents)
         command("report")
@@ -178,7 +177,7 @@ def test_error_contains_no_secret(runs: Runs, tmp_path: Path, cli: Cli, form: st
 def test_reproduction_contains_no_secret_and_asks_for_the_file(
     runs: Runs, tmp_path: Path, cli: Cli
 ) -> None:
-    documents = next(ArtifactStore(runs.store).pointers("build-documents")).artifact_id
+    documents = ArtifactStore(runs.store).pointers("build-documents")[0].artifact_id
     store = f"--store={runs.store}"
     assert cli("reproduce", store, documents, str(tmp_path / "written")).code == 0
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file())

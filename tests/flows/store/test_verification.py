@@ -12,7 +12,6 @@ from support.store_builder import STAGE, damage, describe, input_from, published
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import pointer_to
-from flows.store.shard_checks import check_rows
 from flows.store.verification import verify
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import tokens_schema
@@ -56,8 +55,7 @@ def publish_shard(store: ArtifactStore, *, data: bytes = b"", **fields: Any) -> 
 
 
 def find_errors(store: ArtifactStore, manifest: Manifest, *, rows: bool = False) -> tuple[str, ...]:
-    check = check_rows if rows else None
-    [result] = verify(store, [pointer_to(manifest)], check_rows=check)
+    [result] = verify(store, [pointer_to(manifest)], rows=rows)
     assert result.is_ok == (not result.errors)
     return result.errors
 
@@ -67,7 +65,7 @@ def find_errors(store: ArtifactStore, manifest: Manifest, *, rows: bool = False)
 
 def test_deep_verification_reads_every_byte(any_store: ArtifactStore) -> None:
     manifest = published(any_store)
-    pointers = list(any_store.pointers())
+    pointers = any_store.pointers()
     [result] = verify(any_store, pointers)
     assert (result.is_ok, result.files, result.size) == (True, 1, 3)
     damage(any_store, manifest, b"onf")  # one bit, the same size
@@ -89,7 +87,7 @@ def test_deep_verification_reads_every_byte(any_store: ArtifactStore) -> None:
 )
 def test_edited_manifest_is_found(any_store: ArtifactStore, fields: dict[str, Any]) -> None:
     manifest = published(any_store)
-    pointers = list(any_store.pointers())
+    pointers = any_store.pointers()
     edited = manifest.model_copy(update=fields).model_dump(mode="json")
     any_store.backend.replace(manifest.manifest_path, dump_json(edited))
     name = next(iter(fields)).replace("_key_inputs", "_key")
@@ -125,7 +123,7 @@ def test_hard_linked_file_is_read_once(
 
     monkeypatch.setattr(store.backend, "open", open_and_record)
     pointers = [pointer_to(first), pointer_to(second)]
-    assert all(result.is_ok for result in verify(store, pointers, check_rows=check_rows))
+    assert all(result.is_ok for result in verify(store, pointers, rows=True))
     assert len(paths) == 1
 
 

@@ -23,8 +23,7 @@ from pipelines.find_contamination import find_contamination
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import input_file
 from schemas.arrow import EXAMPLES
-from schemas.contamination_configs import ContaminationConfig
-from schemas.corpus_configs import DocumentsConfig, TextSource
+from schemas.corpus_configs import ContaminationConfig, DocumentsConfig, TextSource
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
