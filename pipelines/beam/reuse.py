@@ -45,6 +45,10 @@ _log = logging.getLogger(__name__)
 class PieceWork(ShardWork, Protocol):
     """Work whose pieces can be restored; it says what a piece is, whatever its name."""
 
+    def setup(self) -> None:
+        """Open what is read-only and large, once per worker. Default: nothing."""
+        return
+
     def identity(self, piece: Any) -> Any:
         """All that decides the piece's bytes and counts, as plain JSON values.
 
