@@ -29,7 +29,7 @@ from pipelines import build_documents as documents_job
 from pipelines import build_instances as instances_job
 from pipelines import build_tokens as tokens_job
 from pipelines import build_vocabulary as vocabulary_job
-from pipelines.beam.plan_file import SharedInput
+from pipelines.beam.shard_work import SharedInput
 from pipelines.counters import Counters
 from pipelines.documents.build_shard import BuildDocumentShard, read_documents
 from pipelines.documents.exclusions import shard_items

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.work import Grouping, WorkReport
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import BucketReduce, WorkResult
 from pipelines.documents.duplicates import (
     duplicate_key_blobs,
     find_duplicates_in_bucket,
@@ -56,7 +56,7 @@ class MakeKeys:
     def setup(self) -> None:
         """Do nothing."""
 
-    def process(self, piece: _Piece) -> WorkReport:
+    def process(self, piece: _Piece) -> WorkResult:
         """Return the duplicate keys of one shard."""
         first = piece.number * ROWS_PER_SHARD
         numbers = range(first, first + piece.rows)
@@ -74,7 +74,7 @@ class MakeKeys:
             path=shard, stored_name=shard, size_bytes=0, sha256="0" * 64, rows=piece.rows
         )
         blobs = duplicate_key_blobs(pa.table(columns), shard=shard)
-        return WorkReport(piece.number, [entry], blobs=blobs)
+        return WorkResult(piece.number, [entry], blobs=blobs)
 
 
 def _find(rows: int, equal: float, folder: str) -> int:
@@ -89,7 +89,7 @@ def _find(rows: int, equal: float, folder: str) -> int:
         work=MakeKeys(folder),  # type: ignore[arg-type]
         output=folder,
         execution=ExecutionConfig(workers=2),
-        grouping=Grouping(functools.partial(find_duplicates_in_bucket, output=folder)),
+        grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=folder)),
     )
     table = write_duplicates(done.groups, output=folder, shards=done.files)
     return table.file.rows or 0

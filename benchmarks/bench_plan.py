@@ -32,9 +32,9 @@ import apache_beam as beam
 import fsspec
 from fsspec import AbstractFileSystem
 
-from pipelines.beam.jobs import group_items
 from pipelines.beam.pipeline import shard_pipeline
-from pipelines.beam.plan_file import SharedInput, written_plan
+from pipelines.beam.shard_job import group_items
+from pipelines.beam.shard_work import SharedInput, write_plan
 from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan as plan_documents
@@ -224,7 +224,7 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     with tempfile.TemporaryDirectory() as folder:
         key = colocation_key(planned) if stage == "build-instances" else None
         elements = group_items(planned, max_elements=4096, colocate_by=key)
-        with written_plan(elements, folder=folder) as (plan, ranges):
+        with write_plan(elements, folder=folder) as (plan, ranges):
             fs, path = file_system(plan.url)
             plan_bytes = int(fs.info(path)["size"])
             if shared is None:
@@ -257,7 +257,7 @@ def _graph(work: Any, plan: Any, ranges: Any) -> bytes:
     urls = {"work": "gs://bucket/reports", "groups": "gs://bucket/groups"}
     build = shard_pipeline(
         "job", plan, ranges, work=work, errors=ErrorFiles("gs://bucket/errors"), grouping=None,
-        report_urls=urls,
+        result_urls=urls,
     )  # fmt: skip
     pipeline = beam.Pipeline("FnApiRunner")
     build(pipeline)

@@ -28,8 +28,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.bench_corpus import as_input
 from pipelines import build_vocabulary as vocabulary_job
-from pipelines.beam.plan_file import SharedInput
-from pipelines.beam.work import ShardWork
+from pipelines.beam.shard_work import ShardFn, SharedInput
 from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan as plan_documents
@@ -75,7 +74,7 @@ class Rate(NamedTuple):
         return self.bytes_in / self.seconds / 1e6
 
 
-def _measured(work: ShardWork, pieces: Iterable[Any], size: Callable[[Any], int]) -> Any:
+def _measured(work: ShardFn, pieces: Iterable[Any], size: Callable[[Any], int]) -> Any:
     """The rate of some work over all pieces, and the files that it wrote."""
     work.setup()
     each, files, total, read = [], list[FileEntry](), 0.0, 0

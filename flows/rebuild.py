@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import re
 import textwrap
@@ -15,7 +14,6 @@ from prefect.flows import Flow
 from prefect.states import Completed
 
 from flows.lineage.openlineage import send_aborts
-from flows.prefect_server import prefect_api, start_server
 from flows.publish.comparison import CorpusComparison
 from flows.publish.monthly_rebuild import Log, RebuildRequest, execute_rebuild, plan_rebuild
 from flows.publish.publish import CorpusChangeLimitError
@@ -23,14 +21,9 @@ from flows.recipes.loader import load_recipe
 from flows.run.run import get_store
 from flows.store.runs import mark_crashed_runs
 from schemas.errors import BertloomError
-from schemas.redaction import escape_control_characters, redact, redact_record
+from schemas.redaction import escape_control_characters, redact
 
 _LOGGER = logging.getLogger(__name__)
-_CALLER: contextvars.ContextVar[tuple[RebuildRequest, Log] | None] = contextvars.ContextVar(
-    "_CALLER", default=None
-)
-"""Request and log of the caller in this process. The request has credentials, which parameters of
-a flow must not contain."""
 
 
 def mark_run_crashed(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
@@ -77,8 +70,7 @@ def rebuild(
         CorpusChangeLimitError: The corpus exceeds a limit; it is in the store, not published.
         BertloomError: The dump is not available, or a step failed.
     """
-    parameters = {**locals(), "overrides": overrides or ()}
-    request, log = _CALLER.get() or (RebuildRequest(**parameters), _flow_log())
+    request, log = RebuildRequest(**{**locals(), "overrides": overrides or ()}), _flow_log()
     plan = plan_rebuild(request, log=log)
     if plan.skip_reason:
         skipped = {"date": plan.date, "outcome": "skipped"}
@@ -92,30 +84,6 @@ def rebuild(
         _show(f"{wiki} {plan.date}", publication.summary, publication.comparison)
     outcome, version = publication.outcome, publication.version_ref
     return {"date": plan.date, "outcome": outcome, "version_ref": version}
-
-
-def rebuild_with_prefect(request: RebuildRequest, *, log: Log) -> dict[str, Any]:
-    """Run the flow in this process, on the configured server or an ephemeral one.
-
-    Args:
-        request: Corpus to rebuild.
-        log: Called with a line of text for each step.
-
-    Returns:
-        The result of the flow, as JSON values.
-
-    Raises:
-        BertloomError: See `rebuild`.
-    """
-    server = start_server()
-    parameters = {**request._asdict(), "overrides": list(request.overrides)}
-    token = _CALLER.set((request, log))
-    try:
-        with prefect_api(server):
-            result: dict[str, Any] = rebuild(**redact_record(parameters))
-            return result
-    finally:
-        _CALLER.reset(token)
 
 
 def _show(title: str, summary: str, comparison: CorpusComparison) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.work import Grouping
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import BucketReduce
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.plan import (
     expected_documents,
@@ -63,7 +63,7 @@ def build_documents(
             output=output,
             execution=execution,
             pieces=pieces,
-            grouping=Grouping(functools.partial(find_duplicates_in_bucket, output=output)),
+            grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=output)),
         )
     finally:
         forget_unpacked({piece.split.file for piece in planned})

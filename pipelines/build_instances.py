@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.plan_file import SharedInput
-from pipelines.beam.work import add_up
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import SharedInput, sum_counters
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
@@ -64,10 +63,10 @@ def build_instances(
         output=output,
         execution=execution,
         pieces=pieces,
-        together=colocation_key(planned),
+        colocate_by=colocation_key(planned),
         shared=shared,
     )
-    counters = add_up(job.reports)
+    counters = sum_counters(job.reports)
     for records in ("documents", f"{HELD_OUT}-documents"):
         check_balance(counters, records, where="build-instances")
     lengths = LengthsRecord.merge([report.details[0] for report in job.reports if report.details])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.work import add_up
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import sum_counters
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import EXCLUSION_INPUTS, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
@@ -53,7 +53,7 @@ def build_tokens(
     job = run_shard_job(
         "build-tokens", planned, work=work, output=output, execution=execution, pieces=pieces
     )
-    counters = add_up(job.reports)
+    counters = sum_counters(job.reports)
     check_balance(counters, "documents", where="build-tokens")
     lengths = LengthsRecord.merge([report.details[0] for report in job.reports])
     return StageOutput(

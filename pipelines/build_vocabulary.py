@@ -21,7 +21,7 @@ from pipelines.wordpiece.vocab_files import (
 from schemas.corpus_configs import VocabularyConfig
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, StageInput, StageOutput
-from schemas.stage import Stage, vocabulary_summary
+from schemas.stage import Stage
 
 
 def build_vocabulary(
@@ -97,5 +97,5 @@ STAGE = Stage(
     optional_inputs=EXCLUSION_INPUTS,
     raw_inputs=raw_inputs,
     supports_reuse=True,
-    summarize=vocabulary_summary,
+    summarize=lambda manifest: f"{manifest.statistics['vocab_size']:,} word pieces",
 )

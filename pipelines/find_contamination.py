@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.work import add_up
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import sum_counters
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import InputFile
 from schemas.corpus_configs import ContaminationConfig
@@ -78,7 +78,7 @@ def find_contamination(
         pieces=pieces,
         grouping=ngram_document_counts(config.max_document_frequency, output=output),
     )
-    counters = add_up(job.reports)
+    counters = sum_counters(job.reports)
     check_balance(counters, "documents", where="find-contamination")
     matcher = Matcher(texts, common=common_ngrams(job.groups, output=output))
     written = write_matches(

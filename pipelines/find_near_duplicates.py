@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.work import Grouping, add_up
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import BucketReduce, sum_counters
 from pipelines.counters import check_balance
 from pipelines.io.stage_inputs import CONTAMINATION
 from schemas.corpus_configs import NearDuplicatesConfig
@@ -58,10 +58,10 @@ def find_near_duplicates(
         output=output,
         execution=execution,
         pieces=pieces,
-        grouping=Grouping(report),
+        grouping=BucketReduce(report),
     )
     table = write_near_duplicates(job.groups, output=output, shards=shards)
-    counters = add_up([*job.reports, *job.groups])
+    counters = sum_counters([*job.reports, *job.groups])
     if table.rows:
         counters.count("documents-dropped-near-duplicate", table.rows)
         counters.count("documents-kept", -table.rows)

@@ -94,8 +94,3 @@ def count_summary(manifest: Manifest) -> str:
     if shard_rows := [entry.rows for entry in manifest.shards if entry.rows is not None]:
         return f"{sum(shard_rows):,} {manifest.table_name or 'rows'}"
     return f"{len(manifest.files):,} file{'s' if len(manifest.files) != 1 else ''}"
-
-
-def vocabulary_summary(manifest: Manifest) -> str:
-    """Return the size of a vocabulary."""
-    return f"{manifest.statistics['vocab_size']:,} word pieces"

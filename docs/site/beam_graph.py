@@ -12,8 +12,7 @@ import matplotlib.pyplot as plt
 import networkx as nx
 
 from pipelines.beam.pipeline import shard_pipeline
-from pipelines.beam.plan_file import PlanFile
-from pipelines.beam.work import Grouping
+from pipelines.beam.shard_work import BucketReduce, PlanFile
 from pipelines.documents.word_counts import CountWords
 from pipelines.runners.errors import ErrorFiles
 
@@ -29,8 +28,8 @@ def job_graph(*, has_grouping: bool) -> nx.DiGraph:
         [],
         work=CountWords(lowercase=True),
         errors=ErrorFiles("errors"),
-        grouping=Grouping(_report) if has_grouping else None,
-        report_urls={"work": "work", "groups": "groups"},
+        grouping=BucketReduce(_report) if has_grouping else None,
+        result_urls={"work": "work", "groups": "groups"},
     )(pipeline)
     transforms = pipeline.to_runner_api().components.transforms.values()
     steps = [step for step in transforms if step.unique_name.count("/") == 1]

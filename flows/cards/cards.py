@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 
 from flows.cards.ancestors import find_ancestors
 from flows.run.events import Event, StepFinished
 from flows.store.artifacts import CARD, ArtifactStore
-from schemas.checksummed import dump_page, load_page
-from schemas.errors import ArtifactCorruptError, ConfigError
+from flows.store.runs import read_run
+from schemas.checksummed import dump_page
+from schemas.errors import ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest
 from schemas.publish_configs import CardsConfig
 
 DATASET_STAGES = ("build-documents", "build-tokens", "build-instances", "build-examples")
 MODEL_STAGES = ("pretrain", "finetune", "evaluate")
-_CONFIG = re.compile(r"^<!-- bertloom cards (\{.*\}) -->$", re.MULTILINE)
 
 
 class CardListener:
@@ -82,27 +80,17 @@ def card_path(manifest: Manifest) -> str:
 def write_card(manifest: Manifest, *, store: ArtifactStore, cards: CardsConfig) -> None:
     """Write or replace the card of an artifact."""
     text = card_of(manifest, store=store, cards=cards)
-    config = json.dumps(cards.model_dump()).replace(">", "\\u003e")  # cannot end the comment
-    page = f"{text}\n<!-- bertloom cards {config} -->\n".encode()
-    store.backend.replace(card_path(manifest), dump_page(page))
+    store.backend.replace(card_path(manifest), dump_page(f"{text}\n".encode()))
 
 
 def recorded_cards_config(manifest: Manifest, *, store: ArtifactStore) -> CardsConfig:
-    """Return the licenses that the card of an artifact, or else of its documents, was written with.
+    """Return the `cards` of the recipe that built an artifact; empty if its run was deleted.
 
     Raises:
-        ArtifactCorruptError: A card was changed after it was written.
+        ArtifactCorruptError: The record of the run is corrupt.
     """
-    documents = find_ancestors(store, manifest).of_stage("build-documents")
-    for step in (manifest, *documents):
-        page = store.backend.read_if_exists(card_path(step))
-        try:
-            card = load_page(page).decode() if page is not None else ""
-        except ValueError as error:
-            raise ArtifactCorruptError(
-                f"{store.url(card_path(step))}: {error}. Write it again with "
-                f"`bertloom card {step.artifact_id} --write`."
-            ) from error
-        if match := _CONFIG.search(card):
-            return CardsConfig.model_validate_json(match[1])
-    return CardsConfig()
+    try:
+        recipe = read_run(store, manifest.produced_by.run_id).recipe
+    except ArtifactNotFoundError:
+        return CardsConfig()
+    return CardsConfig.model_validate(recipe.get("cards", {}))

@@ -11,7 +11,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version as version_of
 from typing import Annotated, Any
 
 import typer
@@ -109,7 +108,9 @@ _STATE = {"debug": False}
 
 def _print_version(is_set: bool) -> None:
     if is_set:
-        echo(f"bertloom {version_of('bertloom')}")
+        from importlib.metadata import version  # lazy import: only this option needs it
+
+        echo(f"bertloom {version('bertloom')}")
         raise typer.Exit
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import typer
 
-from flows.run.dependencies import install_hint
 from schemas.errors import BertloomError, UsageError
 from schemas.redaction import RedactingFormatter, escape_control_characters, redact
 
@@ -121,8 +120,11 @@ def _describe(error: BaseException) -> tuple[int, str]:
         case OSError(errno=number) if number in _REMEDIES:
             path = f"{error.filename}: " if error.filename else ""
             return EXIT_ERROR, f"error: {path}{error.strerror}. {_REMEDIES[number]}"
-        case ModuleNotFoundError() if hint := install_hint(error.name or ""):
-            return EXIT_ERROR, f"error: {error.name} is not installed: {hint}"
+        case ModuleNotFoundError():
+            from flows.run.dependencies import install_hint  # lazy import: loads package metadata
+
+            if hint := install_hint(error.name or ""):
+                return EXIT_ERROR, f"error: {error.name} is not installed: {hint}"
     hint = "This is a bug in bertloom. Run with --debug for a traceback"
     return EXIT_BUG, f"error: {type(error).__name__}: {error}\n  {hint}"
 

@@ -106,7 +106,7 @@ def _print_results(recipe: Recipe, results: Sequence[StepResult], *, language: s
     if checkpoint != phases[-1].manifest:
         label = next(phase.label for phase in phases if phase.manifest == checkpoint)
         echo(f"`bertloom fill` uses {label}, which has the lowest held-out perplexity")
-    prompts = held_out_prompts(checkpoint, store=store, limit=_MAX_PROMPTS)
+    prompts = held_out_prompts(store.artifact(checkpoint), limit=_MAX_PROMPTS)
     if prompts:
         echo("predictions on held-out text:")
     filler = open_filler(checkpoint.artifact_id, store=recipe.store)

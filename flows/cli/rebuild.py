@@ -9,7 +9,6 @@ import typer
 from flows.cli import options
 from flows.cli.console import echo
 from flows.cli.publish import ForceOption
-from flows.prefect_server import configure_prefect
 from flows.publish.monthly_rebuild import RebuildRequest, execute_rebuild, plan_rebuild
 
 
@@ -44,12 +43,6 @@ def rebuild(
         recipe, wiki, date=date, downloads=download_dir, keep_downloads=keep_downloads,
         overrides=overrides or (), store=store, mirror=mirror, force=force, workers=workers,
     )  # fmt: skip
-    if engine == "prefect" and not dry_run:
-        configure_prefect()  # before the next line loads Prefect
-        from flows.rebuild import rebuild_with_prefect  # loads Prefect
-
-        rebuild_with_prefect(request, log=echo)
-        return
     plan = plan_rebuild(request, log=echo)
     if dry_run and not plan.skip_reason:
         echo(f"would fetch {wiki} {plan.date} to {plan.folder}, build, and publish")

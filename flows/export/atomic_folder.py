@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import IO, Any
 from pipelines.io.file_systems import file_system, protocols_of
 from pipelines.io.local_files import sync_folder
 from schemas.errors import ConfigError, UsageError
+
+_CHUNK_BYTES = 1 << 20
 
 
 class AtomicFolder:
@@ -36,6 +39,15 @@ class AtomicFolder:
         """Write a new small file."""
         with self.open(name) as sink:
             sink.write(data)
+
+    def copy(self, name: str, source: IO[bytes]) -> tuple[int, str]:
+        """Copy a stream to a new file, and return its size in bytes and its sha256."""
+        digest, size = hashlib.sha256(), 0
+        with self.open(name) as sink:
+            while chunk := source.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                size += sink.write(chunk)
+        return size, digest.hexdigest()
 
 
 @contextlib.contextmanager

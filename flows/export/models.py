@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 from flows.export.atomic_folder import AtomicFolder
@@ -14,7 +13,6 @@ from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FIL
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest, StageInput
 
-_CHUNK_BYTES = 1 << 20
 _SENTENCE_MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
@@ -75,16 +73,12 @@ def write_tokenizer(source: StageInput, *, folder: AtomicFolder) -> None:
 
 
 def _copy(file: InputFile, folder: AtomicFolder, name: str) -> None:
-    digest, size = hashlib.sha256(), 0
     fs, path = file_system(file.url)
     try:
-        with open_stream(fs, path) as source, folder.open(name) as sink:
-            while chunk := source.read(_CHUNK_BYTES):
-                digest.update(chunk)
-                size += sink.write(chunk)
+        with open_stream(fs, path) as source:
+            file.check(*folder.copy(name, source))
     except FileNotFoundError as error:
         raise file.missing() from error
-    file.check(size, digest.hexdigest())
 
 
 def _write_json(name: str, value: object, folder: AtomicFolder) -> None:

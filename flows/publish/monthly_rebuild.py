@@ -26,11 +26,12 @@ from flows.publish.publish import (
     was_rolled_back,
 )
 from flows.recipes.loader import load_recipe
+from flows.run.run import find_store
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import WikipediaSource
-from schemas.errors import ArtifactNotFoundError, ConfigError
+from schemas.errors import ConfigError
 from schemas.recipe import Recipe
 
 MARK = ".created-by-bertloom-rebuild"
@@ -102,7 +103,9 @@ def plan_rebuild(request: RebuildRequest, *, log: Log) -> RebuildPlan:
         raise ConfigError(f"--download-dir: expected a local folder, got {request.downloads}")
     folder = Path(request.downloads).expanduser().absolute() / wiki
     recipe = load_corpus_recipe(request, (), [str(folder)])
-    published, store = _published(recipe)
+    store, latest = find_store(recipe.store), f"{publish_config(recipe).name}/{LATEST}"
+    # `publish` reports manifests that cannot be read.
+    published = published_corpus(store, store.ref(latest), force=True) if store is not None else {}
     before = dump_dates(published).get(wiki, "")
     if date == LATEST:
         with HttpClient(log=log) as client:
@@ -198,17 +201,6 @@ def prune_downloads(folder: Path, *, keep: int) -> list[Path]:
     for other in older[max(keep, 1) - 1 :]:
         shutil.rmtree(other)
     return older[max(keep, 1) - 1 :]
-
-
-def _published(recipe: Recipe) -> tuple[Corpus, ArtifactStore | None]:
-    """Return the published corpus and its store; ({}, None) if there is no store yet."""
-    try:
-        store = ArtifactStore(recipe.store, create=False)
-    except ArtifactNotFoundError:
-        return {}, None
-    latest = store.ref(f"{publish_config(recipe).name}/{LATEST}")
-    # `publish` reports manifests that cannot be read.
-    return published_corpus(store, latest, force=True), store
 
 
 def _skip_reason(

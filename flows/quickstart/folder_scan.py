@@ -14,7 +14,8 @@ import os
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from pipelines.io.splits import SourceFile
 from pipelines.sources.archives import read_members
 from schemas.errors import ConfigError, CorruptInputError, MissingInputError
 
-_SUFFIXES = {
+_ENDINGS = {
     "archive": r"\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz)$",
     "dump": r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst))?$",
     "text": r"\.txt(\.(gz|bz2|zst))?$",
@@ -37,6 +38,8 @@ _SUFFIXES = {
     "json": r"\.(jsonl|ndjson)(\.(gz|bz2|zst))?$",
     "parquet": r"\.(parquet|pq)$",
 }
+"""End of a file's name by format."""
+
 _DUMP_LISTS = re.compile(r"-pages-articles-multistream-index.*|-(md5|sha1|sha256)sums\.txt$")
 _TEXT_COLUMNS = ("text", "content", "body", "article", "document", "raw_text", "maintext")
 _MAX_OPENED, _HEAD_BYTES, _MAX_ROW_BYTES = 24, 1 << 16, 1 << 24
@@ -48,6 +51,7 @@ _DUMP_TEXT_RATIO = 0.3
 """Approximate ratio of article text to the XML of a dump."""
 
 _GUTENBERG = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG", re.IGNORECASE)
+_EMPTY = "empty file"
 _LONG_FILE_BYTES, _MANY_FILES = 1 << 16, 20
 _WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
@@ -95,6 +99,9 @@ class FolderScan(NamedTuple):
 
 class _File(NamedTuple):
     path: Path
+    ending: str
+    """End of its name that states the format, such as `.jsonl.gz`."""
+
     size: int
 
     @property
@@ -136,16 +143,19 @@ def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
     scan = _Scan(set(), [], Counter())
     by_format = defaultdict[str, list[_File]](list)
     for path in _walk(folder, store, scan.ignored):
-        file_format, reason = _classify(path)
-        if not reason:
-            by_format[file_format].append(_File(path, path.stat().st_size))
-            continue
-        scan.ignored[reason] += 1
-        if file_format:
-            scan.mixed.add(path.parent)
-    groups: list[FileGroup] = []
-    for file_format, files in sorted(by_format.items()):
-        groups += _GROUPERS[file_format](files, scan)
+        matches = ((key, re.search(pattern, path.name)) for key, pattern in _ENDINGS.items())
+        file_format, ending = next(((key, match[0]) for key, match in matches if match), ("", ""))
+        if reason := _find_problem(path, file_format):
+            scan.ignored[reason] += 1
+            if file_format and reason != _EMPTY:
+                scan.mixed.add(path.parent)
+        else:
+            by_format[file_format].append(_File(path, ending, path.stat().st_size))
+    groups = [
+        group
+        for file_format, files in sorted(by_format.items())
+        if (group := _GROUPERS[file_format](files, scan)) is not None
+    ]
     ignored, sample = tuple(scan.ignored.most_common()), "\n".join(scan.samples)
     if not groups:
         reasons = "; ".join(_pluralize(*item) for item in ignored) or "no file"
@@ -191,26 +201,25 @@ def _walk(folder: Path, store: Path | None, ignored: Counter[str]) -> Iterator[P
         yield from (Path(name, each) for each in visible)
 
 
-def _classify(path: Path) -> tuple[str, str]:
-    """Return the format of a file, and why it cannot be read; "" if it can."""
-    suffix, name = path.suffix.lower(), path.name
-    file_format = next((key for key in _SUFFIXES if re.search(_SUFFIXES[key], name)), "")
+def _find_problem(path: Path, file_format: str) -> str:
+    """Return why a file cannot be read; "" if it can."""
     if not file_format:
-        return "", f"{suffix} file: unsupported type" if suffix else "file without a suffix"
-    if _DUMP_LISTS.search(name):
-        return file_format, ".txt file: index or checksums of a dump"
+        suffix = path.suffix.lower()
+        return f"{suffix} file: unsupported type" if suffix else "file without a suffix"
+    if _DUMP_LISTS.search(path.name):
+        return ".txt file: index or checksums of a dump"
     try:
-        name.encode()
+        path.name.encode()
         check_regular(path)
         with path.open("rb") as stream:
             head = stream.read(4)
     except (OSError, UnicodeEncodeError):
-        return file_format, "file: not a readable regular file, or its name is not UTF-8"
+        return "file: not a readable regular file, or its name is not UTF-8"
     if not head:
-        return "", "empty file"
+        return _EMPTY
     if file_format in ("text", "markdown", "json") and head.startswith(_WIDE_MARKS):
-        return file_format, "text file: UTF-16 or UTF-32, convert to UTF-8 first (`iconv`)"
-    return file_format, ""
+        return "text file: UTF-16 or UTF-32, convert to UTF-8 first (`iconv`)"
+    return ""
 
 
 def _group(
@@ -228,52 +237,50 @@ def _group(
     return FileGroup(kind, title, len(files), size, text_bytes, documents, fields)
 
 
-def _group_archives(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
+def _group_archives(files: list[_File], scan: _Scan) -> FileGroup:
     scan.samples.append(_archive_head(files[0].path))
     fields = {"name": "books", "paths": [str(file.path) for file in files]}
-    yield _group("books", "archive of books", files, fields)
+    return _group("books", "archive of books", files, fields)
 
 
-def _group_dumps(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
+def _group_dumps(files: list[_File], scan: _Scan) -> FileGroup:
     for file in _select(files)[:3]:
         head = _decode(_head(file.path, 1 << 19))
         text = re.sub(r"<[^>]*>|[\[\]{}|=*#']+|https?:\S+", " ", head)
         scan.samples.append(text[-4 * _HEAD_BYTES :])
-    # A truncated download still has enough pages for a model; the run warns.
     fields = {
         "name": "wiki",
         "paths": [str(file.path) for file in files],
+        # A truncated download still has enough pages for a model; the run warns.
         "on_corrupt": "keep-whole-pages",
     }
-    yield _group("wikipedia", "MediaWiki dump", files, fields, ratio=_DUMP_TEXT_RATIO)
+    return _group("wikipedia", "MediaWiki dump", files, fields, ratio=_DUMP_TEXT_RATIO)
 
 
-def _group_markdown(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
+def _group_markdown(files: list[_File], scan: _Scan) -> FileGroup | None:
     # Patterns of a source select .txt files only.
     paths = [str(file.path) for file in files]
-    yield from _group_documents(files, scan, "notes", "Markdown file", paths)
+    return _group_documents(files, scan, "notes", "Markdown file", paths)
 
 
-def _group_texts(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
+def _group_texts(files: list[_File], scan: _Scan) -> FileGroup | None:
     paths = _paths(files, scan)
     heads = [_decode(_head(file.path, _HEAD_BYTES)) for file in _select(files)]
     if 2 * sum(_GUTENBERG.search(head) is not None for head in heads) <= len(heads):
-        yield from _group_documents(files, scan, "texts", "text file", paths)
-        return
+        return _group_documents(files, scan, "texts", "text file", paths)
     scan.samples.extend(heads)
     fields = {"name": "books", "paths": paths}
-    title = "text file (one book each)"
-    yield _group("books", title, files, fields, documents=len(files))
+    return _group("books", "text file (one book each)", files, fields, documents=len(files))
 
 
 def _group_documents(
     files: list[_File], scan: _Scan, name: str, title: str, paths: list[str]
-) -> Iterator[FileGroup]:
-    """Yield a group of plain texts with the delimiter of their documents."""
+) -> FileGroup | None:
+    """Return the group of plain texts with the delimiter of their documents."""
     heads = [head for file in _select(files) if (head := _decode(_head(file.path, _HEAD_BYTES)))]
     if not heads:
         scan.ignored["text file: unknown encoding"] += len(files)
-        return
+        return None
     scan.samples.extend(heads)
     text_bytes = sum(file.plain_size for file in files)
     delimiter, documents = "file", len(files)
@@ -289,49 +296,49 @@ def _group_documents(
     if documents < _MANY_FILES:  # split them, so that some documents can be held out
         fields["max_document_bytes"] = max(2048, text_bytes // 100)
         documents = max(documents, text_bytes // fields["max_document_bytes"])
-    yield _group("text", title, files, fields, documents=documents)
+    return _group("text", title, files, fields, documents=documents)
 
 
-def _group_tables(files: list[_File], scan: _Scan) -> Iterator[FileGroup]:
-    """Yield one group per column with texts; files that are not opened have the most common one."""
-    by_column = defaultdict[str, list[_File]](list)
-    tables: dict[_File, _Table] = {}
-    opened = _select(files)
-    for file in opened:
-        table = _read_table(file)
-        if table is None:
-            scan.ignored[f"{file.path.suffix} file: no column with text"] += 1
-            continue
-        by_column[table.column].append(file)
-        tables[file] = table
-        scan.samples.append("\n".join(table.texts)[:_HEAD_BYTES])
-    if by_column:
-        common = max(by_column, key=lambda column: len(by_column[column]))
-        by_column[common] += [file for file in files if file not in opened]
-    name, title = (
-        ("parquet", "Parquet file") if _is_parquet(files[0]) else ("json", "JSON lines file")
-    )
-    for number, (column, members) in enumerate(sorted(by_column.items()), start=1):
-        fields = {
-            "name": f"{name}{number if len(by_column) > 1 else ''}",
-            "paths": _paths(members, scan),
-            "text_column": column,
-        }
-        known = [file for file in members if file in tables]
-        rows = sum(tables[file].rows for file in known) / sum(file.size for file in known)
-        lengths = [len(text.encode()) for file in known for text in tables[file].texts]
-        group = _group("text", f"{title} ({column})", members, fields)
-        documents = round(rows * group.size)
-        text_bytes = int(documents * statistics.mean(lengths))
-        yield group._replace(documents=documents, text_bytes=text_bytes)
+def _group_tables(files: list[_File], scan: _Scan, *, name: str, title: str) -> FileGroup | None:
+    """Return the group of the tables that have the column with texts, as have those not opened."""
+    read = _read_parquet if name == "parquet" else _read_json_lines
+    tables = {file: read(file) for file in _select(files)}
+    column = _text_column(row for rows, _ in tables.values() for row in rows)
+    texts = {
+        file: [text for row in rows if isinstance(text := row.get(column), str)]
+        for file, (rows, _) in tables.items()
+    }
+    if ignored := [file for file in tables if not any(texts[file])]:
+        scan.ignored[f"{ignored[0].ending} file: no column {column or 'with text'}"] += len(ignored)
+        scan.mixed.update(file.path.parent for file in ignored)
+    known = [file for file in tables if file not in ignored]
+    if not known:
+        return None
+    scan.samples.extend("\n".join(texts[file])[:_HEAD_BYTES] for file in known)
+    members = [file for file in files if file not in ignored]
+    fields = {"name": name, "paths": _paths(members, scan), "text_column": column}
+    rows_per_byte = sum(tables[file][1] for file in known) / sum(file.size for file in known)
+    group = _group("text", f"{title} ({column})", members, fields)
+    documents = round(rows_per_byte * group.size)
+    mean_bytes = statistics.mean(len(text.encode()) for file in known for text in texts[file])
+    return group._replace(documents=documents, text_bytes=int(documents * mean_bytes))
 
 
-_GROUPERS = {
+def _text_column(rows: Iterable[dict[str, Any]]) -> str:
+    """Return the first column with a usual name that has text, or the one with the most; or ""."""
+    lengths = Counter[str]()
+    for row in rows:
+        lengths.update({key: len(text) for key, text in row.items() if isinstance(text, str)})
+    columns = [*_TEXT_COLUMNS, *(key for key, _ in lengths.most_common(1))]
+    return next((key for key in columns if lengths[key]), "")
+
+
+_GROUPERS: dict[str, Callable[[list[_File], _Scan], FileGroup | None]] = {
     "archive": _group_archives,
     "dump": _group_dumps,
-    "json": _group_tables,
+    "json": partial(_group_tables, name="json", title="JSON lines file"),
     "markdown": _group_markdown,
-    "parquet": _group_tables,
+    "parquet": partial(_group_tables, name="parquet", title="Parquet file"),
     "text": _group_texts,
 }
 
@@ -341,39 +348,14 @@ def _paths(files: Sequence[_File], scan: _Scan) -> list[str]:
 
     Patterns include files that are added later, and never match inside a store.
     """
-    paths: set[str] = set()
-    for path, _ in files:
-        endings = (re.search(pattern, path.name) for pattern in _SUFFIXES.values())
-        ending = next(match[0] for match in endings if match)
-        pattern = f"{glob.escape(str(path.parent))}/*{ending}"
-        paths.add(str(path) if path.parent in scan.mixed else pattern)
-    return sorted(paths)
-
-
-class _Table(NamedTuple):
-    """First rows of a table."""
-
-    column: str
-    """Column with texts: the first with a usual name, or the longest."""
-
-    texts: list[str]
-    rows: float
-    """Approximate number of rows of the whole table."""
-
-
-def _is_parquet(file: _File) -> bool:
-    return file.path.suffix in (".parquet", ".pq")
-
-
-def _read_table(file: _File) -> _Table | None:
-    """Return the first rows of a table; None if it has no column with text."""
-    rows, count = (_read_parquet if _is_parquet(file) else _read_json_lines)(file)
-    lengths = Counter[str]()
-    for row in rows:
-        lengths.update({key: len(text) for key, text in row.items() if isinstance(text, str)})
-    columns = [*_TEXT_COLUMNS, *(key for key, _ in lengths.most_common(1))]
-    column = next((key for key in columns if lengths[key]), None)
-    return _Table(column, [str(row.get(column) or "") for row in rows], count) if column else None
+    return sorted(
+        {
+            str(file.path)
+            if file.path.parent in scan.mixed
+            else f"{glob.escape(str(file.path.parent))}/*{file.ending}"
+            for file in files
+        }
+    )
 
 
 def _read_json_lines(file: _File) -> tuple[list[dict[str, Any]], float]:
@@ -414,11 +396,11 @@ def _head(path: Path, size: int) -> bytes:
 
 def _decode(data: bytes) -> str:
     """Return the text of the first bytes of a file, whose last character can be cut."""
-    for cut in range(4):
-        with contextlib.suppress(UnicodeDecodeError):
-            return data[: len(data) - cut].decode("utf-8-sig")
-    text = decode_text(data[: len(data) // 4 * 4])
-    return text.text if text is not None else ""
+    try:
+        return codecs.getincrementaldecoder("utf-8-sig")().decode(data)
+    except UnicodeDecodeError:
+        text = decode_text(data)
+        return text.text if text is not None else ""
 
 
 def _archive_head(path: Path) -> str:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
-from flows.run.step_execution import stage_input
-from flows.store.artifacts import ArtifactStore
-from pipelines.io.file_systems import read_file
-from pipelines.io.shards import open_shard
-from pipelines.io.stage_inputs import input_file
+from flows.store.artifact import Artifact
 from pipelines.wordpiece.vocab_files import CONTINUATION, MASK, SPECIAL_TOKENS, TOKENIZER_FILE
-from schemas.manifest import Manifest
 
 _MAX_ROWS = 200
 _MIN_PIECES, _MAX_PIECES = 8, 40
@@ -33,45 +27,36 @@ class MaskPrompt(NamedTuple):
     """Masked word."""
 
 
-def held_out_prompts(checkpoint: Manifest, *, store: ArtifactStore, limit: int) -> list[MaskPrompt]:
+def held_out_prompts(checkpoint: Artifact, *, limit: int) -> list[MaskPrompt]:
     """Return prompts from held-out texts, those with the most frequent masked words first.
 
     Args:
-        checkpoint: Manifest of a pretraining.
-        store: Store with the pretraining and its instances.
+        checkpoint: Artifact of a pretraining.
         limit: Maximum number of prompts.
     """
     instances = checkpoint.input("instances")
     if instances is None:
         return []
-    entry = checkpoint.file(TOKENIZER_FILE)
-    url = store.url(
-        f"{checkpoint.data_path}/{entry.stored_name if entry is not None else TOKENIZER_FILE}"
-    )
-    tokenizer = Tokenizer.from_str(read_file(url).decode())
-    manifest = store.read_manifest(instances.manifest)
-    rows = list(islice(_held_out_rows(manifest, store=store), _MAX_ROWS))
+    with checkpoint.open(TOKENIZER_FILE) as source:
+        tokenizer = Tokenizer.from_str(source.read().decode())
+    rows = _held_out_rows(instances)
     frequency = Counter(tokenizer.id_to_token(token) for ids in rows for token in ids)
     prompts = [prompt for ids in rows if (prompt := _mask_word(ids, tokenizer)) is not None]
     by_word = {prompt.word: prompt for prompt in reversed(prompts)}
     return sorted(by_word.values(), key=lambda prompt: -frequency[prompt.word])[:limit]
 
 
-def _held_out_rows(manifest: Manifest, *, store: ArtifactStore) -> Iterator[list[int]]:
-    """Yield the token ids of held-out instances without masks."""
-    instances = stage_input("instances", manifest, store=store)
+def _held_out_rows(instances: Artifact) -> list[list[int]]:
+    """Return the token ids of the first held-out instances, without masks."""
+    shards = [p for p in instances.files if p.startswith("__held-out__/") and p.endswith(".arrow")]
+    if not shards:
+        return []
     columns = ["input_ids", "masked_lm_positions", "masked_lm_ids"]
-    for entry in instances.files:
-        if not (entry.path.startswith("__held-out__/") and entry.path.endswith(".arrow")):
-            continue
-        with open_shard(input_file(instances, entry.path)) as shard:
-            for number in range(shard.num_record_batches):
-                for row in shard.get_batch(number).select(columns).to_pylist():
-                    ids: list[int] = row["input_ids"]
-                    masked = zip(row["masked_lm_positions"], row["masked_lm_ids"], strict=True)
-                    for position, token in masked:
-                        ids[position] = token
-                    yield ids
+    rows = instances.table(shards).head(_MAX_ROWS, columns=columns).to_pylist()
+    for row in rows:
+        for position, token in zip(row["masked_lm_positions"], row["masked_lm_ids"], strict=True):
+            row["input_ids"][position] = token
+    return [row["input_ids"] for row in rows]
 
 
 def _mask_word(ids: Sequence[int], tokenizer: Tokenizer) -> MaskPrompt | None:

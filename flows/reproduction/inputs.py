@@ -20,9 +20,6 @@ VARIABLE = "BERTLOOM_INPUTS"
 ROOT = f"${{{VARIABLE}:-inputs}}"
 """Folder of the inputs, as recipes write it."""
 
-_MAX_PATHS = 50
-"""A source with more files is read by its folder."""
-
 
 class InputFile(BaseModel):
     """A raw file that a step reads."""
@@ -88,7 +85,7 @@ def _resolve_source(source: dict[str, Any], raw: Sequence[RawInput]) -> list[Inp
     paths: list[str] = []
     for folder, items in folders.items():
         # In a folder, only files with known suffixes are read, and names include subfolders.
-        named = [f"{folder}/{item.name}" for item in items if "/" not in item.name][:_MAX_PATHS]
+        named = [f"{folder}/{item.name}" for item in items if "/" not in item.name]
         paths += named if len(named) == len(items) else [folder, *named]
     source["paths"] = [_escape(path) for path in paths]
     if "trust_checksums" in source:

@@ -10,7 +10,6 @@ inputs/             raw files
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -51,8 +50,6 @@ _OPTIONAL = {
 }
 _OMITTED = {"store", "execution", "publish", "cards"}
 """Sections that do not affect the content of artifacts."""
-
-_CHUNK_BYTES = 1 << 20
 
 
 class ExpectedStep(BaseModel):
@@ -251,22 +248,17 @@ def _copy(file: InputFile, bundle: AtomicFolder) -> None:
         InputError: The file is missing, or was changed since the artifact was built.
     """
     target = f"inputs/{file.path}"
-    digest = hashlib.sha256()
     try:
-        files = expand_paths([file.uri])
         fs, path = filesystem(file.uri)
         is_folder = fs.isdir(path)
-        for uri, name in files:
-            copy = f"{target}/{name}" if is_folder else target
-            with open_file(uri) as source, bundle.open(copy) as sink:
-                while chunk := source.read(_CHUNK_BYTES):
-                    digest.update(chunk)
-                    sink.write(chunk)
-        if not file.is_parsed and digest.hexdigest() != file.sha256:
-            raise InputError(
-                f"{file.uri}: expected sha256 {file.sha256}, got {digest.hexdigest()}: the "
-                "file was changed after the artifact was built"
-            )
+        for uri, name in expand_paths([file.uri]):
+            with open_file(uri) as source:
+                _, sha256 = bundle.copy(f"{target}/{name}" if is_folder else target, source)
+            if not file.is_parsed and sha256 != file.sha256:
+                raise InputError(
+                    f"{uri}: expected sha256 {file.sha256}, got {sha256}: the file was changed "
+                    "after the artifact was built"
+                )
     except InputError as error:
         error.add_note(f"Write the bundle without --copy-inputs and copy the file to {target}.")
         raise

@@ -61,7 +61,7 @@ def _input_digests(manifest: Manifest) -> dict[str, str]:
 def item_key(spec: Mapping[str, Any]) -> str:
     """Return the digest that work items must share to be reused: the key without its inputs.
 
-    What an item reads of the inputs is in the item's own key (`pipelines.beam.reuse`).
+    What an item reads of the inputs is in the item's own key (`pipelines.beam.item_cache`).
 
     Returns:
         64 hexadecimal digits.

@@ -133,6 +133,7 @@ class Run:
 
         self.is_started = False
         self._keys: dict[str, StepKey] = {}
+        self._planned_keys = {step.label: step.cache_key for step in planned}
         self._leases: dict[str, tuple[Lease, contextlib.ExitStack]] = {}
         self._waiting = set[str]()
         self._lock, self._finished = threading.Lock(), threading.Event()
@@ -246,7 +247,7 @@ class Run:
         Raises:
             BertloomError: The stage or the store failed. Nothing is published.
         """
-        key, delays = self.key(step), poll_delays()
+        delays = poll_delays()
         try:
             while (result := self._find(step)) is None and not self._acquire(step):
                 self.wait(next(delays))
@@ -258,7 +259,7 @@ class Run:
                 with self._building(step, lease):
                     result = build_step(
                         step,
-                        key,
+                        self.key(step),
                         store=self.store,
                         inputs=self.inputs(step),
                         execution=self.recipe.execution,
@@ -267,7 +268,7 @@ class Run:
                     )
             self._finish(step, result)
             if step.stage.supports_resume and not result.was_cached and lease.renew():
-                self.store.clear_work(step.stage.name, key.cache_key)
+                self.store.clear_work(step.stage.name, result.manifest.cache_key)
         finally:
             self._release(step)
         return result
@@ -299,7 +300,12 @@ class Run:
         """Return the artifact of a step if it is in the store and not damaged."""
         if step.label in self.rebuilt:
             return None
-        manifest = self.store.lookup(step.stage.name, self.key(step).cache_key)
+        # If the inputs are as planned, so is the key: raw files are not read again.
+        is_planned = step.label in self.cached and all(
+            self.step_results[label].was_cached for label in step.inputs.values()
+        )
+        key = self._planned_keys[step.label] if is_planned else self.key(step).cache_key
+        manifest = self.store.lookup(step.stage.name, key)
         if manifest is not None and self.recipe.execution.verify_cached != "size":
             verdicts = verify(self.store, [pointer_to(manifest)])
             if not verdicts[0].is_ok:

@@ -1,4 +1,4 @@
-"""Records of finished work items, which `pipelines.beam.reuse` writes and reads.
+"""Records of finished work items, which `pipelines.beam.item_cache` writes and reads.
 
     pieces/STAGE/DIGEST/AA/KEY.json              record: which files hold the item's output
     pieces/STAGE/DIGEST/AA/KEY.blobs             data next to it, with a digest in the record
@@ -38,7 +38,7 @@ def item_files(backend: StoreBackend, path: str) -> list[list[str]]:
     """Return the paths of an item's files, one list per artifact. Empty if there is no record."""
     try:
         record = load_json(backend.read_if_exists(path) or b"")
-        return [[str(name) for name in names] for names in record["places"]]
+        return [[str(name) for name in names] for names in record["locations"]]
     except (ValueError, KeyError, TypeError):  # corrupt
         return []
 
@@ -57,7 +57,7 @@ def delete_items(backend: StoreBackend, stage: str, location: str) -> None:
 
 def check_blobs(backend: StoreBackend, path: str, record: dict[str, Any]) -> str:
     """Return the error of the data next to a record, "" for none."""
-    expected = record.get("keepsake")
+    expected = record.get("blob_sha256")
     if not expected:
         return ""
     stored = backend.read_if_exists(blobs_path(path))

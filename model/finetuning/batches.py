@@ -1,6 +1,4 @@
-"""Batches of features as the model reads them: global ones, cut into micro-batches.
-
-Sequences lie end to end, or in rows of equal length.
+"""Global batches of features, split into micro-batches of packed or padded sequences.
 
 Letters for shapes as in `model.task_types.features` and `model.data.batches`.
 """
@@ -26,15 +24,15 @@ Layout = Literal["packed", "padded"]
 
 
 class TaskBatch(NamedTuple):
-    """Some units of a split.
+    """Micro-batch of units of a split.
 
     Attributes:
-        tokens: their sequences, B = units x per_unit.
+        tokens: Sequences of the units, B = units x per_unit.
         labels: classification, choice int64 (U,); regression float32 (U,); span int64 (U, 2),
-            positions in the sequence; tagging int64 (P,), IGNORED where not scored; None to
-            predict.
-        positions: tagging: int64 (P,), indices in T of the tokens that are tagged; else None.
-        units: numbers of the units in their `Features`, int64 (U,), on the host.
+            positions in the sequence; tagging int64 (P,), IGNORED if not scored; None for
+            prediction.
+        positions: For tagging, indices in T of the tagged tokens, int64 (P,); otherwise None.
+        units: Numbers of the units in their `Features`, int64 (U,), on the host.
     """
 
     tokens: TokenBatch
@@ -52,13 +50,12 @@ class TaskBatch(NamedTuple):
 
 
 class TaskOutput(NamedTuple):
-    """What a model makes of a batch.
+    """Output of a model for a batch.
 
     Attributes:
         logits: float32, by kind: (U, labels), (U,), (U, choices), (T, 2), (P, labels).
-        loss: scalar, the batch's share of the global batch's loss, to be differentiated; None
-            without labels.
-        loss_sum: scalar, detached: the sum of which `loss` is that times the scale; None likewise.
+        loss: Scalar share of the global batch's loss, to be differentiated; None without labels.
+        loss_sum: Scalar, detached; `loss` is this sum times the scale. None without labels.
     """
 
     logits: torch.Tensor
@@ -68,40 +65,40 @@ class TaskOutput(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStep:
-    """A global batch: what one update of the weights is made from."""
+    """Global batch: the data of one training step."""
 
     micro_batches: tuple[TaskBatch, ...]
-    """At least one."""
+    """Micro-batches, at least one."""
 
     count: int
-    """Terms of the whole batch's loss: units, and for tagging its labelled tokens. The mean is what
-    the sum over all micro-batches is divided by this."""
+    """Number of terms in the global batch's loss: units, or labeled tokens for tagging. The mean
+    loss is the sum over all micro-batches divided by it."""
 
     tokens: int
-    """Tokens of the whole batch, padding not counted."""
+    """Number of tokens in the global batch, without padding."""
 
     @property
     def scale(self) -> float:
-        """What one term weighs in the batch's loss; 0 where it has none."""
+        """Weight of one term in the batch's loss; 0 without terms."""
         return 1.0 / self.count if self.count else 0.0
 
     @property
     def units(self) -> Int64s:
-        """Numbers of the units, in order."""
+        """Return the numbers of the units, in order."""
         return np.concatenate([part.units for part in self.micro_batches])
 
 
 def epoch_order(units: int, *, seed: int, restart: int, phase: str, epoch: int) -> Int64s:
-    """All units in the order of one epoch: a shuffle of the whole, whatever their order was.
+    """Return all units in the order of one epoch: a full shuffle.
 
-    (A buffer would not do: google-research/bert keeps 100 examples in one, and MNLI's file is
-    sorted.)
+    A shuffle buffer is not enough: google-research/bert buffers 100 examples, and MNLI's file is
+    sorted.
 
     Args:
-        units: how many there are.
-        seed, restart: of the training.
-        phase: which data, `train` or `augmentation`.
-        epoch: pass over it, from 0.
+        units: Number of units.
+        seed, restart: Seed and restart of the training.
+        phase: `train` or `augmentation`.
+        epoch: Epoch, from 0.
 
     Returns:
         A permutation of 0 .. units-1, int64.
@@ -121,17 +118,16 @@ def task_batches(
     per_device_max_tokens: int,
     pad_id: int,
 ) -> Iterator[TaskStep]:
-    """Global batches of `batch` units each in the given order; the last one may be smaller.
+    """Yield global batches of `batch` units in the given order; the last one may be smaller.
 
     Args:
-        features: of a split.
-        order: numbers of units, such as from `epoch_order`.
-        batch: units of a global batch.
-        layout: `packed` has sequences end to end, `padded` pads those of a global batch to its
-            longest.
-        per_device_max_tokens: token positions of a micro-batch, padding counted; a longer unit is a
-            micro-batch of its own.
-        pad_id: what fills up rows.
+        features: Features of a split.
+        order: Numbers of units, such as from `epoch_order`.
+        batch: Units per global batch.
+        layout: `packed`, or `padded` to the longest sequence of the global batch.
+        per_device_max_tokens: Maximum positions of a micro-batch, padding included; a longer unit
+            is alone.
+        pad_id: Id of [PAD].
     """
     for begin in range(0, len(order), batch):
         units = order[begin : begin + batch]
@@ -152,7 +148,7 @@ def lay_out_units(
     per_device_max_tokens: int,
     pad_id: int,
 ) -> TaskStep:
-    """One global batch of these units; see `task_batches`."""
+    """Return one global batch of these units; see `task_batches`."""
     per_unit = features.per_unit
     chosen = (units[:, None] * per_unit + np.arange(per_unit)).ravel()  # sequences
     sources = features.offsets[chosen]
@@ -187,7 +183,7 @@ def lay_out_units(
 
 
 def _bounds(sizes: Int64s, *, limit: int) -> Int64s:
-    """Micro-batch k has the units bounds[k] .. bounds[k + 1] - 1: as many as fit, at least one."""
+    """Return bounds: micro-batch k has the units bounds[k] .. bounds[k + 1] - 1, at least one."""
     ends = np.cumsum(sizes)
     bounds = [0]
     while bounds[-1] < len(sizes):
@@ -203,7 +199,7 @@ _Labels = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 def _label_columns(
     features: Features, units: Int64s, *, starts: Int64s, bounds: Int64s
 ) -> tuple[_Labels | None, Int64s | None, Int64s]:
-    """Labels, positions of tagged tokens in their micro-batch, where each micro-batch's begin."""
+    """Return labels, positions of tagged tokens in their micro-batch, and micro-batch offsets."""
     labels = features.labels
     if features.position_offsets is None or features.positions is None:
         if labels is None:

@@ -16,15 +16,15 @@ from model.training.health import TrainingWarning, check_answers, check_chance
 def find_warnings(
     setup: TrialSetup, predictions: Sequence[Prediction], metrics: Mapping[str, float]
 ) -> list[TrainingWarning]:
-    """Check for one answer only, then for a score at chance.
+    """Check for constant predictions, then for a score at chance.
 
-    A model from scratch is not checked: it is trained to show what pretraining is worth, and chance
-    is what it often scores.
+    A model from scratch is not checked: it is the baseline of pretraining and often scores at
+    chance.
 
     Args:
         setup: Setup of the trial.
         predictions: Predictions on dev.
-        metrics: Their scores; empty where the answers to dev are not known.
+        metrics: Their scores; empty if the dev answers are not known.
     """
     if not metrics or setup.job.config.model is not None:
         return []

@@ -1,4 +1,4 @@
-"""The trials of a grid beside each other: which is best on dev, mean and deviation of restarts."""
+"""Comparison of a grid's trials: best trial on dev, mean and standard deviation of restarts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from schemas.trial_names import AXES, grid_point, trial_entry
 
 
 class Trial(NamedTuple):
-    """A finished training."""
+    """Finished training."""
 
     name: str
-    """Such as `bs16-lr2e-05-ep3-r0`, before it the entry's name where there are several."""
+    """Name such as `bs16-lr2e-05-ep3-r0`, prefixed with the entry's name if there are several."""
 
     given: StageInput
 
@@ -28,7 +28,7 @@ class Trial(NamedTuple):
 
     @property
     def point(self) -> str:
-        """Name of the grid point, which restarts have in common."""
+        """Name of the grid point, shared by its restarts."""
         return grid_point(self.name)
 
     @property
@@ -42,7 +42,7 @@ class Trial(NamedTuple):
 
     @property
     def cut(self) -> dict[str, Any]:
-        """What of its data and steps it was not given (`model.tasks.cut_data`)."""
+        """Reductions of its data and steps (`model.tasks.cut_data`)."""
         return dict(self.given.statistics.get("cut", {}))
 
     @property
@@ -51,13 +51,13 @@ class Trial(NamedTuple):
 
     @property
     def cased(self) -> bool | None:
-        """Whether the vocabulary is cased; None where there is none."""
+        """Whether the vocabulary is cased; None without vocabulary."""
         lowercase = self.given.statistics.get("lowercase")
         return None if lowercase is None else not lowercase
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
-        """By split, then by name."""
+        """Scores by split, then by metric."""
         found: dict[str, dict[str, float]] = self.given.statistics["metrics"]
         return found
 
@@ -68,7 +68,7 @@ class Trial(NamedTuple):
 
     @property
     def majority(self) -> dict[str, Any]:
-        """What a majority says of every example."""
+        """Most frequent answer, given to every example."""
         return dict(self.given.statistics["majority"])
 
 
@@ -76,7 +76,7 @@ class Comparison(NamedTuple):
     """Trials in order."""
 
     best: list[Trial]
-    """The best first; of equals, the first by `read_trials`."""
+    """Trials from best to worst; equal ones in the order of `read_trials`."""
 
     points: list[dict[str, Any]]
     """`name`, `mean`, `sd` (of a sample; 0 for one run) and `runs`, in the order of the trials."""
@@ -92,10 +92,10 @@ class Comparison(NamedTuple):
     def statistics(
         self, restarts: Mapping[str, Mapping[str, dict[str, float]]] | None = None
     ) -> dict[str, Any]:
-        """As plain JSON values, trials in the order of their names.
+        """Return JSON values, with trials sorted by name.
 
         Args:
-            restarts: scores on other splits than those that trials say themselves, by trial.
+            restarts: Scores on further splits by trial.
         """
         more = restarts or {}
         trials = sorted(self.best, key=lambda trial: trial.name)
@@ -115,9 +115,9 @@ class Comparison(NamedTuple):
 
 
 def read_trials(inputs: Mapping[str, StageInput]) -> list[Trial]:
-    """The trials of a stage's inputs: by entry, batch, learning rate, epochs and restart.
+    """Return the trials of a stage's inputs, by entry, batch, learning rate, epochs and restart.
 
-    The recipe's own order is in no cache key, and so decides nothing.
+    The order does not depend on the recipe's order, which is not part of any cache key.
     """
     return sorted((Trial(name, given) for name, given in inputs.items()), key=_order)
 
@@ -131,7 +131,7 @@ def compare(trials: list[Trial], *, metric: str) -> Comparison:
     """Rank trials by a metric on dev (the larger the better).
 
     Raises:
-        PredictionsError: a trial has no such metric, as dev has no answers.
+        PredictionsError: A trial does not have the metric, because dev has no answers.
     """
     scores = {}
     for trial in trials:
@@ -144,7 +144,7 @@ def compare(trials: list[Trial], *, metric: str) -> Comparison:
         scores[trial.name] = dev[metric]
     best = sorted(
         trials, key=lambda trial: -scores[trial.name]
-    )  # stable: the order of the trials among equals
+    )  # stable: keeps the order of equal trials
     grouped: dict[str, list[float]] = {}
     for trial in trials:
         grouped.setdefault(trial.point, []).append(scores[trial.name])

@@ -1,17 +1,14 @@
-"""The feature-based tagger (paper 5.3, Table 7): a BiLSTM on layers of an encoder that stays as is.
+"""Feature-based tagger (paper 5.3, Table 7): a BiLSTM on layers of a frozen encoder.
 
-The encoder is frozen and never drops anything. Its layers are put together in one of six ways, two
-bidirectional LSTM layers read them, and a dense layer tags.
+The encoder has no dropout. Its layers are combined in one of six ways; two bidirectional LSTM
+layers and a dense layer read the result.
 
-The LSTM reads the first word pieces of the words alone: one step a word, so that its reach is
-counted in words as that of the LSTM taggers in the paper's table, and the other pieces, which have
-no label, cost no steps; what they say is in the first piece's vector already, for the encoder sees
-all of them. It reads the words that are tagged in a window and no others, and never runs from one
-window into the next. So in documents longer than a window its reach ends where the next window's
-words begin. The encoder's does not.
+The LSTM reads the first word piece of each word, one step per word, like the LSTM taggers in the
+paper's table. The other pieces have no label, and the encoder has already mixed them into the first
+piece. The LSTM reads only the words that are tagged in a window and never crosses windows, so in
+documents longer than a window its context is shorter than the encoder's.
 
-Letters for shapes as in `model.data.batches`; K layers put together, L units of an LSTM's
-direction.
+Letters for shapes as in `model.data.batches`; K combined layers, L units per LSTM direction.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from schemas.model_configs import ModelConfig
 
 
 class LayerMix(nn.Module):
-    """Vectors of words from the encoder's layers."""
+    """Combination of the encoder's layers into word vectors."""
 
     def __init__(self, choice: LayerChoice, *, layers: int, hidden_size: int) -> None:
         super().__init__()
@@ -47,7 +44,7 @@ class LayerMix(nn.Module):
             self.gamma = nn.Parameter(torch.ones(1))
 
     def forward(self, layers: Sequence[torch.Tensor], positions: torch.Tensor) -> torch.Tensor:
-        """`layers`, each (T, H), at `positions` (P,): (P, H), or (P, 4 H) where concatenated."""
+        """Combine `layers` (T, H) at `positions` (P,): (P, H), or (P, 4 H) if concatenated."""
         found = [layers[number].index_select(0, positions).float() for number in self.taken]
         if not self.is_weighted:
             return torch.cat(found, dim=1)
@@ -57,10 +54,10 @@ class LayerMix(nn.Module):
 
 
 def _taken(choice: LayerChoice, *, layers: int) -> tuple[int, ...]:
-    """Numbers of the layers that are read; 0 is the embeddings, `layers` the last block's output.
+    """Return the numbers of the layers to read; 0 is the embeddings, `layers` the last block.
 
     Raises:
-        ConfigError: the encoder has too few.
+        ConfigError: The encoder has too few layers.
     """
     if choice not in MIN_LAYERS:
         known = ", ".join(MIN_LAYERS)
@@ -81,21 +78,21 @@ def _taken(choice: LayerChoice, *, layers: int) -> tuple[int, ...]:
 
 
 class FeatureTagger(nn.Module):
-    """A frozen encoder, two bidirectional LSTM layers, and a dense layer.
+    """Frozen encoder, two bidirectional LSTM layers, and a dense layer.
 
-    Dropout is before, between and after the LSTM layers. The LSTM computes in float32 under
-    autocast, too.
+    Dropout applies before, between and after the LSTM layers. The LSTM computes in float32, also
+    under autocast.
 
     Attributes:
-        bert: the encoder; requires no gradients and is always in evaluation mode.
-        mix: puts its layers together; has trained weights for the weighted sums alone.
-        lstm: two bidirectional LSTM layers.
-        classifier: dense, on 2 L values a word.
-        kind, outputs, config, vocab_size, is_causal: as of `model.finetuning.task_model.TaskModel`.
-        layers, lstm_hidden_size: as given.
+        bert: Encoder; requires no gradients and is always in evaluation mode.
+        mix: Combination of its layers; has trained weights only for the weighted sums.
+        lstm: Two bidirectional LSTM layers.
+        classifier: Dense layer on 2 L values per word.
+        kind, outputs, config, vocab_size, is_causal: See `model.finetuning.task_model.TaskModel`.
+        layers, lstm_hidden_size: Constructor arguments.
 
     Raises:
-        ConfigError: the encoder has fewer layers than `layers` needs.
+        ConfigError: The encoder has fewer layers than `layers` needs.
     """
 
     kind: TaskTypeName = "tagging"
@@ -113,18 +110,18 @@ class FeatureTagger(nn.Module):
         seed: int = 0,
         encoder: BertModel | None = None,
     ) -> None:
-        """Make a new tagger.
+        """Build a new tagger.
 
         Args:
-            config: shape of the encoder.
-            vocab_size: word pieces.
-            outputs: tags.
-            layers: which layers of the encoder (Table 7).
+            config: Shape of the encoder.
+            vocab_size: Number of word pieces.
+            outputs: Number of tags.
+            layers: Layers of the encoder to read (Table 7).
             lstm_hidden_size: L.
-            dropout: around the LSTM layers.
-            is_causal: whether the encoder is.
-            seed: decides all new weights.
-            encoder: to be used as it is; None draws a new one.
+            dropout: Dropout rate around the LSTM layers.
+            is_causal: Whether the encoder is causal.
+            seed: Seed of all new weights.
+            encoder: Encoder to use. Default: a new one.
         """
         super().__init__()
         self.config = config
@@ -153,20 +150,20 @@ class FeatureTagger(nn.Module):
         self.lstm.draw("lstm", seed=seed)
 
     def train(self, mode: bool = True) -> Self:
-        """As every module's, but the encoder stays in evaluation mode."""
+        """Set the mode; the encoder stays in evaluation mode."""
         super().train(mode)
         self.bert.eval()
         return self
 
     def forward(self, batch: TaskBatch, *, scale: float = 1.0) -> TaskOutput:
-        """Logits of the tagged words (P, outputs), and the loss if the batch has labels.
+        """Return the logits of the tagged words (P, outputs), and the loss if the batch has labels.
 
         Args:
-            batch: windows, on the model's device; their `positions` ascend.
-            scale: what the sum of losses is multiplied by: 1 / labelled words of the whole batch.
+            batch: Windows on the model's device, with ascending `positions`.
+            scale: Factor of the summed loss: 1 / labeled words of the global batch.
 
         Raises:
-            TrainingError: the batch has no positions, or a sequence is too long for the encoder.
+            TrainingError: The batch has no positions, or a sequence is too long for the encoder.
         """
         positions = self._checked_positions(batch)
         with torch.no_grad():
@@ -207,18 +204,18 @@ def feature_tagger_from_checkpoint(
     dropout: float,
     seed: int,
 ) -> FromCheckpoint[FeatureTagger]:
-    """A tagger on the encoder of a checkpoint in Hugging Face's layout.
+    """Return a tagger on the encoder of a checkpoint in Hugging Face's layout.
 
     Args:
-        folder_url: the checkpoint's folder, a local path or any fsspec URL; it may be of a
-            pretrained or a fine-tuned model. A causal encoder stays causal.
-        outputs: tags.
-        layers, lstm_hidden_size, dropout: see `FeatureTagger`.
-        seed: decides the weights of LSTM and classifier.
+        folder_url: Folder of a pretrained or fine-tuned model, a local path or any fsspec URL. A
+            causal encoder stays causal.
+        outputs: Number of tags.
+        layers, lstm_hidden_size, dropout: See `FeatureTagger`.
+        seed: Seed of the weights of LSTM and classifier.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
-        ConfigError: the encoder has fewer layers than `layers` needs.
+        CheckpointError: The checkpoint is missing, unreadable, or not a supported BERT.
+        ConfigError: The encoder has fewer layers than `layers` needs.
     """
     started = task_model_from_checkpoint(
         folder_url, kind="tagging", outputs=outputs, dropout=dropout, seed=seed

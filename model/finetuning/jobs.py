@@ -1,4 +1,4 @@
-"""Trials and evaluations as they are handed to the process that works on them. No torch here."""
+"""Descriptions of trials and evaluations, sent to the processes that run them. Without torch."""
 
 from __future__ import annotations
 
@@ -15,61 +15,61 @@ TIMING_FILE = "timing.json"
 METRICS_FILE = "metrics.json"
 MAJORITY_FILE = "majority.json"
 RECORDS = frozenset({CURVE_FILE, TIMING_FILE})
-"""Files of the artifact that say how it went, not what was made."""
+"""Records of the training in the artifact, outside its content digest."""
 
 
 class TrialJob(BaseModel):
-    """Everything that one training needs to know."""
+    """Description of one training."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    """What people see, such as `finetune.cola.bs16-lr2e-05-ep3-r0`."""
+    """Name in messages, such as `finetune.cola.bs16-lr2e-05-ep3-r0`."""
 
     config: TrialConfig
     examples: StageInput
     checkpoint: StageInput | None = None
-    """The artifact of the pretraining phase that the configuration starts from, if it does."""
+    """Artifact of the pretraining phase that the training starts from, if any."""
 
     vocabulary: StageInput | None = None
-    """That of a new model."""
+    """Artifact of the vocabulary of a new model."""
 
     work: str
-    """URL of the folder for checkpoints; training goes on from the newest one there."""
+    """URL of the folder for checkpoints; training resumes from its newest one."""
 
     result_folder: str = "result"
-    """Name of the folder for the artifact's files. One of its own for each run: another may train
-    the same trial while the files of this one are copied to the store."""
+    """Name of the folder for the artifact's files, unique per run: another run may train the same
+    trial while these files are copied to the store."""
 
     def folder(self) -> Path:
-        """Local folder for the curve and this job's own files."""
+        """Local folder for the curve and other files of this job."""
         return local_folder(self.work)
 
     def results(self) -> Path:
-        """Local folder with the files of the artifact, once the training is finished."""
+        """Return the local folder of the artifact's files, complete after the training."""
         return self.folder() / self.result_folder
 
     @property
     def features(self) -> FeaturesConfig:
-        """What of the configuration decides the features."""
+        """Part of the configuration that determines the features."""
         names = FeaturesConfig.model_fields
         return FeaturesConfig(**{name: getattr(self.config, name) for name in names})
 
 
 class EvaluationJob(BaseModel):
-    """Splits to be answered by one model or several."""
+    """Description of predictions of one or several models on some splits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    """What people see."""
+    """Name in messages."""
 
     examples: StageInput
     members: tuple[StageInput, ...]
     """Artifacts of the models."""
 
     splits: tuple[str, ...]
-    """To answer, `dev` first where it is one of them."""
+    """Splits to predict, `dev` first."""
 
     folder: str
     """Local folder for the predictions' files."""

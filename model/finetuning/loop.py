@@ -1,4 +1,4 @@
-"""The training of a trial: what `model.training.loop` learns from, and what it leaves."""
+"""Training of one fine-tuning trial on top of `model.training.loop`."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ from schemas.model_configs import ScheduleConfig
 
 _CURVE_LINES = 500  # of a trial, about
 _LAST_SAVE_SECONDS = 60.0
-"""A training that ends this long after its last checkpoint leaves another: dev is still to come."""
+"""Seconds since the last checkpoint after which the end of a training writes another one, before
+the prediction of dev."""
 
 
 def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
-    """Train a trial to its end, from its newest checkpoint if there is one, and answer dev.
+    """Train a trial to its end, from its newest checkpoint if any, and predict dev.
 
-    The files of the artifact are in `job.results()` then.
+    Writes the files of the artifact to `job.results()`.
 
     Returns:
         `statistics`, `counters` and `notes`, as in `StageOutput`.
 
     Raises:
-        TaskDataError, ConfigError, CheckpointError, VocabularyError: before the first step, if
-            something does not fit; CheckpointError also when a checkpoint cannot be written.
-        DivergenceError: the loss is not finite.
-        TrainingError: it was asked to stop, and has written a checkpoint.
+        TaskDataError, ConfigError, CheckpointError, VocabularyError: Before the first step, if
+            inputs are invalid; CheckpointError also if a checkpoint cannot be written.
+        DivergenceError: The loss is not finite.
+        TrainingError: The training was asked to stop, and has written a checkpoint.
     """
     if job.config.num_threads:
         torch.set_num_threads(job.config.num_threads)
@@ -74,19 +75,19 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
                 raise
             finally:
                 del training, trainer
-                if device.type == "cuda":  # the process lives on, and others may want the memory
+                if device.type == "cuda":  # free memory for other trials of this process
                     torch.cuda.empty_cache()
 
 
 class TrialTraining(Training[TaskStep]):
-    """A trial in progress."""
+    """Training module of a trial."""
 
     advice = f"Lower learning_rate, or lengthen warmup_ratio. See {PAGE}#the-loss-becomes-nan"
 
     def __init__(
         self, setup: TrialSetup, *, device: torch.device, checkpoints: Checkpoints
     ) -> None:
-        """Go on from the newest of the checkpoints, if there is one."""
+        """Resume from the newest checkpoint, if any."""
         self.setup, self.name, self.config = setup, setup.job.name, setup.job.config
         self.checkpoint_config = self.config.checkpoints
         self.is_bf16 = self.config.precision == "bf16"
@@ -129,7 +130,7 @@ class TrialTraining(Training[TaskStep]):
         return self.progress.seconds
 
     def batches(self) -> Generator[TaskStep]:
-        """See `Training.batches`: those of all phases, each of which begins with new moments."""
+        """See `Training.batches`; covers all phases, each with a new optimizer state."""
         state = self.progress
         while state.phase < len(self.phases):
             phase = self.phases[state.phase]
@@ -156,7 +157,7 @@ class TrialTraining(Training[TaskStep]):
     def loss(
         self, model: nn.Module, micro_batch: TaskBatch, batch: TaskStep
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Training.loss`: the sum over the loss's terms."""
+        """See `Training.loss`; sums over the terms of the loss."""
         output = model(micro_batch, scale=batch.scale)
         return output.loss, output.loss_sum.view(1)
 

@@ -1,4 +1,4 @@
-"""Which updates a trial makes: of the augmentation first, where there is one, then of its data."""
+"""Phases of a trial: augmentation data first, if any, then its training data."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from model.finetuning.setup import AUGMENTATION, TRAIN, Split, TrialSetup
 
 
 class Phase(NamedTuple):
-    """A fine-tuning of its own: the training data, or the augmentation that comes before it."""
+    """Phase of a trial: the training data, or the augmentation before it."""
 
     name: str
     split: Split
     batches: int
-    """Of an epoch."""
+    """Steps per epoch."""
 
     steps: int
-    """Updates in all, where the learning rate ends at 0."""
+    """Steps of the phase; the learning rate ends at 0 there."""
 
     whole: int
-    """Updates of all epochs; more than `steps` where `max_steps` ends it before."""
+    """Steps of all epochs; more than `steps` if `max_steps` ends the phase early."""
 
 
 @dataclass
 class TrialState:
-    """What changes from step to step and is no tensor.
+    """State of a trial besides tensors.
 
     Attributes:
-        phase: number of the phase, from 0.
-        step: updates in it.
-        before: updates in the phases before.
-        examples, tokens: units and tokens learnt from, in all.
-        loss, losses: sum of the losses since the curve's last line, and how many.
-        seconds: spent training (`model.training.loop.Stopwatch`).
+        phase: Number of the phase, from 0.
+        step: Steps in this phase.
+        before: Steps in earlier phases.
+        examples, tokens: Total units and tokens trained on.
+        loss, losses: Sum and number of the losses since the curve's last line.
+        seconds: Training time (`model.training.loop.Stopwatch`).
     """
 
     phase: int = 0
@@ -53,7 +53,7 @@ class TrialState:
 
 
 def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
-    """The phases of a trial in order; each has a schedule and moments of its own."""
+    """Return the phases of a trial in order; each has its own schedule and optimizer state."""
     found = []
     config = setup.job.config
     for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.num_epochs)):
@@ -69,7 +69,7 @@ def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
 
 
 def steps_of(phase: Phase, setup: TrialSetup, *, done: int) -> Iterator[TaskStep]:
-    """The batches of a phase after the first `done`, epoch after epoch, each in its own order."""
+    """Yield the batches of a phase after the first `done`; each epoch has its own order."""
     config, features = setup.job.config, phase.split.features
     while done < phase.steps:
         epoch, begin = divmod(done, phase.batches)

@@ -1,4 +1,4 @@
-"""Fine-tuned models that answer: text in, predictions out. Loads torch."""
+"""Prediction with fine-tuned models. Loads torch."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from schemas.finetune_configs import FeaturesConfig
 def run_evaluation(job: EvaluationJob) -> dict[str, Any]:
     """Write `predictions-SPLIT.jsonl` for each split.
 
-    Where questions may have no answer and several models answer, their threshold is tuned on dev.
+    For an ensemble on questions that may have no answer, the threshold is tuned on dev.
 
     Returns:
-        `threshold`: the tau that was used.
+        `threshold`: The tau that was used.
     """
     if job.threads:
         torch.set_num_threads(job.threads)
@@ -66,7 +66,7 @@ def run_evaluation(job: EvaluationJob) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictor(Encoding):
-    """A model, and how it reads examples."""
+    """Fine-tuned model with its tokenizer and features."""
 
     folder: str
     model: nn.Module
@@ -77,17 +77,17 @@ class Predictor(Encoding):
 
     @classmethod
     def open(cls, folder: str, *, device: str = "auto") -> Predictor:
-        """Load a fine-tuned artifact's folder, local or of any fsspec URL.
+        """Load the folder of a fine-tuned artifact, local or any fsspec URL.
 
         Raises:
-            CheckpointError: it holds no model that was fine-tuned here, or its files do not fit.
+            CheckpointError: It has no model fine-tuned by bertloom, or its files do not match.
         """
         tuned = load_task_model(folder)
         about = tuned.about
         missing = [name for name in ("task", "features", "lowercase") if name not in about]
         if missing:
             raise CheckpointError(
-                f"{folder}: config.json says nothing of {', '.join(missing)} under bertloom: "
+                f"{folder}: config.json lacks {', '.join(missing)} under bertloom: "
                 "expected a model that bertloom fine-tuned"
             )
         vocab = read_vocab(vocabulary_url(folder))
@@ -111,19 +111,19 @@ def answer(
     per_device_max_tokens: int = 16_384,
     progress: str = "",
 ) -> list[dict[str, Any]]:
-    """What one model, or several together, say of examples.
+    """Return the outputs of one model, or of an ensemble, for examples.
 
-    Several answer by the mean of what each says: of probabilities where a row's outputs are a
-    softmax's, of scores and of the logits of starts and ends otherwise.
+    An ensemble averages probabilities for softmax outputs, otherwise scores and start and end
+    logits.
 
     Args:
-        predictors: at least one, all of one task with equal labels and features.
-        examples: of the task's type.
-        per_device_max_tokens: bounds memory.
-        progress: what to call this in a progress bar; "" for none.
+        predictors: At least one, all of one task with equal labels and features.
+        examples: Examples of the task's type.
+        per_device_max_tokens: Limits memory.
+        progress: Name in a progress bar; "" for none.
 
     Raises:
-        PredictionsError: the models do not read or answer alike.
+        PredictionsError: The models differ in vocabulary, labels or features.
     """
     first = predictors[0]
     task_type = TASK_TYPES[first.task.type]
@@ -210,32 +210,32 @@ def predict(
     progress: str = "",
     stop: StopRequest | None = None,
 ) -> Float32s:
-    """Raw outputs of all sequences, end to end in the order of the features.
+    """Return the raw outputs of all sequences, concatenated in the order of the features.
 
-    Nothing is padded. Long units come first: those of a micro-batch are then nearly equally long,
-    which attention likes, and what does not fit into memory fails at once.
+    Batches are packed, longest units first: units of a micro-batch have similar lengths, and a lack
+    of memory shows at once.
 
     Args:
-        model: such as a `TaskModel`, on `device`; left in the mode it was in.
-        features: of one split; labels are not looked at.
-        per_device_max_tokens: tokens that are worked on at once; bounds memory.
-        device: what the model is on.
-        pad_id: not used, as there is no padding; every layout has one.
-        progress: what to call this in a terminal's progress bar; "" for none.
-        stop: looked at between micro-batches.
+        model: Model such as a `TaskModel`, on `device`; its mode is restored.
+        features: Features of one split; labels are ignored.
+        per_device_max_tokens: Maximum tokens per micro-batch; limits memory.
+        device: Device of the model.
+        pad_id: Id of [PAD]; unused without padding, but required by the layout.
+        progress: Name in the terminal's progress bar; "" for none.
+        stop: Stop request, checked between micro-batches.
 
     Returns:
         float32 by kind: classification (U, labels), regression (U,), choice (U, choices), span
         (T, 2), tagging (positions, labels).
 
     Raises:
-        TrainingError: it was asked to stop, or a sequence is longer than the model's positions.
+        TrainingError: A stop was requested, or a sequence exceeds the model's positions.
     """
     was_training = model.training
     model.eval()
     outputs: Float32s | None = None
     offsets = features.output_offsets
-    sizes = np.diff(features.offsets[:: features.per_unit])  # tokens of each unit
+    sizes = np.diff(features.offsets[:: features.per_unit])  # tokens per unit
     bar = tqdm(
         total=int(sizes.sum()),
         desc=progress,
@@ -272,7 +272,7 @@ def predict(
 
 
 def _groups(sizes: Int64s, *, limit: int) -> list[Int64s]:
-    """Units that are worked on together, the longest first; each group in ascending order."""
+    """Return groups of units, longest first; each group is in ascending order."""
     order = np.argsort(-sizes, kind="stable")
     ends = np.cumsum(sizes[order])
     groups: list[Int64s] = []
@@ -286,7 +286,7 @@ def _groups(sizes: Int64s, *, limit: int) -> list[Int64s]:
 
 
 def _nothing(model: nn.Module, features: Features) -> Float32s:
-    """The outputs of no units at all."""
+    """Return the outputs of zero units."""
     if features.kind == "regression":
         return np.empty(0, np.float32)
     width = features.per_unit if features.kind == "choice" else int(getattr(model, "outputs", 0))

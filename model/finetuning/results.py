@@ -1,4 +1,4 @@
-"""What a finished training leaves: the fine-tuned model, its answers on dev, and how they score."""
+"""Results of a finished training: the fine-tuned model, its dev predictions and their scores."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def write_results(
     stop: StopRequest,
     logger: TrialLogger,
 ) -> dict[str, Any]:
-    """Answer dev, score what was written, and leave all files of the artifact in the job's folder.
+    """Predict dev, score the predictions, and write all files of the artifact to the job's folder.
 
     Returns:
         `statistics`, `counters` and `notes`, as in `StageOutput`.
 
     Raises:
-        TrainingError: it was asked to stop.
-        PredictionsError: the outputs are not finite.
+        TrainingError: A stop was requested.
+        PredictionsError: The outputs are not finite.
     """
     folder = setup.job.results()
     shutil.rmtree(folder, ignore_errors=True)
@@ -159,7 +159,7 @@ def _statistics(
 
 
 def _cut(setup: TrialSetup) -> dict[str, Any]:
-    """What of the whole data and of all epochs this training was not given."""
+    """Return the reductions of the data and the steps of this training."""
     cut = examples_cut(setup.job.examples.statistics)
     phases, config = phases_of(setup), setup.job.config
     steps, whole = sum(phase.steps for phase in phases), sum(phase.whole for phase in phases)

@@ -1,8 +1,8 @@
 """Fine-tuned models in Hugging Face's layout: config.json and model.safetensors.
 
-Written files load in transformers' class of the task type as they are; of a feature-based tagger
-and of a model with a BiLSTM, `BertModel` loads the encoder. Read are these and any model that
-transformers saved of one of the four classes.
+Written files load in transformers' class of the task type; for a feature-based tagger or a model
+with a BiLSTM, `BertModel` loads the encoder. Models that transformers saved from one of the four
+classes can be read too.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from schemas.model_configs import ModelConfig
 ABOUT_KEY = "bertloom"
 SHAPE_KEY = "bertloom_feature_tagger"
 BILSTM_KEY = "bertloom_bilstm"
-"""Keys of config.json: what was said of the model, and what only a feature-based tagger, or a model
-with a BiLSTM on its encoder, has."""
+"""Keys of config.json: description of the model, shape of a feature-based tagger, and shape of a
+BiLSTM on the encoder."""
 
 _BILSTM_NOTE = (
     "model.safetensors holds an encoder, which transformers.BertModel loads, and under bilstm. two "
@@ -46,12 +46,12 @@ _BILSTM_NOTE = (
 
 
 class TunedModel(NamedTuple):
-    """A fine-tuned model read back.
+    """Loaded fine-tuned model.
 
     Attributes:
-        model: in training mode, as every new module; its `kind` says what it answers.
-        labels: names of its outputs, in order; () for regression, choice and span.
-        about: what was said of it when it was saved; empty for a model that transformers saved.
+        model: Model in training mode, like every new module.
+        labels: Names of its outputs, in order; () for regression, choice and span.
+        about: Description given when it was saved; empty for a model that transformers saved.
     """
 
     model: TaskModel | FeatureTagger
@@ -66,16 +66,16 @@ def save_task_model(
     about: Mapping[str, Any],
     pad_token_id: int = 0,
 ) -> dict[str, bytes]:
-    """The files of a model by name. Equal models give equal bytes.
+    """Return the files of a model by name. Equal models have equal bytes.
 
     Args:
-        model: to be saved.
-        labels: names of the outputs, in order; () for regression, choice and span.
-        about: JSON values, for config.json under "bertloom".
-        pad_token_id: id of [PAD].
+        model: Model to save.
+        labels: Names of the outputs, in order; () for regression, choice and span.
+        about: JSON values for config.json under "bertloom".
+        pad_token_id: Id of [PAD].
 
     Raises:
-        CheckpointError: labels that do not fit the model, or `about` is not JSON.
+        CheckpointError: The labels do not match the model, or `about` is not JSON.
     """
     described = hf_config(
         model.config,
@@ -123,12 +123,12 @@ def save_task_model(
 
 
 def load_task_model(folder_url: str) -> TunedModel:
-    """A fine-tuned model from its folder, a local path or any fsspec URL.
+    """Load a fine-tuned model from its folder, a local path or any fsspec URL.
 
-    The pooler of span and tagging, which they have no use for, is not saved; it is 0 here.
+    Span and tagging do not use the pooler, so it is not saved and is 0 here.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, or it is of another type.
+        CheckpointError: The model is missing, unreadable, or of another type.
     """
     read = read_checkpoint(folder_url)
     config, described, where = read.config, read.described, read.where
@@ -182,7 +182,7 @@ def _tagger(
         raise CheckpointError(
             f"{where}: no {SHAPE_KEY}: expected a tagger that method: features made"
         )
-    # Its weights are zero, not drawn: all of them are in the file.
+    # Weights stay zero: the file has all of them.
     encoder = BertModel(config, vocab_size=shape["vocab_size"], is_causal=shape["is_causal"])
     try:
         return FeatureTagger(
@@ -198,7 +198,7 @@ def _tagger(
 
 
 def _bilstm(described: Mapping[str, Any], *, where: str) -> dict[str, Any] | None:
-    """`kind`, `lstm_hidden_size` and `dropout` of a model with a BiLSTM; None of one without."""
+    """Return `kind`, `lstm_hidden_size` and `dropout` of a BiLSTM model; otherwise None."""
     given = described.get(BILSTM_KEY)
     if given is None:
         return None
@@ -217,7 +217,7 @@ def _bilstm(described: Mapping[str, Any], *, where: str) -> dict[str, Any] | Non
 
 
 def _own_tensors(model: TaskModel | FeatureTagger) -> dict[str, Tensor]:
-    """The encoder without its pooler in Hugging Face's layout, and all else as it is here."""
+    """Return the encoder without pooler by Hugging Face's names, and the rest by our names."""
     encoder = {
         name: value
         for name, value in model.named_parameters()
@@ -260,10 +260,10 @@ def _prefix(model: TaskModel | FeatureTagger) -> str:
 
 
 def _own_parameters(model: TaskModel | FeatureTagger) -> dict[str, Tensor]:
-    """All but the encoder's, on the CPU, under the names of the file.
+    """Return all tensors but the encoder's, on the CPU, by the names of the file.
 
-    Those of a BiLSTM are under a name of their own, so that no class of transformers takes the
-    dense layer on it for one on the encoder where the sizes happen to be equal.
+    Tensors of a BiLSTM have a separate prefix, so that transformers does not load its dense layer
+    as one on the encoder if the sizes happen to match.
     """
     prefix = _prefix(model)
     return {
@@ -282,12 +282,12 @@ def _task_tensors(
     shapes = {theirs: parameters[name].shape for theirs, name in names.items()}
     found = from_hf_state(state, shapes, where=where)
     if TASK_TYPES[kind].is_pooled and "bert.pooler.weight" not in found:
-        raise CheckpointError(f"{where}: no pooler, which {kind} reads: it is no whole model")
+        raise CheckpointError(f"{where}: no pooler, which {kind} reads: the model is incomplete")
     return {names[theirs]: value for theirs, value in found.items()}
 
 
 def _hf_name(name: str, kind: TaskTypeName) -> str:
-    """Name of a parameter under which the head is Hugging Face's."""
+    """Return Hugging Face's name of a head parameter."""
     return name.replace("classifier.", "qa_outputs.") if kind == "span" else name
 
 
@@ -301,7 +301,7 @@ def _dropout(described: Mapping[str, Any], *, where: str) -> float | None:
 
 
 def _plain(about: Mapping[str, Any]) -> Any:
-    """JSON values in an order of their own."""
+    """Return canonical JSON values with sorted keys."""
     try:
         return json.loads(json.dumps(about, sort_keys=True, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -309,7 +309,7 @@ def _plain(about: Mapping[str, Any]) -> Any:
 
 
 def _label_fields(kind: TaskTypeName, labels: tuple[str, ...], *, outputs: int) -> dict[str, Any]:
-    """What config.json says of the outputs; transformers takes their number from id2label."""
+    """Return the fields of config.json about outputs; transformers counts id2label."""
     expected = outputs if TASK_TYPES[kind].outputs is None else 0
     if len(labels) != expected or len(set(labels)) != expected:
         raise CheckpointError(
@@ -333,12 +333,12 @@ def _kind(hf: Mapping[str, Any], *, where: str) -> TaskTypeName:
         known = sorted({found.architecture for found in TASK_TYPES.values()})
         raise CheckpointError(
             f"{where}: architectures is {list(named)}, expected one of {', '.join(known)}: this is "
-            "no fine-tuned model; fine-tune it first"
+            "not a fine-tuned model; fine-tune it first"
         )
     if kinds != ["classification", "regression"]:
         return kinds[0]
     problem = hf.get("problem_type")
-    if problem is None:  # transformers tells by the number of outputs then
+    if problem is None:  # transformers then decides by the number of outputs
         names = hf.get("id2label")
         is_one = isinstance(names, dict) and len(names) == 1
         return "regression" if is_one else "classification"
@@ -360,7 +360,7 @@ def _outputs(state: Mapping[str, Tensor], name: str, *, kind: TaskTypeName, wher
 
 
 def _labels(hf: Mapping[str, Any], *, outputs: int, where: str) -> tuple[str, ...]:
-    """Names of the outputs in order; transformers' own where config.json has none."""
+    """Return the names of the outputs in order; transformers' defaults without id2label."""
     plain = {str(number): f"LABEL_{number}" for number in range(outputs)}
     found = hf.get("id2label") or plain
     if not isinstance(found, dict) or set(found) != set(plain):

@@ -1,4 +1,4 @@
-"""The setup of a trial: tokenizer, features, and the model before its first step."""
+"""Setup of a trial: tokenizer, features, and model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TRAIN, DEV, AUGMENTATION = "train", "dev", "augmentation"
 
 
 class Split(NamedTuple):
-    """Examples, and the sequences made of them."""
+    """Examples with their features."""
 
     examples: pa.Table
     features: Features
@@ -45,19 +45,19 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSetup(Encoding):
-    """A trial that is ready for its first step, but for the optimiser."""
+    """Trial before its first step, without optimizer."""
 
     job: TrialJob
     model: TaskModel | FeatureTagger
     splits: dict[str, Split]
-    """`train`, and `augmentation` and `dev` where they are there."""
+    """`train`, and `augmentation` and `dev` if present."""
 
     notes: list[str] = field(default_factory=list)
-    """What a user should know, a sentence each."""
+    """Sentences that a user should read."""
 
     @property
     def counters(self) -> dict[str, int]:
-        """What became of the examples, by name and split."""
+        """Counters of examples by name and split."""
         found: dict[str, int] = {}
         for split, (examples, features) in self.splits.items():
             found[f"examples@{split}"] = len(examples)
@@ -68,13 +68,12 @@ class TrialSetup(Encoding):
 
 
 def open_trial(job: TrialJob) -> TrialSetup:
-    """Read the examples, make features of them, and the model; on the CPU.
+    """Read examples, build features and the model, on the CPU.
 
     Raises:
-        TaskDataError: there is no training data, or it has no labels.
-        ConfigError: sequences are longer than the model's positions, or something else that the
-            configuration asks for cannot be.
-        CheckpointError, VocabularyError: the model or its vocabulary cannot be read.
+        TaskDataError: The training data is missing or has no labels.
+        ConfigError: Sequences exceed the model's positions, or the configuration is invalid.
+        CheckpointError, VocabularyError: The model or its vocabulary cannot be read.
     """
     task = find_task(str(job.examples.statistics["task"]))
     task_type = TASK_TYPES[task.type]
@@ -114,14 +113,14 @@ def _open_split(job: TrialJob, split: str, encoding: Encoding) -> Split:
     if is_training and (features.labels is None or not features.units):
         found = "no examples" if not features.units else "examples without labels"
         raise TaskDataError(
-            f"{job.name}: the split {split} of {task.name} has {found}: expected labelled ones to "
+            f"{job.name}: the split {split} of {task.name} has {found}: expected labeled ones to "
             "train on; see the files of build_examples"
         )
     return Split(examples, features)
 
 
 def _check_lengths(job: TrialJob, splits: dict[str, Split], *, positions: int) -> None:
-    """See that no text, not even one to come, can be longer than the model has positions."""
+    """Check that max_seq_length does not exceed the model's positions."""
     for split, (examples, features) in splits.items():
         if not features.units:
             continue
@@ -177,7 +176,7 @@ def _open_tokenizer(job: TrialJob, *, notes: list[str]) -> WordPieceTokenizer:
 
 
 def has_upper_case(vocab: Iterable[str]) -> bool:
-    """Whether a piece that can come from text has an upper-case letter."""
+    """Return whether a word piece has an upper-case letter, ignoring special tokens."""
     return any(
         piece.removeprefix(CONTINUATION) != piece.removeprefix(CONTINUATION).lower()
         for piece in vocab
@@ -204,7 +203,7 @@ def _open_model(
     job: TrialJob, *, task: Task, outputs: int, tokenizer: WordPieceTokenizer, notes: list[str]
 ) -> TaskModel | FeatureTagger:
     config = job.config
-    # New weights, like data order and dropout, are those of this restart alone (paper 4.1).
+    # New weights, data order and dropout differ by restart (paper 4.1).
     seed = key_for(config.seed, "task-weights", config.restart)
     if config.method == "feature-based" and (task.type != "tagging" or config.model is not None):
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""The encoder with the head of a fine-tuning task (paper, section 4 and Figure 4).
+"""Encoder with the head of a fine-tuning task (paper, section 4 and Figure 4).
 
-Letters for shapes as in `model.data.batches`; U units, P tagged tokens, R real tokens, L units of
-an LSTM's direction.
+Letters for shapes as in `model.data.batches`; U units, P tagged tokens, R real tokens, L units per
+LSTM direction.
 """
 
 from __future__ import annotations
@@ -28,46 +28,46 @@ from schemas.model_configs import ModelConfig
 Model = TypeVar("Model", bound=nn.Module)
 
 BILSTM_PREFIX = "bilstm."
-"""How the names of a BiLSTM, and of the dense layer on it, begin in a checkpoint."""
+"""Prefix of a BiLSTM, and of the dense layer on it, in a checkpoint."""
 
 _HEADS = ("cls.", "classifier.", "qa_outputs.", BILSTM_PREFIX)
-"""How the names of heads begin in checkpoints."""
+"""Prefixes of heads in checkpoints."""
 
 
 class TaskModel(nn.Module):
-    """The encoder and one dense layer, and the loss that both are fine-tuned with.
+    """Encoder with one dense layer and its fine-tuning loss.
 
     * classification, regression: pooled vector, dropout, dense (run_classifier.py, lines 590-611;
       regression has one output and the squared error).
-    * choice: the same with one output, a vector C whose product with each of a unit's sequences is
-      its score; softmax over those (paper 4.4).
+    * choice: the same with one output, a vector C whose product with each sequence of a unit is its
+      score; softmax over the unit's scores (paper 4.4).
     * span: dense with two outputs on every token, a start and an end vector (paper 4.2). The
-      softmax is over the tokens of the sequence alone. run_squad.py and transformers let padding
-      take part in it, so that their loss depends on how far a batch is padded; without padding
-      all three are equal.
-    * tagging: dropout and dense on the tokens that are tagged, no CRF (paper 5.3).
+    softmax
+      covers only the tokens of the sequence. run_squad.py and transformers include padding, so that
+      their loss depends on the padding of a batch; without padding all three are equal.
+    * tagging: dropout and dense on the tagged tokens, no CRF (paper 5.3).
 
-    A causal model (paper 5.1) is pooled at the last token of each sequence, since [CLS] sees
-    nothing but itself there. transformers' classes read [CLS] all the same.
+    A causal model (paper 5.1) is pooled at the last token of each sequence, because [CLS] attends
+    only to itself. transformers' classes read [CLS] nevertheless.
 
-    With `lstm_hidden_size` a BiLSTM lies between encoder and dense layer (paper 5.1, Table 5),
-    and reads all tokens of each sequence in float32. The paper says nothing of its form: it has two
-    layers, as the feature-based tagger's. Spans and tags are read off its outputs. In place of the
-    pooled vector stand the forward direction's output at the last token and the backward one's at
-    the first, which have both read the whole sequence; at any one token, one of the two has not.
+    With `lstm_hidden_size`, a BiLSTM between encoder and dense layer (paper 5.1, Table 5) reads all
+    tokens of each sequence in float32. The paper does not describe it; it has two layers, like the
+    feature-based tagger. Spans and tags are read from its outputs. The pooled vector is replaced by
+    the forward output at the last token and the backward output at the first token, which have both
+    read the whole sequence.
 
-    Parameters that have no part in the answer require no gradient: the pooler of span and tagging
-    and under a BiLSTM, and the bias of choice, which softmax does not see.
+    Parameters that do not affect the output require no gradient: the pooler of span, tagging and
+    BiLSTM models, and the bias of choice, which cancels in the softmax.
 
     Attributes:
-        bert: the encoder.
-        lstm: the BiLSTM, or None.
-        dropout: of the head; span has none.
-        classifier: the dense layer, on 2 L values where there is a BiLSTM.
-        kind, outputs, config, vocab_size, is_causal, lstm_hidden_size: as given.
+        bert: Encoder.
+        lstm: BiLSTM, or None.
+        dropout: Dropout of the head; span has none.
+        classifier: Dense layer, on 2 L values with a BiLSTM.
+        kind, outputs, config, vocab_size, is_causal, lstm_hidden_size: Constructor arguments.
 
     Raises:
-        TrainingError: a number of outputs that the task type cannot have.
+        TrainingError: The task type does not support this number of outputs.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class TaskModel(nn.Module):
         seed: int = 0,
         draws_weights: bool = True,
     ) -> None:
-        """Make a new model.
+        """Build a new model.
 
         Args:
-            config: shape of the encoder, and its dropout.
-            vocab_size: word pieces.
-            kind: of the task.
-            outputs: of the head, see `TaskType.outputs`.
-            dropout: of the head.
-            is_causal: whether tokens see only those before them and themselves.
+            config: Shape and dropout of the encoder.
+            vocab_size: Number of word pieces.
+            kind: Task type.
+            outputs: Outputs of the head, see `TaskType.outputs`.
+            dropout: Dropout rate of the head.
+            is_causal: Whether tokens attend only to earlier tokens and themselves.
             lstm_hidden_size: L of a BiLSTM on the encoder; None for none.
-            seed: decides all weights (`initialize_weights`).
-            draws_weights: False leaves weights zero, for who fills them in at once.
+            seed: Seed of all weights (`initialize_weights`).
+            draws_weights: False leaves weights zero, for a caller that loads them.
         """
         super().__init__()
         expected = TASK_TYPES[kind].outputs
@@ -127,26 +127,25 @@ class TaskModel(nn.Module):
 
     @property
     def reads_pooler(self) -> bool:
-        """Whether the encoder's pooler has a part in the answer."""
+        """Whether the head reads the encoder's pooler."""
         return TASK_TYPES[self.kind].is_pooled and self.lstm is None
 
     def draw_lstm(self, *, seed: int) -> None:
-        """Draw the BiLSTM's weights, if there is one."""
+        """Initialize the BiLSTM, if any."""
         if self.lstm is not None:
             self.lstm.draw("lstm", seed=seed)
 
     def forward(self, batch: TaskBatch, *, scale: float = 1.0) -> TaskOutput:
-        """Answers of a batch, and its loss if it has labels.
+        """Return the outputs for a batch, and the loss if it has labels.
 
         Args:
-            batch: some units, on the model's device.
-            scale: what the sum of losses is multiplied by: 1 / terms of the whole global batch,
-                that is units, or labelled tokens for tagging. The `loss` of all micro-batches then
-                adds up to the global mean.
+            batch: Units on the model's device.
+            scale: Factor of the summed loss: 1 / terms of the global batch (units, or labeled
+                tokens for tagging), so that the losses of all micro-batches add up to its mean.
 
         Raises:
-            TrainingError: a sequence has more tokens than the model has positions, or the
-                sequences are no whole units.
+            TrainingError: A sequence exceeds the model's positions, or the batch has incomplete
+                units.
         """
         self._check(batch)
         logits = self._logits(batch)
@@ -165,7 +164,7 @@ class TaskModel(nn.Module):
     def _logits(self, batch: TaskBatch) -> torch.Tensor:
         tokens = batch.tokens
         if self.is_causal:
-            # The encoder pools where sequences start, and uses `starts` for nothing else.
+            # The encoder pools at `starts` and does not use it otherwise.
             last = torch.from_numpy(tokens.lengths - 1).to(tokens.starts.device)
             tokens = tokens._replace(starts=tokens.starts + last)
         encoded = self.bert(tokens)  # sequence (T, H), pooled (B, H)
@@ -186,8 +185,8 @@ class TaskModel(nn.Module):
     def _through_lstm(
         self, sequence: torch.Tensor, tokens: TokenBatch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The BiLSTM's outputs (T, 2 L), 0 in padding, and of each sequence what its two directions
-        end with (B, 2 L)."""
+        """Return the BiLSTM's outputs (T, 2 L), 0 in padding, and the final outputs of both
+        directions (B, 2 L)."""
         assert self.lstm is not None  # noqa: S101  # asked before
         lengths, device = tokens.lengths, sequence.device
         window = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)  # (R,)
@@ -207,14 +206,14 @@ class TaskModel(nn.Module):
         return read, torch.cat(ends, dim=1)
 
     def _classify(self, x: torch.Tensor) -> torch.Tensor:
-        """The dense layer in float32, whatever the encoder computes in: it costs nothing that
-        shows, and logits of bfloat16 are so coarse that starts and ends of spans tie."""
+        """Apply the dense layer in float32, also under autocast: it is cheap, and bfloat16 logits
+        are so coarse that starts and ends of spans tie."""
         with torch.autocast(x.device.type, enabled=False):
             logits: torch.Tensor = self.classifier(x.float())
         return logits
 
     def _check(self, batch: TaskBatch) -> None:
-        """What would otherwise be a message of a kernel, or a wrong answer."""
+        """Check the shapes of a batch, which kernels would report unclearly or not at all."""
         tokens = batch.tokens
         sequences, units = len(tokens.lengths), len(batch.units)
         longest = tokens.padded_length or int(tokens.lengths.max())
@@ -238,14 +237,14 @@ class TaskModel(nn.Module):
 
 
 def span_loss(logits: torch.Tensor, tokens: TokenBatch, *, labels: torch.Tensor) -> torch.Tensor:
-    """Sum over sequences of the mean of start's and end's negative log-likelihoods, a scalar.
+    """Return the sum over sequences of the mean negative log-likelihood of start and end, a scalar.
 
-    The paper (4.2) has their sum, run_squad.py (line 652) and transformers their mean.
+    The paper (4.2) uses their sum, run_squad.py (line 652) and transformers their mean.
 
     Args:
-        logits: float32 (T, 2), of starts and ends.
-        tokens: what they are of.
-        labels: int64 (B, 2), positions in the sequence. A label past a sequence's end has an
+        logits: Start and end logits, float32 (T, 2).
+        tokens: Tokens of the logits.
+        labels: Positions in the sequence, int64 (B, 2). A label past the end of a sequence has an
             infinite loss.
     """
     lengths = tokens.lengths
@@ -256,7 +255,7 @@ def span_loss(logits: torch.Tensor, tokens: TokenBatch, *, labels: torch.Tensor)
         is_real = np.arange(tokens.padded_length) < lengths[:, None]  # (B, S)
         real = torch.from_numpy(np.flatnonzero(is_real)).to(logits.device)
         logits = logits.index_select(0, real)
-    # Rows of equal width; past a sequence's end its softmax is 0.
+    # Rows of equal width; the softmax is 0 past the end of a sequence.
     table = logits.new_full((rows * width, 2), -torch.inf).index_copy(0, places, logits)
     table = table.view(rows, width, 2)  # (B, W, 2)
     chosen = table.gather(1, labels.unsqueeze(1)).squeeze(1)  # (B, 2)
@@ -264,11 +263,11 @@ def span_loss(logits: torch.Tensor, tokens: TokenBatch, *, labels: torch.Tensor)
 
 
 class FromCheckpoint(NamedTuple, Generic[Model]):
-    """A model ready to be fine-tuned.
+    """Model to fine-tune.
 
     Attributes:
-        model: with weights, its head's drawn anew.
-        notes: what a user should know of it, a sentence each.
+        model: Model with a newly initialized head.
+        notes: Sentences that a user should read.
     """
 
     model: Model
@@ -285,7 +284,7 @@ def new_task_model(
     seed: int,
     lstm_hidden_size: int | None = None,
 ) -> TaskModel:
-    """A model from scratch; `dropout` takes the place of the configuration's rates, too."""
+    """Return a model from scratch; `dropout` also overrides the configuration's rates."""
     return TaskModel(
         _with_dropout(config, dropout),
         vocab_size=vocab_size,
@@ -306,22 +305,22 @@ def task_model_from_checkpoint(
     seed: int,
     lstm_hidden_size: int | None = None,
 ) -> FromCheckpoint[TaskModel]:
-    """A model whose encoder is that of a checkpoint in Hugging Face's layout.
+    """Return a model with the encoder of a checkpoint in Hugging Face's layout.
 
-    The checkpoint may be of a pretrained model with or without heads, or of a model fine-tuned for
-    another task. Its heads are not read. A causal model stays causal (paper 5.1).
+    The checkpoint may be a pretrained model with or without heads, or a model fine-tuned for
+    another task. Its heads are ignored. A causal model stays causal (paper 5.1).
 
     Args:
-        folder_url: its folder, a local path or any fsspec URL.
-        kind, outputs: of the new head.
-        dropout: of attention, hidden layers and head, whatever the checkpoint says.
-        seed: decides the head's weights, and the pooler's where the checkpoint has none. They are
-            those of a new model with this seed.
-        lstm_hidden_size: see `TaskModel`.
+        folder_url: Folder of the checkpoint, a local path or any fsspec URL.
+        kind, outputs: Task type and outputs of the new head.
+        dropout: Dropout rate of attention, hidden layers and head; overrides the checkpoint.
+        seed: Seed of the head, and of the pooler if the checkpoint has none; they equal those of a
+            new model with this seed.
+        lstm_hidden_size: See `TaskModel`.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, or it is no BERT that is had here.
-        TrainingError: a number of outputs that the task type cannot have.
+        CheckpointError: The checkpoint is missing, unreadable, or not a supported BERT.
+        TrainingError: The task type does not support this number of outputs.
     """
     read = read_checkpoint(folder_url)
     state, weights_url = read.state, read.weights_url
@@ -343,14 +342,12 @@ def task_model_from_checkpoint(
     _draw_head(model, seed=seed, draws_pooler=not has_pooler)
     notes = []
     if not has_pooler and model.reads_pooler:
-        notes.append(f"{weights_url} has no pooler: drawn anew with seed {seed}")
+        notes.append(f"{weights_url}: pooler not in checkpoint, newly initialized with seed {seed}")
     if any(name.startswith(_HEADS[1:]) for name in state):
-        notes.append(
-            f"{weights_url} is of a fine-tuned model: its encoder is taken, its head is not"
-        )
+        notes.append(f"{weights_url}: fine-tuned model; its encoder is used, its head is ignored")
     if model.is_causal:
         notes.append(
-            f"{read.where} is of a causal model, which stays causal"
+            f"{read.where}: causal model, stays causal"
             + (", pooled at the last token of each sequence" if model.reads_pooler else "")
         )
     return FromCheckpoint(model, tuple(notes))
@@ -363,7 +360,7 @@ def _with_dropout(config: ModelConfig, dropout: float) -> ModelConfig:
 
 
 def _draw_head(model: TaskModel, *, seed: int, draws_pooler: bool) -> None:
-    """Draw the weights of the head, and the pooler's, as for a new model: by their whole names."""
+    """Initialize head and pooler as in a new model, keyed by their full names."""
     model.draw_lstm(seed=seed)
     drawn = nn.ModuleDict({"classifier": model.classifier})
     if draws_pooler:

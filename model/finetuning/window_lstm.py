@@ -1,9 +1,9 @@
-"""Bidirectional LSTM layers that read each window of a batch by itself.
+"""Bidirectional LSTM layers that read each window of a batch separately.
 
-On a frozen encoder they make the feature-based tagger (paper 5.3), on one that is fine-tuned the
-last row of Table 5.
+On a frozen encoder they form the feature-based tagger (paper 5.3), on a fine-tuned one the last row
+of Table 5.
 
-Letters for shapes: R places that are read, I values of each, L units of an LSTM's direction.
+Letters for shapes: R positions, I values per position, L units per LSTM direction.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LAYERS = 2
 
 
 class WindowLSTM(nn.LSTM):
-    """One bidirectional layer that starts at zero: torch's start draws from the global
-    generator, as its dropout between layers does."""
+    """Bidirectional layer initialized to zero: torch's initialization and its dropout between
+    layers draw from the global generator."""
 
     def __init__(self, inputs: int, *, units: int) -> None:
         super().__init__(inputs, units, bidirectional=True, batch_first=True)
@@ -32,8 +32,8 @@ class WindowLSTM(nn.LSTM):
             nn.init.zeros_(parameter)
 
     def draw(self, name: str, *, seed: int) -> None:
-        """Weights uniform within 1 / sqrt(units), as torch's own start; biases 0, but 1 for the
-        forget gates, which come second of four, so that a new layer remembers (Jozefowicz et al.
+        """Draw weights uniformly within 1 / sqrt(units), like torch; set biases to 0, but to 1 for
+        the forget gates (second of four), so that a new layer remembers (Jozefowicz et al.
         2015)."""
         bound, units = 1 / math.sqrt(self.hidden_size), self.hidden_size
         with torch.no_grad():
@@ -43,25 +43,25 @@ class WindowLSTM(nn.LSTM):
                 generator.manual_seed(key)
                 if parameter.ndim == 2:
                     parameter.uniform_(-bound, bound, generator=generator)
-                elif inner.startswith("bias_ih"):  # there are two biases, which are added up
+                elif inner.startswith("bias_ih"):  # the two biases are added
                     parameter.zero_()
                     parameter[units : 2 * units].fill_(1.0)
                 else:
                     parameter.zero_()
 
     def over_windows(self, x: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
-        """What it makes of the places (R, I) of each window by itself: (R, 2 L).
+        """Return the outputs (R, 2 L) for positions (R, I), each window separately.
 
         Args:
-            x: the places' vectors, window by window.
-            window: int64 (R,), ascending: the window of each place.
+            x: Vectors of the positions, window by window.
+            window: Window of each position, ascending; int64 (R,).
         """
         _, of, counts = torch.unique_consecutive(window, return_inverse=True, return_counts=True)
         if not len(counts):
             return x.new_zeros((0, 2 * self.hidden_size))
         last = counts.cumsum(0) - 1
         here = torch.arange(len(x), device=x.device)
-        mirrored = (2 * last - counts + 1)[of] - here  # each place's in its window read backwards
+        mirrored = (2 * last - counts + 1)[of] - here  # index in the reversed window
         width = int(counts.max())
         is_real = torch.arange(width, device=x.device)[None, :] < counts[:, None]  # (B, W)
         forward = self._read(x, is_real, backward=False)
@@ -69,10 +69,10 @@ class WindowLSTM(nn.LSTM):
         return torch.cat([forward, backward[mirrored]], dim=1)
 
     def _read(self, x: torch.Tensor, is_real: torch.Tensor, *, backward: bool) -> torch.Tensor:
-        """What one direction makes of the places (R, I) in the order that it reads them in: (R, L).
+        """Return the outputs (R, L) of one direction for positions (R, I) in reading order.
 
-        Windows are filled up at their ends, which no real place is read after. On a CPU this takes
-        a quarter of the time of packed sequences, which no fused kernel reads (bench_bilstm).
+        Windows are padded at their ends. On a CPU this takes a quarter of the time of packed
+        sequences, for which torch has no fused kernel (bench_bilstm).
         """
         rows = x.new_zeros((*is_real.shape, x.shape[1])).masked_scatter(is_real[:, :, None], x)
         start = x.new_zeros((1, len(rows), self.hidden_size))
@@ -94,14 +94,14 @@ class WindowLSTM(nn.LSTM):
 
 
 class BiLSTM(nn.ModuleList):
-    """Two such layers, one on the other; zero until `draw` or a checkpoint fills them."""
+    """Two stacked layers; zero until `draw` or a checkpoint sets them."""
 
     def __init__(self, inputs: int, *, units: int) -> None:
         sizes = (inputs, *[2 * units] * (_LAYERS - 1))
         super().__init__([WindowLSTM(size, units=units) for size in sizes])
 
     def draw(self, name: str, *, seed: int) -> None:
-        """Draw all weights, each a function of (seed, `name` and its own, its shape) alone."""
+        """Initialize all weights; each depends only on seed, full name and shape."""
         for number, layer in enumerate(self):
             assert isinstance(layer, WindowLSTM)  # noqa: S101  # a ModuleList forgets
             layer.draw(f"{name}.{number}", seed=seed)
@@ -109,11 +109,11 @@ class BiLSTM(nn.ModuleList):
     def forward(
         self, x: torch.Tensor, window: torch.Tensor, *, between: Sequence[nn.Module]
     ) -> torch.Tensor:
-        """(R, 2 L) of the places (R, I) of each window by itself.
+        """Return the outputs (R, 2 L) for positions (R, I), each window separately.
 
         Args:
-            x, window: as in `WindowLSTM.over_windows`.
-            between: what a layer's outputs go through before the next one reads them.
+            x, window: See `WindowLSTM.over_windows`.
+            between: Function applied to the outputs of the first layer.
         """
         for layer, after in zip(self, (*between, nn.Identity()), strict=True):
             assert isinstance(layer, WindowLSTM)  # noqa: S101  # a ModuleList forgets

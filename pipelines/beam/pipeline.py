@@ -1,4 +1,8 @@
-"""The Beam pipeline of a shard job: it only wires work and grouping, which do not know of Beam."""
+"""Beam pipeline of a shard job.
+
+CreateRanges -> SpreadRanges -> ProcessItems -> results -> WriteResults
+                                             -> blobs -> ReduceBuckets -> WriteBuckets
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,19 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.transforms.combiners import ToListCombineFn
 
-from pipelines.beam.plan_file import ByteRange, PlanFile, plan_text
-from pipelines.beam.reports import MOST_TOGETHER, Outbox
-from pipelines.beam.reuse import ReusingWork
-from pipelines.beam.spill import BlobFile, report_bucket
-from pipelines.beam.work import Grouping, ItemProcessor, ShardWork
+from pipelines.beam.item_cache import CachingShardFn
+from pipelines.beam.shard_work import (
+    MAX_INLINE_BYTES,
+    BucketReduce,
+    ByteRange,
+    ItemProcessor,
+    PlanFile,
+    ResultBatcher,
+    ShardFn,
+    SpillFile,
+    encode_plan,
+    reduce_bucket,
+)
 from pipelines.io.file_systems import file_system
 from pipelines.runners.code import SameCode
 from pipelines.runners.errors import ErrorFiles
@@ -26,38 +38,38 @@ from pipelines.runners.local import map_items
 
 BLOBS = "blobs"
 
-
-MOST_PLAN_BYTES = 1 << 20
-"""Of a plan that is part of a pipeline's graph although its pieces could lie in a file."""
+MAX_PLAN_BYTES = 1 << 20
+"""Bytes of a plan that is part of a pipeline's graph, if there is a folder for a plan file."""
 
 _ELEMENTS = 4096
 _BUCKETS_PER_WORKER = 4
+_KeyedBytes = tuple[int, bytes]
 
 
 @dataclass(eq=False)
-class SpreadPieces(beam.PTransform[Any, Any]):
-    """Nothing in; planned pieces out.
+class CreateWorkItems(beam.PTransform[Any, Any]):
+    """Nothing in; planned items out.
 
-    A long plan lies in a file of the pipeline's `temp_location`, where it has one. Nobody knows
-    when it was read last, so it stays there, as what else pipelines leave in that folder.
+    A long plan is a file in the pipeline's `temp_location`, if it has one. It is not deleted, as
+    other temporary files of pipelines.
     """
 
     pieces: Sequence[Any]
 
     def expand(self, begin: Any) -> Any:
         size = -(-len(self.pieces) // _ELEMENTS) or 1
-        lanes = [self.pieces[at : at + size] for at in range(0, len(self.pieces), size)]
-        text, ranges = plan_text(lanes)
-        place = begin.pipeline.options.view_as(GoogleCloudOptions).temp_location
-        if not place or len(text) <= MOST_PLAN_BYTES:
-            return begin | "CreatePieces" >> beam.Create(self.pieces)
-        url = f"{place.rstrip('/')}/bertloom-plan-{uuid.uuid4().hex}.ndjson"
+        elements = [self.pieces[at : at + size] for at in range(0, len(self.pieces), size)]
+        data, ranges = encode_plan(elements)
+        folder = begin.pipeline.options.view_as(GoogleCloudOptions).temp_location
+        if not folder or len(data) <= MAX_PLAN_BYTES:
+            return begin | "CreateItems" >> beam.Create(self.pieces)
+        url = f"{folder.rstrip('/')}/bertloom-plan-{uuid.uuid4().hex}.ndjson"
         fs, path = file_system(url)
         fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-        fs.pipe_file(path, text)
+        fs.pipe_file(path, data)
         plan = PlanFile(url, type(self.pieces[0]))
         return (
-            begin | "CreateRanges" >> beam.Create(ranges) | "ReadPlan" >> beam.FlatMap(plan.pieces)
+            begin | "CreateRanges" >> beam.Create(ranges) | "ReadPlan" >> beam.FlatMap(plan.items)
         )
 
 
@@ -66,99 +78,55 @@ class _ProcessItems(beam.DoFn):
 
     def __init__(
         self,
-        work: ShardWork,
+        work: ShardFn,
         *,
         plan: PlanFile,
         errors: ErrorFiles,
         spill: str,
-        reports: tuple[str, int],
+        results: tuple[str, int],
         workers: int,
     ) -> None:
-        self._code = SameCode()  # before the work, which another code may not even unpack
+        self._code = SameCode()  # first: other code may not be able to unpickle the work
         self._processor, self._plan, self._spill = ItemProcessor(work, errors), plan, spill
-        self._reports, self._workers = reports, workers
-        self._blobs: BlobFile | None = None
-        kind = type(work.work if isinstance(work, ReusingWork) else work)
-        self._counted_under = kind.__name__
+        self._results, self._workers = results, workers
+        self._blobs: SpillFile | None = None
+        self._namespace = type(work.work if isinstance(work, CachingShardFn) else work).__name__
 
     def setup(self) -> None:
-        self._blobs = BlobFile(self._spill) if self._spill else None
+        self._blobs = SpillFile(self._spill) if self._spill else None
 
     def teardown(self) -> None:
         if self._blobs is not None:
             self._blobs.close()
 
     def process(self, element: tuple[int, Iterable[ByteRange]]) -> Iterator[Any]:
-        url, most_bytes = self._reports
-        sent = Outbox(url, most_bytes=most_bytes)
-        items = itertools.chain.from_iterable(map(self._plan.pieces, element[1]))
-        for report in map_items(self._processor, items, workers=self._workers):
-            rows = sum(entry.rows or 0 for entry in report.files)
-            for name, amount in {**report.counters, "rows": rows}.items():
-                # For the runner's own console; the manifest takes the reports' counts, which
-                # no retried bundle can count twice.
-                Metrics.counter(self._counted_under, name).inc(amount)
-            blobs = report.blobs if self._blobs is None else self._blobs.places(report.blobs)
+        url, max_inline_bytes = self._results
+        batcher = ResultBatcher(url, max_inline_bytes=max_inline_bytes)
+        items = itertools.chain.from_iterable(map(self._plan.items, element[1]))
+        for result in map_items(self._processor, items, workers=self._workers):
+            rows = sum(entry.rows or 0 for entry in result.files)
+            for name, amount in {**result.counters, "rows": rows}.items():
+                # For the runner's console. Manifests have the counters of the results, as a retried
+                # bundle cannot count these twice.
+                Metrics.counter(self._namespace, name).inc(amount)
+            blobs = result.blobs if self._blobs is None else self._blobs.write(result.blobs)
             for blob in blobs:
                 yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
-            yield from sent.add(report)
-        yield from sent.rest()
+            yield from batcher.add(result)
+        yield from batcher.flush()
 
 
-_KeyedBytes = tuple[int, bytes]
-
-
-def _blob(blob: _KeyedBytes) -> _KeyedBytes:
-    """As it is: only gives the PCollection a type, so that its coder is deterministic."""
+def _type_blob(blob: _KeyedBytes) -> _KeyedBytes:
+    """Return the blob: the type hints give its PCollection a deterministic coder."""
     return blob
 
 
-@dataclass(kw_only=True, eq=False)
-class DoShardWork(beam.PTransform[Any, Any]):
-    """Nothing in; out: `reports` (what an `Outbox` sends) and `blobs` ((bucket, bytes) pairs)."""
+class _CombineBlobs(beam.CombineFn):
+    _MAX_HELD = 16
+    """Blobs that are held before they are combined: combining costs a sort."""
 
-    work: ShardWork
-    plan: PlanFile
-    ranges: Sequence[ByteRange]
-    errors: ErrorFiles
-    report_url: str
-    """Begins the names of files of reports."""
-
-    spill: str = ""
-    """Path of a folder for blobs, whose places are sent instead; "" to send them themselves."""
-
-    workers: int = 1
-    """Number of worker processes that this process starts for the items. 1: none."""
-
-    def expand(self, begin: Any) -> Any:
-        do_work = beam.ParDo(
-            _ProcessItems(
-                self.work,
-                plan=self.plan,
-                errors=self.errors,
-                spill=self.spill,
-                reports=(self.report_url, MOST_TOGETHER // max(1, len(self.ranges))),
-                workers=self.workers,
-            )
-        )
-        outputs = (
-            begin
-            | "PlanWork" >> beam.Create(list(enumerate(self.ranges)), reshuffle=False)
-            | "SpreadWork" >> beam.GroupByKey()
-            | "DoWork" >> do_work.with_outputs(BLOBS, main="reports")
-        )
-        return {
-            "reports": outputs["reports"],
-            BLOBS: outputs[BLOBS] | "TypeBlobs" >> beam.Map(_blob).with_output_types(_KeyedBytes),
-        }
-
-
-class _MergeBlobs(beam.CombineFn):
-    # How many blobs are held before they are merged: merging costs a sort.
-    _HELD = 16
-
-    def __init__(self, merge: Callable[[Sequence[bytes]], bytes]) -> None:
-        self._merge = merge
+    def __init__(self, combine: Callable[[Sequence[bytes]], bytes]) -> None:
+        self._combine = combine
 
     def create_accumulator(self) -> list[bytes]:
         return []
@@ -170,66 +138,66 @@ class _MergeBlobs(beam.CombineFn):
         merged: list[bytes] = []
         for accumulator in accumulators:
             merged.extend(accumulator)
-            if len(merged) >= self._HELD:
-                merged = [self._merge(merged)]
+            if len(merged) >= self._MAX_HELD:
+                merged = [self._combine(merged)]
         return merged
 
     def compact(self, accumulator: list[bytes]) -> list[bytes]:
-        return [self._merge(accumulator)] if len(accumulator) > 1 else accumulator
+        return [self._combine(accumulator)] if len(accumulator) > 1 else accumulator
 
     def extract_output(self, accumulator: list[bytes]) -> list[bytes]:
         return self.compact(accumulator)
 
 
 @dataclass(kw_only=True, eq=False)
-class GroupBlobs(beam.PTransform[Any, Any]):
-    """(bucket, bytes) pairs in; JSON reports out, one for each bucket."""
+class ReduceBuckets(beam.PTransform[Any, Any]):
+    """(bucket, bytes) pairs in; JSON results out, one per bucket."""
 
-    grouping: Grouping
+    grouping: BucketReduce
     spill: str = ""
-    """As of `DoShardWork`."""
+    """Folder of the spill files whose locations the pairs have; "": they have the blobs."""
 
     workers: int = 1
-    """As of `DoShardWork`."""
+    """Number of worker processes that this process starts. 1: none."""
 
     def expand(self, blobs: Any) -> Any:
-        merge = self.grouping.merge
-        report_buckets = functools.partial(
+        combine = self.grouping.combine
+        reduce_buckets = functools.partial(
             map_items,
-            functools.partial(report_bucket, self.grouping, self.spill),
+            functools.partial(reduce_bucket, self.grouping, self.spill),
             workers=self.workers,
         )
         batch_size = _BUCKETS_PER_WORKER * self.workers if self.workers > 1 else 1
         return (
             blobs
             | "GroupBuckets"
-            >> (beam.CombinePerKey(_MergeBlobs(merge)) if merge else beam.GroupByKey())
+            >> (beam.CombinePerKey(_CombineBlobs(combine)) if combine else beam.GroupByKey())
             | "BatchBuckets" >> beam.BatchElements(batch_size, batch_size)
-            | "ReportBuckets" >> beam.FlatMap(report_buckets).with_output_types(str)
+            | "ReduceBuckets" >> beam.FlatMap(reduce_buckets).with_output_types(str)
         )
 
 
-class _WriteReports(beam.DoFn):
+class _WriteFile(beam.DoFn):
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def process(self, reports: list[str]) -> None:
-        # Sorted, so that a bundle which runs twice writes the same bytes twice.
+    def process(self, results: list[str]) -> None:
+        # Sorted: a repeated bundle writes the same bytes.
         fs, path = file_system(self._url)
-        fs.pipe_file(path, "\n".join(sorted(reports)).encode())
+        fs.pipe_file(path, "\n".join(sorted(results)).encode())
 
 
 @dataclass(kw_only=True, eq=False)
-class CollectReports(beam.PTransform[Any, Any]):
-    """PCollections of JSON reports, or names of files, in; one file of them out, at `url`."""
+class WriteResults(beam.PTransform[Any, Any]):
+    """JSON results, or names of files of them, in; one file of all, at `url`."""
 
     url: str
 
-    def expand(self, reports: Any) -> Any:
+    def expand(self, results: Any) -> Any:
         return (
-            reports
-            | "GatherReports" >> beam.CombineGlobally(ToListCombineFn())
-            | "WriteReports" >> beam.ParDo(_WriteReports(self.url))
+            results
+            | "GatherResults" >> beam.CombineGlobally(ToListCombineFn())
+            | "WriteFile" >> beam.ParDo(_WriteFile(self.url))
         )
 
 
@@ -238,45 +206,51 @@ def shard_pipeline(
     plan: PlanFile,
     ranges: Sequence[ByteRange],
     *,
-    work: ShardWork,
+    work: ShardFn,
     errors: ErrorFiles,
-    grouping: Grouping | None,
-    report_urls: Mapping[str, str],
+    grouping: BucketReduce | None,
+    result_urls: Mapping[str, str],
     spill: str = "",
     workers: int = 1,
 ) -> Callable[[beam.Pipeline], None]:
-    """A function that adds a job to a pipeline.
+    """Return a function that adds a job to a pipeline.
 
     Args:
-        job: names the job on the runner.
-        plan: the pieces.
-        ranges: those of each element.
-        work: what to do with each.
-        errors: where a worker's error is written down.
-        grouping: what to do with the blobs of each bucket.
-        report_urls: where reports are written, of `work` and of `groups`.
-        spill: path of a folder that all workers share, for blobs that are grouped as they are; ""
-            for the runner to bring them together.
-        workers: Number of worker processes that this process starts for the items.
+        job: Name of the job on the runner.
+        plan: Work items.
+        ranges: Items of each element.
+        work: Work on each item.
+        errors: Files of the workers' errors.
+        grouping: Work on the blobs of each bucket.
+        result_urls: Files of the results, of `work` and of `groups`.
+        spill: Folder that all workers share, for blobs; "": the runner groups the blobs themselves.
+        workers: Number of worker processes that this process starts. 1: none.
     """
+    # A combiner needs the blobs themselves, and leaves little of them.
+    spill = spill if grouping is not None and grouping.combine is None else ""
+    process_items = _ProcessItems(
+        work,
+        plan=plan,
+        errors=errors,
+        spill=spill,
+        results=(result_urls["work"], MAX_INLINE_BYTES // max(1, len(ranges))),
+        workers=workers,
+    )
 
     def build(pipeline: beam.Pipeline) -> None:
-        # A combiner wants the blobs themselves, and leaves little of them.
-        kept = spill if grouping is not None and grouping.merge is None else ""
-        done = pipeline | job >> DoShardWork(
-            work=work,
-            plan=plan,
-            ranges=ranges,
-            errors=errors,
-            report_url=report_urls["work"],
-            spill=kept,
-            workers=workers,
+        processed = (
+            pipeline
+            | f"{job}: CreateRanges" >> beam.Create(list(enumerate(ranges)), reshuffle=False)
+            | "SpreadRanges" >> beam.GroupByKey()
+            | "ProcessItems" >> beam.ParDo(process_items).with_outputs(BLOBS, main="results")
         )
-        _ = done["reports"] | "CollectReports" >> CollectReports(url=report_urls["work"])
+        _ = processed["results"] | "WriteResults" >> WriteResults(url=result_urls["work"])
         if grouping is not None:
-            grouped = done[BLOBS] | "GroupBlobs" >> GroupBlobs(
-                grouping=grouping, spill=kept, workers=workers
+            _ = (
+                processed[BLOBS]
+                | "TypeBlobs" >> beam.Map(_type_blob).with_output_types(_KeyedBytes)
+                | "ReduceBuckets" >> ReduceBuckets(grouping=grouping, spill=spill, workers=workers)
+                | "WriteBuckets" >> WriteResults(url=result_urls["groups"])
             )
-            _ = grouped | "CollectGroups" >> CollectReports(url=report_urls["groups"])
 
     return build

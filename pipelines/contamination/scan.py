@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists, joined, list_array, offsets_of
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import Blob, Grouping, WorkReport
+from pipelines.beam.item_cache import CacheableShardFn
+from pipelines.beam.shard_work import Blob, BucketReduce, WorkResult
 from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import (
     bucket_report,
@@ -391,7 +391,7 @@ _BATCH_ROWS = 1 << 12
 
 
 @dataclass
-class ScanShard(PieceWork):
+class ScanShard(CacheableShardFn):
     """Scans one document shard."""
 
     ngrams: InputFile
@@ -407,17 +407,17 @@ class ScanShard(PieceWork):
     def identity(self, piece: ShardItem) -> Any:
         return {**piece.identity(), "ngrams": self.ngrams.sha256}
 
-    def renamed(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
 
-    def stored_blobs(self, report: WorkReport) -> bytes:
+    def dump_blobs(self, report: WorkResult) -> bytes:
         return dump_blobs(report.blobs)
 
-    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del files
         return load_blobs(stored)
 
-    def process(self, piece: ShardItem) -> WorkReport:
+    def process(self, piece: ShardItem) -> WorkResult:
         counters = Counters()
         hits = _Hits(sum(len(table.hashes) for table in self._tables), self.max_document_frequency)
         for rows, batch in kept_rows(piece, counters):
@@ -426,7 +426,7 @@ class ScanShard(PieceWork):
             for rows in hits.batches():
                 to.write(rows)
         counters.count("documents-with-any-run", to.rows)
-        return WorkReport(piece.number, [to.entry()], counters, hits.blobs())
+        return WorkResult(piece.number, [to.entry()], counters, hits.blobs())
 
     def _found(self, batch: pa.RecordBatch, counters: Counters) -> Found:
         sentences, bounds = flat_lists(batch.column("sentences"))
@@ -518,10 +518,10 @@ class _Hits:
         return blobs
 
 
-def ngram_document_counts(max_document_frequency: int, *, output: str) -> Grouping:
+def ngram_document_counts(max_document_frequency: int, *, output: str) -> BucketReduce:
     """Return a grouping that counts documents by n-gram and reports common n-grams."""
     report = functools.partial(_report_common, most=max_document_frequency, output=output)
-    return Grouping(report, merge=_add_counts)
+    return BucketReduce(report, combine=_add_counts)
 
 
 def _add_counts(tables: Sequence[bytes]) -> bytes:
@@ -538,14 +538,14 @@ def _together(tables: Iterable[bytes]) -> pa.Table:
     )
 
 
-def _report_common(bucket: int, tables: Iterable[bytes], *, most: int, output: str) -> WorkReport:
+def _report_common(bucket: int, tables: Iterable[bytes], *, most: int, output: str) -> WorkResult:
     counts = _together(tables)
     common = counts.filter(pc.greater(counts.column("documents"), most)).sort_by("ngram")
     name = f"__common__/bucket-{bucket:05d}.arrow"
     return bucket_report(bucket, common, file=name, output=output, max_bytes=_SMALL_BUCKET)
 
 
-def common_ngrams(groups: Iterable[WorkReport], *, output: str) -> Int64s:
+def common_ngrams(groups: Iterable[WorkResult], *, output: str) -> Int64s:
     """Return the numbers of n-grams that too many documents have."""
     tables = list(bucket_tables(groups, COUNTS, output=output))
     remove_bucket_files(groups, output=output)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from pipelines.beam.work import Blob, WorkReport
+from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system
 from pipelines.io.shards import ShardWriter, open_shard
@@ -54,7 +54,7 @@ def bucket_report(
     output: str,
     max_bytes: int,
     counters: Counters | None = None,
-) -> WorkReport:
+) -> WorkResult:
     """Return the report of a bucket with its table, inline or as a file.
 
     Args:
@@ -68,15 +68,15 @@ def bucket_report(
     counters = Counters() if counters is None else counters
     if table.nbytes <= max_bytes:
         data = base64.b64encode(to_bytes(table)).decode()
-        return WorkReport(bucket, counters=counters, details=[data])
+        return WorkResult(bucket, counters=counters, details=[data])
     with ShardWriter(file, schema=table.schema, output=output) as shard:
         for batch in table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
             shard.write(batch)
-    return WorkReport(bucket, [shard.entry()], counters)
+    return WorkResult(bucket, [shard.entry()], counters)
 
 
 def bucket_tables(
-    reports: Iterable[WorkReport], schema: pa.Schema, *, output: str
+    reports: Iterable[WorkResult], schema: pa.Schema, *, output: str
 ) -> Iterator[pa.Table]:
     """Yield the table of each bucket that has one. Files are memory-mapped."""
     for report in reports:
@@ -86,7 +86,7 @@ def bucket_tables(
                 yield reader.read_all()
 
 
-def remove_bucket_files(reports: Iterable[WorkReport], *, output: str) -> None:
+def remove_bucket_files(reports: Iterable[WorkResult], *, output: str) -> None:
     """Delete the files of the buckets."""
     fs, folder = file_system(output)
     for report in reports:

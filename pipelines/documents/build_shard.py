@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import Blob, HandOver, WorkReport
+from pipelines.beam.item_cache import CacheableShardFn, ItemCheckpointer
+from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import (
     DROPPED_TEMPLATE,
     STREAM_PART,
@@ -123,7 +123,7 @@ def document_batches(
 
 
 @dataclass
-class BuildDocumentShard(PieceWork):
+class BuildDocumentShard(CacheableShardFn):
     """Builds the shards of one split."""
 
     config: DocumentsConfig
@@ -137,16 +137,16 @@ class BuildDocumentShard(PieceWork):
     def identity(self, piece: DocumentItem) -> Any:
         return item_identity(piece, self._source(piece).kind)
 
-    def rows_counted(self, counters: Mapping[str, int]) -> int:
+    def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def renamed(self, files: Sequence[FileEntry], piece: DocumentItem) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: DocumentItem) -> list[FileEntry]:
         return [
             entry.model_copy(update={"path": _shard_path(piece.number, number)})
             for number, entry in enumerate(files)
         ]
 
-    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del stored
         blobs: list[Blob] = []
         for entry in files:
@@ -156,15 +156,15 @@ class BuildDocumentShard(PieceWork):
             blobs.extend(duplicate_key_blobs(keys, shard=entry.path, buckets=self.buckets))
         return blobs
 
-    def process(self, piece: DocumentItem) -> WorkReport:
-        return self.go_on(piece, WorkReport(piece.number), None)
+    def process(self, piece: DocumentItem) -> WorkResult:
+        return self.resume(piece, WorkResult(piece.number), None)
 
-    def weight_of_parts(self) -> int:
+    def min_checkpoint_weight(self) -> int:
         return self.config.max_shard_bytes
 
-    def go_on(
-        self, piece: DocumentItem, begun: WorkReport, hand_over: HandOver | None
-    ) -> WorkReport:
+    def resume(
+        self, piece: DocumentItem, begun: WorkResult, hand_over: ItemCheckpointer | None
+    ) -> WorkResult:
         split, report = piece.split, begun
         reading, counters, samples = _progress(begun)
         source = self._source(piece)
@@ -177,7 +177,7 @@ class BuildDocumentShard(PieceWork):
             if hand_over is not None:
                 report.counters = counters
                 report.details = [reading.state(), counters.examples, samples.dump()]
-                hand_over.leave(report)
+                hand_over.save(report)
         prefixes = (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE)
         names = {name: n for name, n in counters.items() if name.startswith(prefixes)}
         parts = [name for name in counters if name.startswith(STREAM_PART)]
@@ -191,7 +191,7 @@ class BuildDocumentShard(PieceWork):
         return report
 
     def _write_shard(
-        self, batches: Iterator[pa.RecordBatch], report: WorkReport, number: int
+        self, batches: Iterator[pa.RecordBatch], report: WorkResult, number: int
     ) -> bool:
         """Write the next shard of a split; return False if no batch is left."""
         path = _shard_path(report.index, number)
@@ -212,7 +212,7 @@ class BuildDocumentShard(PieceWork):
         return more
 
 
-def _progress(begun: WorkReport) -> tuple[Reading, Counters, SampleSelector]:
+def _progress(begun: WorkResult) -> tuple[Reading, Counters, SampleSelector]:
     """Return where to continue a split, with what an earlier worker counted and selected."""
     counters = Counters(begun.counters)
     if not begun.files:
@@ -235,7 +235,7 @@ _log = logging.getLogger(__name__)
 
 
 def verify_stream_crcs(
-    config: DocumentsConfig, pieces: Sequence[DocumentItem], reports: Iterable[WorkReport]
+    config: DocumentsConfig, pieces: Sequence[DocumentItem], reports: Iterable[WorkResult]
 ) -> dict[int, Counters]:
     """Verify the CRC of bzip2 streams whose blocks several workers read.
 

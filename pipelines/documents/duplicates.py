@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.arrays import Bools, Int64s, UInt64s
-from pipelines.beam.work import Blob, WorkReport
+from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.documents.bucket_tables import bucket_report, bucket_tables, remove_bucket_files
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
@@ -229,7 +229,7 @@ def group_starts(*keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return starts
 
 
-def find_duplicates_in_bucket(bucket: int, blobs: Iterable[bytes], *, output: str) -> WorkReport:
+def find_duplicates_in_bucket(bucket: int, blobs: Iterable[bytes], *, output: str) -> WorkResult:
     """Return the `EQUAL_TEXTS` or `REPEATED_IDS` of a bucket, inline or as a file.
 
     Args:
@@ -245,7 +245,7 @@ def find_duplicates_in_bucket(bucket: int, blobs: Iterable[bytes], *, output: st
     repeated = np.bincount(groups)[groups] > 1
     order, groups = order[repeated], groups[repeated]
     if not len(order):
-        return WorkReport(bucket)
+        return WorkResult(bucket)
     table = pa.table(
         {
             "group": groups,
@@ -258,7 +258,7 @@ def find_duplicates_in_bucket(bucket: int, blobs: Iterable[bytes], *, output: st
     )
     table = _repeated_ids(table) if bucket % 2 == BY_ID else _equal_texts(table)
     if not table.num_rows:
-        return WorkReport(bucket)
+        return WorkResult(bucket)
     file = f"__duplicates__/bucket-{bucket:06d}.arrow"
     return bucket_report(bucket, table, file=file, output=output, max_bytes=_SMALL_BUCKET)
 
@@ -415,7 +415,7 @@ class SortedRuns:
 
 
 def write_duplicates(
-    reports: Iterable[WorkReport], *, output: str, shards: Iterable[FileEntry]
+    reports: Iterable[WorkResult], *, output: str, shards: Iterable[FileEntry]
 ) -> Duplicates:
     """Write `DUPLICATES_FILE`, by shard and row, and delete the files of the buckets.
 
@@ -428,7 +428,7 @@ def write_duplicates(
         shards: Document shards.
     """
     positions = Positions.of(shards)
-    kinds: dict[int, list[WorkReport]] = {BY_ID: [], BY_TEXT: []}
+    kinds: dict[int, list[WorkResult]] = {BY_ID: [], BY_TEXT: []}
     for report in reports:
         kinds[report.index % 2].append(report)
     with (

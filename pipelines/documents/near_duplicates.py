@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists, joined, ranges
-from pipelines.beam.work import WorkReport
+from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import bucket_report, bucket_tables, remove_bucket_files
 from pipelines.documents.duplicates import Positions, SortedRuns, excluded_batch, group_starts
@@ -79,7 +79,7 @@ class _Members(NamedTuple):
 
 def find_near_duplicates_in_bucket(
     bucket: int, blobs: Iterable[bytes], *, output: str, bands: Bands, threshold: float
-) -> WorkReport:
+) -> WorkResult:
     """Return the `NEAR_PAIRS` of a bucket, inline or as a file.
 
     Args:
@@ -105,7 +105,7 @@ def find_near_duplicates_in_bucket(
             found.append(_table(pairs, members, files))
     table = pa.concat_tables(found)
     if not table.num_rows:
-        return WorkReport(bucket, counters=counters)
+        return WorkResult(bucket, counters=counters)
     file = f"__excluded__/bucket-{bucket:06d}.arrow"
     return bucket_report(
         bucket, table, file=file, output=output, max_bytes=_SMALL_REPORT, counters=counters
@@ -276,7 +276,7 @@ _WALKED = 1 << 16  # pairs that are Python objects at once
 
 
 def write_near_duplicates(
-    reports: Sequence[WorkReport], *, output: str, shards: Sequence[FileEntry]
+    reports: Sequence[WorkResult], *, output: str, shards: Sequence[FileEntry]
 ) -> FileEntry:
     """Write `EXCLUSIONS_FILE`, by shard and row, and delete the files of the buckets.
 

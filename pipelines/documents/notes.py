@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.beam.work import WorkReport
+from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import DROPPED_TEMPLATE, MAX_EXAMPLES, UNKNOWN_TEMPLATE, Counters, Example
 from pipelines.documents.build_shard import read_examples
 from pipelines.documents.duplicates import Duplicates
@@ -48,7 +48,7 @@ class JobCounts:
     def of(
         cls,
         pieces: Sequence[DocumentItem],
-        reports: Iterable[WorkReport],
+        reports: Iterable[WorkResult],
         duplicates: Duplicates,
         *,
         more: Mapping[int, Mapping[str, int]],

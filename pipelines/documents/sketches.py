@@ -20,8 +20,8 @@ import pyarrow as pa
 import rensa
 
 from pipelines.arrays import Int64s, UInt64s, flat_lists, list_array
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import Blob, WorkReport
+from pipelines.beam.item_cache import CacheableShardFn
+from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
 from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.documents.word_hashes import WordHasher, mixed, ngram_sets
@@ -97,7 +97,7 @@ def band_keys(ngrams: npt.NDArray[np.uint32], offsets: Int64s, bands: Bands) -> 
 
 
 @dataclass
-class SketchShard(PieceWork):
+class SketchShard(CacheableShardFn):
     """Writes the sketches of one document shard."""
 
     config: NearDuplicatesConfig
@@ -110,13 +110,13 @@ class SketchShard(PieceWork):
     def identity(self, piece: ShardItem) -> Any:
         return piece.identity()
 
-    def rows_counted(self, counters: Mapping[str, int]) -> int:
+    def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def renamed(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(piece.number)}) for entry in files]
 
-    def process(self, piece: ShardItem) -> WorkReport:
+    def process(self, piece: ShardItem) -> WorkResult:
         counters, bands = Counters(), Bands.of(self.config)
         keys: list[pa.ListArray] = []
         path = _shard_path(piece.number)
@@ -131,9 +131,9 @@ class SketchShard(PieceWork):
                 shard.write(batch)
                 keys.append(batch.column("bands"))
         entry = shard.entry()
-        return WorkReport(piece.number, [entry], counters, self._blobs(entry, keys))
+        return WorkResult(piece.number, [entry], counters, self._blobs(entry, keys))
 
-    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del stored
         (entry,) = files
         url = f"{self.output}/{entry.stored_name}"

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.arrays import flat_lists, list_array, offsets_of
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import WorkReport
+from pipelines.beam.item_cache import CacheableShardFn
+from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import Count, Counters
 from pipelines.documents.exclusions import ShardItem, kept_documents
 from pipelines.instances.held_out import split_id
@@ -24,7 +24,7 @@ from schemas.manifest import FileEntry
 
 
 @dataclass
-class BuildTokenShard(PieceWork):
+class BuildTokenShard(CacheableShardFn):
     """Tokenizes one document shard."""
 
     vocab: InputFile
@@ -42,13 +42,13 @@ class BuildTokenShard(PieceWork):
         vocabulary = [self.vocab.sha256, self.vocab_size, self.lowercase]
         return {**piece.identity(), "vocabulary": vocabulary}
 
-    def rows_counted(self, counters: Mapping[str, int]) -> int:
+    def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def renamed(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
 
-    def process(self, piece: ShardItem) -> WorkReport:
+    def process(self, piece: ShardItem) -> WorkResult:
         counters = Counters()
         schema = tokens_schema(self.vocab_size)
         lengths: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ class BuildTokenShard(PieceWork):
                 lengths.append(_lengths(batch).model_dump(mode="json"))
         entry = shard.entry(statistics={"tokens": counters["tokens"]})
         record = LengthsRecord.merge(lengths).model_dump(mode="json")
-        return WorkReport(piece.number, [entry], counters, details=[record])
+        return WorkResult(piece.number, [entry], counters, details=[record])
 
 
 def _shard_path(piece: ShardItem) -> str:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import Blob, Grouping, WorkReport, add_up
+from pipelines.beam.item_cache import CacheableShardFn
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import Blob, BucketReduce, WorkResult, sum_counters
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.bucket_tables import (
     bucket_report,
@@ -45,31 +45,31 @@ WORD_COUNTS_FILE = "word-counts.arrow"
 
 
 @dataclass
-class CountWords(PieceWork):
+class CountWords(CacheableShardFn):
     """Counts the words of one document shard."""
 
     lowercase: bool
 
-    def process(self, piece: ShardItem) -> WorkReport:
+    def process(self, piece: ShardItem) -> WorkResult:
         counters = Counters()
         counts = WORD_COUNTS.empty_table()
         for batch in kept_documents(piece, counters):
             words = count_words(sentences_of(batch), lowercase=self.lowercase)
             counts = merge_counts([counts, words])
         counters.count("words", pc.sum(counts.column("count")).as_py() or 0)
-        return WorkReport(piece.number, [], counters, list(_word_blobs(counts)))
+        return WorkResult(piece.number, [], counters, list(_word_blobs(counts)))
 
     def identity(self, piece: ShardItem) -> Any:
         return piece.identity()
 
-    def renamed(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
         del piece
         return list(files)
 
-    def stored_blobs(self, report: WorkReport) -> bytes:
+    def dump_blobs(self, report: WorkResult) -> bytes:
         return dump_blobs(report.blobs)
 
-    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del files
         return load_blobs(stored)
 
@@ -91,7 +91,7 @@ def _add_counts(tables: Sequence[bytes]) -> bytes:
 
 def _report_words(
     bucket: int, tables: Iterable[bytes], *, output: str, min_frequency: int
-) -> WorkReport:
+) -> WorkResult:
     """Return the words of a bucket, inline or as a file in the folder `output`."""
     table = merge_counts(map(from_bytes, tables))
     kept = table.filter(pc.greater_equal(table.column("count"), min_frequency))
@@ -137,13 +137,13 @@ def count_corpus(
         output=output,
         execution=execution,
         pieces=pieces,
-        grouping=Grouping(report_words, merge=_add_counts),
+        grouping=BucketReduce(report_words, combine=_add_counts),
     )
-    check_balance(add_up(job.reports), "documents", where="build-vocabulary")
+    check_balance(sum_counters(job.reports), "documents", where="build-vocabulary")
     words = merge_counts(bucket_tables(job.groups, WORD_COUNTS, output=output))
     with ShardWriter(WORD_COUNTS_FILE, schema=WORD_COUNTS, output=output) as shard:
         for batch in words.combine_chunks().to_batches():
             shard.write(batch)
     remove_bucket_files(job.groups, output=output)
-    counters = add_up([*job.reports, *job.groups])
+    counters = sum_counters([*job.reports, *job.groups])
     return CountedWords(words, counters, shard.entry(), job.reuse)

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.arrays import Int64s, flat_lists, list_array, ranges
-from pipelines.beam.plan_file import SharedInput
-from pipelines.beam.reuse import PieceWork
-from pipelines.beam.work import WorkReport
+from pipelines.beam.item_cache import CacheableShardFn
+from pipelines.beam.shard_work import SharedInput, WorkResult
 from pipelines.counters import Counters
 from pipelines.instances.creation import InstanceBatch, create_instances
 from pipelines.instances.held_out import HELD_OUT, HELD_OUT_PREFIX, TRAINING, is_held_out
@@ -213,7 +212,7 @@ def instance_rows(batch: InstanceBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @dataclass
-class BuildInstanceShard(PieceWork):
+class BuildInstanceShard(CacheableShardFn):
     """Builds the instances of one pass over one token shard, or of its held-out documents."""
 
     config: InstancesConfig
@@ -245,10 +244,10 @@ class BuildInstanceShard(PieceWork):
     def has_cheap_identity(self, piece: InstanceItem) -> bool:
         return piece.part == TRAINING  # a held-out pool depends on the contents of shards
 
-    def rows_counted(self, counters: Mapping[str, int]) -> int:
+    def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["instances"] + counters[f"{HELD_OUT}-instances"]
 
-    def renamed(self, files: Sequence[FileEntry], piece: InstanceItem) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: InstanceItem) -> list[FileEntry]:
         return [
             entry.model_copy(
                 update={
@@ -259,7 +258,7 @@ class BuildInstanceShard(PieceWork):
             for entry in files
         ]
 
-    def process(self, piece: InstanceItem) -> WorkReport:
+    def process(self, piece: InstanceItem) -> WorkResult:
         if piece.part == HELD_OUT:
             return self._process_held_out(piece)
         shards = self._shards
@@ -272,15 +271,15 @@ class BuildInstanceShard(PieceWork):
         # Every pass drops the held-out documents, so that the counts of each pass add up.
         for name in ("documents-in", "documents-dropped-held-out"):
             counters.count(name, len(held_out))
-        return WorkReport(piece.number, [entry], counters, details=[lengths])
+        return WorkResult(piece.number, [entry], counters, details=[lengths])
 
-    def _process_held_out(self, piece: InstanceItem) -> WorkReport:
+    def _process_held_out(self, piece: InstanceItem) -> WorkResult:
         documents = list(self._held_out_pool(piece.shard).values())
         if not len(documents[0]):
-            return WorkReport(piece.number)
+            return WorkResult(piece.number)
         entry, counters, _ = self._write(piece, documents)
         found = {f"{HELD_OUT}-{name}": value for name, value in counters.items()}
-        return WorkReport(piece.number, [entry], Counters(found))
+        return WorkResult(piece.number, [entry], Counters(found))
 
     def _held_out_pool(self, shard: int) -> dict[int, TokenDocuments]:
         if self._held_out[0] != shard:

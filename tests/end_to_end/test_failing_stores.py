@@ -55,7 +55,7 @@ finetune:
 """
 # Every item is recorded, however little work it is.
 _COMMAND = (
-    "from pipelines.beam import jobs; jobs.WORTH_REQUESTS = 0.0; "
+    "from pipelines.beam import shard_job as jobs; jobs.MIN_REMOTE_SECONDS = 0.0; "
     "from flows.cli.app import main; main()"
 )
 _RETRIED = ("500", "503", "reset", "torn", "lost", "cut")

@@ -35,8 +35,8 @@ from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage_collection import collect_garbage
 from flows.store.leases import Lease, acquire_or_holder, live_holders
 from flows.store.verification import verify
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.work import WorkReport
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import WorkResult
 from pipelines.io.file_systems import A_LITTLE, file_system, read_file
 from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import expand_paths, open_file
@@ -217,11 +217,11 @@ class _SlowWork:
     def setup(self) -> None:
         """Nothing to open."""
 
-    def process(self, piece: _Piece) -> WorkReport:
+    def process(self, piece: _Piece) -> WorkResult:
         time.sleep(self._seconds)
         with FileWriter(f"part-{piece.number}.arrow", output=self._output) as writer:
             writer.file.write(bytes(SHARD_BYTES))
-        return WorkReport(piece.number, [writer.entry()])
+        return WorkResult(piece.number, [writer.entry()])
 
 
 SHARD_BYTES = 4 << 20
@@ -384,7 +384,7 @@ def test_a_large_upload_whose_last_answer_is_lost_is_there(
 def _command(recipe: Path, store: str, *, workers: int) -> list[str]:
     # Every item is recorded, however little work it is.
     code = (
-        "from pipelines.beam import jobs; jobs.WORTH_REQUESTS = 0.0; "
+        "from pipelines.beam import shard_job as jobs; jobs.MIN_REMOTE_SECONDS = 0.0; "
         "from flows.cli.app import main; main()"
     )
     options = ["--store", store, "--engine", "local", "--workers", str(workers)]

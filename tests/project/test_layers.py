@@ -71,7 +71,7 @@ PURE = [
     "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
     "documents.sentences",
     "wordpiece.tokenizer", "wordpiece.vocab_training",
-    "beam.reuse", "beam.jobs",
+    "beam.item_cache", "beam.shard_job",
     "documents.duplicates", "documents.exclusions",
     "instances.token_documents", "instances.pairing",
     "instances.masking", "instances.creation", "instances.plan",

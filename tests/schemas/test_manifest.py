@@ -14,7 +14,7 @@ from flows.store.artifacts import Attempt
 from flows.store.pointers import Pointer
 from flows.store.runs import StepRecord
 from model.training.checkpoint_files import TensorFileEntry
-from pipelines.beam.piece_records import PieceRecord
+from pipelines.beam.item_cache import CacheRecord
 from schemas.manifest import FileEntry, InputRef, Manifest, path_order
 
 DIGEST = "0" * 64
@@ -75,7 +75,7 @@ PATHS = [
     (StepRecord, "manifest"),
     (InputFile, "path"),
     (TensorFileEntry, "path"),
-    (PieceRecord, "made_in"),
+    (CacheRecord, "created_in"),
 ]
 
 

@@ -6,7 +6,6 @@ https://openlineage.io/docs/client/python/configuration. Without a transport it 
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 from collections.abc import Iterable
@@ -39,5 +38,6 @@ def openlineage_listeners() -> list[OpenLineageListener]:
 
 def send_aborts(store: ArtifactStore, run_ids: Iterable[str]) -> None:
     """Send the ABORT of each run whose process was killed. Steps in progress get none."""
-    for run_id, listener in itertools.product(run_ids, openlineage_listeners()):
-        listener.abort(store, read_run(store, run_id))
+    for run_id in run_ids:
+        for listener in openlineage_listeners():
+            listener.abort(store, read_run(store, run_id))

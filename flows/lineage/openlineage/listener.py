@@ -6,29 +6,35 @@ A run of a recipe is a run of the job `bertloom.RECIPE`. Each try of a step is a
 
 from __future__ import annotations
 
+import logging
+import queue
+import threading
 from datetime import datetime
 from typing import Any
 
+from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import InputDataset, Run, RunEvent, RunState
 from openlineage.client.uuid import generate_new_uuid, generate_static_uuid
 
 from flows.lineage.openlineage import facets
-from flows.lineage.openlineage.sender import EventSender
 from flows.run.events import Event, RunFinished, RunStarted, StepFailed, StepFinished, StepStarted
 from flows.run.run_recorder import failure_text
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import now
 from flows.store.runs import RunRecord
+from schemas.redaction import redact
 
 _FINAL_STATES = {"completed": RunState.COMPLETE, "failed": RunState.FAIL}
+_CLOSE_SECONDS = 5.0
+_LOGGER = logging.getLogger(__name__)
 
 
 class OpenLineageListener:
     """Sends START and COMPLETE, FAIL or ABORT of a run and of each step, cached steps included."""
 
     def __init__(self) -> None:
-        """Connect to the collector."""
-        self._sender = EventSender()
+        """Start the sender. The client raises errors if its settings are wrong."""
+        self._sender = _Sender()
         self._recipe = ""
         self._ids: dict[str, str] = {}
         """UUID of the run ("") and of each step in progress, by label."""
@@ -93,4 +99,30 @@ class OpenLineageListener:
         run = Run(self._ids[label], {**parent, **(about or {})})
         job = facets.job(self._recipe, label)
         event = RunEvent(eventTime=now(), eventType=state, run=run, job=job, **datasets)
-        self._sender.send(event)
+        self._sender.queue.put(event)
+
+
+class _Sender:
+    """Thread that sends events in order, so that a slow collector delays no step."""
+
+    def __init__(self) -> None:
+        self._client, self._error = OpenLineageClient(), ""
+        self.queue: queue.SimpleQueue[RunEvent | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._send_all, name="openlineage", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Wait a few seconds for the last events; log an error if some were not sent."""
+        self.queue.put(None)
+        self._thread.join(_CLOSE_SECONDS)
+        if self._thread.is_alive() or self._error:
+            error = self._error or f"no answer in {_CLOSE_SECONDS:.0f} s"
+            _LOGGER.warning("OpenLineage events were not sent: %s", error)
+
+    def _send_all(self) -> None:
+        while (event := self.queue.get()) is not None:
+            try:
+                self._client.emit(event)
+            except Exception as error:  # transports can raise anything
+                self._error = redact(f"{type(error).__name__}: {error}")
+        self._client.close(_CLOSE_SECONDS)

@@ -94,7 +94,6 @@ def test_damaged_card_is_reported_and_rewritten(stores: list[ArtifactStore], cli
     assert [problem.path for problem in check_records(store)] == [str(path.relative_to(store.root))]
     assert all(result.is_ok for result in verify(store, store.pointers()))
     card = ("card", "build-documents", "--store", store.root)
-    assert cli(*card).code == 1
     recipe = str(Path(store.root).parent / "tiny.yaml")
     assert cli(*card, "--write", "--recipe", recipe).code == 0
     assert path.read_text() == before
@@ -106,7 +105,7 @@ def test_garbage_collection_keeps_cards(stores: list[ArtifactStore]) -> None:
     assert card_file(stores[1], "build-instances").is_file()
 
 
-def test_deleted_card_and_export_take_licenses_from_card_of_documents(
+def test_deleted_card_and_export_take_licenses_from_recipe_of_run(
     stores: list[ArtifactStore], cli: Cli, tmp_path: Path
 ) -> None:
     root, path = stores[1].root, card_file(stores[1], "build-tokens")

@@ -21,7 +21,7 @@ from support.store_builder import describe
 
 from benchmarks.local_server import LocalServer
 from flows.bert import recipe_steps
-from flows.lineage.openlineage import openlineage_listeners, send_aborts, sender
+from flows.lineage.openlineage import openlineage_listeners, send_aborts
 from flows.recipes.loader import load_recipe
 from flows.run.events import Event, RunFinished, RunStarted, StepFailed, StepFinished, StepStarted
 from flows.run.run import Run
@@ -328,7 +328,7 @@ def test_faulty_collector_neither_fails_nor_delays_a_run(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(sender, "_CLOSE_SECONDS", 0.5)
+    monkeypatch.setattr("flows.lineage.openlineage.listener._CLOSE_SECONDS", 0.5)
     if fault == "refuses":
         collector.status = 403
     elif fault == "hangs":

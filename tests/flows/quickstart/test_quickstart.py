@@ -207,6 +207,15 @@ def test_tables_are_measured(tmp_path: Path) -> None:
     assert group.text_bytes == pytest.approx(len(ENGLISH) * 500, rel=0.1)
 
 
+def test_table_without_the_column_of_the_others_is_not_in_recipe(tmp_path: Path) -> None:
+    for name, column in (("a", "text"), ("b", "text"), ("c", "review")):
+        rows = [{column: f"{number}. {ENGLISH}"} for number in range(200)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    scan = scan_folder(tmp_path)
+    assert [count for _, count in scan.ignored] == [1]
+    assert proposed_files(scan, tmp_path) == {"json": ["a.jsonl", "b.jsonl"]}
+
+
 def test_recipe_name_is_ascii() -> None:
     assert recipe_name(Path("Meine Größe 日本")) == "meine-grosse"
     assert recipe_name(Path("日本")) == "texts"

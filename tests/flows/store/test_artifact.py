@@ -18,12 +18,6 @@ from model.training.artifact_files import write_file
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 
 
-@pytest.fixture(params=["local", "memory"])
-def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    is_local = request.param == "local"
-    return ArtifactStore(str(tmp_path) if is_local else f"memory://{tmp_path.name}/artifact")
-
-
 def test_artifact_opens_its_files(any_store: ArtifactStore) -> None:
     manifest = published(any_store, "one")
     any_store.set_ref("fake/tokens", manifest)

@@ -25,10 +25,9 @@ from schemas.errors import (
 )
 
 
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    is_local = request.param == "local"
-    return ArtifactStore(f"{tmp_path}/store" if is_local else f"memory://{tmp_path.name}/store")
+@pytest.fixture
+def store(any_store: ArtifactStore) -> ArtifactStore:
+    return any_store
 
 
 # Publishing and lookup

@@ -39,10 +39,9 @@ DAY = 24 * 3600.0
 MISSING_PID = 2**22 + 1  # above the largest possible number
 
 
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    is_local = request.param == "local"
-    return ArtifactStore(f"{tmp_path}/store" if is_local else f"memory://{tmp_path.name}/garbage")
+@pytest.fixture
+def store(any_store: ArtifactStore) -> ArtifactStore:
+    return any_store
 
 
 def collect(store: ArtifactStore, **options: Any) -> GarbageReport:

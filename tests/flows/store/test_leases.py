@@ -31,10 +31,9 @@ KEY, OTHER_KEY = "ab" * 32, "cd" * 32
 MISSING_PID = 2**22 + 1  # above the largest possible number
 
 
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    is_local = request.param == "local"
-    return ArtifactStore(f"{tmp_path}/store" if is_local else f"memory://{tmp_path.name}/leases")
+@pytest.fixture
+def store(any_store: ArtifactStore) -> ArtifactStore:
+    return any_store
 
 
 def acquire(

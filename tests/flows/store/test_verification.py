@@ -27,12 +27,6 @@ ROWS = {
 }
 
 
-@pytest.fixture(params=["local", "memory"])
-def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
-    is_local = request.param == "local"
-    return ArtifactStore(str(tmp_path) if is_local else f"memory://{tmp_path.name}/store")
-
-
 def publish_shard(store: ArtifactStore, *, data: bytes = b"", **fields: Any) -> Manifest:
     """Publish an artifact with one shard.
 

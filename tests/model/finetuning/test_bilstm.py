@@ -269,7 +269,7 @@ def test_stopped_it_goes_on_to_the_bit(
     training.note_step = note_and_stop  # type: ignore[method-assign]
     with pytest.raises(TrainingError, match="test"):
         Trainer(training, ranks=Ranks(0, 1, device), checkpoints=checkpoints, stop=stop).run()
-    training.report.close()
+    training.logger.close()
     assert checkpoints.list()[-1].step == 4
     train_trial(cut, stop=StopRequest())
     weights = [job.results() / "model.safetensors" for job in (whole, cut)]

@@ -28,9 +28,14 @@ from support.paths import PYTHONPATH
 
 from benchmarks.dump_parts import change_part, write_parts
 from flows.sample import write_sample
-from pipelines.beam.piece_records import MOST_PLACES, piece_key
-from pipelines.beam.reuse import PieceWork, reuse_of, reusing
-from pipelines.beam.work import Blob, ShardWork, WorkReport
+from pipelines.beam.item_cache import (
+    MAX_LOCATIONS,
+    CacheableShardFn,
+    item_key,
+    measure_reuse,
+    with_item_cache,
+)
+from pipelines.beam.shard_work import Blob, ShardFn, WorkResult
 from pipelines.build_instances import build_instances
 from pipelines.counters import Counters
 from pipelines.documents.plan import item_identity, plan
@@ -52,7 +57,7 @@ class _Piece(NamedTuple):
     weight: int = 1
 
 
-class _Work(PieceWork):
+class _Work(CacheableShardFn):
     """Writes a piece's text into two files."""
 
     def __init__(self, output: str) -> None:
@@ -64,27 +69,27 @@ class _Work(PieceWork):
     def identity(self, piece: _Piece) -> Any:
         return {"text": piece.text}
 
-    def renamed(self, files: Sequence[FileEntry], piece: _Piece) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: _Piece) -> list[FileEntry]:
         names = (f"{piece.number}-{half}.txt" for half in range(2))
         return [
             entry.model_copy(update={"path": name})
             for entry, name in zip(files, names, strict=True)
         ]
 
-    def stored_blobs(self, report: WorkReport) -> bytes:
+    def dump_blobs(self, report: WorkResult) -> bytes:
         return report.blobs[0].data
 
-    def restored_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         return [Blob(len(files), stored)]
 
-    def process(self, piece: _Piece) -> WorkReport:
+    def process(self, piece: _Piece) -> WorkResult:
         self.done.append(piece.text)
         files = [
             write_text_file(f"{piece.number}-{half}.txt", piece.text, output=self.output)
             for half in range(2)
         ]
         counters = Counters({"characters": len(piece.text), "nothing": 0})
-        return WorkReport(piece.number, files, counters, [Blob(2, piece.text.encode())], [1])
+        return WorkResult(piece.number, files, counters, [Blob(2, piece.text.encode())], [1])
 
 
 class _Store:
@@ -97,13 +102,13 @@ class _Store:
     def output(self, attempt: int | str) -> str:
         return f"{self.root}/artifacts/build-things/{attempt}/data"
 
-    def run(self, attempt: int | str, *pieces: _Piece) -> tuple[list[WorkReport], list[str]]:
+    def run(self, attempt: int | str, *pieces: _Piece) -> tuple[list[WorkResult], list[str]]:
         """The reports, and the texts of the pieces that were worked on."""
         output = self.output(attempt)
         fs, path = fsspec.core.url_to_fs(output)
         fs.makedirs(path, exist_ok=True)
         inner = _Work(output)
-        work: ShardWork = reusing(inner, pieces=self.pieces, output=output)
+        work: ShardFn = with_item_cache(inner, folder=self.pieces, output=output)
         work.setup()
         reports = [work.process(piece) for piece in pieces]
         for report, piece in zip(reports, pieces, strict=True):
@@ -164,7 +169,9 @@ def test_a_finished_piece_is_taken_over_under_its_new_name(store: _Store) -> Non
     )
     planned = [_Piece(number, "", weight) for number, weight in enumerate((5, 3, 2))]
     restored = [report.index for report in again if report.reused]
-    assert reuse_of(planned, restored) == Reuse(items=3, items_reused=2, weight=10, weight_reused=5)
+    assert measure_reuse(planned, restored) == Reuse(
+        items=3, items_reused=2, weight=10, weight_reused=5
+    )
     # A worker that runs again goes on with what it had finished, which is no reuse.
     repeated, done = store.run(2, _Piece(0, "new"))
     assert done == []
@@ -180,14 +187,14 @@ def test_what_a_job_says_twice_is_reuse_only_of_another_job(store: _Store) -> No
 
 
 def test_a_piece_outlives_the_artifact_that_it_was_made_for(store: _Store) -> None:
-    for attempt in range(MOST_PLACES + 2):
+    for attempt in range(MAX_LOCATIONS + 2):
         _, done = store.run(attempt, _Piece(attempt, "a"))
         assert done == (["a"] if attempt == 0 else [])
-    for attempt in range(MOST_PLACES + 1):  # the last one is left
+    for attempt in range(MAX_LOCATIONS + 1):  # the last one is left
         store.fs.rm(f"{store.path}/artifacts/build-things/{attempt}", recursive=True)
     assert store.run("new", _Piece(0, "a"))[1] == []
     (record,) = store.records()
-    assert len(json.loads(store.fs.cat_file(record))["places"]) <= MOST_PLACES
+    assert len(json.loads(store.fs.cat_file(record))["locations"]) <= MAX_LOCATIONS
 
 
 def _delete_files(store: _Store) -> None:
@@ -213,7 +220,7 @@ def _lead_out_of_the_store(store: _Store) -> None:
 def _name_a_file_less(store: _Store) -> None:
     (record,) = store.records()
     read = json.loads(store.fs.cat_file(record))
-    read["places"] = [place[:1] for place in read["places"]]
+    read["locations"] = [place[:1] for place in read["locations"]]
     store.fs.pipe_file(record, json.dumps(read).encode())
 
 
@@ -283,7 +290,7 @@ def test_where_no_link_can_be_made_files_are_copied(
 def test_pieces_of_another_store_are_refused(tmp_path: Path) -> None:
     for pieces in (f"{tmp_path}/a/pieces/s/0", f"{tmp_path}/b/bits/s/0", "memory://pieces/s/0"):
         with pytest.raises(ConfigError, match="within one store"):
-            reusing(_Work(""), pieces=pieces, output=f"{tmp_path}/b/artifacts/s/1/data")
+            with_item_cache(_Work(""), folder=pieces, output=f"{tmp_path}/b/artifacts/s/1/data")
 
 
 def test_a_split_is_known_by_what_it_reads_not_where_or_in_which_order(tmp_path: Path) -> None:
@@ -296,7 +303,7 @@ def test_a_split_is_known_by_what_it_reads_not_where_or_in_which_order(tmp_path:
             name="tales", paths=(str(tmp_path / folder),), target_split_bytes=1 << 10
         )
         pieces = plan(DocumentsConfig(sources=(source,)))
-        return [piece_key(item_identity(piece, "books")) for piece in pieces]
+        return [item_key(item_identity(piece, "books")) for piece in pieces]
 
     first = keys("first", ("a.txt", "The sea. "), ("b.txt", "The hill. "))
     moved = keys("moved", ("0.txt", "One more. "), ("a.txt", "The sea. "), ("b.txt", "The hill. "))
@@ -308,7 +315,7 @@ def test_a_split_is_known_by_what_it_reads_not_where_or_in_which_order(tmp_path:
 
 def _shard(content: str, *, rows: int = 500, size: int = 1000) -> FileEntry:
     return FileEntry(
-        path=content, stored_name=content, size_bytes=size, sha256=piece_key(content), rows=rows
+        path=content, stored_name=content, size_bytes=size, sha256=item_key(content), rows=rows
     )
 
 

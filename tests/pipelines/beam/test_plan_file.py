@@ -13,10 +13,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
 from pipelines.beam import pipeline as beam_pipeline
-from pipelines.beam.jobs import group_items, run_shard_job
-from pipelines.beam.pipeline import SpreadPieces, shard_pipeline
-from pipelines.beam.plan_file import SharedInput, written_plan
-from pipelines.beam.work import WorkReport
+from pipelines.beam.pipeline import CreateWorkItems, shard_pipeline
+from pipelines.beam.shard_job import group_items, run_shard_job
+from pipelines.beam.shard_work import SharedInput, WorkResult, write_plan
 from pipelines.documents.build_shard import BuildDocumentShard
 from pipelines.documents.exclusions import ShardItem
 from pipelines.documents.plan import DocumentItem
@@ -41,7 +40,7 @@ class _Piece(NamedTuple):
 
 
 class _Notes:
-    """Reports each piece, and what the output folder holds meanwhile."""
+    """ResultList each piece, and what the output folder holds meanwhile."""
 
     def __init__(self, output: str, *, error: BaseException | None = None) -> None:
         self._output, self._error = output, error
@@ -49,20 +48,18 @@ class _Notes:
     def setup(self) -> None:
         """Nothing to open."""
 
-    def process(self, piece: _Piece) -> WorkReport:
+    def process(self, piece: _Piece) -> WorkResult:
         if self._error is not None:
             raise self._error
         seen = sorted(path.name.partition("-")[0] for path in Path(self._output).iterdir())
-        return WorkReport(piece.number, details=[piece.weight, *seen])
+        return WorkResult(piece.number, details=[piece.weight, *seen])
 
 
 def _graph(
     work: Any, planned: list[Any], folder: Path, *, shared: SharedInput | None = None
 ) -> bytes:
     """A job's graph as it goes to a runner that deals the pieces out itself."""
-    with written_plan(
-        group_items(planned, max_elements=MAX_ELEMENTS), folder=str(folder)
-    ) as written:
+    with write_plan(group_items(planned, max_elements=MAX_ELEMENTS), folder=str(folder)) as written:
         if shared is not None:
             with shared.written(f"{folder}/.input"):
                 return _serialised(work, *written)
@@ -72,7 +69,7 @@ def _graph(
 def _serialised(work: Any, *plan: Any) -> bytes:
     urls = {"work": "s3://bucket/w", "groups": "s3://bucket/g"}
     build = shard_pipeline(
-        "job", *plan, work=work, errors=ErrorFiles("s3://b/e"), grouping=None, report_urls=urls
+        "job", *plan, work=work, errors=ErrorFiles("s3://b/e"), grouping=None, result_urls=urls
     )
     pipeline = beam.Pipeline("FnApiRunner")
     build(pipeline)
@@ -102,7 +99,7 @@ def test_the_graph_of_a_hundred_thousand_pieces_is_small(tmp_path: Path) -> None
 def _spread(planned: list[DocumentItem], folder: Path) -> bytes:
     """The graph of a pipeline of another program that reads the pieces."""
     pipeline = beam.Pipeline("FnApiRunner", PipelineOptions(temp_location=f"{folder}/temp"))
-    _ = pipeline | SpreadPieces(planned)
+    _ = pipeline | CreateWorkItems(planned)
     data: bytes = pipeline.to_runner_api().SerializeToString()
     return data
 
@@ -117,11 +114,11 @@ def test_many_pieces_are_no_part_of_the_graph_of_a_pipeline_of_others(tmp_path: 
 def test_pieces_of_a_pipeline_of_others_arrive_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(beam_pipeline, "MOST_PLAN_BYTES", most)
+    monkeypatch.setattr(beam_pipeline, "MAX_PLAN_BYTES", most)
     monkeypatch.setattr(beam_pipeline, "_ELEMENTS", 7)
     planned, options = _books(100), PipelineOptions(temp_location=f"{tmp_path}/temp")
     with beam.Pipeline("FnApiRunner", options) as pipeline:
-        assert_that(pipeline | SpreadPieces(planned), equal_to(planned))
+        assert_that(pipeline | CreateWorkItems(planned), equal_to(planned))
     assert (tmp_path / "temp").exists() == (most == 0)
 
 
@@ -178,17 +175,17 @@ FILE = InputFile("s3://bucket/a", "a.arrow", "documents 01", 7, "0" * 64)
     ids=lambda piece: type(piece).__name__,
 )
 def test_pieces_come_back_as_they_were(piece: Any, tmp_path: Path) -> None:
-    with written_plan([[piece, piece], [], [piece]], folder=str(tmp_path)) as (plan_file, ranges):
+    with write_plan([[piece, piece], [], [piece]], folder=str(tmp_path)) as (plan_file, ranges):
         assert len(ranges) == 2
-        found = [list(plan_file.pieces(where)) for where in ranges]
+        found = [list(plan_file.items(where)) for where in ranges]
         assert found == [[piece, piece], [piece]]
         assert {type(one) for one in found[0]} == {type(piece)}
 
 
 def test_pieces_of_two_classes_are_refused(tmp_path: Path) -> None:
     with (
-        pytest.raises(ConfigError, match="one class, found InstanceItem, _Piece"),
-        written_plan(
+        pytest.raises(ConfigError, match="one class, got InstanceItem, _Piece"),
+        write_plan(
             [[_Piece(0, 1)], [InstanceItem(0, "training", 0, 0, (), 1)]], folder=str(tmp_path)
         ),
     ):
@@ -229,7 +226,7 @@ def test_a_job_that_fails_leaves_no_plan(tmp_path: Path) -> None:
 def test_an_interrupted_launcher_leaves_the_plan_to_its_job(tmp_path: Path) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
-        written_plan([[_Piece(0, 1)]], folder=str(tmp_path)),
+        write_plan([[_Piece(0, 1)]], folder=str(tmp_path)),
     ):
         raise KeyboardInterrupt
     (left,) = tmp_path.iterdir()

@@ -12,10 +12,9 @@ import fsspec
 import pytest
 
 from pipelines.beam import pipeline as beam_pipeline
-from pipelines.beam import reports
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.reports import Outbox, Reports
-from pipelines.beam.work import WorkReport
+from pipelines.beam import shard_work as reports
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import ResultBatcher, ResultList, WorkResult
 from pipelines.counters import Counters
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry
@@ -26,7 +25,7 @@ class _Piece(NamedTuple):
     weight: int = 1
 
 
-def _report(number: int, *, names: int = 0) -> WorkReport:
+def _report(number: int, *, names: int = 0) -> WorkResult:
     """As of a split of a dump: some forty counters, and names of templates."""
     entry = FileEntry(
         path=f"part-{number:05d}.arrow",
@@ -36,14 +35,14 @@ def _report(number: int, *, names: int = 0) -> WorkReport:
     )
     counted = {f"things-dropped-for-reason-{n}@source": number + n for n in range(40)}
     details = [{f"template-unknown:name of template {n}": n for n in range(names)}]
-    return WorkReport(number, [entry], Counters(counted), details=details, reused=number % 3 == 0)
+    return WorkResult(number, [entry], Counters(counted), details=details, reused=number % 3 == 0)
 
 
 class _Work:
     def setup(self) -> None:
         """Nothing to open."""
 
-    def process(self, piece: _Piece) -> WorkReport:
+    def process(self, piece: _Piece) -> WorkResult:
         return _report(piece.number, names=20)
 
 
@@ -57,7 +56,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     fs.rm(path, recursive=True)
 
 
-def _texts(found: Reports) -> list[str]:
+def _texts(found: ResultList) -> list[str]:
     return [report.to_json() for report in found]
 
 
@@ -69,14 +68,16 @@ def test_what_is_sent_arrives_in_the_order_of_the_plan_and_leaves_nothing(
     monkeypatch.setattr(reports, "_FILE_BYTES", file_bytes)
     sent, written = list[str](), [_report(number, names=number) for number in range(30)]
     for first in (20, 0, 10):
-        box = Outbox(f"{folder}/.reports-1", most_bytes=most)
+        box = ResultBatcher(f"{folder}/.reports-1", max_inline_bytes=most)
         for report in written[first : first + 10]:
             sent += box.add(report)
-        sent += box.rest()
+        sent += box.flush()
     fs, path = fsspec.core.url_to_fs(folder)
     fs.makedirs(path, exist_ok=True)
-    repeated = Outbox(f"{folder}/.reports-1", most_bytes=0)  # of a worker that nobody waits for
-    assert [*repeated.add(written[0]), *repeated.rest()]
+    repeated = ResultBatcher(
+        f"{folder}/.reports-1", max_inline_bytes=0
+    )  # of a worker that nobody waits for
+    assert [*repeated.add(written[0]), *repeated.flush()]
     fs.pipe_file(f"{path}/part-00000.arrow", b"stays")
     if most == 1 << 20:
         assert all(line.startswith("{") for line in sent)
@@ -84,7 +85,7 @@ def test_what_is_sent_arrives_in_the_order_of_the_plan_and_leaves_nothing(
     else:
         assert all("/.reports-1-" in line for line in sent)
     fs.pipe_file(f"{path}/.reports-1", "\n".join(sorted(sent)).encode())
-    found = Reports(f"{folder}/.reports-1")
+    found = ResultList(f"{folder}/.reports-1")
     assert found.numbers == list(range(30))
     assert _texts(found) == [report.to_json() for report in written]
     assert _texts(found) == [report.to_json() for report in written], "as often as it is asked for"
@@ -98,7 +99,7 @@ def test_what_is_sent_arrives_in_the_order_of_the_plan_and_leaves_nothing(
 def test_a_job_gives_the_same_reports_whichever_way_they_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
-    monkeypatch.setattr(beam_pipeline, "MOST_TOGETHER", together)
+    monkeypatch.setattr(beam_pipeline, "MAX_INLINE_BYTES", together)
     planned = [_Piece(number) for number in range(40)]
     done = run_shard_job(
         "job", planned, work=_Work(), output=str(tmp_path), execution=ExecutionConfig()
@@ -111,14 +112,14 @@ def test_a_job_gives_the_same_reports_whichever_way_they_go(
 def test_the_launching_process_holds_one_report_at_a_time(tmp_path: Path) -> None:
     """Ten kilobytes each, as a split of a large Wikipedia has: they took 43 kilobytes each."""
     number = 400
-    box, sent = Outbox(f"{tmp_path}/.reports-1", most_bytes=0), list[str]()
+    box, sent = ResultBatcher(f"{tmp_path}/.reports-1", max_inline_bytes=0), list[str]()
     for index in range(number):
         sent += box.add(_report(index, names=200))
-    sent += box.rest()
+    sent += box.flush()
     (tmp_path / ".reports-1").write_text("\n".join(sent))
     tracemalloc.start()
     try:
-        found = Reports(f"{tmp_path}/.reports-1")
+        found = ResultList(f"{tmp_path}/.reports-1")
         total = sum(len(report.details[0]) for report in found)
         held, _ = tracemalloc.get_traced_memory()
     finally:

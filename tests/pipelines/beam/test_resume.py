@@ -25,9 +25,8 @@ from support.dump_builder import COMPRESS, dump, page
 from support.item_runs import run_stages, told
 from support.paths import PYTHONPATH
 
-from pipelines.beam.parts import Parts
-from pipelines.beam.reuse import reusing
-from pipelines.beam.work import WorkReport
+from pipelines.beam.item_cache import ItemCheckpointer, with_item_cache
+from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import check_balance
 from pipelines.documents import build_shard
 from pipelines.documents.build_shard import BuildDocumentShard, document_batches
@@ -82,14 +81,14 @@ class _Job(NamedTuple):
         (piece,) = plan(self.config)
         return piece
 
-    def run(self, attempt: str, *, store: str = "store", pieces: bool = True) -> WorkReport:
+    def run(self, attempt: str, *, store: str = "store", pieces: bool = True) -> WorkResult:
         """What becomes of the piece; `attempt` names the output folder."""
         root = self.root / store
         output, records = root / f"artifacts/build-documents/{attempt}/data", self.records(store)
         for folder in (output, records):
             folder.mkdir(parents=True, exist_ok=True)
         inner = BuildDocumentShard(self.config, str(output))
-        work = reusing(inner, pieces=str(records) if pieces else "", output=str(output))
+        work = with_item_cache(inner, folder=str(records) if pieces else "", output=str(output))
         work.setup()
         report = work.process(self.piece)
         for entry in report.files:
@@ -105,7 +104,7 @@ class _Job(NamedTuple):
         return sorted(name.partition(".")[2] for name in names)
 
 
-def _said(report: WorkReport) -> Any:
+def _said(report: WorkResult) -> Any:
     """All that a report says as it reaches the launching process, but for names and reuse."""
     stored = json.loads(report.to_json())
     del stored["reused"]
@@ -123,17 +122,17 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Has a worker die at the number of the file that it hands over, from 1; 0 for never."""
-    leave = Parts.leave
+    leave = ItemCheckpointer.save
 
     def at(number: int, *, recorded: bool = True) -> None:
-        def left(self: Parts, report: WorkReport) -> None:
+        def left(self: ItemCheckpointer, report: WorkResult) -> None:
             is_last = len(report.files) == number
             if recorded or not is_last:
                 leave(self, report)
             if is_last:
                 raise _Died
 
-        monkeypatch.setattr(Parts, "leave", left)
+        monkeypatch.setattr(ItemCheckpointer, "save", left)
 
     return at
 

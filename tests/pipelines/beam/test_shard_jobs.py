@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 from support.corpus_builder import small_recipe, small_sample
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.work import WorkReport, add_up
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import WorkResult, sum_counters
 from pipelines.build_documents import build_documents
 from pipelines.runners.launch import Launch
 from pipelines.runners.quiet import without_tracebacks
@@ -25,7 +25,7 @@ class _Piece(NamedTuple):
 
 
 class _Work:
-    """Reports each piece, or loses one, or fails as told."""
+    """ResultList each piece, or loses one, or fails as told."""
 
     def __init__(self, *, lost: int = -1, error: Exception | None = None) -> None:
         self._lost, self._error = lost, error
@@ -33,11 +33,11 @@ class _Work:
     def setup(self) -> None:
         """Nothing to open."""
 
-    def process(self, piece: _Piece) -> WorkReport:
+    def process(self, piece: _Piece) -> WorkResult:
         if self._error is not None:
             raise self._error
         number = 0 if piece.number == self._lost else piece.number
-        report = WorkReport(number)
+        report = WorkResult(number)
         report.counters.count("pieces", piece.weight)
         return report
 
@@ -45,7 +45,7 @@ class _Work:
 PIECES = [_Piece(number, weight) for number, weight in enumerate([5, 9, 1, 7, 3, 3])]
 
 
-def _run(work: _Work, output: str, *, workers: int = 1) -> list[WorkReport]:
+def _run(work: _Work, output: str, *, workers: int = 1) -> list[WorkResult]:
     how = ExecutionConfig(workers=workers)
     return run_shard_job("job", PIECES, work=work, output=output, execution=how).reports
 
@@ -53,7 +53,7 @@ def _run(work: _Work, output: str, *, workers: int = 1) -> list[WorkReport]:
 def test_reports_come_back_in_the_order_of_the_plan(tmp_path) -> None:
     reports = _run(_Work(), str(tmp_path))
     assert [report.index for report in reports] == [0, 1, 2, 3, 4, 5]
-    assert add_up(reports) == {"pieces": 28}
+    assert sum_counters(reports) == {"pieces": 28}
     assert list(tmp_path.iterdir()) == []  # the reports' own files are gone
 
 

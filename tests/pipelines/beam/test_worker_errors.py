@@ -12,9 +12,9 @@ import pytest
 from support.dump_builder import dump, page
 from support.paths import PYTHONPATH
 
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.reuse_files import PieceFiles
-from pipelines.beam.work import WorkReport
+from pipelines.beam.item_cache import CacheFiles
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import WorkResult
 from pipelines.build_documents import build_documents
 from pipelines.io import shards
 from pipelines.io.files import FileWriter
@@ -44,10 +44,10 @@ class _Fails:
     def setup(self) -> None:
         """Nothing to open."""
 
-    def process(self, piece: _Piece) -> WorkReport:
+    def process(self, piece: _Piece) -> WorkResult:
         if piece.number:
             raise self._error
-        return WorkReport(piece.number)
+        return WorkResult(piece.number)
 
 
 @pytest.fixture(autouse=True)
@@ -183,13 +183,13 @@ def test_a_record_that_finds_no_room_leaves_nothing_partial(
             sink.write(data[:1])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    files = PieceFiles(
-        pieces=str(tmp_path / "pieces" / "stage" / "digest"), output=str(tmp_path / "out")
+    files = CacheFiles(
+        folder=str(tmp_path / "pieces" / "stage" / "digest"), output=str(tmp_path / "out")
     )
     monkeypatch.setattr(Path, "write_bytes", write_bytes)
     with pytest.raises(OSError, match="No space left") as raised:
-        files.write("ab/abc.json", b"{}")
-    assert str(raised.value.filename).endswith("ab/abc.json")
+        files.write("abc.json", b"{}")
+    assert str(raised.value.filename).endswith("abc.json")
     assert not [name for _, _, names in os.walk(tmp_path) for name in names]
 
 

@@ -18,8 +18,8 @@ from support.item_runs import run_stages, told
 from support.paths import PYTHONPATH
 
 from flows.sample import write_sample
-from pipelines.beam.jobs import run_shard_job
-from pipelines.beam.work import Grouping, WorkReport
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import BucketReduce, WorkResult
 from pipelines.documents import bucket_tables, duplicates
 from pipelines.documents.duplicates import (
     BUCKETS,
@@ -85,7 +85,7 @@ def _entries(shards: Sequence[Shard], *, first: int = 0) -> list[FileEntry]:
 
 def _reports(
     shards: Sequence[Shard], output: Path | str, *, buckets: int = BUCKETS, first: int = 0
-) -> list[WorkReport]:
+) -> list[WorkResult]:
     blobs: dict[int, list[bytes]] = {}
     for number, rows in enumerate(shards, first):
         for blob in duplicate_key_blobs(_keys(rows), shard=_shard_name(number), buckets=buckets):
@@ -344,12 +344,12 @@ class _SendKeys:
     def setup(self) -> None:
         """Nothing to open."""
 
-    def process(self, piece: _Piece) -> WorkReport:
+    def process(self, piece: _Piece) -> WorkResult:
         name = _shard_name(piece.number)
         entry = FileEntry(
             path=name, stored_name=name, size_bytes=0, sha256="0" * 64, rows=len(piece.rows)
         )
-        return WorkReport(
+        return WorkResult(
             piece.number, [entry], blobs=duplicate_key_blobs(_keys(piece.rows), shard=name)
         )
 
@@ -373,7 +373,7 @@ def test_a_job_finds_them_with_any_workers(
         work=_SendKeys(),  # type: ignore[arg-type]
         output=str(tmp_path / "out"),
         execution=execution,
-        grouping=Grouping(
+        grouping=BucketReduce(
             functools.partial(find_duplicates_in_bucket, output=str(tmp_path / "out"))
         ),
     )

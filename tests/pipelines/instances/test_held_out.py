@@ -19,8 +19,7 @@ from flows.lineage.preview import head
 from flows.lineage.shards import find_shard
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from pipelines.beam.plan_file import SharedInput
-from pipelines.beam.work import WorkReport, add_up
+from pipelines.beam.shard_work import SharedInput, WorkResult, sum_counters
 from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
 from pipelines.instances import build_shard
@@ -107,7 +106,7 @@ class Corpus:
             if key_for(0, "held-out", self.ids[shard][row]) < share * 2**64
         }
 
-    def work(self, config: InstancesConfig, output: Path) -> list[WorkReport]:
+    def work(self, config: InstancesConfig, output: Path) -> list[WorkResult]:
         """The work on all pieces, without Beam."""
         output.mkdir(parents=True, exist_ok=True)
         work = build_shard.BuildInstanceShard(
@@ -147,7 +146,7 @@ def names_of(part: str, count: int) -> list[str]:
     return wanted[:count]
 
 
-def entries_of(made: Sequence[WorkReport] | StageOutput) -> list[FileEntry]:
+def entries_of(made: Sequence[WorkResult] | StageOutput) -> list[FileEntry]:
     if isinstance(made, StageOutput):
         return list(made.files)
     return [entry for report in made for entry in report.files]
@@ -410,7 +409,7 @@ def test_documents_without_tokens_are_counted_in_their_part(tmp_path: Path) -> N
     files = (corpus.tokens.files[0], shard.entry())
     corpus.tokens = corpus.tokens.model_copy(update={"files": files})
     reports = corpus.work(InstancesConfig(held_out_fraction=0.5), tmp_path / "out")
-    counters = add_up(reports)
+    counters = sum_counters(reports)
     assert counters["held-out-documents-in"] == 1
     assert counters["held-out-documents-dropped-no-token"] == 1
     check_balance(counters, "held-out-documents", where="test")

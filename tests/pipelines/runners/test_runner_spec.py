@@ -520,7 +520,7 @@ def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
     from apache_beam.internal import pickler
 
     from pipelines.beam.pipeline import _ProcessItems
-    from pipelines.beam.plan_file import PlanFile
+    from pipelines.beam.shard_work import PlanFile
     from pipelines.runners.errors import ErrorFiles
 
     packed = pickler.dumps(
@@ -529,7 +529,7 @@ def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
             plan=PlanFile("memory://plan", _Unpacks),
             errors=ErrorFiles("memory://errors"),
             spill="",
-            reports=("memory://reports", 0),
+            results=("memory://reports", 0),
             workers=1,
         )
     )

@@ -1,0 +1,559 @@
+"""Cache of finished work items, from which later jobs restore them.
+
+The cache of a stage is a folder `ROOT/pieces/STAGE/DIGEST`, where DIGEST covers configuration, code
+and environment of the stage:
+
+    AA/KEY.json                  record of an item: its counters, files and their locations
+    AA/KEY.blobs                 its blobs, if they cannot be computed from its files
+    AA/KEY.part-00000.json, ...  files of an unfinished item, from which another worker resumes it
+
+KEY is a digest of everything that determines the item's output; names and numbers of shards are not
+part of it. If one dump of ten changed, or a job was killed, the files of the other items are linked
+into the new artifact under their new names. Records have a digest of their own
+(`schemas.checksummed`), and files are hashed before use: an item with a missing or corrupt file is
+processed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipelines.beam.shard_work import Blob, ShardFn, WorkItem, WorkResult
+from pipelines.counters import Counters
+from pipelines.io.file_systems import file_system, open_stream, protocols_of
+from pipelines.io.files import is_physical_name, naming, physical_name
+from schemas.checksummed import dump_json, load_json
+from schemas.errors import ConfigError
+from schemas.manifest import FileEntry, RelativePath, Reuse
+
+RECORD_VERSION = 3
+
+MAX_LOCATIONS = 3
+"""Artifacts that a record names for its files, the newest first; garbage collection deletes old
+ones."""
+
+MIN_REMOTE_SECONDS = 0.25
+"""CPU seconds from which on an item is recorded in an object store, where restoring it takes half a
+dozen requests."""
+
+_CHUNK = 1 << 20
+_CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
+_log = logging.getLogger(__name__)
+
+
+class CacheableShardFn(ShardFn, Protocol):
+    """Work whose items can be restored."""
+
+    def setup(self) -> None:
+        """Open what is read-only and large, once per worker. Default: nothing."""
+        return
+
+    def identity(self, item: Any) -> Any:
+        """Return everything that determines the item's output, as JSON values.
+
+        Configuration, code and environment of the stage are not part of it, nor are names and
+        numbers that only place the item in this job.
+        """
+
+    def has_cheap_identity(self, item: Any) -> bool:
+        """Return whether `identity` reads next to nothing."""
+        del item
+        return True
+
+    def rename_files(self, files: Sequence[FileEntry], item: Any) -> list[FileEntry]:
+        """Return an earlier item's files with the names and numbers that they have in this job."""
+
+    def expected_rows(self, counters: Mapping[str, int]) -> int | None:
+        """Return the rows of all files of an item by its counters; None if they do not say."""
+        del counters
+        return None
+
+    def dump_blobs(self, result: WorkResult) -> bytes:
+        """Return the bytes that `load_blobs` needs besides the item's files."""
+        del result
+        return b""
+
+    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+        """Return the blobs of a restored item, whose files are in the output folder."""
+        del files, stored
+        return []
+
+    def min_checkpoint_weight(self) -> int | None:
+        """Return the weight from which on an item has several files; None: it saves none early."""
+        return None
+
+    def resume(
+        self, item: Any, partial: WorkResult, checkpointer: ItemCheckpointer | None
+    ) -> WorkResult:
+        """Process the rest of an item.
+
+        Args:
+            item: Item to process.
+            partial: First files of the item with their blobs, and the counters and details that
+                were
+                saved with the last of them; empty if there are none.
+            checkpointer: Saves the result so far each time that a file is finished and another one
+                follows.
+        """
+        del partial, checkpointer
+        return self.process(item)
+
+
+class CacheRecord(BaseModel):
+    """A finished item, or one finished file of an item."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int = Field(default=RECORD_VERSION, ge=RECORD_VERSION, le=RECORD_VERSION)
+    files: tuple[FileEntry, ...]
+    """Files with the names of the job that wrote them; `stored_name` has no meaning here."""
+
+    locations: tuple[tuple[RelativePath, ...], ...]
+    """Paths of all files relative to the root of the store, one tuple per artifact."""
+
+    created_in: RelativePath
+    """Output folder of the job that processed the item, relative to the root of the store."""
+
+    counters: dict[str, int]
+    details: list[Any]
+    blob_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    """sha256 of the file of blobs; "" if there is none."""
+
+
+def item_key(identity: Any) -> str:
+    """Return the 64 hex digits that name an item, from JSON values."""
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass
+class CacheFiles:
+    """Files of a cache and of a job's output in one store. Workers get a copy.
+
+    Raises:
+        ConfigError: The folders are not `ROOT/pieces/STAGE/DIGEST` and a folder below the same
+            ROOT.
+    """
+
+    folder: str
+    """URL of the folder of the cache."""
+
+    output: str
+    """URL of the folder that this job writes to."""
+
+    def __post_init__(self) -> None:
+        self._paths()
+
+    def _paths(self) -> tuple[Any, str, str, str]:
+        """Return the file system, and the paths of the root, the cache and the output in it."""
+        fs, folder = file_system(self.folder)
+        other, output = file_system(self.output)
+        root, name, *_ = folder.rstrip("/").rsplit("/", 3)
+        if name != "pieces" or type(fs) is not type(other) or not output.startswith(f"{root}/"):
+            raise ConfigError(
+                f"item cache: expected ROOT/pieces/STAGE/DIGEST and an output folder within one "
+                f"store, got {self.folder} and {self.output}"
+            )
+        return fs, root, folder.rstrip("/"), output.rstrip("/")
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each look-up is a request."""
+        return not {"file", "memory"} & set(protocols_of(self._paths()[0]))
+
+    def location(self, name: str) -> str:
+        """Return the path of a file of the output folder, relative to the root of the store."""
+        _, root, _, output = self._paths()
+        return f"{output}/{name}".removeprefix(f"{root}/")
+
+    def names(self) -> set[str]:
+        """Return the names of all files of the cache, without folders."""
+        fs, _, folder, _ = self._paths()
+        stage, _, digest = folder.rpartition("/")
+        # By prefix: on S3 a folder that does not exist takes one request, not three.
+        paths = fs.find(stage, prefix=f"{digest}/") if self.is_remote else fs.find(folder)
+        return {str(path).rpartition("/")[2] for path in paths}
+
+    def read(self, name: str, *, sha256: str = "") -> bytes | None:
+        """Return a file of the cache; None if it does not exist or has another digest."""
+        fs, _, folder, _ = self._paths()
+        try:
+            data = bytes(fs.cat_file(f"{folder}/{name[:2]}/{name}"))
+        except FileNotFoundError:
+            return None
+        if sha256 and hashlib.sha256(data).hexdigest() != sha256:
+            _log.warning("%s/%s is corrupt: processing the item again", self.folder, name)
+            return None
+        return data
+
+    def write(self, name: str, data: bytes) -> str:
+        """Write a file of the cache atomically, and return its sha256."""
+        fs, _, folder, _ = self._paths()
+        target = f"{folder}/{name[:2]}/{name}"
+        if _is_local(fs):
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(f"{target}.{uuid.uuid4().hex[:12]}.partial")
+            # Not synced: a record that a power cut damages is only processed again.
+            try:
+                with naming(target):
+                    partial.write_bytes(data)
+                partial.replace(target)
+            finally:
+                partial.unlink(missing_ok=True)
+        else:
+            fs.pipe_file(target, data)
+        return hashlib.sha256(data).hexdigest()
+
+    def delete(self, name: str) -> None:
+        """Delete a file of the cache if it exists."""
+        fs, _, folder, _ = self._paths()
+        _delete(fs, f"{folder}/{name[:2]}/{name}")
+
+    def restore(self, source: str, entry: FileEntry) -> FileEntry | None:
+        """Link or copy a file of an earlier artifact into the output folder.
+
+        A file that another worker of this job wrote for the same item stays where it is.
+
+        Args:
+            source: Path of the file, relative to the root of the store.
+            entry: Logical name and expected content.
+
+        Returns:
+            The entry with the file's physical name; None if the file is missing or corrupt.
+        """
+        fs, root, _, output = self._paths()
+        name = source.rpartition("/")[2]
+        is_own = source == self.location(name) and is_physical_name(name, entry.path)
+        name = name if is_own else physical_name(entry.path)
+        target = f"{output}/{name}"
+        try:
+            if not is_own:
+                _link_or_copy(fs, f"{root}/{source}", target)
+            # The copy is checked, as the source can be deleted at any time.
+            problem = _problem(fs, target, entry)
+        except FileNotFoundError:
+            return None
+        if problem:
+            _log.warning("%s/%s %s: processing the item again", root, source, problem)
+            _delete(fs, target)
+            return None
+        return entry.model_copy(update={"stored_name": name})
+
+    def discard(self, entries: Iterable[FileEntry]) -> None:
+        """Delete restored files."""
+        fs, _, _, output = self._paths()
+        for entry in entries:
+            _delete(fs, f"{output}/{entry.stored_name}")
+
+
+def _is_local(fs: Any) -> bool:
+    return "file" in protocols_of(fs)
+
+
+def _link_or_copy(fs: Any, source: str, target: str) -> None:
+    if not _is_local(fs):
+        fs.cp_file(source, target)
+        return
+    Path(target).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _CANNOT_LINK:
+            raise
+        _copy(source, Path(target))
+
+
+def _copy(source: str, target: Path) -> None:
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        with naming(str(target)), Path(source).open("rb") as read, partial.open("wb") as sink:
+            shutil.copyfileobj(read, sink, _CHUNK)
+            sink.flush()
+            os.fsync(sink.fileno())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _problem(fs: Any, path: str, entry: FileEntry) -> str:
+    """Return how a file differs from its entry; "" if it does not."""
+    with open_stream(fs, path) as stream:
+        sha256, size = hashlib.sha256(), 0
+        while data := stream.read(_CHUNK):
+            sha256.update(data)
+            size += len(data)
+    if (size, sha256.hexdigest()) != (entry.size_bytes, entry.sha256):
+        return "is corrupt"
+    if entry.rows is None or not _is_local(fs):
+        return ""
+    import pyarrow.dataset as ds  # lazy: jobs without a cache do not need it
+
+    # Reads only the lengths of record batches; for a remote file it would take more requests.
+    rows = ds.dataset(path, format="ipc").count_rows()
+    return "" if rows == entry.rows else f"has {rows:,} rows, expected {entry.rows:,}"
+
+
+def _delete(fs: Any, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        fs.rm_file(path)
+
+
+@dataclass
+class CacheIndex:
+    """Records of a cache by name. Workers get a copy."""
+
+    files: CacheFiles
+
+    _known: set[str] | None = field(default=None, repr=False)
+    """Names of the existing files, if looking for one is a request."""
+
+    def setup(self) -> None:
+        """List the records once per worker."""
+        self._known = self.files.names() if self.files.is_remote else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": None}
+
+    def read(self, name: str, *, check_remote: bool = False) -> CacheRecord | None:
+        """Return a record; None if it does not exist or is corrupt.
+
+        Args:
+            name: Name of the record, such as the key of an item.
+            check_remote: Look for a record that did not exist at `setup`.
+        """
+        if not check_remote and self._known is not None and f"{name}.json" not in self._known:
+            return None
+        data = self.files.read(f"{name}.json")
+        if data is None:
+            return None
+        try:
+            record = CacheRecord.model_validate(load_json(data))
+            if any(len(paths) != len(record.files) for paths in record.locations):
+                raise ValueError("numbers of files and locations differ")
+        except ValueError as error:  # pydantic's errors too
+            _log.warning("item %s: corrupt record, processing it again: %s", name, error)
+            return None
+        return record
+
+    def new_record(self, result: WorkResult, *, blob_sha256: str = "") -> CacheRecord:
+        """Return the record of a result of this job."""
+        return CacheRecord(
+            files=tuple(result.files),
+            locations=(),
+            created_in=self.files.location("").rstrip("/"),
+            counters=dict(result.counters),
+            details=result.details,
+            blob_sha256=blob_sha256,
+        )
+
+    def write(self, name: str, record: CacheRecord, files: list[FileEntry]) -> None:
+        """Write a record, with the locations of its files in this job's output folder."""
+        own = tuple(self.files.location(entry.stored_name) for entry in files)
+        locations = tuple(dict.fromkeys([own, *record.locations]))[:MAX_LOCATIONS]
+        stored = record.model_copy(update={"locations": locations})
+        self.files.write(f"{name}.json", dump_json(stored.model_dump(mode="json")))
+        if self._known is not None:
+            self._known.add(f"{name}.json")
+
+    def delete(self, name: str) -> None:
+        """Delete a record if it is known to exist."""
+        if self._known is None or f"{name}.json" in self._known:
+            self.files.delete(f"{name}.json")
+
+
+@dataclass
+class ItemCheckpointer:
+    """Finished files of an unfinished item, which may take a day if it is one indivisible stream.
+
+    Each file has a record of its own, with the counters of all files up to it. The record of the
+    finished item replaces them.
+    """
+
+    index: CacheIndex
+    key: str
+    """Key of the item."""
+
+    work: CacheableShardFn
+    item: WorkItem
+    check_remote: bool
+    """Whether to look for records in an object store."""
+
+    def restore(self) -> WorkResult:
+        """Return the result of earlier workers, with their files in the output folder."""
+        records = list(self._sound_records())
+        result = WorkResult(self.item.number)
+        entries = self.work.rename_files([record.files[0] for record in records], self.item)
+        for number, (record, entry) in enumerate(zip(records, entries, strict=True)):
+            restored = (self.index.files.restore(path, entry) for (path,) in record.locations)
+            file = next((file for file in restored if file is not None), None)
+            if file is None:
+                break
+            if (self.index.files.location(file.stored_name),) not in record.locations:
+                self.index.write(self._name(number), record, [file])
+            result.files.append(file)
+            result.counters, result.details = Counters(record.counters), record.details
+        if result.files:
+            result.blobs = self.work.load_blobs(result.files, b"")
+            _log.info("item %s: resuming after %d finished files", self.key, len(result.files))
+        return result
+
+    def save(self, result: WorkResult) -> None:
+        """Record the last file of a result, and the counters and details so far."""
+        record = self.index.new_record(result).model_copy(update={"files": (result.files[-1],)})
+        self.index.write(self._name(len(result.files) - 1), record, result.files[-1:])
+
+    def delete(self, number: int) -> None:
+        """Delete the records of the first `number` files."""
+        for part in range(number):
+            self.index.delete(self._name(part))
+
+    def _name(self, number: int) -> str:
+        return f"{self.key}.part-{number:05d}"
+
+    def _sound_records(self) -> Iterator[CacheRecord]:
+        """Yield the records from the first file on, while they agree with each other."""
+        number = rows = 0
+        while record := self.index.read(self._name(number), check_remote=self.check_remote):
+            number, rows = number + 1, rows + sum(entry.rows or 0 for entry in record.files)
+            expected = self.work.expected_rows(Counters(record.counters))
+            if len(record.files) != 1 or expected not in (None, rows):
+                _log.warning("item %s: ignoring record %d, which contradicts", self.key, number)
+                return
+            yield record
+
+
+@dataclass
+class CachingShardFn:
+    """Restores the items that an earlier job finished, and processes the others."""
+
+    work: CacheableShardFn
+    files: CacheFiles
+    min_seconds: float = 0.0
+    """CPU seconds; an item that took less is not recorded."""
+
+    def __post_init__(self) -> None:
+        self._index = CacheIndex(self.files)
+
+    def setup(self) -> None:
+        self._index.setup()
+        self.work.setup()
+
+    def process(self, item: Any) -> WorkResult:
+        key = item_key(self.work.identity(item))
+        min_weight = self.work.min_checkpoint_weight()
+        checkpointer = None
+        if min_weight is not None:
+            is_long = item.weight >= min_weight
+            checkpointer = ItemCheckpointer(self._index, key, self.work, item, check_remote=is_long)
+        restored = self._restore(key, item)
+        if restored is not None:
+            result, record = restored
+        else:
+            start = time.process_time()
+            partial = checkpointer.restore() if checkpointer else WorkResult(item.number)
+            is_resumed = bool(partial.files)
+            result = self.work.resume(item, partial, checkpointer)
+            if not is_resumed and time.process_time() - start < self.min_seconds:
+                return result
+            blobs = self.work.dump_blobs(result)
+            blob_sha256 = self.files.write(f"{key}.blobs", blobs) if blobs else ""
+            record = self._index.new_record(result, blob_sha256=blob_sha256)
+        self._index.write(key, record, result.files)
+        if checkpointer is not None:
+            checkpointer.delete(len(result.files) - 1)
+        return result
+
+    def is_nearly_cached(self, items: Sequence[WorkItem], *, max_bytes: int) -> bool:
+        """Return whether some items are cached, and less than `max_bytes` of weight is not."""
+        known = self.files.names()
+        missing = [
+            item
+            for item in items
+            if not self.work.has_cheap_identity(item)
+            or f"{item_key(self.work.identity(item))}.json" not in known
+        ]
+        return len(missing) < len(items) and sum(item.weight for item in missing) < max_bytes
+
+    def _restore(self, key: str, item: WorkItem) -> tuple[WorkResult, CacheRecord] | None:
+        """Return the result and the record of an item that can be restored."""
+        record = self._index.read(key)
+        if record is None:
+            return None
+        expected = self.work.expected_rows(Counters(record.counters))
+        rows = sum(entry.rows or 0 for entry in record.files)
+        if expected not in (None, rows):
+            text = "item %s: record says %s rows, files have %d: processing it again"
+            _log.warning(text, key, expected, rows)
+            return None
+        stored = b""
+        if record.blob_sha256:
+            blobs = self.files.read(f"{key}.blobs", sha256=record.blob_sha256)
+            if blobs is None:
+                return None
+            stored = blobs
+        for paths in record.locations:
+            files = self._restore_files(record, paths, item)
+            if files is not None:
+                result = WorkResult(
+                    item.number,
+                    files,
+                    Counters(record.counters),
+                    self.work.load_blobs(files, stored),
+                    record.details,
+                    # An item that equals another item of the same job is not reused.
+                    reused=record.created_in != self.files.location("").rstrip("/"),
+                )
+                return result, record
+        return None
+
+    def _restore_files(
+        self, record: CacheRecord, paths: Sequence[str], item: WorkItem
+    ) -> list[FileEntry] | None:
+        restored: list[FileEntry] = []
+        for entry, path in zip(self.work.rename_files(record.files, item), paths, strict=True):
+            file = self.files.restore(path, entry)
+            if file is None:
+                self.files.discard(restored)
+                return None
+            restored.append(file)
+        return restored
+
+
+def with_item_cache(work: CacheableShardFn, *, folder: str, output: str) -> ShardFn:
+    """Return the work with a cache if there is a folder for it.
+
+    Args:
+        work: Work of the job.
+        folder: URL `ROOT/pieces/STAGE/DIGEST` of the cache; "": no cache.
+        output: URL of the folder that the work writes to, below the same ROOT.
+
+    Raises:
+        ConfigError: The folders are in different stores.
+    """
+    return CachingShardFn(work, CacheFiles(folder, output)) if folder else work
+
+
+def measure_reuse(items: Iterable[WorkItem], restored: Iterable[int]) -> Reuse:
+    """Return how much of the planned work was restored, by the numbers of the restored items."""
+    weights = {item.number: item.weight for item in items}
+    reused = [weights[number] for number in restored]
+    return Reuse(
+        items=len(weights),
+        items_reused=len(reused),
+        weight=sum(weights.values()),
+        weight_reused=sum(reused),
+    )

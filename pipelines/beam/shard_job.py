@@ -1,0 +1,176 @@
+"""Shard jobs: plan work items, process them in one `ParDo`, write shards, collect the results.
+
+Text never crosses a shuffle. A work item names some input (a split of a dump, a shard). A `ShardFn`
+reads it, processes it as a chain of generators, writes shards to the output folder, and returns
+their names, digests and counters. Only these results, and small blobs for grouping (digests, word
+counts), pass through Beam. A shard that no result names, because its worker was retried or killed,
+is ignored.
+
+Beam is loaded when a job runs, not when it is planned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pipelines.beam.item_cache import (
+    MIN_REMOTE_SECONDS,
+    CacheableShardFn,
+    CachingShardFn,
+    measure_reuse,
+    with_item_cache,
+)
+from pipelines.beam.shard_work import BucketReduce, ResultList, SharedInput, WorkResult, write_plan
+from pipelines.io.file_systems import file_system
+from pipelines.io.temporary_folders import temporary_folder
+from pipelines.runners.earlier import wait_for_earlier_job
+from pipelines.runners.errors import ErrorFiles
+from pipelines.runners.launch import Launch
+from pipelines.telling.progress import Progress
+from schemas.errors import ConfigError, RunnerError
+from schemas.execution_configs import ExecutionConfig
+from schemas.manifest import FileEntry, Reuse
+
+MIN_REMOTE_BYTES = 8 << 20
+"""Bytes of input from which on a job goes to an engine although most of its items are cached."""
+
+
+class JobResult(NamedTuple):
+    """Results of a job."""
+
+    reports: ResultList
+    """Result of each item, in the order of the plan."""
+
+    groups: Sequence[WorkResult]
+    """Results of the grouping, by bucket."""
+
+    reuse: Reuse
+    """Amount of restored work."""
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """All files of the items, in the order of the plan."""
+        return self.reports.files
+
+
+def run_shard_job(
+    job: str,
+    planned: Sequence[Any],
+    *,
+    work: CacheableShardFn,
+    output: str,
+    execution: ExecutionConfig,
+    pieces: str = "",
+    grouping: BucketReduce | None = None,
+    colocate_by: Callable[[Any], Any] | None = None,
+    shared: SharedInput | None = None,
+) -> JobResult:
+    """Process every item, or restore the result of an earlier job.
+
+    Args:
+        job: Name of the job in logs and on the runner.
+        planned: Work items.
+        work: Work on each item.
+        output: URL of the folder that the work writes to. Workers need access to it.
+        execution: Runner and its options.
+        pieces: URL of the cache of items (`pipelines.beam.item_cache`); "": process all items.
+        grouping: Work on the blobs of each bucket.
+        colocate_by: Key of an item; one worker of an engine gets the items with equal keys.
+        shared: Input of `work` that is too long for the graph of a job.
+
+    Raises:
+        BertloomError: A worker raised it, on any runner: with its class, message and attributes.
+        OSError: A worker raised it: a full disk, a store that does not answer.
+        RunnerError: The runner failed, or an item was not processed exactly once.
+    """
+    from pipelines.beam.pipeline import shard_pipeline  # lazy: loads Beam
+    from pipelines.runners.run import run_pipeline  # lazy: loads Beam
+
+    launch = Launch.of(execution)
+    _check_reachable(output, execution, launch)
+    wait_for_earlier_job(job, launch)
+    shard_fn = with_item_cache(work, folder=pieces, output=output)
+    if isinstance(shard_fn, CachingShardFn):
+        if shard_fn.files.is_remote:
+            shard_fn = replace(shard_fn, min_seconds=MIN_REMOTE_SECONDS)
+        if not launch.is_local and shard_fn.is_nearly_cached(planned, max_bytes=MIN_REMOTE_BYTES):
+            launch = Launch.of(ExecutionConfig())
+    fs, path = file_system(output)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_job_folder(output, launch))
+        urls = {name: f"{folder}/.results-{name}-{uuid.uuid4().hex}" for name in ("work", "groups")}
+        errors = ErrorFiles(f"{folder}/.results-errors-{uuid.uuid4().hex}")
+        elements = group_items(planned, max_elements=launch.max_elements, colocate_by=colocate_by)
+        plan, ranges = stack.enter_context(write_plan(elements, folder=folder))
+        if shared is not None:
+            stack.enter_context(shared.written(f"{folder}/.plan-input-{uuid.uuid4().hex}.json"))
+        build = shard_pipeline(
+            job,
+            plan,
+            ranges,
+            work=shard_fn,
+            errors=errors,
+            grouping=grouping,
+            result_urls=urls,
+            spill=f"{folder}/blobs" if launch.is_local else "",
+            workers=launch.workers,
+        )
+        with Progress(job, fs=fs, folder=path, total=len(planned)), errors.raised_again(job):
+            run_pipeline(job, build, launch=launch, pieces=len(elements))
+        results = ResultList(urls["work"])
+        groups = ResultList(urls["groups"]) if grouping is not None else []
+    if results.numbers != [item.number for item in planned]:
+        raise RunnerError(
+            f"{job}: planned {len(planned)} items, got {len(results)} results; the runner lost or "
+            "repeated work"
+        )
+    return JobResult(results, groups, measure_reuse(planned, results.reused))
+
+
+def group_items(
+    items: Sequence[Any], *, max_elements: int, colocate_by: Callable[[Any], Any] | None = None
+) -> list[list[Any]]:
+    """Return the items of each element of a job's graph; an engine gives elements to its workers.
+
+    Args:
+        items: Items of the job.
+        max_elements: Maximum number of elements.
+        colocate_by: Key of an item; items with equal keys are in one element. None: no two are.
+    """
+    groups: dict[Any, list[Any]] = {}
+    for item in items:
+        groups.setdefault(colocate_by(item) if colocate_by else item.number, []).append(item)
+    size = math.ceil(len(groups) / max_elements)
+    grouped = list(groups.values())
+    return [
+        list(itertools.chain.from_iterable(grouped[start : start + size]))
+        for start in range(0, len(grouped), size or 1)
+    ]
+
+
+@contextlib.contextmanager
+def _job_folder(output: str, launch: Launch) -> Iterator[str]:
+    """Yield the URL of a folder for plan and results: on this machine's disk for a local job.
+
+    Workers elsewhere only share the output folder, where these files are hidden.
+    """
+    if not launch.is_local:
+        yield output
+        return
+    with temporary_folder("reports") as folder:
+        yield folder
+
+
+def _check_reachable(output: str, execution: ExecutionConfig, launch: Launch) -> None:
+    if output.startswith("memory:") and (launch.workers > 1 or not launch.is_local):
+        raise ConfigError(
+            f"a memory:// store lives in one process; runner {execution.runner!r} with "
+            f"{execution.workers} workers uses others. Use a folder, or the local runner with one "
+            "worker"
+        )
