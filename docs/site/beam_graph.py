@@ -31,8 +31,9 @@ def job_graph(*, has_grouping: bool) -> nx.DiGraph:
         grouping=BucketReduce(_report) if has_grouping else None,
         result_urls={"work": "work", "groups": "groups"},
     )(pipeline)
-    transforms = pipeline.to_runner_api().components.transforms.values()
-    steps = [step for step in transforms if step.unique_name.count("/") == 1]
+    proto = pipeline.to_runner_api()
+    transforms = proto.components.transforms
+    steps = [transforms[step] for step in transforms[proto.root_transform_ids[0]].subtransforms]
     producers = {output: step.unique_name for step in steps for output in step.outputs.values()}
     graph = nx.DiGraph()
     for step in steps:
