@@ -18,7 +18,7 @@ from pipelines.documents.plan import (
     raw_inputs,
     raw_inputs_of,
 )
-from pipelines.sources.unpacked_tars import forget_unpacked
+from pipelines.sources.unpacked_tars import delete_unpacked
 from schemas.corpus_configs import DocumentsConfig
 from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig
@@ -41,7 +41,7 @@ def build_documents(
             or has no document.
         CountMismatchError: Counts of records do not add up.
     """
-    from pipelines.documents.build_shard import BuildDocumentShard, verify_stream_crcs
+    from pipelines.documents.build_shard import BuildDocumentShard, count_corrupt_streams
     from pipelines.documents.duplicates import (
         SAME_ID,
         SAME_TEXT,
@@ -66,8 +66,8 @@ def build_documents(
             grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=output)),
         )
     finally:
-        forget_unpacked({piece.split.file for piece in planned})
-    damaged = verify_stream_crcs(config, planned, done.reports)
+        delete_unpacked({piece.split.file for piece in planned})
+    damaged = count_corrupt_streams(config, planned, done.reports)
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
     job = JobCounts.of(planned, done.reports, duplicates, more=damaged)
     _check_counts(config, job.counters)

@@ -54,7 +54,7 @@ from pipelines.io.shards import ShardWriter
 from pipelines.io.splits import SourceFile
 from pipelines.seeds import key_for
 from pipelines.sources import SOURCES
-from pipelines.sources.unpacked_tars import forget_unpacked
+from pipelines.sources.unpacked_tars import delete_unpacked
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.arrow import DOCUMENTS, instances_schema, tokens_schema
@@ -201,7 +201,7 @@ class _SourceFn(beam.DoFn):
 
     def teardown(self) -> None:
         # Not after each split: a machine decompresses a tar once.
-        forget_unpacked(self._files)
+        delete_unpacked(self._files)
 
 
 class _Plan(_SourceFn):

@@ -147,10 +147,7 @@ def stage_folders(
     if stage.supports_resume:
         folders["work"] = store.work(stage.name, key.cache_key)
     if stage.supports_reuse:
-        digest = item_key(key.spec)
-        if rebuild:
-            store.backend.delete_folder(f"pieces/{stage.name}/{digest}")
-        folders["pieces"] = store.pieces(stage.name, digest)
+        folders["pieces"] = store.pieces(stage.name, item_key(key.spec), clear=rebuild)
     return folders
 
 

@@ -15,8 +15,14 @@ from fsspec.implementations.local import LocalFileSystem
 
 from model.tasks.triviaqa import DOCUMENTS, documents_of, is_triviaqa
 from pipelines.io.file_systems import open_stream
-from pipelines.io.raw_files import digest_file, filesystem, in_parallel
-from pipelines.io.user_cache import digest_cache, is_settled, local_version, remember, remembered
+from pipelines.io.raw_files import digest_file, filesystem, parallel_map
+from pipelines.io.user_cache import (
+    cache_value,
+    cached_value,
+    digest_cache,
+    is_settled,
+    stat_fingerprint,
+)
 from schemas.errors import MissingInputError
 from schemas.manifest import RawInput
 
@@ -96,7 +102,7 @@ def digest_folder(uri: str) -> tuple[int, str]:
     if _DIGEST in known:
         return size, known[_DIGEST]
     whole = hashlib.sha256()
-    found = in_parallel(lambda file: _content(fs, file.path), files)
+    found = parallel_map(lambda file: _content(fs, file.path), files)
     for file, digest in zip(files, found, strict=True):
         whole.update(f"{file.name}\0{digest}\n".encode())
     if can_tell and _is_settled(fs, files):
@@ -107,11 +113,11 @@ def digest_folder(uri: str) -> tuple[int, str]:
 def _folders_read(url: str) -> Sequence[str]:
     """Which folders a file's questions refer to; remembered of its bytes."""
     sha256 = digest_file(url).digests["sha256"]
-    known = remembered(_WHICH, sha256)
+    known = cached_value(_WHICH, sha256)
     if isinstance(known, list) and set(known) <= set(DOCUMENTS.values()):
         return known
     found = documents_of(url)
-    remember(_WHICH, sha256, found)
+    cache_value(_WHICH, sha256, found)
     return found
 
 
@@ -127,7 +133,7 @@ def _files(fs: Any, folder: str) -> Iterator[_File]:
         return
     for path in (path for path in Path(folder).rglob("*") if path.is_file()):
         stat = path.stat()
-        yield _File(str(path), _below(str(path), folder), stat.st_size, local_version(stat))
+        yield _File(str(path), _below(str(path), folder), stat.st_size, stat_fingerprint(stat))
 
 
 def _below(path: str, folder: str) -> str:

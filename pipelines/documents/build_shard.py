@@ -33,9 +33,9 @@ from pipelines.documents.plan import (
 )
 from pipelines.documents.records import Document, RawText, record_batch, split_text
 from pipelines.documents.samples import SampleSelector, shorten
-from pipelines.io.bzip2_blocks import StreamPart, check_streams
+from pipelines.io.bzip2_blocks import StreamCrcPart, verify_stream_crcs
 from pipelines.io.shards import ShardWriter, open_shard
-from pipelines.io.splits import Reading
+from pipelines.io.splits import RecordTracker
 from pipelines.mediawiki.pages import page_url
 from pipelines.sources import SOURCES, RawDocument, Split
 from schemas.arrow import DOCUMENTS
@@ -47,7 +47,7 @@ _BATCH_CHARACTERS = 4 << 20
 
 
 def read_texts(
-    split: Split, source: AnySource, count: Count, tracker: Reading | None = None
+    split: Split, source: AnySource, count: Count, tracker: RecordTracker | None = None
 ) -> Iterator[tuple[RawDocument, RawText]]:
     """Read and clean the texts of a split, and yield each with what its source says of it."""
     language = language_of(split, source)
@@ -74,7 +74,7 @@ def read_documents(
     source: AnySource,
     config: DocumentsConfig,
     counters: Counters,
-    tracker: Reading | None = None,
+    tracker: RecordTracker | None = None,
     samples: SampleSelector | None = None,
 ) -> Iterator[tuple[str, Document]]:
     """Yield the documents of a split with their ids, and count what is dropped.
@@ -87,7 +87,7 @@ def read_documents(
         tracker: Set to the record of the last document, or to the end of the split.
         samples: Offered every document.
     """
-    tracker = tracker or Reading()
+    tracker = tracker or RecordTracker()
     if tracker.has_ended:
         return
     for raw, text in read_texts(split, source, counters.count, tracker):
@@ -212,14 +212,14 @@ class BuildDocumentShard(CacheableShardFn):
         return more
 
 
-def _progress(begun: WorkResult) -> tuple[Reading, Counters, SampleSelector]:
+def _progress(begun: WorkResult) -> tuple[RecordTracker, Counters, SampleSelector]:
     """Return where to continue a split, with what an earlier worker counted and selected."""
     counters = Counters(begun.counters)
     if not begun.files:
-        return Reading(), counters, SampleSelector()
+        return RecordTracker(), counters, SampleSelector()
     state, examples, samples = begun.details
     counters.examples = read_examples(examples)
-    return Reading(**state), counters, SampleSelector(samples)
+    return RecordTracker(**state), counters, SampleSelector(samples)
 
 
 def read_examples(details: Mapping[str, Any]) -> dict[str, list[Example]]:
@@ -234,10 +234,10 @@ def _shard_path(piece: int, number: int) -> str:
 _log = logging.getLogger(__name__)
 
 
-def verify_stream_crcs(
+def count_corrupt_streams(
     config: DocumentsConfig, pieces: Sequence[DocumentItem], reports: Iterable[WorkResult]
 ) -> dict[int, Counters]:
-    """Verify the CRC of bzip2 streams whose blocks several workers read.
+    """Count the corrupt bzip2 streams among those whose blocks several workers read.
 
     Args:
         config: Configuration of the stage.
@@ -256,11 +256,11 @@ def verify_stream_crcs(
     for (name, file), group in itertools.groupby(
         results, key=lambda pair: (pair[0].split.source, pair[0].split.file)
     ):
-        numbers, parts = list[int](), list[StreamPart]()
+        numbers, parts = list[int](), list[StreamCrcPart]()
         for piece, report in group:
             numbers.append(piece.number)
-            parts += (StreamPart(*part) for part in report.details[2])
-        for damage in check_streams(parts):
+            parts += (StreamCrcPart(*part) for part in report.details[2])
+        for damage in verify_stream_crcs(parts):
             source = sources[name]
             if not isinstance(source, WikipediaSource) or source.on_corrupt == "fail":
                 raise CorruptInputError(

@@ -25,7 +25,7 @@ from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
 from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.documents.word_hashes import WordHasher, mixed, ngram_sets
-from pipelines.io.file_systems import A_LITTLE, file_system, is_local, open_stream
+from pipelines.io.file_systems import SMALL_READ_AHEAD, file_system, is_local, open_stream
 from pipelines.io.shards import ShardWriter, open_shard
 from schemas.arrow import MINHASH_SKETCHES, check_schema
 from schemas.corpus_configs import NearDuplicatesConfig
@@ -318,7 +318,7 @@ class SketchFiles:
         if is_local(url):
             source = stack.enter_context(pa.memory_map(path))
         else:
-            source = stack.enter_context(open_stream(fs, path, ahead=A_LITTLE))
+            source = stack.enter_context(open_stream(fs, path, ahead=SMALL_READ_AHEAD))
         reader = pa.ipc.open_file(source)
         check_schema(reader.schema, MINHASH_SKETCHES, where=url)
         self._open[piece] = stack, reader

@@ -24,7 +24,7 @@ from pipelines.books.layout import join_wrapped_lines
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.plan import item_identity, plan, raw_inputs
 from pipelines.io import lines
-from pipelines.io.splits import RawDocument, Reading, Split
+from pipelines.io.splits import RawDocument, RecordTracker, Split
 from pipelines.sources import text
 from schemas.corpus_configs import DocumentsConfig, TextSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
@@ -550,10 +550,10 @@ def test_a_group_is_read_on_where_another_stopped(tmp_path: Path) -> None:
     _, wanted, counted = read_all(config)
     found, counters = list[RawDocument](), Counters()
     for split in text.plan(config):
-        first = Reading()
+        first = RecordTracker()
         for raw in itertools.islice(text.read(split, config, counters.count, first), 9):
             found.append(raw)
-        rest = Reading(**first.state())
+        rest = RecordTracker(**first.state())
         found += text.read(split, config, counters.count, rest)
     assert (found, counters) == (wanted, counted)
 
