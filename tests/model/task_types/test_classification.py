@@ -180,7 +180,7 @@ def test_scoring_what_cannot_be_scored() -> None:
     task, examples = a_task(), table(("w1", None, "yes"))
     with pytest.raises(PredictionsError, match="the label 'hm': expected one of no, yes"):
         score(examples, [{"id": "r0", "label": "hm"}], task=task)
-    with pytest.raises(PredictionsError, match="labelled split"):
+    with pytest.raises(PredictionsError, match="labeled split"):
         score(table(("w1", None, None)), [{"id": "r0", "label": "no"}], task=task)
 
 
