@@ -118,4 +118,5 @@ def _print_results(recipe: Recipe, results: Sequence[StepResult], *, language: s
     if language != "en":
         example = shlex.quote(prompts[0].text if prompts else "... [MASK] ...")
     echo_raw(f"\ntry it:\n  bertloom fill {example}{options.store_option(recipe.store)}")
-    echo(f"report: {store.url(f'reports/{recipe.name}.html')}")
+    report = options.relative(store.url(f"reports/{recipe.name}.html"))
+    echo(f"report: {report}")

@@ -38,6 +38,7 @@ from schemas.corpus_configs import (
     VocabularyConfig,
     WikipediaSource,
 )
+from schemas.errors import ConfigError
 from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe
@@ -216,7 +217,7 @@ def test_sample_is_written_to_any_file_system() -> None:
 ])  # fmt: skip
 def test_arguments_out_of_range_are_refused(arguments: Mapping[str, Any], tmp_path: Path) -> None:
     (name,) = arguments
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(ConfigError, match=name):
         write_sample(str(tmp_path), **arguments)
     assert not list(tmp_path.iterdir())
 
