@@ -85,7 +85,7 @@ def test_without_names_the_error_says_what_the_file_looks_like(tmp_path: Path) -
     )
     plain = UNIVERSAL_NER.replace("4-5\t4in\t_\t-\tann\n", "")
     _, bad = read(tmp_path / "f", plain, "tagging")
-    assert "; tags are in column 2. Say" in bad[0].found
+    assert "; tags are in column 2. Name" in bad[0].found
     config = ExamplesConfig(
         task="tagging", data_files=dict.fromkeys(("train", "dev"), (str(tmp_path / "f"),))
     )
