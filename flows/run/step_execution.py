@@ -15,7 +15,7 @@ from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.leases import Lease
 from flows.store.pointers import now
 from flows.store.runs import StepRecord
-from model.processes.launcher import call_group
+from model.launch.launcher import call_group
 from model.training.health import read_warnings
 from pipelines.runners.code import code_digest
 from pipelines.telling.progress import working_on

@@ -32,7 +32,7 @@ ORDER = {
     "model": [
         "data",
         "encoder",
-        "optim processes",
+        "optim launch",
         "tasks",
         "task_types training",
         "monitoring",

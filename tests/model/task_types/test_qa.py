@@ -297,7 +297,7 @@ def test_scores_are_by_id_and_tell_what_is_missing(caplog: pytest.LogCaptureFixt
         )
     assert found["f1"] == 0.5
     assert "1 questions have no prediction" in caplog.text
-    assert "1 predictions are of no question" in caplog.text
+    assert "1 predictions match no question" in caplog.text
 
 
 def test_no_torch_is_loaded() -> None:
