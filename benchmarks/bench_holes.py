@@ -17,7 +17,12 @@ from typing import NamedTuple
 
 from benchmarks.dump_parts import read_articles
 from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE
-from pipelines.mediawiki.wikitext import Holes, clean_wikitext, is_redirect, markup_for
+from pipelines.mediawiki.wikitext import (
+    UnknownTemplates,
+    clean_wikitext,
+    is_redirect,
+    wiki_settings,
+)
 
 DUMPS = {
     "en": ("en", "wikipedia/en-*.bz2"),
@@ -33,7 +38,7 @@ class Counts(NamedTuple):
 
     characters: int
     words: int
-    holes: Holes
+    holes: UnknownTemplates
 
     def rate(self, number: int) -> float:
         """Return a number per 100,000 words."""
@@ -42,7 +47,7 @@ class Counts(NamedTuple):
 
 def count(paths: list[Path], language: str) -> Counts:
     """Clean all articles of the dumps and count what is left."""
-    markup, holes = markup_for(language), Holes()
+    markup, holes = wiki_settings(language), UnknownTemplates()
     characters = words = 0
     for path in paths:
         for title, text in read_articles(path):

@@ -27,7 +27,7 @@ from typing import Any
 from unittest import mock
 
 from pipelines.io import bzip2_blocks
-from pipelines.io.bzip2_blocks import BlockReader, check_streams, cut_at_blocks, find_marks
+from pipelines.io.bzip2_blocks import BlockReader, find_marks, split_at_blocks, verify_stream_crcs
 from pipelines.io.compression import Damage, decompressed
 from pipelines.io.raw_files import describe_file
 
@@ -50,7 +50,7 @@ def by_blocks(path: Path, places: list[tuple[int, int]]) -> Iterator[bytes]:
                     break
                 yield item.data
             parts += reader.parts
-    if check_streams(parts):
+    if verify_stream_crcs(parts):
         raise ValueError("the stream's checksum is wrong")
 
 
@@ -109,7 +109,9 @@ def plan(path: Path, target_split_bytes: int) -> tuple[list[tuple[int, int]], fl
     file = describe_file(str(path), name=path.name)
     began = time.process_time()
     with mock.patch.object(bzip2_blocks, "open_file", _Counting):
-        places = cut_at_blocks(file, start=0, end=file.size, target_split_bytes=target_split_bytes)
+        places = split_at_blocks(
+            file, start=0, end=file.size, target_split_bytes=target_split_bytes
+        )
     return places, time.process_time() - began
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import mwparserfromhell
 
 from benchmarks.dump_parts import read_articles
-from pipelines.mediawiki.wikitext import clean_wikitext, markup_for
+from pipelines.mediawiki.wikitext import clean_wikitext, wiki_settings
 
 DUMPS = {"en": "en-*.bz2", "it": "it-*.gz", "ja": "ja-*.bz2"}
 
@@ -69,7 +69,7 @@ def main() -> None:
             [text for path in paths for _, text in read_articles(path)], options.megabytes
         )
         size = sum(len(text.encode()) for text in articles) / 1e6
-        markup = markup_for(language)
+        markup = wiki_settings(language)
         ours, theirs = [], []
         for _ in range(options.repeat):
             ours.append(seconds(functools.partial(clean_wikitext, markup=markup), articles))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipelines.io.file_systems import file_system, protocols_of
-from pipelines.io.local_files import sync_folder
+from pipelines.io.local_files import fsync_dir
 from schemas.errors import ConfigError, UsageError
 
 _CHUNK_BYTES = 1 << 20
@@ -87,7 +87,7 @@ def _local(fs: Any, path: str) -> Iterator[AtomicFolder]:
         hidden.mkdir()
         yield AtomicFolder(fs, str(hidden))
         hidden.replace(target)
-        sync_folder(target.parent)
+        fsync_dir(target.parent)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
 

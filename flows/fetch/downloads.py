@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from flows.fetch.http_client import HttpClient, TransientError, fetch_error
 from flows.formatting import format_bytes
-from pipelines.io.local_files import file_lock, sync_folder, write_whole
+from pipelines.io.local_files import file_lock, fsync_dir, write_atomic
 from schemas.errors import ChecksumError, FetchError
 from schemas.redaction import public_address
 
@@ -89,7 +89,7 @@ def download_files(
         record_origins(folder, {file.name: file.url for file in files})
         for task in tasks:
             task.publish()
-        sync_folder(folder)
+        fsync_dir(folder)
         with contextlib.suppress(OSError):  # another group of files has a partial file
             (folder / _STAGING).rmdir()
         return [future.result() for future in futures]
@@ -98,7 +98,7 @@ def download_files(
 def record_origins(folder: Path, urls: Mapping[str, str]) -> None:
     """Record the URL of each downloaded file in a folder, by name."""
     origins = read_origins(folder) | {name: public_address(url) for name, url in urls.items()}
-    write_whole(folder / _RECORD, json.dumps(origins, indent=2).encode())
+    write_atomic(folder / _RECORD, json.dumps(origins, indent=2).encode())
 
 
 def read_origins(folder: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from flows.fetch.downloads import (
 from flows.fetch.http_client import HttpClient, fetch_error
 from flows.recipes.errors import format_validation_error
 from flows.recipes.safe_yaml import YamlDocument, parse_yaml, read_yaml
-from pipelines.io.local_files import write_whole
+from pipelines.io.local_files import write_atomic
 from schemas.base_configs import Config, SourceName
 from schemas.errors import ConfigError
 
@@ -167,7 +167,7 @@ def _unpack(file: SourceFile, folder: Path) -> None:
             for member in members:
                 path = folder / file.unpack[member.filename]
                 if not path.is_file() or zlib.crc32(path.read_bytes()) != member.CRC:
-                    write_whole(path, source.read(member))
+                    write_atomic(path, source.read(member))
     except KeyError as error:
         raise fetch_error(file.url, str(error.args[0]), hint="Correct `unpack`") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # also: encrypted

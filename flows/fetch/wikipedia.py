@@ -17,7 +17,7 @@ from flows.fetch.downloads import RemoteFile, download_files
 from flows.fetch.http_client import CONTACT_VARIABLE, HttpClient, Log, fetch_error
 from flows.formatting import format_bytes
 from flows.recipes.errors import format_validation_error
-from pipelines.io.local_files import write_whole
+from pipelines.io.local_files import write_atomic
 from schemas.errors import ConfigError, FetchError
 from schemas.redaction import public_address
 
@@ -101,7 +101,7 @@ def fetch_wikipedia(
         log(f"{label}: {len(files)} files, {size}, from {dump.mirror}")
         # `build-documents` verifies the files by this list.
         sums = "".join(sorted(f"{file.digest}  {file.name}\n" for file in files))
-        write_whole(folder / f"{wiki}-{dump.date}-sha1sums.txt", sums.encode())
+        write_atomic(folder / f"{wiki}-{dump.date}-sha1sums.txt", sums.encode())
         downloads = download_files(label, files, folder, client=client, connections=connections)
     paths = tuple(str(folder / file.name) for file in dump.articles)
     bytes_downloaded = sum(download.bytes_downloaded for download in downloads)

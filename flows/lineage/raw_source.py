@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from pipelines.io.compression import Compression, Damage, compression_of, decompressed
 from pipelines.io.encodings import decode_text
-from pipelines.io.file_systems import A_LITTLE
+from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.lines import is_compressed
 from pipelines.io.raw_files import file_size, open_file
 from pipelines.io.splits import SourceFile
-from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
+from pipelines.mediawiki.dump_encoding import Encoding, detect_encoding, transcode_to_utf8
 from pipelines.mediawiki.dump_header import Header, read_header, site_of_dump
 from pipelines.mediawiki.dump_xml import Page, iterate_pages
 from pipelines.mediawiki.pages import page_url, revision_url
@@ -122,11 +122,13 @@ def _open_dump(raw: RawInput) -> _Dump:
         InputError: The file is missing, has changed, or is no dump.
     """
     _check_size(raw)
-    with open_file(raw.uri, ahead=A_LITTLE) as source:
+    with open_file(raw.uri, ahead=SMALL_READ_AHEAD) as source:
         compression = compression_of(source.read(_SIGNATURE), name=raw.uri)
         stored = decompressed(source, compression, start=0, end=raw.size_bytes)
-        encoding, stored = tell_encoding(stored, where=raw.uri)
-        header = read_header(in_utf_8(stored, encoding=encoding, end=raw.size_bytes), where=raw.uri)
+        encoding, stored = detect_encoding(stored, where=raw.uri)
+        header = read_header(
+            transcode_to_utf8(stored, encoding=encoding, end=raw.size_bytes), where=raw.uri
+        )
     return _Dump(Header() if isinstance(header, Damage) else header, compression, encoding)
 
 
@@ -137,7 +139,7 @@ def _read_page(raw: RawInput, document: Mapping[str, Any]) -> RawText:
         start, end = 0, raw.size_bytes
     with open_file(raw.uri) as source:
         stored = decompressed(source, dump.compression, start=start, end=end)
-        stored = in_utf_8(stored, encoding=dump.encoding, end=raw.size_bytes)
+        stored = transcode_to_utf8(stored, encoding=dump.encoding, end=raw.size_bytes)
         for page in iterate_pages(
             stored, end=end, at_start=False, at_end=False, tags=dump.header.tags
         ):

@@ -31,7 +31,7 @@ from typing import IO, Any, NamedTuple, cast
 import fsspec
 
 from pipelines.io.file_systems import file_system, open_stream
-from pipelines.io.local_files import file_lock, sync_folder, write_whole, written_beside
+from pipelines.io.local_files import file_lock, fsync_dir, temp_file_beside, write_atomic
 from schemas.errors import StoreError
 from schemas.manifest import check_relative_path
 
@@ -327,7 +327,7 @@ class _Disk(_LockingBackend):
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         target = Path(self._full(path))
-        with written_beside(target, data) as written:
+        with temp_file_beside(target, data) as written:
             try:
                 os.link(written, target)
             except FileExistsError:
@@ -337,11 +337,11 @@ class _Disk(_LockingBackend):
                     f"{target}: expected a disk with hard links, got {error}. Put the store on "
                     "another disk, or on s3:// or gs://"
                 ) from error
-        sync_folder(target.parent)
+        fsync_dir(target.parent)
         return True
 
     def replace(self, path: str, data: bytes) -> None:
-        write_whole(Path(self._full(path)), data)
+        write_atomic(Path(self._full(path)), data)
 
     def _lock(self) -> contextlib.AbstractContextManager[object]:
         return file_lock(Path(self._root) / ".lock")

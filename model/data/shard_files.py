@@ -19,7 +19,7 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.io.file_systems import file_system, open_stream
-from pipelines.io.raw_files import in_parallel
+from pipelines.io.raw_files import parallel_map
 from pipelines.io.user_cache import cache_folder
 from schemas.errors import ArtifactCorruptError, InstanceDataError
 from schemas.manifest import FileEntry, StageInput
@@ -42,7 +42,7 @@ def local_files(
         InstanceDataError: A file is missing or cannot be read.
         ArtifactCorruptError: The size or the digest of a file differs from the manifest.
     """
-    return in_parallel(partial(_local_file, data=data, verify=verify), entries)
+    return parallel_map(partial(_local_file, data=data, verify=verify), entries)
 
 
 def _local_file(entry: FileEntry, *, data: StageInput, verify: bool) -> Path:

@@ -35,7 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipelines.beam.shard_work import Blob, ShardFn, WorkItem, WorkResult
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, open_stream, protocols_of
-from pipelines.io.files import is_physical_name, naming, physical_name
+from pipelines.io.files import add_path_to_errors, is_physical_name, physical_name
 from schemas.checksummed import dump_json, load_json
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, RelativePath, Reuse
@@ -57,6 +57,10 @@ _log = logging.getLogger(__name__)
 
 class CacheableShardFn(ShardFn, Protocol):
     """Work whose items can be restored."""
+
+    def setup(self) -> None:
+        """Open what is read-only and large, once per worker. Default: nothing."""
+        return
 
     def identity(self, item: Any) -> Any:
         """Return everything that determines the item's output, as JSON values.
@@ -205,7 +209,7 @@ class CacheFiles:
             partial = Path(f"{target}.{uuid.uuid4().hex[:12]}.partial")
             # Not synced: a record that a power cut damages is only processed again.
             try:
-                with naming(target):
+                with add_path_to_errors(target):
                     partial.write_bytes(data)
                 partial.replace(target)
             finally:
@@ -276,7 +280,11 @@ def _link_or_copy(fs: Any, source: str, target: str) -> None:
 def _copy(source: str, target: Path) -> None:
     partial = target.with_name(f"{target.name}.partial")
     try:
-        with naming(str(target)), Path(source).open("rb") as read, partial.open("wb") as sink:
+        with (
+            add_path_to_errors(str(target)),
+            Path(source).open("rb") as read,
+            partial.open("wb") as sink,
+        ):
             shutil.copyfileobj(read, sink, _CHUNK)
             sink.flush()
             os.fsync(sink.fileno())

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, read_file
-from pipelines.io.files import naming
+from pipelines.io.files import add_path_to_errors
 from pipelines.progress import item_scope
 from pipelines.runners.errors import ErrorFiles
 from schemas.errors import ConfigError
@@ -371,7 +371,7 @@ class SpillFile:
         """Write blobs, and return a blob with the location of each."""
         path = _spill_path(self._folder, self._name.bytes)
         located: list[Blob] = []
-        with naming(str(path)):
+        with add_path_to_errors(str(path)):
             if self._file is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._file = path.open("ab")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pipelines.books import back_matter as behind
 from pipelines.books import matter
-from pipelines.books.blocks import Book, Kind
+from pipelines.books.blocks import BlockKind, Book
 
 _BACK_SHARE = 0.75  # of the blocks: notes stand behind this
 _MAX_BACK_SHARE = 0.3  # of the words: no advertisement, however long, is more of a book
@@ -25,7 +25,7 @@ _MIN_NOTES = 2
 _MAX_CONTINUATION = 4  # blocks of quotations and the like that continue a note
 
 
-def judge_back(book: Book) -> None:
+def classify_back(book: Book) -> None:
     """Mark the notes, advertisements and printers' lines behind the text as left out."""
     end = len(book.texts)
     for number in range(_last_chapter(book), end):
@@ -40,8 +40,8 @@ def judge_back(book: Book) -> None:
     while end and _is_back(book, end - 1):
         end -= 1
     for number in range(end, len(book.texts)):
-        if book.kinds[number] is Kind.TEXT:
-            book.kinds[number] = Kind.LEFT_OUT
+        if book.kinds[number] is BlockKind.TEXT:
+            book.kinds[number] = BlockKind.LEFT_OUT
 
 
 def _notes_start(book: Book, end: int) -> int:
@@ -65,8 +65,8 @@ def _holds_only_notes(book: Book, heading: int, end: int) -> bool:
     numbers = [
         number
         for number in range(heading + 1, end)
-        if book.kinds[number] is Kind.HEADING
-        or (book.kinds[number] is Kind.TEXT and not _is_back(book, number))
+        if book.kinds[number] is BlockKind.HEADING
+        or (book.kinds[number] is BlockKind.TEXT and not _is_back(book, number))
     ]
     texts = [book.texts[number] for number in numbers]
     is_heading = [_is_chapter(book, number) for number in numbers]
@@ -108,7 +108,7 @@ def _tail_start(
             break
         if is_listed(book.texts[number]):
             start, found, between = number, found + 1, 0
-        elif book.kinds[number] is Kind.TEXT and not _is_back(book, number):
+        elif book.kinds[number] is BlockKind.TEXT and not _is_back(book, number):
             between += 1
     return start if found >= least else end
 
@@ -127,7 +127,7 @@ def _is_list(book: Book, number: int) -> bool:
 
 
 def _is_chapter(book: Book, number: int) -> bool:
-    return book.kinds[number] is Kind.HEADING and matter.is_part_heading(book.texts[number])
+    return book.kinds[number] is BlockKind.HEADING and matter.is_part_heading(book.texts[number])
 
 
 def _last_chapter(book: Book) -> int:
@@ -141,9 +141,9 @@ def _last_chapter(book: Book) -> int:
         if _is_chapter(book, number):
             if not is_noted or not _is_short(book, number):
                 last = number
-        elif kind is Kind.NOTE and number >= _BACK_SHARE * len(book.texts):
+        elif kind is BlockKind.NOTE and number >= _BACK_SHARE * len(book.texts):
             is_noted = True
-        elif kind is Kind.ENDING and _advertises(book, number + 1):
+        elif kind is BlockKind.ENDING and _advertises(book, number + 1):
             return last
     return last
 
@@ -158,11 +158,11 @@ def _ends_book(book: Book, number: int) -> bool:
     """Whether nothing of the book's text follows block `number`."""
     kind, text = book.kinds[number], book.texts[number]
     behind = number >= _BACK_SHARE * len(book.texts)
-    if kind is Kind.NOTE:
+    if kind is BlockKind.NOTE:
         return behind and (_is_short(book, number) or _is_list(book, number))
-    if kind is Kind.ENDING:
-        return book.kinds[number - 1] is not Kind.HEADING and _is_tail(book, number + 1)
-    if len(text) > _MAX_LAST_LINE or kind not in (Kind.TEXT, Kind.HEADING):
+    if kind is BlockKind.ENDING:
+        return book.kinds[number - 1] is not BlockKind.HEADING and _is_tail(book, number + 1)
+    if len(text) > _MAX_LAST_LINE or kind not in (BlockKind.TEXT, BlockKind.HEADING):
         return False
     if matter.is_author_note(text):
         listed = book.texts[number + 1 : number + 1 + _LISTED_BLOCKS]
@@ -183,7 +183,7 @@ def _is_tail(book: Book, start: int) -> bool:
 
 def _is_back(book: Book, number: int) -> bool:
     text = book.texts[number]
-    if book.kinds[number] is not Kind.TEXT:
+    if book.kinds[number] is not BlockKind.TEXT:
         return True
     if number < _BACK_SHARE * len(book.texts):
         return False

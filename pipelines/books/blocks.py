@@ -18,7 +18,7 @@ _MIN_TURNS = 3  # of somebody who speaks
 _TURNS_SHARE = 0.2  # of the blocks of a book that is, or has, a play
 
 
-class Kind(enum.Enum):
+class BlockKind(enum.Enum):
     """What a block is."""
 
     TEXT = "text"
@@ -51,7 +51,7 @@ class Book:
     def __init__(self, blocks: list[Block], title: str) -> None:
         self.blocks = list(_split_headings(blocks))
         self.texts = [" ".join(" ".join(block.lines).split()) for block in self.blocks]
-        self.kinds = [Kind.TEXT] * len(self.blocks)
+        self.kinds = [BlockKind.TEXT] * len(self.blocks)
         self.title_key = matter.entry_key(title)
         self.entries: set[str] = set()
         gaps = [block.gap for block in self.blocks[1:]]
@@ -68,7 +68,7 @@ class Book:
             self._prose[number] = matter.is_prose(self.texts[number])
         return self._prose[number]
 
-    def is_turn(self, number: int) -> bool:
+    def is_dialogue_turn(self, number: int) -> bool:
         """Whether a block is somebody's turn in a play: a speaker's name, and what is said."""
         return bool(self._speakers) and matter.speaker(self.texts[number]) in self._speakers
 
@@ -105,7 +105,7 @@ def _split_headings(blocks: list[Block]) -> Iterator[Block]:
     """Part a chapter's heading from text that follows it without a blank line."""
     for block in _split_inner_headings(blocks):
         first, rest = block.lines[0], block.lines[1:]
-        headed = matter.is_part_heading(first) or matter.is_ending(first)
+        headed = matter.is_part_heading(first) or matter.is_end_marker(first)
         if not rest or not headed or len(first) > _MAX_HEADING_LINE:
             yield block
             continue

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from pipelines.books.blocks import Kind
+from pipelines.books.blocks import BlockKind
 from pipelines.books.gutenberg import drop_brackets, strip_gutenberg
 from pipelines.books.layout import LineJoiner, split_blocks
 from pipelines.books.matter import is_breaking_heading
-from pipelines.books.sections import judge_blocks
+from pipelines.books.sections import classify_blocks
 from pipelines.io.encodings import normalise
 
 _BOX = re.compile(r"^[ \t]*\+[-=+]{3,}\+[ \t]*$|^[ \t]*\|(?P<inside>.*)\|[ \t]*$", re.MULTILINE)
@@ -48,8 +48,8 @@ def clean_book(text: str) -> CleanedBook:
     blocks = split_blocks(body.split("\n"), is_heading=is_breaking_heading)
     joiner = LineJoiner(body)
     paragraphs = []
-    for kind, block in judge_blocks(blocks, title=source.title):
-        if kind is Kind.TEXT:
+    for kind, block in classify_blocks(blocks, title=source.title):
+        if kind is BlockKind.TEXT:
             paragraph = _finish(joiner.join(block.lines))
             if any(character.isalnum() for character in paragraph):
                 paragraphs.append(paragraph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines.books import matter
-from pipelines.books.blocks import Book, Kind, is_speech
+from pipelines.books.blocks import BlockKind, Book, is_speech
 from pipelines.books.layout import Block
 
 _FRONT_SHARE = 0.12  # of the characters: the first chapter begins before that ...
@@ -16,7 +16,7 @@ _MAX_IMPRINT = 60  # characters
 _RULE = 60  # characters of a line of underscores that ends a preparer's introduction
 
 
-def judge_front(book: Book) -> None:
+def classify_front(book: Book) -> None:
     """Title page, publisher's lines and dedication: all but sentences before the first text."""
     preparer = _preparer_end(book)
     note = preface = False
@@ -24,17 +24,17 @@ def judge_front(book: Book) -> None:
     _leave_imprint(book, start)
     for number in range(start):
         block, text = book.blocks[number], book.texts[number]
-        if book.kinds[number] is Kind.NOTE:
+        if book.kinds[number] is BlockKind.NOTE:
             note = True
-        elif book.kinds[number] is not Kind.TEXT or block.gap > max(2, book.usual_gap):
+        elif book.kinds[number] is not BlockKind.TEXT or block.gap > max(2, book.usual_gap):
             note = False
-        if book.kinds[number] not in (Kind.TEXT, Kind.ORNAMENT):
+        if book.kinds[number] not in (BlockKind.TEXT, BlockKind.ORNAMENT):
             preface = matter.is_preface(text)
-        if book.kinds[number] is not Kind.TEXT:
+        if book.kinds[number] is not BlockKind.TEXT:
             continue
         stays = (preface and not matter.is_date_line(text)) or _is_front_text(block, text)
         if note or number < preparer or not stays:
-            book.kinds[number] = Kind.LEFT_OUT
+            book.kinds[number] = BlockKind.LEFT_OUT
 
 
 def _leave_imprint(book: Book, start: int) -> None:
@@ -42,10 +42,10 @@ def _leave_imprint(book: Book, start: int) -> None:
     for number in range(start, len(book.texts)):
         text = book.texts[number]
         imprint = matter.is_date_line(text) or matter.is_publisher(text)
-        if book.kinds[number] is Kind.TEXT and not (imprint and len(text) <= _MAX_IMPRINT):
+        if book.kinds[number] is BlockKind.TEXT and not (imprint and len(text) <= _MAX_IMPRINT):
             return
-        if book.kinds[number] is Kind.TEXT:
-            book.kinds[number] = Kind.LEFT_OUT
+        if book.kinds[number] is BlockKind.TEXT:
+            book.kinds[number] = BlockKind.LEFT_OUT
 
 
 def _is_front_text(block: Block, text: str) -> bool:
@@ -57,7 +57,7 @@ def _is_front_text(block: Block, text: str) -> bool:
 def _preparer_end(book: Book) -> int:
     """Some producers put an introduction of their own before a long rule of underscores."""
     for number in range(min(_PREPARER_BLOCKS, len(book.texts)) - 1, -1, -1):
-        if book.kinds[number] is Kind.ORNAMENT and book.texts[number].count("_") >= _RULE:
+        if book.kinds[number] is BlockKind.ORNAMENT and book.texts[number].count("_") >= _RULE:
             return number
     return 0
 
@@ -70,9 +70,9 @@ def _front_end(book: Book) -> int:
     for number, kind in enumerate(book.kinds):
         if number > _FRONT_BLOCKS and passed > _FRONT_SHARE * total:
             break
-        if kind is Kind.HEADING and _opens_chapter(book, number, deciding):
+        if kind is BlockKind.HEADING and _opens_chapter(book, number, deciding):
             return number
-        running = kind is Kind.TEXT and _is_running(book, number)
+        running = kind is BlockKind.TEXT and _is_running(book, number)
         run, words = (run + 1, words + book.texts[number].count(" ")) if running else (0, 0)
         if run >= _RUNNING_BLOCKS or words >= _RUNNING_WORDS:
             return number - run + 1
@@ -85,14 +85,14 @@ def _is_running(book: Book, number: int) -> bool:
     text = book.texts[number]
     if matter.is_publisher(text):
         return False
-    return book.is_prose(number) or is_speech(text) or book.is_turn(number)
+    return book.is_prose(number) or is_speech(text) or book.is_dialogue_turn(number)
 
 
 def _next_deciding(book: Book) -> list[int]:
     """For each block, and for the end, the next from there on that is text or part of a list."""
     deciding, found = [len(book.kinds)], len(book.kinds)
     for number in range(len(book.kinds) - 1, -1, -1):
-        if book.kinds[number] in (Kind.TEXT, Kind.LISTING, Kind.LIST_HEADING):
+        if book.kinds[number] in (BlockKind.TEXT, BlockKind.LISTING, BlockKind.LIST_HEADING):
             found = number
         deciding.append(found)
     return deciding[::-1]
@@ -112,21 +112,21 @@ def _opens_chapter(book: Book, number: int, deciding: list[int]) -> bool:
     after = number
     for _ in range(_OPENING_BLOCKS + 1):
         after = deciding[after + 1] if after < len(book.texts) else after
-        if after == len(book.texts) or book.kinds[after] is not Kind.TEXT:
+        if after == len(book.texts) or book.kinds[after] is not BlockKind.TEXT:
             return False
-        if book.is_prose(after) or book.is_turn(after):
+        if book.is_prose(after) or book.is_dialogue_turn(after):
             return True
     return False
 
 
 def _first_prose(book: Book) -> int:
     for number, text in enumerate(book.texts):
-        if book.kinds[number] is not Kind.TEXT or not book.is_prose(number):
+        if book.kinds[number] is not BlockKind.TEXT or not book.is_prose(number):
             continue
         if matter.is_publisher(text):
             continue
         start = number  # a dialogue before the first long sentence belongs to the text
-        while start and book.kinds[start - 1] is Kind.TEXT and _is_running(book, start - 1):
+        while start and book.kinds[start - 1] is BlockKind.TEXT and _is_running(book, start - 1):
             start -= 1
         return start
     return len(book.texts)

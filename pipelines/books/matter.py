@@ -165,7 +165,7 @@ def is_list_heading(text: str) -> bool:
     return _LIST_HEADING.match(text) is not None
 
 
-def is_ending(text: str) -> bool:
+def is_end_marker(text: str) -> bool:
     """`THE END` or `FINIS`, alone on its line."""
     return _ENDING.match(text) is not None
 
@@ -349,7 +349,7 @@ def is_breaking_heading(line: str) -> bool:
     return (
         is_part_heading(line)
         or is_list_heading(line)
-        or is_ending(line)
+        or is_end_marker(line)
         or is_numeral(line)
         or is_named_heading(line)
         or (len(line) < 60 and is_capitals(line) and not line.lstrip().startswith(QUOTES))

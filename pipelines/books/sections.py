@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from pipelines.books import back_matter as behind
 from pipelines.books import matter
-from pipelines.books.back import judge_back
-from pipelines.books.blocks import MAX_TITLE_LINES, Book, Kind
-from pipelines.books.front import judge_front
+from pipelines.books.back import classify_back
+from pipelines.books.blocks import MAX_TITLE_LINES, BlockKind, Book
+from pipelines.books.front import classify_front
 from pipelines.books.layout import Block
 
 _OPENING_CHARACTERS = 120  # the first paragraph of a chapter, but for speech, is at least so long
@@ -19,8 +19,8 @@ _MAX_REPETITION = 160
 _MAX_PERSONS = 30  # blocks, where each person has one
 
 
-def judge_blocks(blocks: list[Block], *, title: str) -> Iterator[tuple[Kind, Block]]:
-    """The blocks in order, each with what it is; only `Kind.TEXT` belongs to the book's text.
+def classify_blocks(blocks: list[Block], *, title: str) -> Iterator[tuple[BlockKind, Block]]:
+    """The blocks in order, each with what it is; only `BlockKind.TEXT` belongs to the book's text.
 
     Args:
         blocks: as `pipelines.books.layout.split_blocks` gives them.
@@ -30,8 +30,8 @@ def judge_blocks(blocks: list[Block], *, title: str) -> Iterator[tuple[Kind, Blo
     _judge_kinds(book)
     _judge_listings(book)
     _judge_repetitions(book)
-    judge_front(book)
-    judge_back(book)
+    classify_front(book)
+    classify_back(book)
     yield from zip(book.kinds, book.blocks, strict=True)
 
 
@@ -41,19 +41,19 @@ def _judge_kinds(book: Book) -> None:
     for number, (block, text) in enumerate(zip(book.blocks, book.texts, strict=True)):
         kind = _kind(book, block, text)
         if (
-            kind is Kind.TEXT
+            kind is BlockKind.TEXT
             and expects_title
             and len(block.lines) <= MAX_TITLE_LINES
-            and not book.is_turn(number)
+            and not book.is_dialogue_turn(number)
             and _is_chapter_title(book, number)
         ):
-            book.kinds[number] = Kind.HEADING
+            book.kinds[number] = BlockKind.HEADING
             expects_title = False  # one title to a number
             continue
         book.kinds[number] = kind
-        if kind is Kind.HEADING:
+        if kind is BlockKind.HEADING:
             expects_title = matter.is_numeral(text) or not matter.entry_key(text)
-        elif kind is not Kind.ORNAMENT:
+        elif kind is not BlockKind.ORNAMENT:
             expects_title = False
 
 
@@ -67,20 +67,20 @@ def _is_chapter_title(book: Book, number: int) -> bool:
     return opens and matter.is_title(text)
 
 
-def _kind(book: Book, block: Block, text: str) -> Kind:
+def _kind(book: Book, block: Block, text: str) -> BlockKind:
     if behind.is_errata_heading(block.lines[0]):
-        return Kind.NOTE  # with its table, however long
+        return BlockKind.NOTE  # with its table, however long
     if len(text) > _LONG_TEXT:
-        return Kind.TEXT
+        return BlockKind.TEXT
     if matter.is_ornament(text):
-        return Kind.ORNAMENT
+        return BlockKind.ORNAMENT
     if matter.is_list_heading(block.lines[0]):
-        return Kind.LIST_HEADING
-    if matter.is_ending(text):
-        return Kind.ENDING
+        return BlockKind.LIST_HEADING
+    if matter.is_end_marker(text):
+        return BlockKind.ENDING
     if matter.is_note_heading(text):
-        return Kind.NOTE
-    return Kind.HEADING if _is_heading(book, block, text) else Kind.TEXT
+        return BlockKind.NOTE
+    return BlockKind.HEADING if _is_heading(book, block, text) else BlockKind.TEXT
 
 
 def _is_heading(book: Book, block: Block, text: str) -> bool:
@@ -99,7 +99,7 @@ def _judge_listings(book: Book) -> None:
     """Lists of contents and illustrations, from their headings to the first sentence."""
     number = 0
     while number < len(book.kinds):
-        if book.kinds[number] is not Kind.LIST_HEADING:
+        if book.kinds[number] is not BlockKind.LIST_HEADING:
             number += 1
             continue
         number = _judge_listing(book, number)
@@ -125,10 +125,10 @@ def _judge_listing(book: Book, start: int) -> int:
         end += 1
     book.entries |= entries
     behind = end
-    while end > start + 1 and book.kinds[end - 1] is Kind.HEADING:
+    while end > start + 1 and book.kinds[end - 1] is BlockKind.HEADING:
         end -= 1  # the headings right before the text are its own
     for number in range(start, end):
-        book.kinds[number] = Kind.LISTING
+        book.kinds[number] = BlockKind.LISTING
     return max(behind, start + 1)
 
 
@@ -137,28 +137,28 @@ def _ends_persons(book: Book, number: int, passed: int) -> bool:
 
     Unlike other lists it may hold sentences: "PELL, a miller, who is in love with Orla."
     """
-    heading = book.kinds[number] in (Kind.HEADING, Kind.NOTE, Kind.ENDING)
+    heading = book.kinds[number] in (BlockKind.HEADING, BlockKind.NOTE, BlockKind.ENDING)
     running = passed == 1 and "," not in book.blocks[number].lines[0]
-    return heading or running or passed > _MAX_PERSONS or book.is_turn(number)
+    return heading or running or passed > _MAX_PERSONS or book.is_dialogue_turn(number)
 
 
 def _ends_listing(book: Book, number: int, *, seen: set[str], entries: set[str]) -> bool:
     block, kind = book.blocks[number], book.kinds[number]
-    if kind in (Kind.LIST_HEADING, Kind.ORNAMENT):
+    if kind in (BlockKind.LIST_HEADING, BlockKind.ORNAMENT):
         return False
-    if kind in (Kind.NOTE, Kind.ENDING):
+    if kind in (BlockKind.NOTE, BlockKind.ENDING):
         return True
     first = block.lines[0]
     repeated = _heading_key(first) in seen or matter.entry_key(first) in entries
-    return repeated or not (kind is Kind.HEADING or matter.is_listing(block.lines))
+    return repeated or not (kind is BlockKind.HEADING or matter.is_listing(block.lines))
 
 
 def _judge_repetitions(book: Book) -> None:
     """Blocks that say the book's title or an entry of its contents are headings."""
     for number, (block, text) in enumerate(zip(book.blocks, book.texts, strict=True)):
         short = len(block.lines) <= MAX_TITLE_LINES and len(text) < _MAX_REPETITION
-        if book.kinds[number] is Kind.TEXT and short and _repeats(book, text):
-            book.kinds[number] = Kind.HEADING
+        if book.kinds[number] is BlockKind.TEXT and short and _repeats(book, text):
+            book.kinds[number] = BlockKind.HEADING
 
 
 def _repeats(book: Book, text: str) -> bool:

@@ -6,8 +6,8 @@ such a false mark does no harm: from a true one on, blocks end where the decoder
 cuts a file asks `block_at_or_after`, which decompresses the block first.
 
 Every block's CRC is checked before a byte of it is given. The checksum of a stream is made of those
-of its blocks: whoever reads a range says what his blocks add to it (`StreamPart`), and
-`check_streams` puts the parts together.
+of its blocks: whoever reads a range says what his blocks add to it (`StreamCrcPart`), and
+`verify_stream_crcs` puts the parts together.
 
 After damage the next mark is tried at which a block decompresses, so what is lost is the damaged
 block, wherever a range begins. One that was never damaged is lost with it only if the mark behind
@@ -26,10 +26,10 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 from pipelines.io.compression import Chunk, Damage, whole_blocks
-from pipelines.io.file_systems import A_LITTLE
-from pipelines.io.raw_files import in_parallel, open_file
+from pipelines.io.file_systems import SMALL_READ_AHEAD
+from pipelines.io.raw_files import open_file, parallel_map
 from pipelines.io.splits import SourceFile
-from pipelines.io.user_cache import remember, remembered
+from pipelines.io.user_cache import cache_value, cached_value
 
 _BLOCK, _END = 0x314159265359, 0x177245385090
 _MARK_BITS, _CRC_BITS = 48, 32
@@ -43,7 +43,7 @@ _PATIENCE = 32 << 20
 _CUTS_VERSION = "1"
 
 
-class StreamPart(NamedTuple):
+class StreamCrcPart(NamedTuple):
     """What the blocks of a range add to the checksum of the stream that they belong to."""
 
     begins: bool
@@ -229,7 +229,7 @@ class BlockReader:
             size: of the file.
             streams: where streams start in the file, as far as that is known.
         """
-        self.parts: list[StreamPart] = []
+        self.parts: list[StreamCrcPart] = []
         """What the range's blocks add to the checksums of streams that leave it, in order."""
 
         self._window = _Window(source, start=start)
@@ -365,7 +365,7 @@ class BlockReader:
     def _report(self, stored: int | None, offset: int) -> None:
         is_all, is_none = self._begins and stored is not None, stored is None and self._blocks == 0
         if not (is_all or is_none or self._is_behind):
-            self.parts.append(StreamPart(self._begins, self._blocks, self._crc, stored, offset))
+            self.parts.append(StreamCrcPart(self._begins, self._blocks, self._crc, stored, offset))
 
     def _astray(self, byte: int) -> Damage:
         reason = (
@@ -376,7 +376,7 @@ class BlockReader:
         return Damage("untrusted", byte, reason, self._end - 1)
 
 
-def check_streams(parts: Iterable[StreamPart]) -> list[Damage]:
+def verify_stream_crcs(parts: Iterable[StreamCrcPart]) -> list[Damage]:
     """What is wrong with the checksums of a file's streams.
 
     Args:
@@ -410,7 +410,7 @@ def _rotated(crc: int, times: int) -> int:
     return (crc << times | crc >> _CRC_BITS - times) & 0xFFFFFFFF
 
 
-def cut_at_blocks(
+def split_at_blocks(
     file: SourceFile, *, start: int, end: int, target_split_bytes: int
 ) -> list[tuple[int, int]]:
     """Where to cut a range of a file: at the first block behind `target_split_bytes` more.
@@ -432,15 +432,15 @@ def cut_at_blocks(
         return []
     asked = f"{_CUTS_VERSION} {file.sha256} {start} {end} {target_split_bytes}"
     digest = hashlib.sha256(asked.encode()).hexdigest()
-    bits = remembered("cuts", digest) if file.sha256 else None
+    bits = cached_value("cuts", digest) if file.sha256 else None
     if bits is None:
 
         def find(target: int) -> int | None:
             return block_at_or_after(file.uri, target, before=min(target + target_split_bytes, end))
 
-        bits = [bit for bit in in_parallel(find, targets) if bit is not None]
+        bits = [bit for bit in parallel_map(find, targets) if bit is not None]
         if file.sha256:
-            remember("cuts", digest, bits)
+            cache_value("cuts", digest, bits)
     return [divmod(bit, 8) for bit in bits]
 
 
@@ -449,7 +449,7 @@ def block_at_or_after(uri: str, start: int, *, before: int) -> int | None:
 
     A mark is believed if what it begins decompresses, with the right CRC.
     """
-    with open_file(uri, ahead=A_LITTLE) as source:
+    with open_file(uri, ahead=SMALL_READ_AHEAD) as source:
         window, at, tries = _Window(source, start=start), 8 * start - 1, 0
         while tries < _MOST_TRIES and at < 8 * before:
             mark = window.mark_behind(at)

@@ -24,8 +24,8 @@ _OWN = frozenset({"file", "local", "memory"})
 _S3, _GCS = frozenset({"s3", "s3a"}), frozenset({"gs", "gcs"})
 # Names of buckets have no @ and no colon. Names of access points (arn:...) have colons.
 _KEY_IN_BUCKET = re.compile(r"(?:s3a?|gs|gcs)://(?!arn:)[^/@:]*[@:]")
-AHEAD = 8 << 20
-A_LITTLE = 1 << 20
+READ_AHEAD = 8 << 20
+SMALL_READ_AHEAD = 1 << 20
 """Bytes that an object store is asked for ahead of what is read: of a file that is read on, and
 where only a place in it is looked at."""
 
@@ -53,7 +53,7 @@ def file_system(url: str) -> tuple[Any, str]:
     return fs, str(path)
 
 
-def open_stream(fs: Any, path: str, *, ahead: int = AHEAD) -> IO[bytes]:
+def open_stream(fs: Any, path: str, *, ahead: int = READ_AHEAD) -> IO[bytes]:
     """Open a file for reading. The caller closes it.
 
     Args:

@@ -45,13 +45,13 @@ class _DigestingFile(io.RawIOBase):
         self.sha256.update(data)
         size = memoryview(data).nbytes
         self.size += size
-        with naming(self._path):
+        with add_path_to_errors(self._path):
             self._sink.write(data)
         return size
 
 
 @contextlib.contextmanager
-def naming(path: str) -> Iterator[None]:
+def add_path_to_errors(path: str) -> Iterator[None]:
     """Let an error of the system say which file it is about: that of a full disk does not."""
     try:
         yield
@@ -120,7 +120,7 @@ class FileWriter:
             self._give_up()
             return
         try:
-            with naming(self._target):
+            with add_path_to_errors(self._target):
                 self._finish()
         except BaseException:
             self._give_up()

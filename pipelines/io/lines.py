@@ -144,13 +144,13 @@ def _shorten(
     """Yields parts of a line that is too long; returns where its last one starts, and that."""
     at = 0
     while longest and len(data) - at > longest:
-        size = sentence_cut(data[at : at + longest])
+        size = last_sentence_end(data[at : at + longest])
         yield _line(position + at, data[at : at + size], size)._replace(is_cut=True)
         at += size
     return position + at, data[at:]
 
 
-def sentence_cut(data: bytes) -> int:
+def last_sentence_end(data: bytes) -> int:
     """How many bytes of a text make whole sentences; else whole words; else whole characters.
 
     Args:

@@ -65,7 +65,7 @@ def file_lock(path: Path, *, before_waiting: Callable[[], object] | None = None)
 
 
 @contextlib.contextmanager
-def written_beside(target: Path, data: bytes) -> Iterator[Path]:
+def temp_file_beside(target: Path, data: bytes) -> Iterator[Path]:
     """Data on the disk under a hidden name beside a file's, to be linked or renamed to it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     written = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
@@ -79,14 +79,14 @@ def written_beside(target: Path, data: bytes) -> Iterator[Path]:
         written.unlink(missing_ok=True)
 
 
-def write_whole(target: Path, data: bytes) -> None:
+def write_atomic(target: Path, data: bytes) -> None:
     """Write a file so that readers see the old or the new one, also after a power cut."""
-    with written_beside(target, data) as written:
+    with temp_file_beside(target, data) as written:
         written.replace(target)
-    sync_folder(target.parent)
+    fsync_dir(target.parent)
 
 
-def sync_folder(folder: Path) -> None:
+def fsync_dir(folder: Path) -> None:
     """Have the names in a folder on the disk: a power cut may else lose them, not the files."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -23,10 +23,10 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from fsspec.implementations.local import LocalFileSystem
 
-from pipelines.io.file_systems import AHEAD, file_system, open_stream, read_file
+from pipelines.io.file_systems import READ_AHEAD, file_system, open_stream, read_file
 from pipelines.io.local_files import is_special
 from pipelines.io.splits import SourceFile
-from pipelines.io.user_cache import digest_cache, is_settled, local_version
+from pipelines.io.user_cache import digest_cache, is_settled, stat_fingerprint
 from schemas.errors import BertloomError, InputError, MissingInputError, NetworkError
 from schemas.redaction import public_address
 
@@ -82,7 +82,7 @@ def expand_paths(
     return sorted(found.items(), key=lambda pair: (pair[1], pair[0]))
 
 
-def open_file(uri: str, *, start: int = 0, ahead: int = AHEAD) -> IO[bytes]:
+def open_file(uri: str, *, start: int = 0, ahead: int = READ_AHEAD) -> IO[bytes]:
     """Open a file, as stored, at byte `start`. The caller closes it.
 
     Opening and reading a remote file are repeated after network faults.
@@ -149,7 +149,7 @@ def describe_file(uri: str, *, name: str) -> SourceFile:
     return SourceFile(uri=uri, name=name, size=read.size, sha256=read.digests["sha256"])
 
 
-def in_parallel(look: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
+def parallel_map(look: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
     """Return what a function returns for each item, in their order. Raise the first error.
 
     The threads are daemons: a signal stops the caller even while one of them hangs in a read.
@@ -179,7 +179,7 @@ def in_parallel(look: Callable[[_Item], _Found], items: Iterable[_Item]) -> list
 
 def describe_each(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
     """`describe_file` of files as `expand_paths` gives them, several at once."""
-    return in_parallel(lambda pair: describe_file(pair[0], name=pair[1]), found)
+    return parallel_map(lambda pair: describe_file(pair[0], name=pair[1]), found)
 
 
 def describe_files(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
@@ -501,7 +501,7 @@ def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
     try:
         if isinstance(fs, LocalFileSystem):
             stat = Path(path).stat()
-            return stat.st_size, local_version(stat)
+            return stat.st_size, stat_fingerprint(stat)
         fs.invalidate_cache(_parent(path))
         info = _repeated(lambda: fs.info(path), uri, fs)
     except FileNotFoundError as error:

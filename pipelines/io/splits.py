@@ -7,7 +7,7 @@ A source is a module with two functions, listed in `pipelines.sources.SOURCES` u
 
 `read` counts every record of the raw input (`pages-in`, `books-in`, `rows-in`), every one it drops
 (`pages-dropped-redirect`, ...) and every one it yields (`pages-kept`). See `pipelines.counters`.
-By `reading` it goes on where another worker was stopped (`Reading`).
+By `reading` it goes on where another worker was stopped (`RecordTracker`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class GroupedFile(NamedTuple):
     sha256: str
 
 
-def group_of(files: Sequence[SourceFile]) -> SourceFile:
+def group_files(files: Sequence[SourceFile]) -> SourceFile:
     """Files as one: its digest is that of their names, sizes and digests."""
     first, last = files[0], files[-1]
     if len(files) == 1:
@@ -140,7 +140,7 @@ class RawDocument(NamedTuple):
     """`https://HOST` of the wiki; "" where it is not known."""
 
 
-class Reading:
+class RecordTracker:
     """Which record of a split is being read, and up to which an earlier worker came.
 
     What is compressed as one stream can be read from its start alone, and is whole only if its
@@ -208,5 +208,5 @@ class Source(Protocol):
     def plan(self, config: Any) -> list[Split]: ...
 
     def read(
-        self, split: Split, config: Any, count: Count, reading: Reading | None = None
+        self, split: Split, config: Any, count: Count, reading: RecordTracker | None = None
     ) -> Iterator[RawDocument]: ...

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.io.local_files import write_whole
+from pipelines.io.local_files import write_atomic
 from schemas.checksummed import dump_line, load_json
 
 CACHE_VARIABLE = "BERTLOOM_CACHE"
@@ -50,7 +50,7 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "bertloom"
 
 
-def local_version(stat: os.stat_result) -> str:
+def stat_fingerprint(stat: os.stat_result) -> str:
     """Tells a local file as it is from what it was, and from others."""
     times = f"{stat.st_mtime_ns}/{stat.st_ctime_ns}"
     return f"{stat.st_dev}/{stat.st_ino}/{stat.st_size}/{times}"
@@ -70,7 +70,7 @@ def local_digest(path: Path, name: str, *, compute: Callable[[Path], str]) -> st
         compute: the digest of a file, as hex digits.
     """
     stat = path.stat()
-    cache, file, version = digest_cache(), str(path), local_version(stat)
+    cache, file, version = digest_cache(), str(path), stat_fingerprint(stat)
     known = cache.get(file, version)
     if name not in known:
         known = {**known, name: compute(path)}
@@ -79,7 +79,7 @@ def local_digest(path: Path, name: str, *, compute: Callable[[Path], str]) -> st
     return known[name]
 
 
-def remembered(what: str, digest: str) -> Any:
+def cached_value(what: str, digest: str) -> Any:
     """What was found in a file with this sha256, a JSON value; None where nothing is known."""
     try:
         return load_json(_place(what, digest).read_bytes()).get("value")
@@ -90,12 +90,12 @@ def remembered(what: str, digest: str) -> Any:
         return None
 
 
-def remember(what: str, digest: str, value: Any) -> None:
+def cache_value(what: str, digest: str, value: Any) -> None:
     """Keep what was found in a file with this sha256."""
     place = _place(what, digest)
     line = dump_line(json.dumps({"value": value}, separators=(",", ":")))
     try:
-        write_whole(place, line.encode())
+        write_atomic(place, line.encode())
     except OSError as error:
         _say_unwritable(place.parents[2], error.strerror)
 

@@ -25,7 +25,7 @@ _STARTS: tuple[tuple[bytes, Encoding | Literal["utf-32"]], ...] = (
 _LONGEST_START = 4
 
 
-def tell_encoding(
+def detect_encoding(
     chunks: Iterable[Chunk | Damage], *, where: str
 ) -> tuple[Encoding, Iterator[Chunk | Damage]]:
     """The encoding of a dump by its first bytes, and all of its chunks.
@@ -55,7 +55,7 @@ def tell_encoding(
     return found, itertools.chain(taken, remaining)
 
 
-def in_utf_8(
+def transcode_to_utf8(
     chunks: Iterable[Chunk | Damage], *, encoding: Encoding, end: int
 ) -> Iterator[Chunk | Damage]:
     """Yield the chunks in UTF-8. A chunk of UTF-16 has the whole file as its place.
@@ -64,7 +64,7 @@ def in_utf_8(
 
     Args:
         chunks: Chunks of the whole file. Half a surrogate pair becomes U+FFFD.
-        encoding: Encoding of the file, from `tell_encoding`.
+        encoding: Encoding of the file, from `detect_encoding`.
         end: Size of the file in bytes.
     """
     if encoding == "utf-8":

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from pipelines.mediawiki import tags
 
-NOWHERE = -1
+NOT_FOUND = -1
 """What a method gives where there is no end."""
 
 _BRACES = re.compile(r"\{\{++|\}\}++|<(?:!--|(nowiki|math|pre|source|syntaxhighlight)\b[^<>]*+>)")
@@ -45,7 +45,7 @@ class Ends:
         """The end of the braces that open at `position`, all braces between counted."""
         text, depth, start = self._text, 0, position
         if self._budget < 0:
-            return NOWHERE
+            return NOT_FOUND
         while (found := _BRACES.search(text, position)) is not None:
             position = found.end()
             first = text[found.start()]
@@ -60,15 +60,15 @@ class Ends:
                     break  # a template holds no headings: those braces were another's
             else:
                 inside = self.of_tag(found[1] or "-->", position)
-                position = inside if inside != NOWHERE else position
+                position = inside if inside != NOT_FOUND else position
         self._budget -= position - start if found else len(text) - start
-        return NOWHERE
+        return NOT_FOUND
 
     def of_picture(self, position: int) -> int:
         """The end of a `[[File:...]]`, links in its caption counted. It has one paragraph."""
         text, depth, start = self._text, 1, position
         if self._budget < 0:
-            return NOWHERE
+            return NOT_FOUND
         while (found := _BRACKETS.search(text, position)) is not None:
             position = found.end()
             depth += 1 if found[0] == "[[" else -1
@@ -77,19 +77,19 @@ class Ends:
                     break
                 return position + text.startswith("]", position)
         self._budget -= position - start if found else len(text) - start
-        return NOWHERE
+        return NOT_FOUND
 
     def of_table(self, position: int) -> int:
         """The end of a table, tables in its cells counted."""
         depth = 1
         if self._budget < 0:
-            return NOWHERE
+            return NOT_FOUND
         for found in _TABLE.finditer(self._text, position):
             depth += 1 if found[1] else -1
             if depth == 0:
                 return found.end()
         self._budget -= len(self._text) - position
-        return NOWHERE
+        return NOT_FOUND
 
     def of_tag(self, name: str, position: int) -> int:
         """The end of the first ending of the tag `name`, or of a comment (name "-->").
@@ -99,8 +99,8 @@ class Ends:
         starts, ends = self._endings(name)
         index = bisect.bisect_left(starts, position)
         if name in tags.NESTING:  # its own opening comes before; the end that belongs to it is kept
-            return ends[index - 1] if index else NOWHERE
-        return ends[index] if index < len(ends) else NOWHERE
+            return ends[index - 1] if index else NOT_FOUND
+        return ends[index] if index < len(ends) else NOT_FOUND
 
     def _endings(self, name: str) -> tuple[list[int], list[int]]:
         """Where a tag's endings start and end; of one that nests, its openings and their ends."""
@@ -117,13 +117,13 @@ class Ends:
 
 
 def _matched(tags_found: Iterable[re.Match[str]]) -> tuple[list[int], list[int]]:
-    """Where each opening tag starts, and where the tag that closes it ends: `NOWHERE` if none."""
+    """Where each opening tag starts, and where the tag that closes it ends: `NOT_FOUND` if none."""
     starts, ends, open_tags = list[int](), list[int](), list[int]()
     for match in tags_found:
         if match.lastindex:
             open_tags.append(len(starts))
             starts.append(match.start())
-            ends.append(NOWHERE)
+            ends.append(NOT_FOUND)
         elif open_tags:
             ends[open_tags.pop()] = match.end()
     return starts, ends

@@ -29,7 +29,7 @@ _STOPS = frozenset(".!?…。！？؟۔।")
 _HIRAGANA = ("\u3041", "\u309f")
 
 
-def template_mark(name: str, *, is_dropped: bool) -> str:
+def template_marker(name: str, *, is_dropped: bool) -> str:
     """Return the mark that replaces the template `name` in the text."""
     name = name[:_LONGEST_NAME].replace(HOLE, "").replace(DROPPED, "").translate(PROTECT)
     return f"{HOLE}{DROPPED if is_dropped else ''}{name}{HOLE}"
@@ -40,7 +40,7 @@ def without_names(text: str) -> str:
     return _MARK.sub(DROPPED, text)
 
 
-def goes_on(text: str, position: int) -> bool:
+def continues_sentence(text: str, position: int) -> bool:
     """Whether a sentence may go on at `position`, behind a template that begins a line."""
     spaced = text[position : position + 1] in (" ", "\u00a0")
     character = text[position + spaced : position + spaced + 1]
@@ -51,7 +51,7 @@ def goes_on(text: str, position: int) -> bool:
     return False
 
 
-class Holes:
+class UnknownTemplates:
     """Counts of the templates of a split that wrote nothing, in bounded memory."""
 
     def __init__(self, *, drop_sentences: bool = False, names: Counter[str] | None = None) -> None:
@@ -70,7 +70,7 @@ class Holes:
         ranked = sorted(names, key=lambda item: (-item[1], item[0]))[:MOST_NAMES]
         return [(name.removeprefix(prefix), number) for name, number in ranked]
 
-    def take_out(self, text: str) -> str:
+    def remove_markers(self, text: str) -> str:
         """Count the marks of a paragraph and replace them by those of dropped markup, or drop the
         sentences with holes."""
         parts: list[str] = []

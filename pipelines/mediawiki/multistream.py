@@ -16,9 +16,9 @@ import re
 from collections.abc import Sequence
 from typing import IO
 
-from pipelines.io.file_systems import A_LITTLE
+from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.raw_files import list_folder_of, open_file
-from pipelines.io.user_cache import remember, remembered
+from pipelines.io.user_cache import cache_value, cached_value
 from schemas.errors import CorruptInputError, InputError
 
 # "BZh", the block size, and the six bytes (pi in BCD) that every block starts with.
@@ -96,7 +96,7 @@ def find_streams(uri: str, *, start: int) -> list[int]:
     """
     search = StreamSearch(start)
     with open_file(uri, start=start) as source:
-        while not search.is_over and (chunk := source.read(_READ)):
+        while not search.is_single_stream and (chunk := source.read(_READ)):
             search.feed(chunk)
     return search.found
 
@@ -107,25 +107,25 @@ class StreamSearch:
     Attributes:
         found: where heads are, ascending.
         position: how far it is in the file.
-        is_over: whether the file is taken for one stream, whatever follows.
+        is_single_stream: whether the file is taken for one stream, whatever follows.
     """
 
     def __init__(self, start: int = 0) -> None:
         self.found: list[int] = []
         self.position = self._start = start
-        self.is_over = False
+        self.is_single_stream = False
         self._rest = b""
 
     def feed(self, chunk: bytes) -> None:
         """Search the bytes that follow."""
-        if not self.is_over:
+        if not self.is_single_stream:
             data = self._rest + chunk
             origin = self.position - len(self._rest)
             self.found += [origin + match.start() for match in _HEAD.finditer(data)]
             self._rest = data[1 - _HEAD_LENGTH :]
         self.position += len(chunk)
         if len(self.found) <= 1 and self._start == 0 and self.position > _FAR:
-            self.is_over = True
+            self.is_single_stream = True
 
 
 def needs_search(uri: str, *, name: str) -> bool:
@@ -135,12 +135,12 @@ def needs_search(uri: str, *, name: str) -> bool:
 
 def remember_streams(sha256: str, streams: Sequence[int]) -> None:
     """Keep what a search of a whole file with that digest found, for this run and later ones."""
-    remember("streams", sha256, list(streams))
+    cache_value("streams", sha256, list(streams))
 
 
 def _known_streams(sha256: str) -> list[int] | None:
     """What is remembered of a file; None where nothing is."""
-    known = remembered("streams", sha256) if sha256 else None
+    known = cached_value("streams", sha256) if sha256 else None
     is_right = isinstance(known, list) and all(isinstance(offset, int) for offset in known)
     return known if is_right else None
 
@@ -148,7 +148,7 @@ def _known_streams(sha256: str) -> list[int] | None:
 def is_stream(uri: str, offset: int) -> bool:
     """Whether a bzip2 stream really starts there: its first block decompresses."""
     decoder = bz2.BZ2Decompressor()
-    with open_file(uri, start=offset, ahead=A_LITTLE) as source:
+    with open_file(uri, start=offset, ahead=SMALL_READ_AHEAD) as source:
         try:
             while chunk := source.read(_READ >> 4):
                 if decoder.decompress(chunk, 1) or decoder.eof:

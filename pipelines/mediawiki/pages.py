@@ -8,8 +8,8 @@ from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Count, Exampl
 from pipelines.io.splits import RawDocument
 from pipelines.mediawiki.dump_header import namespace_of
 from pipelines.mediawiki.dump_xml import WIKITEXT, Page
-from pipelines.mediawiki.holes import Holes
-from pipelines.mediawiki.wikitext import WikiMarkup, clean_wikitext, is_redirect
+from pipelines.mediawiki.holes import UnknownTemplates
+from pipelines.mediawiki.wikitext import WikiSettings, clean_wikitext, is_redirect
 
 _MAX_EXCERPT = 120
 """Characters of a dropped page that are recorded."""
@@ -51,7 +51,12 @@ def page_example(page: Page, *, site: str) -> Example:
 
 
 def clean_page(
-    page: Page, markup: WikiMarkup, *, source: str, holes: Holes | None = None, site: str = ""
+    page: Page,
+    markup: WikiSettings,
+    *,
+    source: str,
+    holes: UnknownTemplates | None = None,
+    site: str = "",
 ) -> RawDocument | None:
     """Return a page as a document; None if its markup holds no text."""
     paragraphs = clean_wikitext(page.text, markup, holes, title=page.title)
@@ -73,7 +78,7 @@ def clean_page(
     )
 
 
-def count_holes(holes: Holes, count: Count) -> None:
+def count_holes(holes: UnknownTemplates, count: Count) -> None:
     """Count the templates within sentences of a page that wrote nothing."""
     if holes.total:
         count("templates-unknown", holes.total)
@@ -84,7 +89,7 @@ def count_holes(holes: Holes, count: Count) -> None:
     holes.total = holes.templates_dropped = holes.sentences_dropped = 0
 
 
-def count_names(holes: Holes, count: Count) -> None:
+def count_names(holes: UnknownTemplates, count: Count) -> None:
     """Count the templates of a split that wrote nothing, by name."""
     for prefix in (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE):
         for name, number in holes.most_common(prefix):

@@ -65,7 +65,7 @@ class Arguments(NamedTuple):
         return filled[-1] if filled else self.at(1)
 
 
-class Wording(NamedTuple):
+class LanguageWords(NamedTuple):
     """The words of one language, and what is common to all."""
 
     code: str
@@ -78,7 +78,7 @@ class Wording(NamedTuple):
 
 
 Field = Callable[[Arguments], str]
-Function = Callable[[list[str], Wording, Callable[[str], Field]], Field]
+Function = Callable[[list[str], LanguageWords, Callable[[str], Field]], Field]
 
 
 def parse_arguments(content: str, *, title: str = "") -> Arguments:
@@ -97,13 +97,13 @@ def parse_arguments(content: str, *, title: str = "") -> Arguments:
 # Lists and characters
 
 
-def _joined(words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _joined(words: list[str], _wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
     """`{join SEPARATOR}`: all unnamed arguments."""
     separator = words[0] if words else ""
     return lambda arguments: separator.join(filter(None, arguments.positional)) or arguments.at(1)
 
 
-def _listed(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+def _listed(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     """`{list SEPARATOR 2 3 extra}`: those of the arguments that are filled."""
     separator, fields = words[0], [select(word) for word in words[1:]]
     return lambda arguments: separator.join(filter(None, (f(arguments) for f in fields)))
@@ -113,7 +113,7 @@ def _character(value: str) -> Function:
     return lambda _words, _wording, _select: lambda _: value
 
 
-def _phonetic(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+def _phonetic(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     """`{phonetic 1}`: a pronunciation; `{phonetic "-"}`: its parts are the arguments."""
     if words and words[0][0].isdecimal():
         return select(words[0])
@@ -126,20 +126,20 @@ def _phonetic(words: list[str], _wording: Wording, select: Callable[[str], Field
     return write
 
 
-def _space(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+def _space(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     """`{space 1}`: the argument, or a space where the template has none."""
     field = select(words[0])
     return lambda arguments: field(arguments) if arguments.positional else " "
 
 
-def _title(words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _title(words: list[str], _wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
     """`{title}` of the page; `{title plain}` without what its last brackets hold."""
     if words == ["plain"]:
         return lambda arguments: _LAST_BRACKETS.sub("", arguments.title)
     return lambda arguments: arguments.title
 
 
-def _choice(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+def _choice(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     """`{choice 1 flat=♭ sharp=♯}`: what stands for the argument's value."""
     field = select(words[0])
     values = dict(word.split("=", 1) for word in words[1:])
@@ -153,7 +153,7 @@ def raised_text(text: str) -> str:
     return raised.translate(SUPERSCRIPTS) if is_power else text
 
 
-def _raised(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+def _raised(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     field = select(words[0])
     return lambda arguments: raised_text(field(arguments))
 
@@ -185,12 +185,12 @@ def format_number(number: str, language: LanguageFile) -> str:
     return f"{sign}{digits}{style.mark if point else ''}{decimals}"
 
 
-def _number(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+def _number(words: list[str], wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     field = select(words[0])
     return lambda arguments: format_number(field(arguments), wording.own)
 
 
-def _fraction(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _fraction(_words: list[str], _wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
     def write(arguments: Arguments) -> str:
         match list(filter(None, arguments.positional)):
             case [denominator]:
@@ -204,7 +204,7 @@ def _fraction(_words: list[str], _wording: Wording, _select: Callable[[str], Fie
     return write
 
 
-def _power(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _power(_words: list[str], _wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
     """`{power}` of ten: exponent, or factor and exponent."""
 
     def write(arguments: Arguments) -> str:
@@ -215,7 +215,7 @@ def _power(_words: list[str], _wording: Wording, _select: Callable[[str], Field]
     return write
 
 
-def _value(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _value(_words: list[str], wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
     """`{value}`: number, e=exponent, u=unit (or ul=)."""
 
     def write(arguments: Arguments) -> str:
@@ -230,7 +230,7 @@ def _value(_words: list[str], wording: Wording, _select: Callable[[str], Field])
     return write
 
 
-def _roman(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+def _roman(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     """`{roman 1}`: digits as a Roman number, other text as it is."""
     field = select(words[0])
 
@@ -247,7 +247,7 @@ def _roman(words: list[str], _wording: Wording, select: Callable[[str], Field]) 
     return write
 
 
-def _ordinal(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+def _ordinal(words: list[str], wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     """`{ordinal 1}`: a number and the word `ordinal` of its last two digits, its last, or any."""
     field, endings = select(words[0]), wording.own.words
     other = endings["ordinal"]
@@ -262,7 +262,9 @@ def _ordinal(words: list[str], wording: Wording, select: Callable[[str], Field])
     return write
 
 
-def _coordinates(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _coordinates(
+    _words: list[str], _wording: LanguageWords, _select: Callable[[str], Field]
+) -> Field:
     def write(arguments: Arguments) -> str:
         if "inline" not in arguments.named.get("display", "inline"):
             return ""
@@ -287,7 +289,7 @@ _BETWEEN = {"-": "–", "–": "–", "to": "to", "to(-)": "to", "and": "and", "
 _NEUTRAL = {"to": "–", "and": ", ", "or": "/", "by": " × "}
 
 
-def _between(sign: str, wording: Wording) -> str:
+def _between(sign: str, wording: LanguageWords) -> str:
     """What stands between two amounts; a sign where the language has no word."""
     name = _BETWEEN[sign]
     if name not in _NEUTRAL:
@@ -298,7 +300,7 @@ def _between(sign: str, wording: Wording) -> str:
     return word if wording.own.spaceless else f" {word} "
 
 
-def _convert(words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _convert(words: list[str], wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
     """`{convert}`: amounts with their unit, in full or as a symbol ({convert symbol}); what they
     are converted to is left out: "5 to 10 kilometres"."""
     always_symbol = words == ["symbol"]
@@ -327,7 +329,7 @@ def _convert(words: list[str], wording: Wording, _select: Callable[[str], Field]
 
 
 def _measure(
-    shown: str, amount: str, code: str, wording: Wording, *, symbol: bool, adjective: bool
+    shown: str, amount: str, code: str, wording: LanguageWords, *, symbol: bool, adjective: bool
 ) -> str:
     """An amount and its unit. An adjective ("6-foot") is singular, in English with a hyphen."""
     form = "" if symbol else unit_form(code, amount, wording.own, singular=adjective)
@@ -344,7 +346,7 @@ def _measure(
     return f"{shown}{joint}{name}".rstrip()
 
 
-def _quantity(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _quantity(_words: list[str], wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
     """`{quantity}`: a number, then units as they are written, each perhaps with its exponent."""
 
     def write(arguments: Arguments) -> str:
@@ -365,7 +367,7 @@ def _quantity(_words: list[str], wording: Wording, _select: Callable[[str], Fiel
 _GAUGE = re.compile(r"(\d+(?:[.,]\d+)?) ?(mm|ft|in|m)")
 
 
-def _gauge(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+def _gauge(words: list[str], wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     """`{gauge 1}`: width of a railway's track, from `1435mm`, `3ft6in` or a short name."""
     field = select(words[0])
     named = dict.fromkeys(("sg", "ussg", "uksg", "standard"), "1435mm") | {"mg": "1000mm"}
@@ -381,7 +383,7 @@ def _gauge(words: list[str], wording: Wording, select: Callable[[str], Field]) -
 # Dates
 
 
-def _month(text: str, wording: Wording, *, in_date: bool) -> str:
+def _month(text: str, wording: LanguageWords, *, in_date: bool) -> str:
     names = wording.own.months
     if text.isascii() and text.isdecimal() and 1 <= int(text[-4:]) <= 12:
         names = (wording.own.months_in_dates or names) if in_date else names
@@ -391,7 +393,7 @@ def _month(text: str, wording: Wording, *, in_date: bool) -> str:
     return text
 
 
-def date_words(parts: tuple[str, str, str], wording: Wording, *, day_first: bool) -> str:
+def date_words(parts: tuple[str, str, str], wording: LanguageWords, *, day_first: bool) -> str:
     """A date in the language's own words and order.
 
     Args:
@@ -417,7 +419,7 @@ def date_words(parts: tuple[str, str, str], wording: Wording, *, day_first: bool
     return form.format(day=day, month=month_name, year=year)
 
 
-def _date(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+def _date(words: list[str], wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     """`{date YEAR MONTH DAY}`: which arguments they are; 0 for none."""
     if len(wording.own.months) != 12:
         raise LookupError("months")
@@ -431,7 +433,7 @@ def _date(words: list[str], wording: Wording, select: Callable[[str], Field]) ->
     return write
 
 
-def _month_name(words: list[str], wording: Wording, select: Callable[[str], Field]) -> Field:
+def _month_name(words: list[str], wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     """`{month 1}`: the name of a month from its number."""
     if len(wording.own.months) != 12:
         raise LookupError("months")
@@ -439,7 +441,7 @@ def _month_name(words: list[str], wording: Wording, select: Callable[[str], Fiel
     return lambda arguments: _month(field(arguments), wording, in_date=False)
 
 
-def _age(words: list[str], _wording: Wording, select: Callable[[str], Field]) -> Field:
+def _age(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
     """`{age Y M D Y M D}`: whole years from the first date to the second."""
     fields = [select(word) for word in words]
 
@@ -454,7 +456,7 @@ def _age(words: list[str], _wording: Wording, select: Callable[[str], Field]) ->
     return write
 
 
-def _as_of(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _as_of(_words: list[str], wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
     as_of, since = wording.word("as of"), wording.word("since")
 
     def write(arguments: Arguments) -> str:
@@ -474,7 +476,7 @@ def _as_of(_words: list[str], wording: Wording, _select: Callable[[str], Field])
 # Names
 
 
-def _authors(_words: list[str], wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _authors(_words: list[str], wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
     joint = wording.word("and")
 
     def write(arguments: Arguments) -> str:
@@ -487,7 +489,7 @@ def _authors(_words: list[str], wording: Wording, _select: Callable[[str], Field
     return write
 
 
-def _verse(_words: list[str], _wording: Wording, _select: Callable[[str], Field]) -> Field:
+def _verse(_words: list[str], _wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
     def write(arguments: Arguments) -> str:
         numbers = [value for value in arguments.positional[1:] if value[:1].isdecimal()]
         return " ".join((arguments.at(1), *numbers[:1])).strip()

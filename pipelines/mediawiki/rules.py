@@ -23,7 +23,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pipelines.mediawiki.renderers import FUNCTIONS, Arguments, Field, Wording
+from pipelines.mediawiki.renderers import FUNCTIONS, Arguments, Field, LanguageWords
 from schemas.errors import ConfigError
 
 DROP = "drop"
@@ -57,7 +57,7 @@ class _Optional(NamedTuple):
     parts: _Parts
 
 
-def compile_rule(pattern: str, wording: Wording, groups: Sequence[str] = ()) -> Rule | None:
+def compile_rule(pattern: str, wording: LanguageWords, groups: Sequence[str] = ()) -> Rule | None:
     """The rule that a pattern says, in the words of one language; None where it lacks a word.
 
     Args:
@@ -88,7 +88,7 @@ def compile_rule(pattern: str, wording: Wording, groups: Sequence[str] = ()) -> 
     )
 
 
-def _parse(pattern: str, wording: Wording, groups: Mapping[str, str]) -> _Parts:
+def _parse(pattern: str, wording: LanguageWords, groups: Mapping[str, str]) -> _Parts:
     stack: list[_Parts] = [[]]
     position = 0
     while position < len(pattern):
@@ -112,7 +112,9 @@ def _parse(pattern: str, wording: Wording, groups: Mapping[str, str]) -> _Parts:
     return stack[0]
 
 
-def _field(text: str, wording: Wording, groups: Mapping[str, str], *, pattern: str) -> str | Field:
+def _field(
+    text: str, wording: LanguageWords, groups: Mapping[str, str], *, pattern: str
+) -> str | Field:
     words = [quoted or plain for quoted, plain in _WORDS.findall(text)]
     if not words:
         raise ConfigError(f"the pattern {pattern!r} has an empty field")

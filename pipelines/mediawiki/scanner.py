@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from pipelines.mediawiki import tags
 from pipelines.mediawiki.cleaning import DROPPED, FORMULA, LINK_TEXT, PROTECT, is_in_brackets
-from pipelines.mediawiki.ends import NOWHERE, Ends
-from pipelines.mediawiki.holes import goes_on, template_mark, without_names
+from pipelines.mediawiki.ends import NOT_FOUND, Ends
+from pipelines.mediawiki.holes import continues_sentence, template_marker, without_names
 from pipelines.mediawiki.languages import FALLBACK
 from pipelines.mediawiki.renderers import parse_arguments, raised_text, subpage_word
 from pipelines.mediawiki.rules import Rule
-from pipelines.mediawiki.templates import counted_name, rule_for
-from pipelines.mediawiki.words import LANGUAGE_CODES, WIKI_PREFIXES, WikiMarkup
+from pipelines.mediawiki.templates import counter_name, rule_for
+from pipelines.mediawiki.words import LANGUAGE_CODES, WIKI_PREFIXES, WikiSettings
 
 _MAX_DEPTH = 40  # deeper nesting is no text; MediaWiki stops there as well
 
@@ -113,7 +113,7 @@ class Scanner:
     A line that starts with one of `*#:;|!=` or a blank is no text: the page said so.
     """
 
-    def __init__(self, text: str, markup: WikiMarkup, title: str = "") -> None:
+    def __init__(self, text: str, markup: WikiSettings, title: str = "") -> None:
         self._text = "\n" + text.replace("\r\n", "\n")
         self._markup = markup
         self._title = title
@@ -185,7 +185,7 @@ class Scanner:
 
     def _picture(self, position: int) -> int:
         end = self._ends.of_picture(position)
-        return self._leave_out(end) if end != NOWHERE else self._ends.of_line(position)
+        return self._leave_out(end) if end != NOT_FOUND else self._ends.of_line(position)
 
     def _close_link(self, token: re.Match[str]) -> int:
         if self._stack and self._stack[-1].rule is None:
@@ -223,7 +223,7 @@ class Scanner:
             self._templates += 1
             return token.end()
         end = self._ends.of_braces(start)
-        if end != NOWHERE:
+        if end != NOT_FOUND:
             is_line = "\n" not in name and text.find("\n", token.end(), end) < 0
             if is_line or is_inline:
                 is_dropped = rule is not None and rule.is_drop
@@ -241,10 +241,10 @@ class Scanner:
     def _leave_mark(self, position: int, name: str, *, is_inline: bool, is_dropped: bool) -> int:
         """Continue after a template that writes nothing. Leave a mark with its name if it is in a
         line of text."""
-        plain = counted_name(name, self._markup.language)
-        if not plain or not (is_inline or goes_on(self._text, position)):
+        plain = counter_name(name, self._markup.language)
+        if not plain or not (is_inline or continues_sentence(self._text, position)):
             return self._leave_out(position, mark=DROPPED)
-        self._out.append(template_mark(plain, is_dropped=is_dropped))
+        self._out.append(template_marker(plain, is_dropped=is_dropped))
         return position
 
     def _is_in_brackets(self) -> bool:
@@ -293,7 +293,7 @@ class Scanner:
 
     def _comment(self, token: re.Match[str]) -> int:
         end = self._ends.of_tag("-->", token.end())
-        if end == NOWHERE:
+        if end == NOT_FOUND:
             return self._leave_out(self._ends.of_paragraph(token.end()))
         out = self._out
         if out and out[-1][-1:] == "\n" and self._text.startswith("\n", end):
@@ -320,7 +320,7 @@ class Scanner:
                 return raised.end()
             if name == "span" and tags.HIDDEN.search(token[12]):
                 hidden = self._ends.of_tag("span", end)
-                return self._leave_out(hidden if hidden != NOWHERE else end, mark=DROPPED)
+                return self._leave_out(hidden if hidden != NOT_FOUND else end, mark=DROPPED)
         if name in tags.BLOCK:
             self._out.append("\n\n")
         return self._leave_out(end)
@@ -344,11 +344,11 @@ class Scanner:
 
     def _dropped_tag(self, token: re.Match[str], name: str) -> int:
         text, end = self._text, self._ends.of_tag(name, token.end())
-        if name == "ref" and "name" in token[12] and end != NOWHERE:
+        if name == "ref" and "name" in token[12] and end != NOT_FOUND:
             second = text.find("<ref", token.end(), end)
             if second >= 0 and text.find("\n", token.end(), second) >= 0:
                 end = token.end()  # <ref name="x"> for <ref name="x"/>: the text goes on
-        if end == NOWHERE:
+        if end == NOT_FOUND:
             end = self._ends.of_line(token.end())
         if name in tags.BLOCK and (name != "syntaxhighlight" or "inline" not in token[12]):
             self._out.append("\n\n")
@@ -358,7 +358,7 @@ class Scanner:
 
     def _formula(self, name: str, position: int) -> int:
         end = self._ends.of_tag(name, position)
-        if end == NOWHERE:
+        if end == NOT_FOUND:
             return position
         content = self._text[position : self._text.rfind("<", position, end)]
         content = content.strip()
@@ -368,7 +368,7 @@ class Scanner:
 
     def _protected(self, position: int) -> int:
         end = self._ends.of_tag("nowiki", position)
-        if end == NOWHERE:
+        if end == NOT_FOUND:
             return position
         content = self._text[position : self._text.rfind("<", position, end)]
         # Several lines with markup in them are an example of it, not text.
@@ -422,4 +422,4 @@ class Scanner:
         self._end_links()
         self._out.append("\n\n")
         end = self._ends.of_table(token.end())
-        return self._leave_out(end) if end != NOWHERE else self._ends.of_paragraph(token.end())
+        return self._leave_out(end) if end != NOT_FOUND else self._ends.of_paragraph(token.end())

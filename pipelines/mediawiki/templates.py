@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pipelines.mediawiki.languages import COMMON, FALLBACK, language_file
-from pipelines.mediawiki.renderers import Wording
+from pipelines.mediawiki.renderers import LanguageWords
 from pipelines.mediawiki.rules import Rule, compile_rule
 
 _PREFIXES = frozenset({"template", "subst", "safesubst", "msg", "msgnw", "raw"})
@@ -34,9 +34,9 @@ class _Table(NamedTuple):
 
 
 @functools.cache
-def wording_of(language: str) -> Wording:
+def language_words(language: str) -> LanguageWords:
     """The words of a language."""
-    return Wording(language, language_file(language), language_file(COMMON))
+    return LanguageWords(language, language_file(language), language_file(COMMON))
 
 
 def is_neutral(pattern: str) -> bool:
@@ -46,7 +46,7 @@ def is_neutral(pattern: str) -> bool:
 
 @functools.cache
 def _table(source: str, language: str) -> _Table:
-    wording, file = wording_of(language), language_file(source)
+    wording, file = language_words(language), language_file(source)
     is_own = source in (language, COMMON)
     rules: dict[str, Rule] = {}
     lowered: dict[str, Rule] = {}
@@ -71,7 +71,7 @@ def first_lowered(name: str) -> str:
     return name[:1].lower() + name[1:]
 
 
-def counted_name(name: str, language: str) -> str:
+def counter_name(name: str, language: str) -> str:
     """Return the name that a template is counted by: its first letter in lower case, and a parser
     function without its argument."""
     plain = plain_name(name, language)
@@ -115,5 +115,5 @@ def rule_for(name: str, language: str) -> Rule | None:
         for expression, pattern in table.patterns:
             match = expression.fullmatch(plain) or expression.fullmatch(first_lowered(plain))
             if match:
-                return compile_rule(pattern, wording_of(language), match.groups(default=""))
+                return compile_rule(pattern, language_words(language), match.groups(default=""))
     return None

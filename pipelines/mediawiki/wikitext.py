@@ -12,11 +12,11 @@ import itertools
 import re
 
 from pipelines.mediawiki.cleaning import DISPLAY, FORMULA, HOLE, clean_paragraph
-from pipelines.mediawiki.holes import Holes, without_names
+from pipelines.mediawiki.holes import UnknownTemplates, without_names
 from pipelines.mediawiki.scanner import Scanner
-from pipelines.mediawiki.words import REDIRECT_WORDS, WikiMarkup, markup_for
+from pipelines.mediawiki.words import REDIRECT_WORDS, WikiSettings, wiki_settings
 
-__all__ = ["Holes", "WikiMarkup", "clean_wikitext", "is_redirect", "markup_for"]
+__all__ = ["UnknownTemplates", "WikiSettings", "clean_wikitext", "is_redirect", "wiki_settings"]
 
 _REDIRECT = re.compile(
     rf"\s*[#＃]\s*(?:{'|'.join(map(re.escape, REDIRECT_WORDS))})\s*[:：]?\s*\[\[", re.IGNORECASE
@@ -36,13 +36,13 @@ def is_redirect(text: str) -> bool:
 
 
 def clean_wikitext(
-    text: str, markup: WikiMarkup, holes: Holes | None = None, *, title: str = ""
+    text: str, markup: WikiSettings, holes: UnknownTemplates | None = None, *, title: str = ""
 ) -> list[str]:
     """The text passages of one page, in order.
 
     Args:
         text: wikitext as in a dump's `<text>`, XML already decoded.
-        markup: see `markup_for`.
+        markup: see `wiki_settings`.
         holes: counts templates within sentences that write nothing.
         title: of the page, for templates that write it.
 
@@ -54,13 +54,13 @@ def clean_wikitext(
     raws = _raw_paragraphs(Scanner(text, markup, title).run().split("\n"), markup)
     if len(raws) > 1:  # a line all in bold stands for a heading
         raws = [raw for raw in raws if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw)]
-    counted = Holes() if holes is None else holes
-    raws = [counted.take_out(raw) if HOLE in raw else raw for raw in raws]
+    counted = UnknownTemplates() if holes is None else holes
+    raws = [counted.remove_markers(raw) if HOLE in raw else raw for raw in raws]
     cleaned = (clean_paragraph(raw, language=markup.language) for raw in raws)
     return [paragraph for paragraph in cleaned if paragraph]
 
 
-def _raw_paragraphs(scanned: list[str], markup: WikiMarkup) -> list[str]:
+def _raw_paragraphs(scanned: list[str], markup: WikiSettings) -> list[str]:
     """Lines of text joined to paragraphs; other lines part them.
 
     A formula on an indented line of its own belongs to the sentence that it interrupts: a mark in
@@ -124,7 +124,7 @@ def _ends_open(raws: list[str]) -> bool:
     return raws[-1][-8:].rstrip()[-1:] not in _SENTENCE_MARKS | {DISPLAY}
 
 
-def _is_title(line: str, markup: WikiMarkup) -> bool:
+def _is_title(line: str, markup: WikiSettings) -> bool:
     """Whether a line right above a list is its title rather than a sentence."""
     line = without_names(line).rstrip()
     if line[-1:] in _SENTENCE_MARKS:

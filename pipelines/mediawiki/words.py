@@ -2,7 +2,7 @@
 
 Those of one language stand in its file (`pipelines.mediawiki.languages`); English ones are valid on
 every wiki (MediaWiki accepts them everywhere). A dump's own `<siteinfo>` adds to them; see
-`markup_for`. Names are lower-cased, with spaces for underscores.
+`wiki_settings`. Names are lower-cased, with spaces for underscores.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def closing_titles(language: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class WikiMarkup:
-    """What differs between wikis. Immutable, hashable, picklable; made by `markup_for`."""
+class WikiSettings:
+    """What differs between wikis. Immutable, hashable, picklable; made by `wiki_settings`."""
 
     language: str
     """ISO 639 code: which templates there are, and how numbers are written."""
@@ -88,7 +88,7 @@ class WikiMarkup:
     """Written without spaces between words."""
 
 
-def markup_for(language: str, namespaces: Mapping[int, str] | None = None) -> WikiMarkup:
+def wiki_settings(language: str, namespaces: Mapping[int, str] | None = None) -> WikiSettings:
     """The markup of a wiki.
 
     Args:
@@ -101,7 +101,7 @@ def markup_for(language: str, namespaces: Mapping[int, str] | None = None) -> Wi
         (namespaces or {}).get(number, "").replace("_", " ").lower()
         for number in (*FILE_NUMBERS, CATEGORY_NUMBER)
     }
-    return WikiMarkup(
+    return WikiSettings(
         language=base,
         dropped_namespaces=namespace_words(base) | (local - {""}),
         closing_titles=closing_titles(base),

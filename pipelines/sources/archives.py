@@ -1,4 +1,4 @@
-"""Reading the members of .zip and .tar archives one by one, without unpacking them.
+"""Read the members of .zip and .tar archives one by one, without unpacking them.
 
 No member is ever written to disk, and its name is only ever used as a name. Members come in
 the archive's order, with a `problem` where they must not be read: a name that leads out of the
@@ -25,7 +25,7 @@ import zstandard
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
 from pipelines.sources import tar_members
-from pipelines.sources.unpacked_tars import open_unpacked, unpacking
+from pipelines.sources.unpacked_tars import decompress_tar, open_unpacked
 from schemas.errors import CorruptInputError
 
 TAR_SUFFIXES = (
@@ -185,7 +185,7 @@ def _members(
         stored = source
         if not plain:
             stored = stack.enter_context(
-                open_unpacked(file) if is_part else unpacking(source, name=file.name)
+                open_unpacked(file) if is_part else decompress_tar(source, name=file.name)
             )
         stream = not plain and not is_part
         entries = tar_members.read_entries(stored, start=start, end=end, is_stream=stream)

@@ -30,7 +30,7 @@ from pipelines.io.lines import (
     stream_lines,
 )
 from pipelines.io.raw_files import describe_files, expand_paths
-from pipelines.io.splits import RawDocument, Reading, SourceFile, Split, split_bytes
+from pipelines.io.splits import RawDocument, RecordTracker, SourceFile, Split, split_bytes
 from pipelines.sources.archives import ARCHIVE_SUFFIXES, is_archive, read_members
 from schemas.corpus_configs import BookCorpusSource
 from schemas.errors import ConfigError
@@ -65,14 +65,14 @@ def plan(config: BookCorpusSource) -> list[Split]:
 
 
 def read(
-    split: Split, config: BookCorpusSource, count: Count, reading: Reading | None = None
+    split: Split, config: BookCorpusSource, count: Count, reading: RecordTracker | None = None
 ) -> Iterator[RawDocument]:
     """The documents of one split, in order.
 
     Raises:
         CorruptInputError: a compressed file or archive is cut off or damaged.
     """
-    reading = reading or Reading()
+    reading = reading or RecordTracker()
     count = reading.counting(count)
     for found in reading.records(_found(split, config, count), file=split.file):
         if not reading.is_new:

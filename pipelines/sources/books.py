@@ -30,10 +30,10 @@ from pipelines.io.raw_files import describe_each, expand_paths, open_file
 from pipelines.io.splits import (
     GroupedFile,
     RawDocument,
-    Reading,
+    RecordTracker,
     SourceFile,
     Split,
-    group_of,
+    group_files,
     split_bytes,
 )
 from pipelines.sources.archives import (
@@ -85,14 +85,14 @@ def plan(config: BooksSource) -> list[Split]:
 
 
 def read(
-    split: Split, config: BooksSource, count: Count, reading: Reading | None = None
+    split: Split, config: BooksSource, count: Count, reading: RecordTracker | None = None
 ) -> Iterator[RawDocument]:
     """The documents of one group of books, in order.
 
     Raises:
         CorruptInputError: the archive is cut off or damaged.
     """
-    reading = reading or Reading()
+    reading = reading or RecordTracker()
     count = reading.counting(count)
     detail = json.loads(split.detail)
     entries: Iterable[_Entry] = (
@@ -222,7 +222,7 @@ def _plan_loose(
 def _loose_split(
     group: list[SourceFile], config: BooksSource, times: Mapping[str, int], *, start: int
 ) -> Split:
-    together = group_of(group)
+    together = group_files(group)
     members = [GroupedFile(file.uri, file.name, file.size, file.sha256) for file in group]
     stems = (_stem(_plain_name(file.name)) for file in group)
     detail = json.dumps({"files": members, "repeated": _repeated(stems, times)})

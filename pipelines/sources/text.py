@@ -35,18 +35,18 @@ from pipelines.io.lines import (
     COMPRESSED_SUFFIXES,
     Line,
     is_compressed,
+    last_sentence_end,
     read_lines,
-    sentence_cut,
 )
 from pipelines.io.raw_files import describe_files, expand_paths
 from pipelines.io.splits import (
     MAX_SPLIT_BYTES,
     GroupedFile,
     RawDocument,
-    Reading,
+    RecordTracker,
     SourceFile,
     Split,
-    group_of,
+    group_files,
     split_bytes,
 )
 from pipelines.sources.text_rows import TextRow, require_fields
@@ -102,14 +102,14 @@ def plan(config: TextSource) -> list[Split]:
 
 
 def read(
-    split: Split, config: TextSource, count: Count, reading: Reading | None = None
+    split: Split, config: TextSource, count: Count, reading: RecordTracker | None = None
 ) -> Iterator[RawDocument]:
     """The documents of one split, in order.
 
     Raises:
         CorruptInputError: a compressed or Parquet file is cut off or damaged.
     """
-    reading = reading or Reading()
+    reading = reading or RecordTracker()
     count = reading.counting(count)
     grouped = files_of(split)
     found = (
@@ -192,7 +192,7 @@ def _parts(row: TextRow, config: TextSource, count: Count) -> Iterator[TextRow]:
         if size < left:
             window = data[at : at + size]
             line_end = window.rfind(b"\n", size // 2) + 1
-            size = line_end or sentence_cut(window)
+            size = line_end or last_sentence_end(window)
             count("rows-cut")
         part = data[at : at + size].decode("utf-8", "surrogatepass")
         yield row._replace(text=part, part=number)
@@ -386,7 +386,7 @@ def _plan_group(
     if len(group) == 1:
         yield from _plan_lines(group[0], config, target_split_bytes=target_split_bytes)
         return
-    together = group_of(group)
+    together = group_files(group)
     files = [GroupedFile(file.uri, file.name, file.size, file.sha256) for file in group]
     yield Split(config.name, together, 0, together.size, json.dumps({"group": files}))
 

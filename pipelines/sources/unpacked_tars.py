@@ -27,7 +27,7 @@ _CHUNK = 1 << 20
 
 
 @contextlib.contextmanager
-def unpacking(source: IO[bytes], *, name: str) -> Iterator[IO[bytes]]:
+def decompress_tar(source: IO[bytes], *, name: str) -> Iterator[IO[bytes]]:
     """What a compressed tar unpacks to, as a stream; `name` tells how it is compressed."""
     lowered = name.lower()
     opened: Any
@@ -59,7 +59,7 @@ def open_unpacked(file: SourceFile) -> IO[bytes]:
             _make(file, path)  # again if another job deletes the copy before it is open
 
 
-def forget_unpacked(files: Iterable[SourceFile]) -> None:
+def delete_unpacked(files: Iterable[SourceFile]) -> None:
     """Take the copies of these archives away; who still reads one reads on."""
     for file in files:
         path = _copy_of(file)
@@ -96,7 +96,7 @@ def _unpack(file: SourceFile, path: Path) -> None:
     try:
         with (
             open_file(file.uri) as source,
-            unpacking(source, name=file.name) as stream,
+            decompress_tar(source, name=file.name) as stream,
             part.open("wb") as sink,
         ):
             while data := stream.read(_CHUNK):

@@ -23,13 +23,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipelines.counters import STREAM_PART, Count
-from pipelines.io.bzip2_blocks import BlockReader, cut_at_blocks
+from pipelines.io.bzip2_blocks import BlockReader, split_at_blocks
 from pipelines.io.checksums import is_checksum_list, published_checksums, verify_file
 from pipelines.io.compression import Chunk, Compression, Damage, compression_of, decompressed
-from pipelines.io.file_systems import A_LITTLE
-from pipelines.io.raw_files import expand_paths, file_size, in_parallel, open_file
-from pipelines.io.splits import RawDocument, Reading, SourceFile, Split, split_bytes
-from pipelines.mediawiki.dump_encoding import Encoding, in_utf_8, tell_encoding
+from pipelines.io.file_systems import SMALL_READ_AHEAD
+from pipelines.io.raw_files import expand_paths, file_size, open_file, parallel_map
+from pipelines.io.splits import RawDocument, RecordTracker, SourceFile, Split, split_bytes
+from pipelines.mediawiki.dump_encoding import Encoding, detect_encoding, transcode_to_utf8
 from pipelines.mediawiki.dump_header import Header, read_header, site_of_dump
 from pipelines.mediawiki.dump_xml import Page, Tags, iterate_pages, page_name
 from pipelines.mediawiki.multistream import (
@@ -105,12 +105,12 @@ def plan(config: WikipediaSource) -> list[Split]:
             _log.warning("%s is the same as %s and is read once", file.uri, same.uri)
     ordered = [file for _, file in sorted(files.items())]
     target = split_bytes(config.target_split_bytes, ordered)
-    planned = in_parallel(lambda file: _plan_file(file, config, target), ordered)
+    planned = parallel_map(lambda file: _plan_file(file, config, target), ordered)
     return [split for splits in planned for split in splits]
 
 
 def read(
-    split: Split, config: WikipediaSource, count: Count, reading: Reading | None = None
+    split: Split, config: WikipediaSource, count: Count, reading: RecordTracker | None = None
 ) -> Iterator[RawDocument]:
     """The documents of the pages that begin in the split, in the dump's order.
 
@@ -126,15 +126,15 @@ def read(
         drop_reason,
         page_example,
     )
-    from pipelines.mediawiki.wikitext import Holes, markup_for
+    from pipelines.mediawiki.wikitext import UnknownTemplates, wiki_settings
 
     detail = _Detail.from_json(split.detail)
-    markup = markup_for(detail.language, detail.namespaces)
-    reading = reading or Reading()
+    markup = wiki_settings(detail.language, detail.namespaces)
+    reading = reading or RecordTracker()
     count = reading.counting(count)
     count("raw-bytes", split.end - split.start)
     drop_sentences = config.on_unknown_template == "drop-sentence"
-    holes = Holes(drop_sentences=drop_sentences, names=reading.names)
+    holes = UnknownTemplates(drop_sentences=drop_sentences, names=reading.names)
     last_whole = ""
     for item in reading.records(_pages(split, detail, count), file=split.file):
         if isinstance(item, Damage):
@@ -205,7 +205,7 @@ def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[Sou
             remember_streams(sha256, search.found)
         return SourceFile(uri, name, read_as.size, sha256, checksum)
 
-    return in_parallel(describe, files)
+    return parallel_map(describe, files)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -214,11 +214,11 @@ def _plan_file(
 ) -> tuple[Split, ...]:
     """The splits of a file that holds what is known of it: a cache key and its job ask in turn."""
     must_be_whole = config.on_corrupt == "fail"
-    with open_file(file.uri, ahead=A_LITTLE) as source:
+    with open_file(file.uri, ahead=SMALL_READ_AHEAD) as source:
         compression = compression_of(source.read(_SIGNATURE_LENGTH), name=file.uri)
         stored = decompressed(source, compression, start=0, end=file.size)
-        encoding, stored = tell_encoding(stored, where=file.uri)
-        first = in_utf_8(stored, encoding=encoding, end=file.size)
+        encoding, stored = detect_encoding(stored, where=file.uri)
+        first = transcode_to_utf8(stored, encoding=encoding, end=file.size)
         header = read_header(first, where=file.uri)
     if isinstance(header, Damage):
         if must_be_whole or header.kind == "untrusted":
@@ -277,7 +277,7 @@ def _cut_bzip2(
     ):
         starts.append((start, None))
         if by_blocks:
-            starts += cut_at_blocks(
+            starts += split_at_blocks(
                 file, start=start, end=end, target_split_bytes=target_split_bytes
             )
     ends = [*(start for start, _ in starts[1:]), file.size]
@@ -305,7 +305,7 @@ def _pages(split: Split, detail: _Detail, count: Count) -> Iterator[Page | Damag
             stored = reader.chunks()
         else:
             stored = decompressed(source, detail.compression, **place, streams=detail.streams)
-        stored = in_utf_8(stored, encoding=detail.encoding, end=split.file.size)
+        stored = transcode_to_utf8(stored, encoding=detail.encoding, end=split.file.size)
         yield from iterate_pages(
             _counted(stored, end=split.end, count=count),
             end=split.end,

@@ -38,7 +38,7 @@ from flows.store.verification import verify
 from pipelines import progress
 from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import WorkResult
-from pipelines.io.file_systems import A_LITTLE, file_system, read_file
+from pipelines.io.file_systems import SMALL_READ_AHEAD, file_system, read_file
 from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import expand_paths, open_file
 from pipelines.progress import ProgressUpdate, progress_listener
@@ -605,9 +605,9 @@ def test_what_is_read_of_a_large_file_is_little_more_than_was_asked_for(
     upstream = request.getfixturevalue("gcs" if kind == "gs" else "s3_server").url
     fs, path = file_system(f"{url}/large")
     fs.pipe_file(path, bytes(20 << 20))
-    with open_file(f"{url}/large", start=1 << 20, ahead=A_LITTLE) as source:
+    with open_file(f"{url}/large", start=1 << 20, ahead=SMALL_READ_AHEAD) as source:
         source.read(100)
-        assert len(source.raw._stream.cache.cache) == A_LITTLE + io.DEFAULT_BUFFER_SIZE
+        assert len(source.raw._stream.cache.cache) == SMALL_READ_AHEAD + io.DEFAULT_BUFFER_SIZE
     with Proxy(upstream) as proxy, pytest.MonkeyPatch.context() as patch:
         given = gcs_environment(proxy.url) if kind == "gs" else environment(proxy.url)
         for name, value in given.items():

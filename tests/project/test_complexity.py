@@ -25,14 +25,14 @@ from pipelines.documents.sentences import split_sentences
 from pipelines.io.compression import Chunk
 from pipelines.io.lines import stream_lines
 from pipelines.mediawiki.dump_xml import iterate_pages
-from pipelines.mediawiki.wikitext import clean_wikitext, markup_for
+from pipelines.mediawiki.wikitext import clean_wikitext, wiki_settings
 from pipelines.sources import text as text_source
 from schemas.corpus_configs import TextSource
 from schemas.errors import ConfigError
 from schemas.redaction import escape_control_characters, redact
 
 CAMPAIGN = int(os.environ.get("BERTLOOM_FUZZ") or 0)
-MARKUP = {language: markup_for(language) for language in ("en", "fr", "ja", "zh", "de")}
+MARKUP = {language: wiki_settings(language) for language in ("en", "fr", "ja", "zh", "de")}
 
 
 def page(text: str, language: str = "en") -> None:

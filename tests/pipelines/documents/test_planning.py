@@ -13,8 +13,8 @@ from support.dump_builder import page, write_multistream
 
 from pipelines.documents.plan import plan, raw_inputs
 from pipelines.io import raw_files
-from pipelines.io.raw_files import in_parallel
-from pipelines.io.user_cache import remember, remembered
+from pipelines.io.raw_files import parallel_map
+from pipelines.io.user_cache import cache_value, cached_value
 from pipelines.mediawiki import multistream
 from pipelines.sources import wikipedia
 from schemas.corpus_configs import DocumentsConfig, WikipediaSource
@@ -84,8 +84,8 @@ def test_streams_are_the_same_however_they_are_found(tmp_path: Path) -> None:
     assert len(found) > 5
     streams = multistream.find_all_streams(str(path), name=name, size=size)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert remembered("streams", digest) == list(streams)
-    remember("streams", digest, ["damaged"])
+    assert cached_value("streams", digest) == list(streams)
+    cache_value("streams", digest, ["damaged"])
     assert plan(_config(path)) == found
 
 
@@ -109,7 +109,7 @@ def test_that_a_cache_is_unwritable_is_said_once(
     monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "file"))
     caplog.set_level("INFO")
     for number in range(3):
-        remember("streams", hashlib.sha256(b"%d" % number).hexdigest(), [number])
+        cache_value("streams", hashlib.sha256(b"%d" % number).hexdigest(), [number])
     assert caplog.text.count(f"{tmp_path / 'file'}: cannot be written") == 1
 
 
@@ -130,8 +130,8 @@ def test_files_are_looked_at_side_by_side_in_their_order() -> None:
         meeting.wait()  # would break if they came one after another
         return item * 2
 
-    assert in_parallel(look, range(3)) == [0, 2, 4]
-    assert in_parallel(lambda item: item, []) == []
+    assert parallel_map(look, range(3)) == [0, 2, 4]
+    assert parallel_map(lambda item: item, []) == []
 
 
 def test_the_first_error_is_raised() -> None:
@@ -141,7 +141,7 @@ def test_the_first_error_is_raised() -> None:
         return item
 
     with pytest.raises(ValueError, match="item 2"):
-        in_parallel(look, range(9))
+        parallel_map(look, range(9))
 
 
 def test_a_believed_checksum_spares_the_reading_and_changes_nothing_else(
@@ -173,7 +173,7 @@ def test_a_believed_checksum_spares_the_reading_and_changes_nothing_else(
 
 def test_a_believed_file_is_not_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = _dumps(tmp_path / "raw", count=2, has_index=True)
-    said = "ab" * 32  # which it is not: nobody looks
+    said = "ab" * 32  # a wrong digest, which is trusted
     first.with_name("sha256sums.txt").write_text(f"{said}  {first.name}\n")
     # A sha1 list will not do: by sha256 files are known in keys.
     sha1 = hashlib.sha1(second.read_bytes()).hexdigest()

@@ -18,7 +18,12 @@ from support.dump_builder import dump, page
 from pipelines.build_documents import build_documents
 from pipelines.counters import STREAM_PART, Counters, check_balance
 from pipelines.io import bzip2_blocks
-from pipelines.io.bzip2_blocks import BlockReader, StreamPart, check_streams, cut_at_blocks
+from pipelines.io.bzip2_blocks import (
+    BlockReader,
+    StreamCrcPart,
+    split_at_blocks,
+    verify_stream_crcs,
+)
 from pipelines.io.compression import Chunk, Damage, whole_blocks
 from pipelines.io.raw_files import describe_file
 from pipelines.io.splits import RawDocument
@@ -40,9 +45,9 @@ def words(seed: int, number: int) -> str:
 
 def read_ranges(
     stored: bytes, ranges: Ranges
-) -> tuple[list[bytes], list[Damage], list[StreamPart]]:
+) -> tuple[list[bytes], list[Damage], list[StreamCrcPart]]:
     """What each range holds, what is damaged, and the parts of checksums."""
-    texts, damages, parts = [], list[Damage](), list[StreamPart]()
+    texts, damages, parts = [], list[Damage](), list[StreamCrcPart]()
     for start, shift, end in ranges:
         reader = BlockReader(
             io.BytesIO(stored), start=start, shift=shift, end=end, size=len(stored)
@@ -63,7 +68,7 @@ def read_ranges(
 def cut(path: Path, target_split_bytes: int) -> Ranges:
     size = path.stat().st_size
     file = describe_file(str(path), name=path.name)
-    found = cut_at_blocks(file, start=0, end=size, target_split_bytes=target_split_bytes)
+    found = split_at_blocks(file, start=0, end=size, target_split_bytes=target_split_bytes)
     starts: list[tuple[int, int | None]] = [(0, None), *found]
     ends = [*(start for start, _ in found), size]
     return [(start, shift, end) for (start, shift), end in zip(starts, ends, strict=True)]
@@ -100,7 +105,7 @@ def test_ranges_of_blocks_are_the_whole(
         found, damages, parts = read_ranges(stored, ranges)
     assert damages == []
     assert b"".join(found) == b"".join([*texts, *more])
-    assert check_streams(parts) == []
+    assert verify_stream_crcs(parts) == []
     if texts and wanted == 1:
         assert len(ranges) >= len(texts) - 1
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.io.local_files import file_lock, write_whole
+from pipelines.io.local_files import file_lock, write_atomic
 
 
 def test_who_waits_for_a_lock_says_so_first(tmp_path: Path) -> None:
@@ -26,9 +26,9 @@ def test_who_waits_for_a_lock_says_so_first(tmp_path: Path) -> None:
 
 def test_a_file_is_replaced_as_a_whole_and_nothing_left_beside(tmp_path: Path) -> None:
     target = tmp_path / "below" / "file"
-    write_whole(target, b"old")
+    write_atomic(target, b"old")
     with target.open("rb") as reader:
-        write_whole(target, b"new")
+        write_atomic(target, b"new")
         assert reader.read() == b"old"
     assert target.read_bytes() == b"new"
     assert list(target.parent.iterdir()) == [target]

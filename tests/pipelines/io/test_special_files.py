@@ -17,7 +17,7 @@ from flows.recipes.safe_yaml import read_yaml
 from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE, check_layout
 from model.encoder.hf_weights import read_checkpoint
 from model.tasks.files import file_chunks, file_lines
-from pipelines.io.raw_files import describe_file, expand_paths, in_parallel, open_file
+from pipelines.io.raw_files import describe_file, expand_paths, open_file, parallel_map
 from pipelines.mediawiki.multistream import read_index
 from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
 from schemas.errors import CheckpointError, ConfigError, InputError, VocabularyError
@@ -140,7 +140,7 @@ def test_signal_stops_caller_while_thread_hangs() -> None:
     before = signal.signal(signal.SIGTERM, stop)
     try:
         with pytest.raises(Terminated):
-            in_parallel(look, range(last + 1))
+            parallel_map(look, range(last + 1))
         assert not has_ended.is_set()
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -15,9 +15,9 @@ from pipelines.counters import DROPPED_TEMPLATE
 from pipelines.counters import Counters as Counts
 from pipelines.mediawiki.languages import COMMON, FOLDER, codes, language_file, read_file
 from pipelines.mediawiki.rules import DROP, compile_rule
-from pipelines.mediawiki.templates import counted_name, first_lowered, rule_for, wording_of
+from pipelines.mediawiki.templates import counter_name, first_lowered, language_words, rule_for
 from pipelines.mediawiki.units import PLURALS
-from pipelines.mediawiki.wikitext import Holes, clean_wikitext, markup_for
+from pipelines.mediawiki.wikitext import UnknownTemplates, clean_wikitext, wiki_settings
 from pipelines.sources import wikipedia
 from schemas.corpus_configs import DocumentsConfig, WikipediaSource
 from schemas.errors import ConfigError
@@ -54,10 +54,10 @@ def test_every_rule_of_a_file_can_be_used(code: str) -> None:
     own = read_file(FOLDER / f"{code}.yaml")
     language = "en" if code == COMMON else code
     for pattern in own.templates:
-        assert compile_rule(pattern, wording_of(language)) is not None, pattern
+        assert compile_rule(pattern, language_words(language)) is not None, pattern
     for expression, pattern in own.name_patterns.items():
         groups = re.compile(expression).groups
-        assert compile_rule(pattern, wording_of(language), ["x"] * groups) is not None, pattern
+        assert compile_rule(pattern, language_words(language), ["x"] * groups) is not None, pattern
     names = Counter(first_lowered(name) for line in own.templates.values() for name in line.split())
     assert [name for name, count in names.items() if count > 1] == []
 
@@ -70,11 +70,11 @@ def test_what_is_common_writes_no_words() -> None:
 
 
 def test_a_name_is_read_as_mediawiki_reads_it() -> None:
-    assert counted_name("Modèle:nombre_12 ", "fr") == "nombre 12"
-    assert counted_name("template: Nowrap", "fr") == "nowrap"
-    assert counted_name("subst:Foo", "en") == "foo"
+    assert counter_name("Modèle:nombre_12 ", "fr") == "nombre 12"
+    assert counter_name("template: Nowrap", "fr") == "nowrap"
+    assert counter_name("subst:Foo", "en") == "foo"
     for name in ("Nobr", "nobr", "NOBR", "Modèle:Nobr", "template:nobr", "MODÈLE: nobr "):
-        assert clean_wikitext(f"a {{{{{name}|b}}}} c", markup_for("fr")) == ["a b c"]
+        assert clean_wikitext(f"a {{{{{name}|b}}}} c", wiki_settings("fr")) == ["a b c"]
 
 
 def test_a_bad_file_is_one_clear_error(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_bad_file_is_one_clear_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pattern", ["{1", "a]", "[a", "{}", "{nosuchfunction 1}"])
 def test_a_bad_pattern_is_an_error(pattern: str) -> None:
     with pytest.raises(ConfigError):
-        compile_rule(pattern, wording_of("en"))
+        compile_rule(pattern, language_words("en"))
 
 
 @pytest.mark.parametrize("code", ["ja", "pt", "ru", "zh", "ar"])
@@ -103,14 +103,14 @@ def test_english_words_stay_out_of_other_languages(code: str) -> None:
                      "circa|1417", "BCE|44", "harvtxt|A|B|1999", "ordinal|5", "sclass|X|y",
                      "death date and age|1990|2|3|1916|5|1", "birth date|1990|2|3",
                      "US patent|12345"):  # fmt: skip
-        (text,) = clean_wikitext(f"1 {{{{{template}}}}} 2", markup_for(code))
+        (text,) = clean_wikitext(f"1 {{{{{template}}}}} 2", wiki_settings(code))
         english = "mile|kilomet|to|furlong|As|since|BCE|and|th|class|aged|February|patent"
         assert not re.search(rf"\b(?:\d*{english})", text), (template, text)
 
 
 def rendered(code: str, wikitext: str) -> str:
-    holes = Holes()
-    text = "\n".join(clean_wikitext(wikitext, markup_for(code), holes))
+    holes = UnknownTemplates()
+    text = "\n".join(clean_wikitext(wikitext, wiki_settings(code), holes))
     assert holes.total == 0, holes.most_common()
     return text
 
@@ -220,8 +220,8 @@ def test_word_list_drops_no_language_template(code: str) -> None:
 )
 def test_dropped_template_within_sentence_is_counted(code: str) -> None:
     for name in language_file(code).templates[DROP].split():
-        holes = Holes()
-        clean_wikitext(f"A {{{{{name}|b}}}} c", markup_for(code), holes)
+        holes = UnknownTemplates()
+        clean_wikitext(f"A {{{{{name}|b}}}} c", wiki_settings(code), holes)
         assert (holes.total, holes.templates_dropped) == (0, 1), name
 
 
@@ -231,7 +231,7 @@ def test_page_name_is_title_of_page() -> None:
         ("{{PAGENAME}} is here", "en", "ירושלים (סרט) is here"),
         ("'''{{שם הדף בלי הסוגריים}}''' היא עיר", "he", "ירושלים היא עיר"),
     ):
-        assert clean_wikitext(wikitext, markup_for(code), title=title) == [text]
+        assert clean_wikitext(wikitext, wiki_settings(code), title=title) == [text]
 
 
 def test_rate_of_unknown_templates_counts_two_characters_as_word_without_spaces() -> None:
@@ -243,8 +243,8 @@ def test_rate_of_unknown_templates_counts_two_characters_as_word_without_spaces(
 
 def test_templates_are_counted_as_unknown_or_dropped() -> None:
     def counts(text: str, code: str = "en") -> tuple[dict[str, int], dict[str, int]]:
-        holes = Holes()
-        clean_wikitext(text, markup_for(code), holes)
+        holes = UnknownTemplates()
+        clean_wikitext(text, wiki_settings(code), holes)
         unknown, dropped = holes.most_common(), holes.most_common(DROPPED_TEMPLATE)
         assert holes.total == sum(number for _, number in unknown)
         assert holes.templates_dropped == sum(number for _, number in dropped)
@@ -265,10 +265,10 @@ def test_other_languages(code: str, wikitext: str, text: str) -> None:
 
 
 def test_a_hole_is_counted_where_a_sentence_is_broken() -> None:
-    markup = markup_for("fr")
+    markup = wiki_settings("fr")
 
     def holes_of(text: str) -> list[tuple[str, int]]:
-        holes = Holes()
+        holes = UnknownTemplates()
         clean_wikitext(text, markup, holes)
         return holes.most_common()
 
@@ -282,19 +282,19 @@ def test_a_hole_is_counted_where_a_sentence_is_broken() -> None:
 
 
 def test_a_sentence_with_a_hole_may_be_dropped() -> None:
-    holes = Holes(drop_sentences=True)
+    holes = UnknownTemplates(drop_sentences=True)
     text = "Un reste. Né à {{inconnu|a}}, il dort. Deux reste."
-    assert clean_wikitext(text, markup_for("fr"), holes) == ["Un reste. Deux reste."]
+    assert clean_wikitext(text, wiki_settings("fr"), holes) == ["Un reste. Deux reste."]
     assert (holes.total, holes.sentences_dropped) == (1, 1)
     note = "Il dort{{sfn|A}}, ici."
-    assert clean_wikitext(note, markup_for("fr"), holes) == ["Il dort, ici."]
+    assert clean_wikitext(note, wiki_settings("fr"), holes) == ["Il dort, ici."]
 
 
 def test_names_of_holes_are_bounded() -> None:
-    holes = Holes()
-    clean_wikitext("a {{often}} b " * 50, markup_for("en"), holes)
+    holes = UnknownTemplates()
+    clean_wikitext("a {{often}} b " * 50, wiki_settings("en"), holes)
     for number in range(9000):
-        clean_wikitext(f"a {{{{x{number}}}}} b", markup_for("en"), holes)
+        clean_wikitext(f"a {{{{x{number}}}}} b", wiki_settings("en"), holes)
     assert holes.total == 9050
     assert len(holes.most_common()) == 200
     assert holes.most_common()[0] == ("often", 50)
@@ -320,7 +320,7 @@ def test_holes_are_counted_by_name_and_shown_whatever_the_workers(tmp_path: Path
         execution = ExecutionConfig(workers=workers)
         made = build_documents(config, inputs={}, output=str(output), execution=execution)
         found.append(made.counters)
-        assert any("its dumps say they are in fr" in note for note in made.notes)
+        assert any("declare language fr" in note for note in made.notes)
     assert found[0] == found[1]
     assert found[0]["templates-unknown@wiki"] == 3 * 39
     assert found[0]["templates-dropped@wiki"] == found[0]["template-dropped:sfn@wiki"] == 39

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.dump_parts import read_articles
-from pipelines.mediawiki.wikitext import WikiMarkup, clean_wikitext, is_redirect, markup_for
+from pipelines.mediawiki.wikitext import WikiSettings, clean_wikitext, is_redirect, wiki_settings
 
-EN = markup_for("en")
-IT = markup_for("it")
-JA = markup_for("ja")
+EN = wiki_settings("en")
+IT = wiki_settings("it")
+JA = wiki_settings("ja")
 
 
-def clean(text: str, markup: WikiMarkup = EN) -> str:
+def clean(text: str, markup: WikiSettings = EN) -> str:
     """The paragraphs of `text`, one a line."""
     return "\n".join(clean_wikitext(text, markup))
 
@@ -233,17 +233,17 @@ def test_languages() -> None:
     )
     assert clean("一行目の\n二行目", JA) == "一行目の二行目"
     assert clean("（{{lang|en|X}}、{{IPA|x}}）", JA) == "（X）"
-    assert clean("Il dit : « oui » ; non", markup_for("fr")) == "Il dit : « oui » ; non"
-    assert clean("-{zh-hans:软件; zh-hant:軟體}-好", markup_for("zh")) == "软件好"
-    assert clean("{{lang-de|a}} [[Datei:x.png]]b", markup_for("de-AT")) == "a b"
+    assert clean("Il dit : « oui » ; non", wiki_settings("fr")) == "Il dit : « oui » ; non"
+    assert clean("-{zh-hans:软件; zh-hant:軟體}-好", wiki_settings("zh")) == "软件好"
+    assert clean("{{lang-de|a}} [[Datei:x.png]]b", wiki_settings("de-AT")) == "a b"
 
 
 def test_the_dumps_own_namespaces_count() -> None:
-    markup = markup_for("xx", {6: "Bildo_loka", 14: "Kategorio", 0: ""})
+    markup = wiki_settings("xx", {6: "Bildo_loka", 14: "Kategorio", 0: ""})
     assert clean("a [[bildo loka:x.png|b]][[Kategorio:c]][[File:d.png]]", markup) == "a"
     assert clean("a [[Bildo loka:x.png|b]]") == "a b"
     assert pickle.loads(pickle.dumps(markup)) == markup
-    assert hash(markup) == hash(markup_for("xx", {6: "Bildo_loka", 14: "Kategorio"}))
+    assert hash(markup) == hash(wiki_settings("xx", {6: "Bildo_loka", 14: "Kategorio"}))
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ SEEDS = [
 def test_time_is_linear_in_the_length_of_broken_markup(seed: str) -> None:
     # Quadratic behavior takes minutes at this size; the limit is generous for slow machines.
     started = time.process_time()
-    for markup in (EN, markup_for("zh")):
+    for markup in (EN, wiki_settings("zh")):
         clean_wikitext(seed * 50_000, markup)
     assert time.process_time() - started < 10
 
@@ -312,7 +312,7 @@ PIECES = st.one_of(
 @settings(max_examples=400, deadline=None)
 @given(st.lists(PIECES, max_size=40).map("".join), st.sampled_from(["en", "it", "ja", "zh", "fr"]))
 def test_any_text_gives_clean_paragraphs(text: str, language: str) -> None:
-    for paragraph in clean_wikitext(text, markup_for(language)):
+    for paragraph in clean_wikitext(text, wiki_settings(language)):
         assert paragraph
         assert paragraph == " ".join(paragraph.split())
         assert not re.search("[\ufdd0-\ufdef]", paragraph)
@@ -338,7 +338,7 @@ RESIDUE = re.compile(
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["en-*.bz2", "it-*.gz", "ja-*.bz2"])
 def test_real_pages_hold_no_residue(real_data: Path, pattern: str) -> None:
-    markup = markup_for(pattern[:2])
+    markup = wiki_settings(pattern[:2])
     pages = paragraphs = 0
     for path in sorted((real_data / "wikipedia").glob(pattern)):
         for title, text in read_articles(path):

@@ -21,7 +21,7 @@ import zstandard
 from pipelines.counters import Counters, check_balance
 from pipelines.io.splits import RawDocument, Split
 from pipelines.sources import archives, bookcorpus, books, unpacked_tars
-from pipelines.sources.unpacked_tars import forget_unpacked, unpacking
+from pipelines.sources.unpacked_tars import decompress_tar, delete_unpacked
 from schemas.corpus_configs import BookCorpusSource, BooksSource
 from schemas.errors import ConfigError, CorruptInputError, MissingInputError
 
@@ -157,7 +157,7 @@ def test_a_compressed_tar_is_unpacked_twice_however_many_splits(
 
     @contextlib.contextmanager
     def counting(source: Any, *, name: str) -> Iterator[Any]:
-        with unpacking(source, name=name) as stream:
+        with decompress_tar(source, name=name) as stream:
             yield _Counting(stream)
 
     class _Counting(io.RawIOBase):
@@ -170,8 +170,8 @@ def test_a_compressed_tar_is_unpacked_twice_however_many_splits(
             unpacked += len(data)
             return data
 
-    monkeypatch.setattr(archives, "unpacking", counting)
-    monkeypatch.setattr(unpacked_tars, "unpacking", counting)
+    monkeypatch.setattr(archives, "decompress_tar", counting)
+    monkeypatch.setattr(unpacked_tars, "decompress_tar", counting)
     growth = []
     for books_in in (100, 200):
         members = {f"{n:03}.txt": book("x", paragraphs=6) for n in range(books_in)}
@@ -186,7 +186,7 @@ def test_a_compressed_tar_is_unpacked_twice_however_many_splits(
         whole = len(tar_bytes(members))
         assert unpacked <= 2 * whole + 65536
         growth.append(unpacked)
-        forget_unpacked({split.file for split in splits})
+        delete_unpacked({split.file for split in splits})
     assert growth[1] < 2.2 * growth[0]
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
@@ -203,7 +203,7 @@ def test_no_room_for_the_unpacked_copy_is_told_with_the_way_out(
     def full(*_arguments: Any, **_options: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(unpacked_tars, "unpacking", full)
+    monkeypatch.setattr(unpacked_tars, "decompress_tar", full)
     with pytest.raises(OSError, match="BERTLOOM_CACHE names another folder") as raised:
         list(books.read(splits[1], config, Counters().count))
     assert raised.value.errno == errno.ENOSPC

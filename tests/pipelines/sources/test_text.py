@@ -22,9 +22,9 @@ from support import complexity
 
 from pipelines.books.layout import join_wrapped_lines
 from pipelines.counters import Counters, check_balance
-from pipelines.documents.plan import piece_identity, plan, raw_inputs
+from pipelines.documents.plan import item_identity, plan, raw_inputs
 from pipelines.io import lines
-from pipelines.io.splits import RawDocument, Reading, Split
+from pipelines.io.splits import RawDocument, RecordTracker, Split
 from pipelines.sources import text
 from schemas.corpus_configs import DocumentsConfig, TextSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
@@ -550,10 +550,10 @@ def test_a_group_is_read_on_where_another_stopped(tmp_path: Path) -> None:
     _, wanted, counted = read_all(config)
     found, counters = list[RawDocument](), Counters()
     for split in text.plan(config):
-        first = Reading()
+        first = RecordTracker()
         for raw in itertools.islice(text.read(split, config, counters.count, first), 9):
             found.append(raw)
-        rest = Reading(**first.state())
+        rest = RecordTracker(**first.state())
         found += text.read(split, config, counters.count, rest)
     assert (found, counters) == (wanted, counted)
 
@@ -568,5 +568,5 @@ def test_each_file_of_a_group_is_a_raw_input(tmp_path: Path) -> None:
     assert sorted(raw.name for raw in inputs) == sorted(path.name for path in folders[0].iterdir())
     (here,), (there,) = map(plan, configs)
     assert here.split != there.split
-    same = piece_identity(here, "text"), piece_identity(there, "text")
+    same = item_identity(here, "text"), item_identity(there, "text")
     assert same[0] == same[1], "where it lies is nothing to it"
