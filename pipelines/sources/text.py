@@ -286,7 +286,7 @@ def _text_rows(
         texts += not document and not goes_on
         document.append(line)
         size += len(line.data) + 1
-        if line.is_cut:
+        if line.is_truncated:
             yield _text_row(document)
             count("rows-cut", example=_place(split.file, line))
             document, size, goes_on = [], 0, True
@@ -426,5 +426,5 @@ def _next_document(file: SourceFile, offset: int, config: TextSource) -> int:
                 ended = True
             elif not within and ended:
                 return line.start
-            within = line.is_cut
+            within = line.is_truncated
     return file.size

@@ -198,7 +198,7 @@ def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[Sou
         # A file is read once: the streams in it are found while it is hashed.
         search = StreamSearch() if needs_search(uri, name=name) else None
         read_as, checksum = verify_file(
-            uri, published.get(uri), beside=search.feed if search else None
+            uri, published.get(uri), on_bytes=search.feed if search else None
         )
         sha256 = read_as.digests["sha256"]
         if search is not None and search.position == read_as.size:
