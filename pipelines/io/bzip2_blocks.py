@@ -179,7 +179,7 @@ class _Block(NamedTuple):
 
 
 def _decode(window: _Window, start: int) -> _Block:
-    """Decode the block with its mark at bit `start`. It ends at the first mark that completes it."""
+    """Decode the block at bit `start`. It ends at the first mark that completes it."""
     decoder, fed, seen = bz2.BZ2Decompressor(), start, start
     decoder.decompress(b"BZh9")  # a smaller block size only limits the block
     while True:

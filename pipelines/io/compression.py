@@ -4,8 +4,8 @@ Functions do not raise on damage: a `Damage` replaces the missing bytes, and the
 whether to continue.
 
 bzip2 has a CRC for each block of up to 900 kB: only blocks with a correct CRC are returned. gzip
-and zstd have one checksum at the end. In a truncated file the bytes before the end are correct; in a
-file with wrong bytes none can be trusted (`untrusted`).
+and zstd have one checksum at the end. In a truncated file the bytes before the end are correct; in
+a file with wrong bytes none can be trusted (`untrusted`).
 """
 
 from __future__ import annotations

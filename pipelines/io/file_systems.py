@@ -1,8 +1,8 @@
 """Open files by path or URL with fsspec.
 
-Listings are not cached, because a cached one hides files of other processes. An object of S3 or
-GCS is copied with one request, which resumes after a lost connection: s3fs does not retry parts of large
-objects. The clients retry transient errors (on S3: `AWS_MAX_ATTEMPTS`, `AWS_RETRY_MODE`).
+Listings are not cached, because a cached one hides files of other processes. An object of S3 or GCS
+is copied with one request, which resumes after a lost connection: s3fs does not retry parts of
+large objects. The clients retry transient errors (on S3: `AWS_MAX_ATTEMPTS`, `AWS_RETRY_MODE`).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def open_stream(fs: Any, path: str, *, ahead: int = READ_AHEAD) -> IO[bytes]:
     Args:
         fs: File system from `file_system`.
         path: Path in it.
-        ahead: Bytes that an object store sends ahead of each read. The default of s3fs is 50 MB, and
-            gcsfs sends one request per read.
+        ahead: Bytes that an object store sends ahead of each read. By default s3fs requests 50 MB,
+            and gcsfs sends one request per read.
 
     Raises:
         SpecialFileError: The file is not a regular file.

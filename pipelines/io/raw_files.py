@@ -287,7 +287,7 @@ def _reaching(uri: str, fs: Any) -> Iterator[None]:
         if is_local and not isinstance(error, OSError):
             raise
         raise InputError(
-            f"{uri}: cannot read: {told}. Check that it exists and that you have permission"
+            f"{uri}: cannot be reached or read: {told}. Check that it exists and that you have permission"
             + ("" if is_local else ", the network and the credentials")
         ) from error
 
