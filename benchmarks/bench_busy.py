@@ -30,9 +30,9 @@ from flows.run.step_execution import stage_input
 from flows.running import run_recipe
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
+from model.launch.core_share import SPIN_VARIABLES
+from model.launch.launcher import child_environment
 from model.pretraining.job import TrainingJob
-from model.processes.core_share import OWN_CHOICE
-from model.processes.launcher import child_environment
 
 PHASE = "phase-1"
 VARIANTS = {"bounded": {}, "torch's own": {"GOMP_SPINCOUNT": "300000"}}
@@ -92,7 +92,9 @@ def busy_loops(number: int) -> Iterator[None]:
 
 def seconds(job: TrainingJob, situation: Situation, variant: dict[str, str]) -> float:
     """Seconds per training; the mean of several."""
-    given = {name: value for name, value in child_environment().items() if name not in OWN_CHOICE}
+    given = {
+        name: value for name, value in child_environment().items() if name not in SPIN_VARIABLES
+    }
     with tempfile.TemporaryDirectory() as folder, busy_loops(situation.loops):
         processes = []
         for number in range(situation.trainings):

@@ -22,6 +22,7 @@ process with glibc's default memory settings; a real run tunes them in the proce
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import logging
 import os
@@ -42,8 +43,8 @@ from model.encoder.hf_weights import save_model
 from model.finetuning.jobs import TrialJob
 from model.finetuning.loop import TrialTraining
 from model.finetuning.setup import open_trial
-from model.processes.distributed import Ranks
-from model.processes.stopping import StopRequest
+from model.launch.distributed import ProcessGroup
+from model.launch.stopping import StopRequest
 from model.task_types.by_name import TASK_TYPES
 from model.tasks import find_task
 from model.tasks.examples import examples_of_file
@@ -51,9 +52,9 @@ from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import key_for, rng_for
-from pipelines.wordpiece.ids import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
-    FIXED_PIECES,
+    FIXED_TOKENS,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,
@@ -96,11 +97,11 @@ def made_up_examples(*, count: int) -> tuple[pa.Table, list[str]]:
     rng = rng_for(0, "bench-finetuning", "sentences")
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = {"".join(rng.choice(letters, 6)) for _ in range(VOCAB)}
-    vocab = [*FIXED_PIECES, *letters.tolist(), *(f"##{letter}" for letter in letters)]
+    vocab = [*FIXED_TOKENS, *letters.tolist(), *(f"##{letter}" for letter in letters)]
     vocab += sorted(words)[: VOCAB - len(vocab)]
     places = rng.random(count) * (len(_QUANTILES) - 1)
     lengths = np.interp(places, np.arange(len(_QUANTILES)), _QUANTILES).round().astype(int) - 2
-    known = np.array(vocab[len(FIXED_PIECES) + 2 * len(letters) :])
+    known = np.array(vocab[len(FIXED_TOKENS) + 2 * len(letters) :])
     rows = [
         {
             "id": str(number),
@@ -168,10 +169,10 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
         checkpoints = Checkpoints(f"{work}/checkpoints", keep_last=1)
         device = torch.device("cpu")
         training = TrialTraining(start, device=device, checkpoints=checkpoints)
-        ranks = Ranks(0, 1, device)
-        trainer = Trainer(training, ranks=ranks, checkpoints=checkpoints, stop=StopRequest())
+        group = ProcessGroup(0, 1, device)
+        trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=StopRequest())
         began = time.perf_counter()
-        with training.report:
+        with contextlib.closing(training.logger):
             trainer.run()
         return Pace(features, time.perf_counter() - began)
 

@@ -41,6 +41,7 @@ from benchmarks.bench_pretraining import VOCAB, batch_of, peer_steps, precision
 from model.data.batches import PretrainingBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
+from model.launch.distributed import choose_device, device_name
 from model.monitoring.throughput import (
     Peak,
     batch_flops,
@@ -49,7 +50,6 @@ from model.monitoring.throughput import (
     peak_memory,
 )
 from model.optim.optimizer import build_optimizer
-from model.processes.distributed import choose_device, device_name
 from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
 
 CHECKED = 4  # instances whose loss is compared with the CPU's

@@ -13,8 +13,8 @@ from flows.run.preflight import check_checkpoint
 from flows.store.artifact import Artifact
 from flows.store.runs import read_run, run_ids
 from model.evaluate import STAGE as EVALUATE
+from model.launch.core_share import limit_thread_spinning
 from model.pretrain import STAGE as PRETRAIN
-from model.processes.core_share import bound_spinning
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from pipelines.io.file_systems import file_system
 from schemas.errors import ArtifactNotFoundError, ConfigError
@@ -62,7 +62,7 @@ def open_predictors(name: str, *, store: str | None) -> list[Predictor]:
         ConfigError: There is no such model.
         CheckpointError: bertloom did not fine-tune the model.
     """
-    bound_spinning()
+    limit_thread_spinning()
     from model.finetuning.prediction import Predictor  # loads torch, after its threads are limited
 
     if not ((Path(name) / "config.json").is_file() or "://" in name):
@@ -85,7 +85,7 @@ def open_filler(name: str, *, store: str | None) -> MaskFiller:
         ConfigError: There is no such model.
         CheckpointError: The model has no masked LM head.
     """
-    bound_spinning()
+    limit_thread_spinning()
     from model.filling import MaskFiller  # loads torch, after its threads are limited
 
     return MaskFiller.open(checkpoint_folder(name or _newest_pretrained(store), store=store))

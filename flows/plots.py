@@ -16,7 +16,7 @@ import contextlib
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ WIDTH, HEIGHT = 288.0, 173.0
 """Size of a chart in pixels: about the width of a phone, so that its labels can be read there."""
 
 COLORS = {
-    **{f"series-{number}": color for number, color in enumerate(palette.COLORS[:4], start=1)},
+    **{f"series-{number}": color for number, color in enumerate(palette.COLORS, start=1)},
     "ink": palette.INK,
     "muted": palette.GRAY,
     "grid": palette.GRID,
@@ -43,7 +43,7 @@ COLORS = {
 }
 """Colors to draw with. In the SVG, each is the CSS variable of its name: `var(--series-1)`."""
 
-SERIES = palette.COLORS[:4]
+SERIES = palette.COLORS
 
 _STYLE: Any = {
     "axes.axisbelow": True,
@@ -112,10 +112,10 @@ def format_ticks(axis: Axis) -> None:
     axis.set_major_formatter(lambda value, _: format_tick(value))
 
 
-def set_names(axis: Axis, names: Sequence[str]) -> None:
-    """Label 0, 1, 2, ... of an axis with names."""
-    labels = [_shorten(escape_control_characters(name)) for name in names]
-    axis.set_ticks(range(len(labels)), labels=labels)
+def shorten_name(name: str) -> str:
+    """Return a name as the label of a tick, without control characters."""
+    label = escape_control_characters(name)
+    return label if len(label) <= _MAX_NAME else f"{label[: _MAX_NAME - 1]}…"
 
 
 @plot_style()
@@ -166,7 +166,3 @@ def format_tick(value: float) -> str:
         if abs(value) >= minimum:
             return f"{value / size:.4g} {unit}"
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"

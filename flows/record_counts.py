@@ -27,6 +27,11 @@ class RecordCounts:
         return sum(count for _, count in self.dropped_by_reason)
 
     @property
+    def is_balanced(self) -> bool:
+        """Return whether in = kept + dropped; the report warns if not."""
+        return self.total == self.kept + self.dropped
+
+    @property
     def row(self) -> tuple[str, ...]:
         """Cells of a table: record type, in, kept, dropped, reasons."""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.dropped_by_reason)

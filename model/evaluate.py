@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from model.finetuning.comparison import Comparison, Trial, compare, read_trials
 from model.finetuning.jobs import EvaluationJob
+from model.launch.launcher import call_in_worker
 from model.monitoring.summaries import summarize_evaluation
-from model.processes.launcher import call
 from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks import Task, find_task
 from model.tasks.cut_data import examples_cut, joined
@@ -194,7 +194,7 @@ def _ask(
         device=config.device,
         threads=config.num_threads,
     )
-    return float(call("model.finetuning.prediction:run_evaluation", job)["threshold"])
+    return float(call_in_worker("model.finetuning.prediction:run_evaluation", job)["threshold"])
 
 
 def _score_restarts(

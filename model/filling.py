@@ -22,9 +22,9 @@ from model.encoder.hf_config import (
 )
 from model.encoder.hf_weights import load_pretrained
 from model.finetuning.setup import has_upper_case
-from model.processes.distributed import choose_device
+from model.launch.distributed import choose_device
 from model.task_types.by_name import TASK_TYPES
-from pipelines.wordpiece.ids import tokenizer_json
+from pipelines.wordpiece.tokenizer import tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     CONTINUATION,
     MASK,

@@ -2,7 +2,7 @@
 
 The artifact is a fine-tuned model in Hugging Face's layout with its tokenizer, its predictions on
 dev, the scores computed from those, and the record of the training. Training runs in a process that
-lives on from trial to trial (`model.processes.launcher`); this module loads no torch itself.
+lives on from trial to trial (`model.launch.launcher`); this module loads no torch itself.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from model.finetuning.jobs import (
     RECORDS,
     TrialJob,
 )
+from model.launch.launcher import call_in_worker
 from model.monitoring.summaries import summarize_trial, summarize_trials
-from model.processes.launcher import call
 from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks import find_task
 from model.tasks.cut_data import examples_cut
@@ -118,7 +118,7 @@ def finetune(
         check_files(job.checkpoint, without=(OPTIMIZER_FILE, STATE_FILE))
     try:
         with following(job.folder()):
-            found = call("model.finetuning.loop:train_trial", job)
+            found = call_in_worker("model.finetuning.loop:train_trial", job)
         files = write_folder(job.results(), output=output, records=RECORDS)
     finally:
         shutil.rmtree(job.results(), ignore_errors=True)

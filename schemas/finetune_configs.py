@@ -280,11 +280,16 @@ class TrialConfig(TaskTrainingConfig):
     """`finetune`: one trial, which is a grid point and a restart."""
 
     batch_size: int = Field(ge=1)
+    """Batch size."""
+
     learning_rate: float = Field(gt=0.0)
     """Peak learning rate."""
 
     num_epochs: int = Field(ge=1)
+    """Number of epochs."""
+
     restart: int = Field(default=0, ge=0)
+    """Restart, from 0."""
 
 
 class EvaluateConfig(ComputeConfig):

@@ -14,20 +14,11 @@ from flows.recipes.loader import load_recipe
 from flows.store.artifact import Artifact
 from schemas.publish_configs import CardsConfig
 
-RecipeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--recipe",
-        help="Recipe whose `cards` section states licenses and attribution. Default: the recipe "
-        "that built the artifact.",
-    ),
-]
-
 
 def card(
     artifact: options.Artifact,
     write: Annotated[bool, typer.Option("--write", help="Write it next to the artifact.")] = False,
-    recipe: RecipeOption = None,
+    recipe: options.CardsRecipe = None,
     store: options.Store = None,
 ) -> None:
     """Print the card of an artifact: sources, licenses, scores, how to load it."""

@@ -21,7 +21,7 @@ from flows.formatting import format_bytes
 from flows.recipes.loader import default_store
 from flows.run.provenance import checkout
 from flows.store.artifacts import ArtifactStore
-from model.processes.core_share import CoreShare, measured_share
+from model.launch.core_share import CoreShare, measure_core_share
 from schemas.errors import ArtifactNotFoundError, StoreError
 
 DISTRIBUTION = "bertloom"
@@ -59,7 +59,7 @@ class Finding(NamedTuple):
 def doctor(store: options.Store = None, as_json: options.Json = False) -> None:
     """Check the store, installed versions, telemetry, disk and clock; exit with 1 on FAIL."""
     root = store or default_store()
-    findings = [*check_software(), check_cores(measured_share()), *check_store(root)]
+    findings = [*check_software(), check_cores(measure_core_share()), *check_store(root)]
     rows = [
         (item.state, item.check, item.text + (f" -> {item.remedy}" if item.remedy else ""))
         for item in findings

@@ -92,18 +92,16 @@ def evaluate(
             threshold=na_prob_thresh,
         )  # fmt: skip
     cut = _describe_cut(chosen, examples, split)
+    scores = {"metrics": metrics, "counts": counts, "official": official or None}
     rows = [(name, format_metric(name, value)) for name, value in metrics.items()]
     rows += [(name, _format_official(name, value)) for name, value in official.items()]
     rows += [(name, f"{count:,}") for name, count in counts.items()]
-    note = [f"not the whole split: {cut}"] if cut else []
-    data = {
-        "task": chosen.name,
-        "metrics": metrics,
-        "counts": counts,
-        "official": official or None,
-        "cut": cut,
-    }
-    print_result(data, table(("", ""), rows, right=(1,)), *note, as_json=as_json)
+    print_result(
+        {"task": chosen.name, **scores, "cut": cut},
+        table(("", ""), rows, right=(1,)),
+        *([f"not the whole split: {cut}"] if cut else []),
+        as_json=as_json,
+    )
 
 
 def answer_file(

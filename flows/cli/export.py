@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.cli import options
-from flows.cli.card import RecipeOption, read_cards_config
+from flows.cli.card import read_cards_config
 from flows.cli.console import echo
 from flows.export.export import Format
 from flows.export.export import export as export_artifact
@@ -24,7 +24,7 @@ def export(
             "(for datasets.Dataset.from_file)."
         ),
     ] = "hf",
-    recipe: RecipeOption = None,
+    recipe: options.CardsRecipe = None,
     store: options.Store = None,
 ) -> None:
     """Write an artifact in a format that datasets, transformers and pandas open."""

@@ -56,7 +56,7 @@ def wikipedia(
     output_dir: OutputOption = Path("downloads"),
     mirror: options.Mirror = None,
     connections: ConnectionsOption = 2,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files only.")] = False,
+    dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
     """Download the articles of a wiki and their indexes."""

@@ -42,7 +42,7 @@ def lineage(
     as_dot: Annotated[bool, typer.Option("--dot", help="Print Graphviz text.")] = False,
     as_mermaid: Annotated[bool, typer.Option("--mermaid", help="Print Mermaid text.")] = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Show every trial and raw file.")] = False,
+    show_all: options.All = False,
     store: options.Store = None,
 ) -> None:
     """Show upstream or downstream lineage."""

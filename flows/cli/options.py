@@ -108,6 +108,18 @@ Runner = Annotated[
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Worker processes on this machine. Default: the recipe's.")
 ]
+CardsRecipe = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="Recipe whose `cards` section states licenses and attribution. Default: the recipe "
+        "that built the artifact.",
+    ),
+]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Publish even if the corpus changed beyond the recipe's limits."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 All = Annotated[bool, typer.Option("--all", help="Show all entries.")]

@@ -36,8 +36,9 @@ class StepPrinter:
                     self._estimates[step.label] = 0.0
                 elif step.estimate is not None and step.estimate.seconds is not None:
                     self._estimates[step.label] = step.estimate.seconds
-        is_failure = isinstance(event, StepFailed) and event.retry_delay is None
-        if is_failure and isinstance(event, StepFailed):
+        is_failure = False
+        if isinstance(event, StepFailed) and event.retry_delay is None:
+            is_failure = True
             event.error.__dict__["printed_label"] = event.step.label
         stream = sys.stderr if self._as_json or is_failure else sys.stdout
         with self._lock:

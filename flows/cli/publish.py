@@ -14,11 +14,6 @@ from flows.publish.publish import publish as publish_corpus
 from flows.recipes.loader import load_recipe
 from schemas.errors import UsageError
 
-ForceOption = Annotated[
-    bool,
-    typer.Option("--force", help="Publish even if the corpus changed beyond the recipe's limits."),
-]
-
 
 def publish(
     recipe: Annotated[str, typer.Argument(help="Recipe file or packaged recipe.")] = "",
@@ -30,10 +25,10 @@ def publish(
             "are not checked.",
         ),
     ] = "",
-    force: ForceOption = False,
+    force: options.Force = False,
     overrides: options.Overrides = None,
     store: options.Store = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare, publish nothing.")] = False,
+    dry_run: options.DryRun = False,
     as_json: options.Json = False,
 ) -> None:
     """Publish the corpus that a recipe last built: move NAME/latest to it.

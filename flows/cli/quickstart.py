@@ -64,9 +64,12 @@ def quickstart(
     scan = scan_folder(folder, store=None if "://" in root else Path(root).absolute())
     name = name or recipe_name(scan.folder)
     proposal = propose(scan, this_machine(), minutes=minutes, name=name)
-    warnings = [f"  warning   {warning}" for warning in proposal.warnings]
-    lines = [str(scan.folder), *scan_lines(scan), *warnings, f"  proposed  {proposal.summary}"]
-    print_parts(*lines)
+    print_parts(
+        options.relative(str(scan.folder)),
+        *scan_lines(scan),
+        *(f"  warning   {warning}" for warning in proposal.warnings),
+        f"  proposed  {proposal.summary}",
+    )
     file = recipe or Path(f"{name}.yaml")
     loaded, planned = _write_and_plan(proposal, file, store=store)
     if dry_run or not (yes or not sys.stdin.isatty() or typer.confirm("\nrun it?", default=True)):
@@ -118,4 +121,5 @@ def _print_results(recipe: Recipe, results: Sequence[StepResult], *, language: s
     if language != "en":
         example = shlex.quote(prompts[0].text if prompts else "... [MASK] ...")
     echo_raw(f"\ntry it:\n  bertloom fill {example}{options.store_option(recipe.store)}")
-    echo(f"report: {store.url(f'reports/{recipe.name}.html')}")
+    report = options.relative(store.url(f"reports/{recipe.name}.html"))
+    echo(f"report: {report}")

@@ -8,7 +8,6 @@ import typer
 
 from flows.cli import options
 from flows.cli.console import echo
-from flows.cli.publish import ForceOption
 from flows.publish.monthly_rebuild import RebuildRequest, execute_rebuild, plan_rebuild
 
 
@@ -32,7 +31,7 @@ def rebuild(
     store: options.Store = None,
     workers: options.Workers = None,
     engine: options.Engine = "prefect",
-    force: ForceOption = False,
+    force: options.Force = False,
     dry_run: options.DryRun = False,
 ) -> None:
     """Update a published corpus to the newest dump: fetch, build, compare, publish or refuse.

@@ -8,7 +8,6 @@ import typer
 
 from flows.cli.console import echo
 from flows.sample import write_sample
-from schemas.errors import ConfigError
 
 
 def sample(
@@ -24,12 +23,9 @@ def sample(
     compresslevel: Annotated[int, typer.Option(help="bz2 compression level (1-9).")] = 9,
 ) -> None:
     """Write the embedded sample: a small wiki dump, books and labeled datasets."""
-    try:
-        files = write_sample(
-            folder, articles=articles, tales=books, seed=seed, date=date, size_mb=size_mb,
-            pages_per_stream=pages_per_stream, compresslevel=compresslevel,
-        )  # fmt: skip
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    files = write_sample(
+        folder, articles=articles, tales=books, seed=seed, date=date, size_mb=size_mb,
+        pages_per_stream=pages_per_stream, compresslevel=compresslevel,
+    )  # fmt: skip
     echo(f"{files.pages}\n{files.books}\n{files.tasks}")
     echo(f"{files.page_count:,} pages, {files.xml_bytes / 1e6:.1f} MB of XML")

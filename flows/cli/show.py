@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
 from flows.cli import options
@@ -24,13 +23,13 @@ _MAX_FILES = 20
 def show(
     artifact: options.Artifact,
     store: options.Store = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole manifest.")] = False,
-    all_files: Annotated[bool, typer.Option("--all", help="List every file.")] = False,
+    as_json: options.Json = False,
+    show_all: options.All = False,
 ) -> None:
     """Show an artifact: counts, files, inputs, configuration, environment."""
     opened = open_artifact(artifact, store)
     manifest = opened.manifest
-    parts = _parts(manifest, opened.store.root, max_files=None if all_files else _MAX_FILES)
+    parts = _parts(manifest, opened.store.root, max_files=None if show_all else _MAX_FILES)
     print_result(manifest.model_dump(mode="json"), *parts, as_json=as_json)
 
 

@@ -20,9 +20,6 @@ from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 LINES = (".txt", ".tsv", ".csv", ".jsonl", ".json", ".md")
 """Suffixes of files that are shown line by line."""
 
-LABELS = {0: "B follows A", 1: "B is random", -1: "no B"}
-"""Meaning of `next_sentence_label`."""
-
 
 class Shard(NamedTuple):
     """File of an artifact, or a file outside of a store.

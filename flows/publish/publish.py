@@ -23,7 +23,7 @@ from flows.publish.comparison import (
     dump_dates,
 )
 from flows.store.artifacts import ArtifactStore
-from flows.store.pointers import Pointer, now, pointer_to, ref_path
+from flows.store.pointers import Pointer, now, pointer_to
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -133,7 +133,7 @@ def publish(
             compared = compare_corpora(corpus, published, limits=config.limits)
             if compared.problems and not force:
                 if version:  # another publisher was faster: this corpus does not become a version
-                    store.backend.compare_and_delete(ref_path(version), expected=pointer.to_json())
+                    store.delete_ref(version, expected=pointer)
                 raise _limit_error(result, pointer, compared)
             result = result._replace(comparison=compared)
         if dry_run:
@@ -192,8 +192,7 @@ def roll_back(store: ArtifactStore, version: str, *, dry_run: bool = False) -> P
 
 def list_versions(store: ArtifactStore, name: str) -> Iterator[tuple[str, Pointer]]:
     """Yield ref and pointer of each published version of a name, sorted by ref."""
-    for path in store.backend.names(f"refs/{name}") if name else ():
-        ref = path.removeprefix("refs/").removesuffix(".json")
+    for ref in store.refs(name) if name else ():
         pointer = store.ref(ref) if ref != f"{name}/{LATEST}" else None
         if pointer is not None and pointer.parts:
             yield ref, pointer

@@ -35,6 +35,7 @@ class RunRow(BaseModel):
     run_id: str
     recipe: str = "?"
     state: str
+    engine: str
     started: str = ""
     seconds: float | None = None
     planned: int = 0
@@ -72,6 +73,8 @@ def write_index(store: ArtifactStore, *, refresh: Collection[str] = ()) -> str:
     for _ in range(_MAX_TRIES):
         before = store.backend.read_if_exists(INDEX_PAGE)
         rows = read_rows(store, refresh=refresh)
+        final = {row.run_id: row.model_dump(mode="json") for row in rows if row.is_final}
+        store.backend.replace(_CACHE, dump_json({"rows": final}))
         page = dump_page(render("index.html.j2", runs=rows, store=store.root).encode())
         if page == before or store.backend.compare_and_swap(INDEX_PAGE, page, expected=before):
             return store.url(INDEX_PAGE)
@@ -89,19 +92,15 @@ def read_rows(store: ArtifactStore, *, refresh: Collection[str] = ()) -> list[Ru
     read = {
         run_id: _read_row(store, record)
         if isinstance(record, RunRecord)
-        else RunRow(run_id=run_id, state="corrupt", failures=(str(record),))
+        else RunRow(run_id=run_id, state="corrupt", engine="", failures=(str(record),))
         for run_id, record in (list_runs(store, others) if others else {}).items()
     }
     pages = set(store.backend.names("runs"))
-    rows = [
+    return [
         row.model_copy(update={"has_page": f"runs/{run_id}/report.html" in pages})
         for run_id in reversed(ids)
         for row in [(cached | read)[run_id]]
     ]
-    if any(row.is_final for row in read.values()):
-        final = {row.run_id: row.model_dump(mode="json") for row in rows if row.is_final}
-        store.backend.replace(_CACHE, dump_json({"rows": final}))
-    return rows
 
 
 def _read_cache(store: ArtifactStore) -> dict[str, RunRow]:
@@ -121,6 +120,7 @@ def _read_row(store: ArtifactStore, record: RunRecord) -> RunRow:
         run_id=record.run_id,
         recipe=record.recipe_name,
         state=record.state,
+        engine=record.engine,
         started=record.started,
         seconds=run_seconds(record),
         planned=len(record.planned),

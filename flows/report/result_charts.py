@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flows.plots import SERIES, figure_svg, new_figure, plot_style, set_names
+from flows.plots import SERIES, figure_svg, new_figure, plot_style, shorten_name
 from flows.report.figure_cache import Figure, Key, Panel
 from flows.report.task_results import TaskResult
 from model.monitoring.palette import INK
@@ -26,8 +26,7 @@ def _new_rows(names: Sequence[str], *, row_height: float) -> tuple[MplFigure, Ax
     from model.tables.result_pictures import use_rows
 
     figure, axes = new_figure(height=_AXIS_HEIGHT + row_height * len(names))
-    use_rows(axes, names)
-    set_names(axes.yaxis, names)
+    use_rows(axes, [shorten_name(name) for name in names])
     axes.xaxis.grid(visible=True)
     return figure, axes
 

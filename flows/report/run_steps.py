@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -169,11 +169,16 @@ def group_anchor(label: str) -> str:
 
 
 def run_seconds(record: RunRecord) -> float | None:
-    """Return the seconds from the start of a run to its last record; None if a time is missing."""
+    """Return the seconds from the start of a run to its end, or until now while it is running.
+
+    None if a time is missing.
+    """
     try:
         start, end = map(datetime.fromisoformat, (record.started, record.updated_at))
     except ValueError:
         return None
+    if record.state == "running":
+        end = datetime.now(UTC)
     return max(0.0, (end - start).total_seconds())
 
 

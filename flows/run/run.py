@@ -42,7 +42,7 @@ from flows.store.leases import Lease, acquire_or_holder
 from flows.store.pointers import pointer_to
 from flows.store.runs import RunState
 from flows.store.verification import quarantine, verify
-from model.processes.launcher import stop_running_calls
+from model.launch.launcher import stop_running_calls
 from pipelines.runners.checks import steps_at_once
 from pipelines.runners.launch import RUNNERS_HERE
 from pipelines.runners.local import close_pools

@@ -15,7 +15,7 @@ from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.leases import Lease
 from flows.store.pointers import now
 from flows.store.runs import StepRecord
-from model.processes.launcher import call_group
+from model.launch.launcher import call_group
 from model.training.health import read_warnings
 from pipelines.runners.code import code_digest
 from pipelines.telling.progress import working_on
@@ -147,10 +147,7 @@ def stage_folders(
     if stage.supports_resume:
         folders["work"] = store.work(stage.name, key.cache_key)
     if stage.supports_reuse:
-        digest = item_key(key.spec)
-        if rebuild:
-            store.backend.delete_folder(f"pieces/{stage.name}/{digest}")
-        folders["pieces"] = store.pieces(stage.name, digest)
+        folders["pieces"] = store.pieces(stage.name, item_key(key.spec), clear=rebuild)
     return folders
 
 

@@ -14,6 +14,7 @@ from flows.sample.dump import write_dump
 from flows.sample.pages import make_pages
 from flows.sample.task_datasets import write_task_datasets
 from flows.sample.world import Words
+from schemas.errors import ConfigError
 
 __all__ = ["SampleFiles", "write_sample"]
 
@@ -48,7 +49,7 @@ def write_sample(
         compresslevel: of bz2.
 
     Raises:
-        ValueError: An argument is out of its range.
+        ConfigError: An argument is out of its range.
     """
     for name, value, low, high in (
         ("articles", articles, 1, 10_000_000), ("tales", tales, 0, 10_000),
@@ -56,9 +57,9 @@ def write_sample(
         ("size_mb", 1 if size_mb is None else size_mb, 1e-6, 100_000),
     ):  # fmt: skip
         if not low <= value <= high:
-            raise ValueError(f"{name}: expected {low} to {high}, got {value}")
+            raise ConfigError(f"{name}: expected {low} to {high}, got {value}")
     if len(date) != 8 or not (date.isascii() and date.isdigit()):
-        raise ValueError(f"date: expected eight digits such as '20260101', got {date!r}")
+        raise ConfigError(f"date: expected eight digits such as '20260101', got {date!r}")
     words = Words.of_world(seed)
     pages = make_pages(words, seed=seed, articles=articles if size_mb is None else None)
     dump = write_dump(

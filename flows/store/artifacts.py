@@ -286,9 +286,9 @@ class ArtifactStore:
         """Return what a ref points to, None if there is no such ref."""
         return read_record(self.backend, Pointer, ref_path(name))
 
-    def refs(self) -> list[str]:
-        """Return the names of all refs, sorted."""
-        return [ref_name(path) for path in self.backend.names("refs")]
+    def refs(self, folder: str = "") -> list[str]:
+        """Return the names of all refs, or of those in a folder, sorted."""
+        return [ref_name(path) for path in self.backend.names(f"refs/{folder}".rstrip("/"))]
 
     def ref_pointers(self) -> dict[str, Pointer]:
         """Return what each ref points to, by name."""
@@ -317,6 +317,10 @@ class ArtifactStore:
                 f"ref {name!r}: expected {expected or 'no ref'}, got {self.ref(name) or 'no ref'}: "
                 "another run moved it. Check where it points to, then try again"
             )
+
+    def delete_ref(self, name: str, *, expected: Pointer) -> None:
+        """Delete a ref if it still points to `expected`."""
+        self.backend.compare_and_delete(ref_path(name), expected=expected.to_json())
 
     def pin(self, manifest: Manifest, *, reason: str) -> None:
         """Retain an artifact and everything upstream of it until it is unpinned."""
@@ -361,8 +365,13 @@ class ArtifactStore:
         """Delete that folder. Only the holder of the lease may do so."""
         self.backend.delete_folder(f"work/{stage}/{cache_key}")
 
-    def pieces(self, stage: str, digest: str) -> str:
-        """Create the folder for the records of finished work items, and return its URL."""
+    def pieces(self, stage: str, digest: str, *, clear: bool = False) -> str:
+        """Create the folder for the records of finished work items, and return its URL.
+
+        `clear` deletes the records of earlier runs.
+        """
+        if clear:
+            self.backend.delete_folder(f"pieces/{stage}/{digest}")
         return self.backend.make_folder(f"pieces/{stage}/{digest}")
 
     # Publishing

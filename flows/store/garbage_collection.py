@@ -141,7 +141,7 @@ def collect_garbage(
         for item in others:
             _delete(store.backend, item)
     retained = (
-        Retained(path, Garbage.of("artifact", path, scan.attempts[path]).size, reason)
+        Retained(path, sum(info.size for info in scan.attempts[path].values()), reason)
         for path, reason in sorted(scan.reachable.items())
         if path in scan.attempts
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from model.processes.launcher import local_folder
+from model.launch.launcher import local_folder
 from schemas.finetune_configs import FeaturesConfig, TrialConfig
 from schemas.manifest import StageInput
 

@@ -15,11 +15,11 @@ from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.phases import TrialState, phases_of, steps_of
 from model.finetuning.results import write_results
 from model.finetuning.setup import TrialSetup, open_trial
+from model.launch.distributed import ProcessGroup, choose_device
+from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
 from model.optim.optimizer import Optimizer, build_optimizer
 from model.optim.schedules import learning_rate
-from model.processes.distributed import Ranks, choose_device
-from model.processes.stopping import StopRequest
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE
 from model.training.loop import StepFound, Trainer, Training, resume
@@ -55,8 +55,8 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
     )
     with checkpoints.lock():
         training = TrialTraining(open_trial(job), device=device, checkpoints=checkpoints)
-        ranks = Ranks(0, 1, device)
-        trainer = Trainer(training, ranks=ranks, checkpoints=checkpoints, stop=stop)
+        group = ProcessGroup(0, 1, device)
+        trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=stop)
         with closing(training.logger):
             trainer.run()
             trainer.save_unsaved(older_than=_LAST_SAVE_SECONDS)

@@ -19,8 +19,8 @@ from model.encoder.hf_config import shown, vocabulary_url
 from model.finetuning.batches import lay_out_units
 from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import load_task_model
-from model.processes.distributed import choose_device
-from model.processes.stopping import StopRequest
+from model.launch.distributed import choose_device
+from model.launch.stopping import StopRequest
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
 from model.task_types.prediction_files import predictions_file, to_lines
@@ -28,7 +28,7 @@ from model.task_types.task_type import Encoding
 from model.tasks import find_task
 from model.tasks.examples import read_examples
 from pipelines.arrays import Float32s, Int64s, ranges
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.errors import CheckpointError, PredictionsError, TrainingError
 from schemas.finetune_configs import FeaturesConfig

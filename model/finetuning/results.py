@@ -14,15 +14,15 @@ from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup
+from model.launch.distributed import device_name
+from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
-from model.processes.distributed import device_name
-from model.processes.stopping import StopRequest
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks.cut_data import examples_cut
 from model.training.artifact_files import to_json
 from model.training.health import TrainingWarning, warnings_json
-from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,

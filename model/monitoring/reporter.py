@@ -16,6 +16,7 @@ import torch
 from tqdm import tqdm
 
 from model.data.batches import StepBatch
+from model.launch.distributed import ProcessGroup
 from model.monitoring.formatting import format_percent, format_rounded_duration
 from model.monitoring.plots import plot_curves
 from model.monitoring.throughput import ThroughputMeter, batch_flops, peak_flops
@@ -27,7 +28,6 @@ from model.monitoring.training_log import (
     ThroughputRecord,
     read_curves,
 )
-from model.processes.distributed import Ranks
 from model.training.amounts import Amounts, Unit, budget_unit
 from model.training.artifact_files import CURVES_PICTURE
 from pipelines.telling.progress import PLACES, READING_FILE, ReadingFile
@@ -219,7 +219,7 @@ class PretrainingLogger:
         curves: Folder of the log.
         config: Configuration of the phase.
         model, vocab_size: Shape of the model, to count FLOPs.
-        ranks: Processes of the run.
+        group: Processes of the run.
         done: Work of earlier starts of the run.
     """
 
@@ -232,17 +232,17 @@ class PretrainingLogger:
         config: PretrainConfig,
         model: ModelConfig,
         vocab_size: int,
-        ranks: Ranks,
+        group: ProcessGroup,
         done: Amounts,
     ) -> None:
         self._name, self._curves = name, curves
         self._config, self._model, self._vocab_size = config, model, vocab_size
-        peak = peak_flops(ranks.device, precision=config.precision)
-        if ranks.device.type == "cuda":  # the measurement of the peak does not count
-            torch.cuda.reset_peak_memory_stats(ranks.device)
-        self._meter = ThroughputMeter(ranks, peak=peak, seconds=done.seconds)
+        peak = peak_flops(group.device, precision=config.precision)
+        if group.device.type == "cuda":  # the measurement of the peak does not count
+            torch.cuda.reset_peak_memory_stats(group.device)
+        self._meter = ThroughputMeter(group, peak=peak, seconds=done.seconds)
         self._main: tuple[CurveWriter, TrainingProgress] | None = None
-        if ranks.is_first:
+        if group.is_main_process:
             self._main = (
                 CurveWriter(curves, resume_step=done.steps),
                 TrainingProgress(

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 
 from model.data.batches import PretrainingBatch
+from model.launch.distributed import ProcessGroup
 from model.monitoring.training_log import ThroughputRecord
-from model.processes.distributed import Ranks
 from schemas.model_configs import ModelConfig
 
 Precision = Literal["fp32", "bf16"]
@@ -265,13 +265,13 @@ class ThroughputMeter:
     """Measures throughput between lines of the log.
 
     Args:
-        ranks: Processes of the run, each with one device.
+        group: Processes of the run, each with one device.
         peak: Peak of one device.
         seconds: Training time of earlier starts of the run.
     """
 
-    def __init__(self, ranks: Ranks, *, peak: Peak | None, seconds: float = 0.0) -> None:
-        self._ranks, self._peak = ranks, peak
+    def __init__(self, group: ProcessGroup, *, peak: Peak | None, seconds: float = 0.0) -> None:
+        self._group, self._peak = group, peak
         self._start_seconds = seconds
         self._reset()
 
@@ -301,16 +301,16 @@ class ThroughputMeter:
             seconds: Training time over all starts of the run.
         """
         duration = max(seconds - self._start_seconds, 1e-9)
-        padded_tokens, flops = self._ranks.add_up([self._padded_tokens, self._flops])
+        padded_tokens, flops = self._group.all_reduce_sum([self._padded_tokens, self._flops])
         record = ThroughputRecord(
             step=step,
             seconds=seconds,
             tokens_per_second=self._tokens / duration,
             padded_tokens_per_second=padded_tokens / duration,
-            peak_memory_bytes=peak_memory(self._ranks.device),
+            peak_memory_bytes=peak_memory(self._group.device),
             loader_wait_share=min(1.0, self._waited / duration),
             model_flops_utilization=model_flops_utilization(
-                flops, seconds=duration, processes=self._ranks.size, peak=self._peak
+                flops, seconds=duration, processes=self._group.world_size, peak=self._peak
             ),
         )
         self._start_seconds = seconds

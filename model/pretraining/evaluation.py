@@ -23,10 +23,10 @@ from model.data.batches import PretrainingBatch
 from model.data.instances import InstanceSet
 from model.data.loader import fixed_batches
 from model.encoder.heads import BertForPretraining
+from model.launch.distributed import ProcessGroup
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup
 from model.pretraining.unigram import count_labels, token_costs
-from model.processes.distributed import Ranks
 from pipelines.instances.held_out import HELD_OUT_PREFIX
 
 _COUNTS = (
@@ -43,14 +43,16 @@ _COUNTS = (
 class HeldOut:
     """The held-out instances that a phase is evaluated on, each process its share of them."""
 
-    def __init__(self, instances: InstanceSet, setup: PretrainingSetup, *, ranks: Ranks) -> None:
+    def __init__(
+        self, instances: InstanceSet, setup: PretrainingSetup, *, group: ProcessGroup
+    ) -> None:
         config = setup.config
-        self._ranks = ranks
+        self._group = group
         self._has_nsp = config.objective == "mlm+nsp"
         # Rows are sorted by source, so the sample is spread evenly over all of them.
         count = min(len(instances), config.evaluation.max_eval_samples)
         sample = np.arange(count) * len(instances) // count
-        rows = sample[ranks.rank :: ranks.size]
+        rows = sample[group.rank :: group.world_size]
         self._instances, self._setup, self._rows = instances, setup, rows
         counts = count_labels(
             setup.instances, vocabulary=setup.vocabulary, objective=config.objective
@@ -71,7 +73,7 @@ class HeldOut:
         )
 
     @classmethod
-    def open(cls, job: TrainingJob, *, ranks: Ranks, setup: PretrainingSetup) -> Self | None:
+    def open(cls, job: TrainingJob, *, group: ProcessGroup, setup: PretrainingSetup) -> Self | None:
         """The job's held-out instances, or None where there are none."""
         if not any(entry.path.startswith(HELD_OUT_PREFIX) for entry in job.instances.files):
             return None
@@ -81,7 +83,7 @@ class HeldOut:
             max_seq_length=setup.max_seq_length,
             part="held-out",
         )
-        return cls(instances, setup, ranks=ranks) if len(instances) else None
+        return cls(instances, setup, group=group) if len(instances) else None
 
     def evaluate(self, model: BertForPretraining, *, is_bf16: bool) -> dict[str, float]:
         """Return means over all instances: `loss, mlm_loss, perplexity, mlm_accuracy,
@@ -91,7 +93,11 @@ class HeldOut:
         model.eval()
         try:
             sums = dict(
-                zip(_COUNTS, self._ranks.add_up(self._sums(model, is_bf16=is_bf16)), strict=True)
+                zip(
+                    _COUNTS,
+                    self._group.all_reduce_sum(self._sums(model, is_bf16=is_bf16)),
+                    strict=True,
+                )
             )
         finally:
             model.train(was_training)
@@ -110,7 +116,7 @@ class HeldOut:
         return found
 
     def _sums(self, model: BertForPretraining, *, is_bf16: bool) -> list[float]:
-        device = self._ranks.device
+        device = self._group.device
         totals = np.zeros(len(_COUNTS))
         with torch.inference_mode():
             for batch in self._batches():

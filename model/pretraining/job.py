@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from model.processes.launcher import local_folder, run_job
+from model.launch.launcher import local_folder, run_job
 from pipelines.telling.progress import following
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
@@ -48,5 +48,5 @@ class TrainingJob(BaseModel):
                 self,
                 name=self.name,
                 folder=folder,
-                ranks=self.config.num_processes,
+                num_processes=self.config.num_processes,
             )

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from model.data.batches import PretrainingBatch, StepBatch
+from model.launch.distributed import ProcessGroup, init_distributed
+from model.launch.stopping import StopRequest
 from model.monitoring.reporter import PretrainingLogger
 from model.monitoring.training_log import EvaluationRecord, StepRecord
 from model.optim.schedules import learning_rate
@@ -26,8 +28,6 @@ from model.pretraining.state import (
     used_share,
 )
 from model.pretraining.unigram import count_labels, unigram_loss
-from model.processes.distributed import Ranks, joined_ranks
-from model.processes.stopping import StopRequest
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE, is_unigram_check_due
@@ -51,19 +51,19 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     with ExitStack() as stack:
-        ranks = stack.enter_context(joined_ranks(config))
+        group = stack.enter_context(init_distributed(config))
         checkpoints = Checkpoints(
             f"{job.work}/checkpoints", keep_last=config.checkpoints.save_total_limit
         )
-        if ranks.is_first:
+        if group.is_main_process:
             stack.enter_context(checkpoints.lock())
-        ranks.wait()
-        setup = open_setup(job, ranks=ranks, checkpoints=checkpoints)
+        group.barrier()
+        setup = open_setup(job, group=group, checkpoints=checkpoints)
         if setup.state.is_finished:
             return
-        training = Pretraining(job, setup, ranks=ranks)
+        training = Pretraining(job, setup, group=group)
         stack.callback(training.logger.close)
-        trainer = Trainer(training, ranks=ranks, checkpoints=checkpoints, stop=stop)
+        trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=stop)
         trainer.run()
         best_loss = trainer.evaluate()
         setup.state.is_finished = True
@@ -80,14 +80,14 @@ class Pretraining(Training[StepBatch]):
         f"See {PAGE}#the-loss-becomes-nan"
     )
 
-    def __init__(self, job: TrainingJob, setup: PretrainingSetup, *, ranks: Ranks) -> None:
+    def __init__(self, job: TrainingJob, setup: PretrainingSetup, *, group: ProcessGroup) -> None:
         config = job.config
-        self.name, self.config, self.setup, self.ranks = job.name, config, setup, ranks
+        self.name, self.config, self.setup, self.group = job.name, config, setup, group
         self.model: nn.Module = setup.model
         self.optimizer, self.is_resumed = setup.optimizer, setup.is_resumed
         self.checkpoint_config = config.checkpoints
         self.is_bf16, self.is_compiled = config.precision == "bf16", config.compile
-        self.held_out = HeldOut.open(job, ranks=ranks, setup=setup)
+        self.held_out = HeldOut.open(job, group=group, setup=setup)
         if config.keep == "best" and self.held_out is None:
             raise ConfigError(
                 f"{job.name}: keep is best: expected held-out instances to choose by, found none. "
@@ -106,7 +106,7 @@ class Pretraining(Training[StepBatch]):
             config=config,
             model=setup.model.config,
             vocab_size=setup.model.vocab_size,
-            ranks=ranks,
+            group=group,
             done=setup.state.done,
         )
 
@@ -140,7 +140,7 @@ class Pretraining(Training[StepBatch]):
     def dropout_key(self, number: int) -> int:
         """See `Training.dropout_key`."""
         step = self.setup.state.carried.steps + self.steps
-        return key_for(self.config.seed, "dropout", step, self.ranks.rank, number)
+        return key_for(self.config.seed, "dropout", step, self.group.rank, number)
 
     def loss(
         self, model: nn.Module, micro_batch: PretrainingBatch, batch: StepBatch
@@ -216,7 +216,9 @@ class Pretraining(Training[StepBatch]):
 
     def learnt_from(self, batch: StepBatch) -> tuple[str, list[str]]:
         """See `Training.learnt_from`: shards and rows in them."""
-        rows = self.ranks.gather([int(row) for part in batch.micro_batches for row in part.rows])
+        rows = self.group.all_gather(
+            [int(row) for part in batch.micro_batches for row in part.rows]
+        )
         places = (self.setup.instances.place(row) for row in rows)
         return "instances", [f"{shard}:{row}" for shard, row in places]
 
@@ -269,10 +271,10 @@ class Pretraining(Training[StepBatch]):
         if self.steps not in self.snapshots.steps:
             return
         state = self.setup.state
-        if self.ranks.is_first:
+        if self.group.is_main_process:
             measured = {"evaluation": state.evaluation, "tokens": state.done.tokens}
             self.snapshots.keep(self.steps, model=self.setup.model, measured=measured)
-        self.ranks.wait()
+        self.group.barrier()
 
     def sync(self) -> None:
         """See `Training.sync`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from model.processes.worker import run_job_file
+from model.launch.worker import run_job_file
 
 
 def main(arguments: list[str]) -> int:

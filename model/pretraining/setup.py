@@ -15,16 +15,15 @@ from model.data.loader import Loader
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_config import vocabulary_url
 from model.encoder.hf_weights import load_pretrained
+from model.launch.distributed import ProcessGroup, device_name
 from model.optim.optimizer import Optimizer, build_optimizer
 from model.pretraining.job import TrainingJob
 from model.pretraining.state import PhaseState
-from model.processes.distributed import Ranks, device_name
 from model.training.amounts import Amounts
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.checkpoints import Checkpoints
 from model.training.loop import resume
-from pipelines.instances.masking import VocabularyIds
-from pipelines.instances.vocabulary import read_vocabulary_ids
+from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE, read_vocab
@@ -40,7 +39,7 @@ class PretrainingSetup:
     """A run that is ready for its next step."""
 
     config: PretrainConfig
-    ranks: Ranks
+    group: ProcessGroup
     instances: InstanceSet
     vocabulary: VocabularyIds
     pad_id: int
@@ -66,14 +65,16 @@ class PretrainingSetup:
             masking=config.masking,
             dynamic_masking=config.dynamic_masking,
             row_length=self.max_seq_length,
-            rank=self.ranks.rank,
-            ranks=self.ranks.size,
+            rank=self.group.rank,
+            ranks=self.group.world_size,
             state=state,
-            pin_memory=self.ranks.device.type == "cuda",
+            pin_memory=self.group.device.type == "cuda",
         )
 
 
-def open_setup(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> PretrainingSetup:
+def open_setup(
+    job: TrainingJob, *, group: ProcessGroup, checkpoints: Checkpoints
+) -> PretrainingSetup:
     """Check and open everything that a run needs before its first step.
 
     Raises:
@@ -85,12 +86,12 @@ def open_setup(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> P
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job, vocab=vocab)
     instances = open_instances(job, model=model)
-    model.to(ranks.device)  # before the optimiser, whose moments lie where the weights lie
+    model.to(group.device)  # before the optimiser, whose moments lie where the weights lie
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
     state = PhaseState()
     if config.init_from_phase is not None and config.optimizer_state == "restore":
         state.carried = _carry(job, optimizer=optimizer)
-    device = f"{ranks.size} x {device_name(ranks.device)}, {config.precision}"
+    device = f"{group.world_size} x {device_name(group.device)}, {config.precision}"
 
     def load_state(given: dict[str, Any], where: str) -> None:
         vars(state).update(vars(PhaseState.from_json(given, where=where)))
@@ -101,7 +102,7 @@ def open_setup(job: TrainingJob, *, ranks: Ranks, checkpoints: Checkpoints) -> P
         state.trained_on.append(device)
     return PretrainingSetup(
         config=config,
-        ranks=ranks,
+        group=group,
         instances=instances,
         vocabulary=read_vocabulary_ids(vocab),
         pad_id=read_vocab(vocab).index(PAD),

@@ -26,6 +26,8 @@ def draw_chart(chart: Chart) -> bytes:
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes, panel in zip(grid.flat, chart.panels, strict=False):
+        if chart.names:
+            use_rows(axes, chart.names)
         draw_panel(axes, chart, panel)
         axes.set_title(panel.title, fontsize=10, fontweight="bold", color=INK)
         axes.set_xlabel("times 100" if chart.names else chart.label, fontsize=8, parse_math=False)
@@ -55,8 +57,8 @@ def draw_chart(chart: Chart) -> bytes:
 def draw_panel(axes: Axes, chart: Chart, panel: ChartPanel) -> None:
     """Draw the means of a task, times 100, with one standard deviation either way.
 
-    Steps of pretraining go to the right and scores up. Each model size has a row, with scores to
-    the right.
+    Steps of pretraining go to the right and scores up. Each model size has a row (`use_rows`), with
+    scores to the right.
     """
     for number, line in enumerate(panel.lines):
         color, label = COLORS[number % len(COLORS)], line.name or None
@@ -72,7 +74,6 @@ def draw_panel(axes: Axes, chart: Chart, panel: ChartPanel) -> None:
     if chart.names:
         for number, (row, score) in enumerate(panel.paper):
             axes.plot(score, row, **PAPER_STYLE, label="" if number else "the paper's")
-        use_rows(axes, chart.names)
         axes.set_xlim(*widen(*axes.get_xlim()))
     else:
         last = max(point.x for line in panel.lines for point in line.points)

@@ -1,1 +1,1 @@
-"""What each type of task does with examples, model outputs and predictions. No torch here."""
+"""Task types: features, predictions and scores of each. Without torch."""

@@ -1,4 +1,4 @@
-"""The task types, by the names that tasks and files of models have for them."""
+"""Task types by their names in tasks and model files."""
 
 from __future__ import annotations
 

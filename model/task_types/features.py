@@ -1,7 +1,7 @@
-"""Features: examples as sequences of token ids with what the model is to say of them. NumPy only.
+"""Features: examples as sequences of token ids with labels. NumPy only.
 
-Letters for shapes: N sequences, T token positions of all of them, U units. A unit is what is
-trained on and answered as one: a sequence, or the `per_unit` sequences of a four-way choice.
+Letters for shapes: N sequences, T token positions of all sequences, U units. A unit has one label
+and one prediction: it is a sequence, or the `per_unit` sequences of a four-way choice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipelines.arrays import Int64s
 from schemas.finetune_configs import TaskTypeName
 
 IGNORED = -100
-"""Label of what no loss is taken of."""
+"""Label of positions without loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Features:
         b_starts: int64 (N,): index in its sequence where segment B begins; its length if none does.
         per_unit: sequences a unit; unit u has the sequences u * per_unit and the following.
         rows: int64 (U,): row of the examples' table that each unit comes from, ascending.
-        labels: what the model should say, None where nobody knows:
+        labels: Right answers; None if unknown:
             classification, choice: int64 (U,); regression: float64 (U,);
             span: int64 (U, 2), positions of the answer's first and last token, (0, 0) where the
             window has none; tagging: int64 (sum of positions,), IGNORED where not scored.
@@ -37,8 +37,7 @@ class Features:
             [position_offsets[u], position_offsets[u + 1]) of `positions`; otherwise None.
         positions: tagging: int64: positions in the sequence that are tagged (first sub-tokens),
             ascending in each unit; otherwise None.
-        counters: what was cut or left out, by kebab-case name, in = kept + dropped where
-            examples are dropped.
+        counters: Truncated and dropped examples by kebab-case name; in = kept + dropped.
     """
 
     kind: TaskTypeName
@@ -65,5 +64,5 @@ class Features:
 
     @property
     def lengths(self) -> Int64s:
-        """Tokens of each sequence, (N,)."""
+        """Length of each sequence, (N,)."""
         return np.diff(self.offsets)

@@ -24,11 +24,10 @@ POSITIVE = 1
 
 
 def _metric(compute: Metric, *, is_correlation: bool = False) -> Metric:
-    """A metric that refuses answers that do not fit.
+    """Metric with validated inputs.
 
-    A correlation is not defined where either side is constant. Here it is 0 then: a model that says
-    the same of every row knows nothing of them, and a grid has to be able to compare it with
-    others.
+    A correlation is undefined if either side is constant. It is 0 here, so that a grid can compare
+    a model with constant predictions with others.
     """
 
     def checked(gold: Answers, predicted: Answers) -> float:
@@ -45,13 +44,13 @@ def _metric(compute: Metric, *, is_correlation: bool = False) -> Metric:
 
 
 def _scikit() -> Any:
-    from sklearn import metrics  # start-up: 1,700 ms
+    from sklearn import metrics  # lazy: loads SciPy
 
     return metrics
 
 
 def _scipy() -> Any:
-    from scipy import stats  # start-up: 1,400 ms
+    from scipy import stats  # lazy: loads SciPy
 
     return stats
 
@@ -68,22 +67,22 @@ METRICS: dict[str, Metric] = {
     "pearson": _metric(lambda *sides: _scipy().pearsonr(*sides)[0], is_correlation=True),
     "spearman": _metric(lambda *sides: _scipy().spearmanr(*sides)[0], is_correlation=True),
 }
-"""By the names that `Task.metrics` says; shares of 1, correlations -1 to 1, ties with their mean
-rank. Spans and entities have theirs with their task types."""
+"""Metrics by their names in `Task.metrics`: from 0 to 1, correlations from -1 to 1 with mean ranks
+for ties. Metrics of spans and entities are in their task types."""
 
 
 def check_answered(
     examples: pa.Table, predictions: Sequence[Mapping[str, Any]], *, column: str
 ) -> None:
-    """Refuse predictions that are not one a row of the examples, in order, with labels.
+    """Check that there is one prediction per example, in order, and that examples have labels.
 
     Args:
-        examples: with the columns `id` and `column`.
-        predictions: each with `id` and `column`.
-        column: of what is compared.
+        examples: Table with the columns `id` and `column`.
+        predictions: Predictions with `id` and `column`.
+        column: Column to compare.
 
     Raises:
-        PredictionsError: other rows, another order, or rows without labels.
+        PredictionsError: Rows or their order differ, or rows have no labels.
     """
     if len(predictions) != len(examples):
         raise PredictionsError(
@@ -104,6 +103,6 @@ def check_answered(
     if examples[column].null_count:
         row = pc.index(examples[column].is_null(), True).as_py()
         raise PredictionsError(
-            f"row {row} (id {examples['id'][row]}) has no {column}: only a labelled split can be "
+            f"row {row} (id {examples['id'][row]}) has no {column}: only a labeled split can be "
             "scored"
         )

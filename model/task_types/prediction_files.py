@@ -1,6 +1,6 @@
-"""Predictions on disk: one JSON object a line, as `model.task_types.task_type` describes them.
+"""Prediction files: one JSON object per line, see `model.task_types.task_type`.
 
-Every score is computed from such a file read back, so that what is kept is what was scored.
+Every score is computed from a file read back, so that the stored predictions are the scored ones.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ def to_lines(predictions: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def raw_lines(url: str) -> Iterator[bytes]:
-    """The lines of a file of predictions, ended by LF or CRLF; plain, .gz, .bz2 or .zst is told by
-    its first bytes.
+    """Yield the lines of a prediction file (LF or CRLF); its first bytes determine the compression.
 
     Raises:
-        PredictionsError: there is no such file.
-        InputError: it is damaged, or UTF-16.
+        PredictionsError: The file does not exist.
+        InputError: The file is damaged, or UTF-16.
     """
     try:
         yield from (line.data for line in file_lines(url))
@@ -61,12 +60,12 @@ def text_lines(url: str) -> list[str]:
 
 
 def is_ours(url: str) -> bool:
-    """Whether a file's first line is a prediction in our own form."""
+    """Return whether a file's first line is a prediction in bertloom's format."""
     try:
         found = json.loads(next(raw_lines(url), b""))
     except (ValueError, RecursionError):
         return False
-    # SQuAD's own JSON may stand in one line; no question has the id "id".
+    # SQuAD's JSON may be a single line; no question has the id "id".
     return isinstance(found, dict) and "id" in found
 
 
@@ -93,10 +92,10 @@ def read_lines(url: str) -> list[dict[str, Any]]:
 
 
 def check_ids(predictions: list[dict[str, Any]], examples: pa.Table, *, where: str) -> None:
-    """See that predictions are those of the examples, one each, in order.
+    """Check that there is one prediction per example, in order.
 
     Raises:
-        PredictionsError: they are not; names the first that differs.
+        PredictionsError: They differ; names the first difference.
     """
     expected = examples.column("id").to_pylist()
     found = [str(item["id"]) for item in predictions]

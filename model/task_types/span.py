@@ -42,9 +42,8 @@ _LOGGER = logging.getLogger(__name__)
 class Span(TaskType):
     """Answers with the logits of starts and ends.
 
-    For an ensemble the mean of the models' *logits* is right, token by token: answers are ranked by
-    sums of logits, which a mean of probabilities (normalised in each window for itself) would make
-    incomparable between windows.
+    An ensemble averages the *logits* of its models, because answers are ranked by sums of logits.
+    Probabilities are normalized per window and not comparable between windows.
     """
 
     answer_column = "is_impossible"
@@ -54,15 +53,15 @@ class Span(TaskType):
     def build_features(
         self, examples: pa.Table, encoding: Encoding, *, is_training: bool
     ) -> Features:
-        """Windows `[CLS] question [SEP] part of the context [SEP]`.
+        """Return windows `[CLS] question [SEP] part of the context [SEP]`.
 
-        For training each window has the positions of the first answer that stands in the context,
-        or (0, 0) if it does not hold the whole of it or there is none. Questions whose answer
-        stands nowhere, or whose context has no token, are left out and counted; at prediction every
-        question is kept, and only a context without a token has no window.
+        For training, each window has the positions of the first answer that occurs in the context,
+        or (0, 0) if the window does not contain it completely or there is no answer. Questions
+        whose answer does not occur, or whose context has no token, are dropped and counted.
+        Prediction keeps every question; only a context without tokens has no window.
 
         Raises:
-            ConfigError: a question leaves no room for its context.
+            ConfigError: A question leaves no space for its context.
         """
         tokenizer = encoding.tokenizer
         plan = plan_windows(examples, tokenizer, config=encoding.config)
@@ -103,7 +102,7 @@ class Span(TaskType):
         if len(plan.rows) != len(features.rows):
             kept = np.zeros(len(examples), np.bool_)
             kept[features.rows[features.rows < len(examples)]] = True
-            plan = plan.taken(kept)  # features made for training leave out some rows
+            plan = plan.taken(kept)  # features for training do not have all rows
         _check_fit(plan, features)
         check_outputs(outputs, (len(features.input_ids), 2), task=encoding.task)
         found = best_entries(
@@ -134,7 +133,7 @@ class Span(TaskType):
         found = score_texts(golds, texts_by_id(predictions), has_unanswerable=task.has_unanswerable)
         for ids, problem in (
             (found.unanswered, "questions have no prediction and count 0"),
-            (found.unknown, "predictions are of no question and are left out"),
+            (found.unknown, "predictions match no question and are ignored"),
         ):
             if ids:
                 _LOGGER.warning("%s: %d %s, first %s", task.title, len(ids), problem, ids[0])
@@ -164,7 +163,7 @@ class Span(TaskType):
     def majority_answer(
         self, examples: pa.Table, *, task: Task, labels: Sequence[str]
     ) -> dict[str, Any]:
-        """The most frequent `text`, "" among them where questions may have no answer."""
+        """Return the most frequent `text`; it may be "" if questions may have no answer."""
         del labels
         firsts = (answers[0] if answers else "" for answers in examples["answers"].to_pylist())
         texts = [text for text in firsts if text or task.has_unanswerable]
@@ -190,7 +189,7 @@ class Span(TaskType):
             )
         if unknown:
             _LOGGER.warning(
-                "%s: %d of %d answers are to no question of the file and are left out, first %s",
+                "%s: %d of %d answers match no question of the file and are ignored, first %s",
                 url,
                 len(unknown),
                 len(answers),
@@ -248,7 +247,7 @@ def best_threshold(examples: pa.Table, predictions: Sequence[Prediction]) -> flo
 
 
 def _best_answer(prediction: Prediction) -> str:
-    """The best of its n best that is not ""; "" if there is none."""
+    """Return the best of its n best that is not ""; "" if all are."""
     return next((entry["text"] for entry in prediction["n_best"] if entry["text"]), "")
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from model.task_types.span_windows import Plan, max_context
 from pipelines.arrays import Int64s, offsets_of
-from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.finetune_configs import FeaturesConfig
 
 Bools = npt.NDArray[np.bool_]
@@ -183,15 +183,15 @@ def to_prediction(
 
 
 class SpanTexts:
-    """Cuts spans out of the contexts of a plan, with their own case, accents and white space.
+    """Texts of spans in the contexts of a plan, with original case, accents and white space.
 
-    Google's `get_final_text` looks for the joined pieces in the words of the span. Here the library
-    `tokenizers` says of each piece which characters of its word it is, and the text is cut out of
-    the context. So nothing has to be found again, and nothing can be found in the wrong position.
+    Google's `get_final_text` searches the joined pieces in the words of the span. Here the
+    character offsets of the library `tokenizers` locate each piece in the context, so no search can
+    match the wrong position.
 
     Args:
-        plan: the windows whose pieces are meant.
-        tokenizer: the one the plan was made with.
+        plan: Windows of the spans.
+        tokenizer: Tokenizer of the plan.
     """
 
     def __init__(self, plan: Plan, tokenizer: WordPieceTokenizer) -> None:
@@ -216,7 +216,7 @@ class SpanTexts:
         return text[start:end].strip()
 
     def _characters(self, text: str, piece: int) -> tuple[int, int, int]:
-        """Where a piece of the plan begins and ends in its context, and where its word ends."""
+        """Return start and end of a piece in its context, and the end of its word."""
         contexts = self._contexts
         word = int(contexts.piece_offsets.searchsorted(piece, side="right")) - 1
         word_start, word_end = int(contexts.word_starts[word]), int(contexts.word_ends[word])

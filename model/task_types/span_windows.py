@@ -1,10 +1,9 @@
-"""Windows over passages: their words and pieces, what of them is read at once, where answers are.
+"""Windows over passages: words, pieces, windows and answer positions.
 
-Words are what run_squad.py takes for words: what stands between white space (space, tab, line feed,
-carriage return and U+202F). Every distinct word is tokenised once. A window is
-`[CLS] question [SEP] part of the context [SEP]`. Windows begin every `doc_stride` pieces until one
-reaches the end. A piece that stands in several windows is scored in the one where it has most
-context.
+Words are separated by white space as in run_squad.py (space, tab, line feed, carriage return and
+U+202F). Every distinct word is tokenized once. A window is
+`[CLS] question [SEP] part of the context [SEP]`. Windows start every `doc_stride` pieces until one
+reaches the end. A piece in several windows is scored in the one where it has the most context.
 
 Letters: R rows of examples, C distinct contexts, W words and P pieces of all contexts, U windows,
 D context pieces of all windows.
@@ -22,7 +21,7 @@ import pyarrow as pa
 
 from model.tasks.span_answers import NOT_FOUND
 from pipelines.arrays import Int64s, Ragged, joined, offsets_of, ranges
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 
@@ -69,7 +68,7 @@ class Contexts(NamedTuple):
 
 
 def read_contexts(column: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Contexts:
-    """Split and tokenise the contexts of examples, each distinct one once."""
+    """Split and tokenize the distinct contexts of examples."""
     encoded = column.cast(pa.large_string()).dictionary_encode().unify_dictionaries()
     chunks = encoded.chunks
     texts: list[str] = chunks[0].dictionary.to_pylist() if chunks else []
@@ -103,7 +102,7 @@ class SplitWords(NamedTuple):
 
 
 def split_words(texts: Sequence[str]) -> SplitWords:
-    """The words of texts and where they stand."""
+    """Return the words of texts and their positions."""
     joined = _SPACE.join([*texts, ""])
     for space in _OTHER_SPACES:
         joined = joined.replace(space, _SPACE)
@@ -120,7 +119,7 @@ def split_words(texts: Sequence[str]) -> SplitWords:
 
 
 def encode_texts(texts: list[str], tokenizer: WordPieceTokenizer) -> Ragged:
-    """The word pieces of each text; equal texts are tokenised once."""
+    """Return the word pieces of each text; equal texts are tokenized once."""
     encoded = pa.array(texts, pa.large_string()).dictionary_encode()
     ids, lengths = tokenizer.encode_sentences(encoded.dictionary)
     index = encoded.indices.to_numpy()
@@ -206,7 +205,7 @@ def plan_windows(
     room = config.max_seq_length - _MARKS - queries
     if len(room) and room.min() < 1:
         raise ConfigError(
-            f"max_seq_length {config.max_seq_length} leaves no room for the context beside a "
+            f"max_seq_length {config.max_seq_length} leaves no space for the context next to a "
             f"question of {int(queries.max())} tokens and {_MARKS} marks: raise max_seq_length, or "
             f"lower max_query_length (now {config.max_query_length})"
         )
@@ -248,7 +247,7 @@ def window_ids(plan: Plan, *, cls_id: int, sep_id: int) -> tuple[Int64s, Int64s]
 
 
 def max_context(plan: Plan) -> tuple[Bools, Int64s]:
-    """Where each context piece of each window has most context.
+    """Return in which window each context piece has the most context.
 
     A piece's context in a window is the smaller number of pieces to its left and right, plus a
     hundredth of the window's length; of equals the first window wins.
@@ -306,13 +305,13 @@ class Spans(NamedTuple):
 
 
 def answer_spans(examples: pa.Table, plan: Plan, tokenizer: WordPieceTokenizer) -> Spans:
-    """The pieces of the first answer that stands in the context.
+    """Return the pieces of the first answer that occurs in the context.
 
-    First the words that hold the answer, then, within their pieces, the first run that is exactly
-    the answer's own pieces, if there is one: 1895 in "(1895-1943)" (run_squad.py).
+    Finds the words that contain the answer, then, within their pieces, the first exact match of the
+    answer's pieces, if any: 1895 in "(1895-1943)" (run_squad.py).
 
     Raises:
-        TaskDataError: a row's answers are not known.
+        TaskDataError: The answers of a row are not known.
     """
     _check_known(examples)
     starts, ends, texts = _first_answers(examples)
@@ -335,9 +334,9 @@ def answer_spans(examples: pa.Table, plan: Plan, tokenizer: WordPieceTokenizer) 
 
 
 def window_labels(plan: Plan, spans: Spans) -> Int64s:
-    """Places of the answer's first and last token in each window, (U, 2).
+    """Return the positions of the answer's first and last token in each window, (U, 2).
 
-    (0, 0) where the question has no answer or the window does not hold the whole of it.
+    (0, 0) if the question has no answer or the window does not contain it completely.
     """
     first, last = spans.first[plan.rows], spans.last[plan.rows]
     is_inside = (first >= plan.starts) & (last < plan.starts + plan.lengths) & (first != NO_SPAN)
@@ -356,9 +355,9 @@ def _check_known(examples: pa.Table) -> None:
 
 
 def _first_answers(examples: pa.Table) -> tuple[Int64s, Int64s, list[str]]:
-    """Of each row: character where the answer starts, where it ends, and its text.
+    """Return start character, end character and text of the answer of each row.
 
-    The start is NOT_FOUND where there is none. White space around it is no part of it.
+    The start is NOT_FOUND without answer. Surrounding white space is stripped.
     """
     starts, ends = (np.full(len(examples), NOT_FOUND, np.int64) for _ in range(2))
     texts = [""] * len(examples)

@@ -1,17 +1,18 @@
 """Exact match and F1 by the official rules of SQuAD 1.1 and 2.0, and the official files.
 
-The rules are those of `evaluate-v1.1.py` and `evaluate-v2.0.py`, which the leaderboards use. Two
-answers are compared after lower-casing, leaving out ASCII punctuation and the articles a, an and
-the, and joining what is left by single spaces. F1 counts words in common. A prediction is worth the
-best it gets with any of the question's answers.
+The rules are those of `evaluate-v1.1.py` and `evaluate-v2.0.py`, which the leaderboards use.
+Answers are compared after lower-casing, removing ASCII punctuation and the articles a, an and the,
+and joining the words by single spaces. F1 counts common words. The score of a prediction is its
+best over all answers of the question.
 
-One difference, on purpose: `evaluate-v2.0.py` leaves questions without a prediction out of the
-mean. Here, as in 1.1, they count 0, and are counted.
+One intended difference: `evaluate-v2.0.py` excludes questions without a prediction from the mean.
+Here, as in 1.1, they count 0.
 
 `official_figures` are those of `evaluate-v2.0.py --na-prob-file`: a question whose probability of
-no answer is above a threshold counts as answered with "". The best thresholds are looked for on the
-questions themselves, as there: by rising probability one question after the other gets its own
-answer in place of "", and of equal probabilities each between them is a candidate too.
+no answer is above a threshold counts as answered with "". As there, the best thresholds are tuned
+on
+the same questions: in order of rising probability, one question after another gets its answer
+instead of "", and each step is a candidate, also between equal probabilities.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 DEFAULT_THRESHOLD = 1.0
-"""That of the official script: above every probability, so that each answer stands."""
+"""Threshold of the official script: above every probability, so that no answer is replaced."""
 
 
 class Gold(NamedTuple):
-    """What is right for one question."""
+    """Right answers of one question."""
 
     id: str
     answers: tuple[str, ...]
-    """Those a prediction is compared with; ("",) where "" is right."""
+    """Answers to compare a prediction with; ("",) if there is no answer."""
 
     has_answer: bool
-    """Whether the file has an answer for it."""
+    """Whether the file has an answer for the question."""
 
 
 class QuestionScore(NamedTuple):
-    """Of one question; each 0 .. 1."""
+    """Scores of one question, from 0 to 1."""
 
     em: float
     f1: float
@@ -57,7 +58,7 @@ _NOTHING = QuestionScore(0.0, 0.0)
 
 
 class SquadScores(NamedTuple):
-    """Of all questions of a file."""
+    """Scores of all questions of a file."""
 
     metrics: dict[str, float]
     """Shares of 1: `em`, `f1`, and for 2.0 where there are such questions `has-answer-em`,
@@ -78,13 +79,13 @@ def normalize_answer(text: str) -> str:
 
 
 def gold_answers(examples: pa.Table, *, has_unanswerable: bool) -> list[Gold]:
-    """The right answers of each row of SPAN_EXAMPLES.
+    """Return the right answers of each row of SPAN_EXAMPLES.
 
-    In 2.0 an answer of which nothing is left when normalised is none, and a question without
-    answers has the answer "".
+    In 2.0, answers that are empty after normalization are ignored, and a question without answers
+    has the answer "".
 
     Raises:
-        PredictionsError: the answers of a row are not known, so that nothing can be scored.
+        PredictionsError: The answers of a row are not known.
     """
     columns = ("id", "answers", "is_impossible")
     found = []
@@ -103,7 +104,7 @@ def gold_answers(examples: pa.Table, *, has_unanswerable: bool) -> list[Gold]:
 
 
 def score_question(text: str, gold: Gold, *, has_unanswerable: bool) -> QuestionScore:
-    """What a prediction is worth: its best over the right answers."""
+    """Return the best score of a prediction over the right answers."""
     predicted = normalize_answer(text)
     right = [normalize_answer(answer) for answer in gold.answers]
     em = max((float(predicted == answer) for answer in right), default=0.0)
@@ -140,7 +141,7 @@ def score_texts(
         ]
         found = f"{repeated[0]!r} twice" if repeated else "no question"
         raise PredictionsError(
-            f"expected questions with an id of their own, found {found}; predictions can only be "
+            f"expected questions with unique ids, found {found}; predictions can only be "
             "matched by id. Correct the examples"
         )
     scores = [
@@ -175,12 +176,12 @@ def mean_scores(
 
 
 def texts_by_id(predictions: Iterable[Mapping[str, object]]) -> dict[str, str]:
-    """Our predictions in the official form.
+    """Return our predictions in the official form.
 
-    One whose text is None is left out: the question was not answered.
+    Predictions with the text None are skipped: the question was not answered.
 
     Raises:
-        PredictionsError: two have the same id, or one has no text.
+        PredictionsError: Two have the same id, or one has no text.
     """
     found: dict[str, str] = {}
     seen: set[str] = set()
@@ -265,9 +266,8 @@ def official_figures(
     Args:
         examples: rows of SPAN_EXAMPLES with known answers.
         predictions: texts by id; "" says that there is no answer.
-        no_answer: by id, the larger the surer that there is none; others than those of the
-            examples count nothing.
-        threshold: above it a question counts as answered with "".
+        no_answer: Probability of no answer by id; ids of other questions are ignored.
+        threshold: A question with a higher probability counts as answered with "".
 
     Returns:
         `exact`, `f1`, `total`, the same with `HasAns_` and `NoAns_` where there are such questions,

@@ -29,7 +29,7 @@ from model.tasks.columns import fields_of
 from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import PredictionsError
 from schemas.finetune_configs import FeaturesConfig
 
@@ -107,8 +107,8 @@ class Tagging(TaskType):
     ) -> dict[str, float]:
         """Entity F1, precision and recall as conlleval counts them, sentence by sentence.
 
-        Further keys: `word-accuracy`, and `entity-f1:TYPE` of each type. Documents whose tags are
-        not known are left out; {} where none are known.
+        Further keys: `word-accuracy`, and `entity-f1:TYPE` of each type. Documents without known
+        tags are skipped; {} if no tags are known.
         """
         _check_rows(examples, predictions, task=task)
         counts = EntityCounts()
@@ -152,7 +152,7 @@ class Tagging(TaskType):
     def majority_predictions(
         self, examples: pa.Table, answer: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """The majority's predictions, one a row of `examples`, in order."""
+        """Return the majority's predictions, one per example, in order."""
         words = pc.list_value_length(examples["words"]).to_pylist()
         return [
             {"id": name, "tags": [answer["tag"]] * count}
@@ -243,7 +243,7 @@ def _segment_units(
     for number, (first, last) in enumerate(zip(plan.first, plan.last, strict=True)):
         here = np.flatnonzero(plan.home == number)
         if not len(here):
-            continue  # only beside words of hundreds of pieces
+            continue  # only next to words of hundreds of pieces
         counters["windows"] += 1
         counters["pieces-again"] += int(starts[last] - starts[first])
         positions = starts[here] - starts[first] + 1
@@ -282,7 +282,7 @@ UNBOUNDED = np.iinfo(np.int64).max
 
 
 class Windows(NamedTuple):
-    """Which words each window shows, and which of them are tagged in it.
+    """Return the words of each window, and those that are tagged in it.
 
     Attributes:
         first: int64 (K,): first word of each window, ascending.

@@ -20,7 +20,7 @@ from model.task_types.features import Features
 from model.task_types.prediction_files import check_ids, is_ours, read_lines
 from model.tasks.task import Task
 from pipelines.arrays import Float32s
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 
@@ -29,7 +29,7 @@ Prediction = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How a model reads the examples of a task, and what its outputs are called."""
+    """Setup of a model: how it reads examples, and the names of its outputs."""
 
     task: Task
     labels: tuple[str, ...]
@@ -40,10 +40,10 @@ class Encoding:
 
 
 class Scored(NamedTuple):
-    """Predictions beside what is known."""
+    """Predictions with their scores."""
 
     metrics: dict[str, float]
-    """By name; empty where the examples have no answers."""
+    """Scores by name; empty if the examples have no answers."""
 
     predictions: list[dict[str, Any]]
 
@@ -55,19 +55,19 @@ class TaskType(ABC):
     """Column of the examples that is null where the answer is not known."""
 
     outputs: int | None = None
-    """Of the head; None for one a label."""
+    """Outputs of the head; None for one per label."""
 
     is_pooled = False
-    """Whether the head reads one vector a sequence, through the pooler, or tokens."""
+    """Whether the head reads the pooler's vector of a sequence instead of tokens."""
 
     is_softmax = False
-    """Whether a row of the outputs are the logits of probabilities."""
+    """Whether a row of the outputs are logits of a softmax."""
 
     architecture: str
     """transformers' class of the model."""
 
     problem = ""
-    """What config.json says of the head where that class has several; "" for nothing."""
+    """`problem_type` in config.json, for classes with several; "" for none."""
 
     @abstractmethod
     def build_features(
@@ -83,7 +83,7 @@ class TaskType(ABC):
     def decode(
         self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
     ) -> list[dict[str, Any]]:
-        """Predictions of plain JSON values, one a row of the examples, in order.
+        """Return predictions as JSON values, one per example, in order.
 
         Args:
             examples: those the features were made of.
@@ -111,7 +111,7 @@ class TaskType(ABC):
     def majority_answer(
         self, examples: pa.Table, *, task: Task, labels: Sequence[str]
     ) -> dict[str, Any]:
-        """What the baseline without a model says of every example, a prediction without its `id`.
+        """Return the prediction of the majority baseline, without `id`.
 
         Args:
             examples: the training data.
@@ -164,7 +164,7 @@ class TaskType(ABC):
     def majority_predictions(
         self, examples: pa.Table, answer: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """The majority's predictions, one a row of `examples`, in order."""
+        """Return the majority's predictions, one per example, in order."""
         return [{"id": name, **answer} for name in examples["id"].to_pylist()]
 
     def list_answers(self, row: Mapping[str, Any]) -> list[str]:
@@ -172,7 +172,7 @@ class TaskType(ABC):
         return [str(row[self.answer_column])]
 
     def is_answered(self, examples: pa.Table) -> bool:
-        """Whether the answers to all examples are known, so that predictions can be scored."""
+        """Return whether the answers to all examples are known."""
         return bool(len(examples)) and examples.column(self.answer_column).null_count == 0
 
     def read_predictions(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
@@ -201,10 +201,10 @@ class TaskType(ABC):
 
 
 def most_frequent(values: Iterable[str], *, task: Task) -> str:
-    """The value that is there most often, the first in order of equals.
+    """Return the most frequent value, the first in order of equal ones.
 
     Raises:
-        TaskDataError: there is none.
+        TaskDataError: There are no values.
     """
     counts = Counter(values)
     if not counts:
@@ -213,8 +213,8 @@ def most_frequent(values: Iterable[str], *, task: Task) -> str:
 
 
 def no_answers(task: Task) -> TaskDataError:
-    """That the majority of no answers is asked for."""
+    """Return the error for training data without answers."""
     return TaskDataError(
-        f"{task.name}: no example of the training data has an answer: expected labelled ones, to "
-        "tell which is most frequent"
+        f"{task.name}: no example of the training data has an answer: expected labeled examples "
+        "for the majority baseline"
     )

@@ -1,4 +1,4 @@
-"""Classification, regression and choice: what is said of a text, a pair, or several continuations.
+"""Classification, regression and choice: labels of a text, a pair, or several continuations.
 
 The label or number of a text or a pair of texts is asked for (paper 4.1), or which of several
 continuations follows a context (paper 4.4). Too long texts are cut from their end.
@@ -25,14 +25,14 @@ from model.task_types.prediction_files import text_lines
 from model.task_types.task_type import Encoding, Prediction, TaskType, no_answers
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, offsets_of, ranges
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import PredictionsError, TaskDataError
 
 _MOST_SCORE = sys.float_info.max
 
 
 class _Texts(TaskType):
-    """What classification and regression have in common."""
+    """Base of classification and regression."""
 
     is_pooled = True
     architecture = "BertForSequenceClassification"
@@ -63,7 +63,7 @@ class _Texts(TaskType):
 
     @abstractmethod
     def _labels(self, examples: pa.Table, encoding: Encoding) -> Int64s | npt.NDArray[np.float64]:
-        """What the rows say, by label number or as values."""
+        """Return the answers of the rows, as label numbers or values."""
 
 
 class Classification(_Texts):
@@ -112,7 +112,7 @@ class Classification(_Texts):
         for row, value in enumerate(said):
             if not isinstance(value, str):
                 raise _odd_prediction(row, value, wanted="the name of a label", task=task)
-        # A task whose labels are those of its data has none of its own to check against.
+        # A task with labels from its data has no fixed labels to check.
         labels = task.labels or tuple(sorted({*gold, *said}))
         numbers = {name: number for number, name in enumerate(labels)}
         unknown = [label for label in (*gold, *said) if label not in numbers]
@@ -206,7 +206,7 @@ class Regression(_Texts):
 
 
 class Choice(TaskType):
-    """Which of several continuations follows a context."""
+    """Choice of the continuation that follows a context."""
 
     answer_column = "label"
     outputs = 1
@@ -269,7 +269,7 @@ class Choice(TaskType):
     def majority_answer(
         self, examples: pa.Table, *, task: Task, labels: Sequence[str]
     ) -> dict[str, Any]:
-        """As of classification, by number."""
+        """Return predictions like those of classification, by number."""
         del labels
         found = _shares(examples, range(task.choices), task=task)
         shares = [found[number] for number in range(task.choices)]
@@ -288,7 +288,7 @@ class Choice(TaskType):
 
 
 def _is_labelled(examples: pa.Table, column: str, *, task: Task, is_training: bool) -> bool:
-    """Whether rows have labels: all or none.
+    """Return whether rows have labels: all or none must have.
 
     Raises:
         TaskDataError: some have none, or none has one and they are to be trained on.
@@ -306,8 +306,8 @@ def _is_labelled(examples: pa.Table, column: str, *, task: Task, is_training: bo
     if missing < len(examples):
         raise TaskDataError(
             f"{task.name}: {missing} of {len(examples)} rows have no {column}, the first is row "
-            f"{row} (id {name}): expected one in every row of a split or in none; leave rows "
-            "without one out, or put them into a split of their own"
+            f"{row} (id {name}): expected one in every row of a split or in none; drop rows "
+            "without one, or put them into a separate split"
         )
     return False
 
@@ -336,7 +336,7 @@ def _choice_labels(examples: pa.Table, *, task: Task) -> Int64s:
 
 
 def _shares(examples: pa.Table, labels: Sequence[Any], *, task: Task) -> dict[Any, float]:
-    """How large a share of the labelled examples each label has."""
+    """Return the share of each label among labeled examples."""
     counts = Counter(name for name in examples["label"].to_pylist() if name is not None)
     if not counts:
         raise no_answers(task)
@@ -384,10 +384,9 @@ def _odd_prediction(row: int, value: object, *, wanted: str, task: Task) -> Pred
 def _read_submission(
     url: str, examples: pa.Table, *, task: Task, answer: Callable[[str, str], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """GLUE's submission: a header, then index and prediction, in any order.
+    """Read a GLUE submission: a header, then index and prediction, in any order.
 
-    The index is either a row's id or its number from 0. `answer` reads a prediction that stands in
-    the file at a place.
+    The index is a row's id or its number from 0. `answer` parses a prediction, given its position.
     """
     lines = text_lines(url)
     header = lines[0].split("\t") if lines else []
@@ -463,7 +462,7 @@ class EncodedTexts(NamedTuple):
         return cls(ids, offsets_of(counts)[:-1], counts.astype(np.int64))
 
     def repeat(self, times: int) -> EncodedTexts:
-        """Each text so many times, one beside the other."""
+        """Repeat each text consecutively."""
         return self._replace(
             starts=np.repeat(self.starts, times), lengths=np.repeat(self.lengths, times)
         )
@@ -495,7 +494,7 @@ def join_texts(
 
     Args:
         first: A of each sequence.
-        second: B of each sequence; empty where there is none.
+        second: B of each sequence; empty without B.
         has_second: bool (N,): whether there is a B, which may be an empty text.
         max_seq_length: most tokens of a sequence, [CLS] and [SEP] included; at least 3.
         tokenizer: whose ids they are.
@@ -515,7 +514,7 @@ def join_texts(
 
 
 def truncated_lengths(a: Int64s, b: Int64s, *, room: npt.ArrayLike) -> tuple[Int64s, Int64s]:
-    """Tokens that are kept of A and B so that both fit into `room`.
+    """Return the numbers of tokens kept of A and B so that both fit into `room`.
 
     The reference (run_classifier.py, lines 557-571) takes one token at a time from the end of the
     longer, from B's if both are equal. So the shorter loses nothing before the longer has come

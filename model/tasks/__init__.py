@@ -1,11 +1,11 @@
 """The fine-tuning tasks: their files, columns, labels, type and metrics. No torch here.
 
-A task is one entry of `TASKS`. `build-examples`, features, heads, metrics and tables go by its type
-and its fields; no flow is edited for a new one.
+A task is one entry of `TASKS`. `build-examples`, features, heads, metrics and tables depend only on
+its type and fields, so a new task needs no change elsewhere.
 
-To add a task: write its `Task` beside those that are most like it (`glue`, `squad`, `swag`, `ner`),
-with one of their readers or a function of your own, and, in a new module, add a line to `TASKS`.
-The contract tests (`tests/model/tasks/test_tasks.py`) pick it up. Your own texts or pairs of texts
+To add a task, write its `Task` next to similar ones (`glue`, `squad`, `swag`, `ner`) with one of
+their readers or a new function, and, in a new module, add a line to `TASKS`. The contract tests
+(`tests/model/tasks/test_tasks.py`) pick it up. Your own texts or pairs of texts
 with a label or a score, and your own questions on passages, need no code: see
 `model.tasks.own_data`.
 """
@@ -32,14 +32,14 @@ TASKS: dict[str, Task] = {
     **NER_TASKS,
     **OWN_DATA_TASKS,
 }
-"""By name, as recipes and the command line say it."""
+"""Tasks by their name in recipes and on the command line."""
 
 
 def find_task(name: str) -> Task:
-    """The task of that name.
+    """Return a task by name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: No task has this name.
     """
     if name in TASKS:
         return TASKS[name]

@@ -1,4 +1,4 @@
-"""Labels and tags of a task: those it says itself, or those that its training data has."""
+"""Labels and tags of a task: its fixed ones, or those in its training data."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _MOST_DIGITS = 100
 
 
 class AnswerNames:
-    """Collects the names of answers while rows go by, training data first.
+    """Collector of the names of answers in a stream of rows, training data first.
 
-    A label that the training data lacks makes a row bad, since no model could have learnt it. Types
-    of tags are taken from train and dev alike: a document is not dropped for one rare type.
+    A row with a label that the training data lacks is bad, because no model can learn it. Tag types
+    come from train and dev, so that one rare type does not drop a document.
     """
 
     def __init__(self, task: Task) -> None:
@@ -21,7 +21,7 @@ class AnswerNames:
         self._seen: set[str] = set()
 
     def check(self, split: str, found: Row | Bad) -> Row | Bad:
-        """The row itself, or why it is bad; remembers the names that are in it."""
+        """Record the names in a row; return the row, or the reason why it is bad."""
         if isinstance(found, Bad) or self._fixed:
             return found
         if self._type == "tagging":
@@ -38,7 +38,7 @@ class AnswerNames:
         return found
 
     def labels(self) -> tuple[str, ...]:
-        """All names in the order of the model's outputs."""
+        """Return all names in the order of the model's outputs."""
         if self._fixed:
             return self._fixed
         if self._type == "tagging":

@@ -1,15 +1,15 @@
-"""Files in columns, as the shared tasks of CoNLL have them: a word a line, its tag last.
+"""Column files of the CoNLL shared tasks: one word per line, its tag last.
 
-Or in the columns that a recipe names: then there may be more of them, a header, comments wherever
-they stand, and other separators. What CoNLL-U has beside words (ranges such as `3-4`, empty nodes
-such as `3.1`, in the first column) is left out. WebAnno's TSV, as GUM has it, tells in a column
-which entities a word is in: `_` or some of `TYPE` (of this word alone) and `TYPE[NUMBER]`, with `|`
-between; where entities overlap, the longest is kept, and the sentence noted.
+A recipe may name the columns; the file may then have further columns, a header, comments anywhere
+and other separators. Lines of CoNLL-U without a word (ranges such as `3-4` and empty nodes such as
+`3.1` in the first column) are skipped. WebAnno's TSV (GUM) lists the entities of a word in one
+column: `_`, or `TYPE` (this word only) and `TYPE[NUMBER]`, separated by `|`. Of overlapping
+entities the longest is kept, and the sentence gets a note.
 
 Sentences end at blank lines, documents at `-DOCSTART-` lines. In a file without such lines every
-sentence is a document of its own, for nothing says that its neighbours belong to it.
+sentence is a separate document, because neighboring sentences may be unrelated.
 
-A line that cannot be used makes its sentence useless; the rest of the document is kept.
+An invalid line drops its sentence; the rest of the document is kept.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _NONE = "_"
 
 
 class Sentence(NamedTuple):
-    """A sentence that can be used. `tags` are as in the file; None in a file of words alone."""
+    """Valid sentence. `tags` are as in the file; None in a file without tags."""
 
     words: list[str]
     tags: list[str] | None
     notes: tuple[str, ...] = ()
-    """Of what was left out: `overlapping-entities`."""
+    """Notes on dropped entities: `overlapping-entities`."""
 
 
 class Document(NamedTuple):
-    """Sentences between two marks; or one, in a file without marks."""
+    """Sentences between two `-DOCSTART-` lines, or one sentence in a file without them."""
 
     position: str
     """First line or row of the document, for messages: `line 17`, `row 3`."""
@@ -66,7 +66,7 @@ class Document(NamedTuple):
 
     sentences: tuple[Sentence, ...]
     lost: tuple[Bad, ...]
-    """Sentences that cannot be used, each at the line that is to blame."""
+    """Invalid sentences, each with its first invalid line."""
 
 
 class _Lines(NamedTuple):
@@ -77,20 +77,20 @@ class _Lines(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """How a file's lines are cut, and which are of words."""
+    """Format of a file: separators, comments, columns."""
 
     cut: Callable[[str], list[str]]
     comments: str = ""
-    """What comments begin with, wherever they stand; "": see `allows_comments`."""
+    """Prefix of comments anywhere in the file; "": see `allows_comments`."""
 
     allows_comments: bool = False
     has_header: bool = False
     has_ranges: bool = False
-    """Whether lines may be no words of their own by what is in their first column (CoNLL-U)."""
+    """Whether the first column may mark lines without a word (CoNLL-U)."""
 
 
 class _Places(NamedTuple):
-    """Which columns hold what, and how many a line may have."""
+    """Positions of the columns, and the number of columns of a line."""
 
     words: int
     tags: int | None
@@ -103,7 +103,7 @@ class _Places(NamedTuple):
 
     @property
     def wanted(self) -> str:
-        """How many columns, for messages."""
+        """Return the expected number of columns, for messages."""
         return f"{self.fewest}" if self.fewest == self.most else f"{self.fewest} or more"
 
 
@@ -114,21 +114,21 @@ def read_documents(
     named: NamedColumns | None = None,
     needs_tags: bool = False,
 ) -> Iterator[Document]:
-    """The documents of a file, in order; those without any sentence are none.
+    """Yield the documents of a file in order, without empty ones.
 
-    A line with a tab is cut at its tabs, any other at its spaces. There must be as many columns as
-    most lines of the file have, or, if columns are named, at least those.
+    A line with a tab is split at tabs, any other line at spaces. A line must have as many columns
+    as most lines of the file, or, with named columns, at least those.
 
     Args:
-        url: plain or compressed.
-        allows_comments: lines that begin with "# " before a sentence's first word, and do not end
-            in a tag, are left out.
-        named: which columns hold the words and the tags, where they are not the first and the last.
-        needs_tags: whether a file without the named column of tags is refused.
+        url: Path or URL of a plain or compressed file.
+        allows_comments: Skip lines that begin with "# " before the first word of a sentence and do
+            not end in a tag.
+        named: Columns of words and tags. Default: the first and the last.
+        needs_tags: Whether a file without the named column of tags is an error.
 
     Raises:
-        TaskDataError: there is no word in the file, or a column that is named is not there.
-        InputError: it is missing or damaged.
+        TaskDataError: The file has no words, or lacks a named column.
+        InputError: The file is missing or damaged.
     """
     form = _Form(fields_of, allows_comments=allows_comments)
     places: _Places | None = None
@@ -194,7 +194,7 @@ def _cut(form: TextForm, text: str) -> list[str]:
 def _with_look(
     bad: Sentence | Bad, sentences: Sequence[_Lines], *, places: _Places
 ) -> Sentence | Bad:
-    """What is bad, with what was looked for and what the file has, where nothing can be used."""
+    """Raise an error with the expected and the actual columns of a file without valid lines."""
     rows = [fields for sentence in sentences for _, fields in sentence.lines if fields]
     if isinstance(bad, Sentence) or not rows:
         return bad
@@ -205,7 +205,7 @@ def _with_look(
     hint = f"tags are in column {tagged[-1]}" if tagged else "no column has tags alone"
     look = (
         f"No sentence can be used: expected {wanted}, counted from 0; the first line has "
-        f"{describe(rows[0])}; {hint}. Say which is which: columns: {{words: 1, tags: 2}}"
+        f"{describe(rows[0])}; {hint}. Name the columns: columns: {{words: 1, tags: 2}}"
     )
     return bad._replace(found=f"{bad.found}. {look}")
 
@@ -251,7 +251,7 @@ def _sentences(url: str, form: _Form) -> Iterator[_Lines]:
 
 
 def fields_of(text: str) -> list[str]:
-    """The columns of a line: cut at its tabs if it has any, else at its spaces."""
+    """Split a line at its tabs if it has any, otherwise at its spaces."""
     if "\t" in text:
         return [field.strip(" \r") for field in text.rstrip(_BLANK).split("\t")]
     return _SPACES.split(text.strip(_BLANK))
@@ -273,7 +273,7 @@ def _checked(lines: Sequence[tuple[int, list[str] | None]], places: _Places) -> 
 
 
 def _from_webanno(words: list[str], cells: Sequence[str]) -> Sentence:
-    """The longest of entities that overlap, the first of several."""
+    """Return the longest of overlapping entities, the first of equal ones."""
     spans: dict[tuple[str, str | int], list[int]] = {}
     for at, cell in enumerate(cells):
         for part in cell.split("|") if cell != _NONE else ():
@@ -290,7 +290,7 @@ def _from_webanno(words: list[str], cells: Sequence[str]) -> Sentence:
 
 
 def _fault(fields: Sequence[str] | None, places: _Places) -> tuple[str, str] | None:
-    """Reason and what was found, of a line that cannot be used."""
+    """Return the reason and the content of an invalid line."""
     if fields is None:
         return "not-utf-8", "bytes that are no UTF-8"
     if not places.fit(fields):

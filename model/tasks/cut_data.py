@@ -1,7 +1,7 @@
-"""What a score was not given: rows, steps and ends of texts that its data or its training left out.
+"""Reductions of data and training: missing rows, steps and text ends.
 
-A number of cut-down data must not stand unmarked beside the paper's. What is less than the whole is
-kept as `cut` in the statistics of examples, cells and evaluations, and said wherever the number is.
+A score on reduced data must be marked next to the paper's. Reductions are stored as `cut` in the
+statistics of examples, trials and evaluations, and shown with every score.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from typing import Any
 
 from model.tasks.task import Row, Task
 
-MARK = "\u2020"  # a dagger, behind the number; a note says what of
+MARK = "\u2020"  # a dagger after the number; a note explains it
 _NAMES = {"train": "training"}
 
 
 def units_of(row: Row, *, task: Task) -> int:
-    """How much of a split a row is: one, or its sentences where rows are documents."""
+    """Return the size of a row: 1, or its sentences if rows are documents."""
     return len(row.values["sentence_lengths"]) if task.type == "tagging" else 1
 
 
 def cut_split(
     kept: int, *, left_out: int, split: str, task: Task, data: str
 ) -> dict[str, Any] | None:
-    """What a split's table has of the whole split, or None where it has all.
+    """Return the reduction of a split, or None if its table is complete.
 
     Args:
-        kept: units (`units_of`) in the table.
-        left_out: units of the files that are not, for a limit or a fault; what a good file has and
-            is left out by rule (MNLI's gold label `-`) is no part of the whole.
-        split: its name.
-        task: whose `sizes` say how much the official split has.
-        data: what the files are, where they are not the task's own.
+        kept: Units (`units_of`) in the table.
+        left_out: Units of the files that a limit or a fault excluded. Units excluded by rule
+            (MNLI's gold label `-`) do not count.
+        split: Name of the split.
+        task: Task; its `sizes` are those of the official splits.
+        data: Description of the files, if they are not the task's own.
     """
     official = 0 if data else task.sizes.get(split, 0)
     whole = max(kept + left_out, official)
@@ -46,11 +46,10 @@ def split_text(split: str, cut: Mapping[str, Any]) -> str:
 
 
 def examples_cut(statistics: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the statistics of examples goes to those of what is made of them.
+    """Return the reductions that trials inherit from the statistics of their examples.
 
     Returns:
-        `training`, texts about the data that models learn from, and `splits`, a text for each other
-        split that is not whole.
+        `training`: texts about the training data; `splits`: one text for each other reduced split.
     """
     texts = {split: split_text(split, cut) for split, cut in statistics.get("cut", {}).items()}
     learnt = ("augmentation", "train")
@@ -61,13 +60,13 @@ def examples_cut(statistics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cut_on(split: str, cut: Mapping[str, Any]) -> tuple[str, ...]:
-    """The texts that belong to a score on a split."""
+    """Return the texts that apply to a score on a split."""
     own = cut.get("splits", {}).get(split)
     return (*cut.get("training", ()), *([own] if own else ()))
 
 
 def cut_notes(found: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
-    """A line for each entry, given with what its number was not given, that is not of the whole."""
+    """Return one line per entry with reductions."""
     texts: dict[str, dict[str, None]] = {}
     for entry, cut in found:
         texts.setdefault(entry, {}).update(dict.fromkeys(cut))
@@ -75,12 +74,12 @@ def cut_notes(found: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
 
 
 def marked(text: str, cut: Sequence[str]) -> str:
-    """A number as it is shown, with the mark of those that are of cut-down data."""
+    """Format a number, with a mark for reduced data."""
     return f"{text} {MARK}" if text and cut else text
 
 
 def joined(cuts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What several trainings left out, each text once."""
+    """Merge the reductions of several trainings without repeats."""
     found = list(cuts)
     splits: dict[str, str] = {}
     for cut in found:

@@ -1,8 +1,8 @@
-"""Entities of tagged words, found and counted as conlleval does (Tjong Kim Sang 2000, 2003).
+"""Entities of tagged words, found and counted like conlleval (Tjong Kim Sang 2000, 2003).
 
-A tag is `O` or a role, a hyphen and a type, as in `B-LOC`. What conlleval does with tags that no
-scheme allows is part of the score, for a model may give any: an `I-LOC` after anything but an open
-entity of type LOC begins one. Read so, IOB1, IOB2, IO and BIOES need not be told apart.
+A tag is `O` or a role, a hyphen and a type, such as `B-LOC`. Models may produce invalid sequences,
+for which the rules of conlleval apply: an `I-LOC` that does not follow an entity of type LOC starts
+one. These rules read IOB1, IOB2, IO and BIOES alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 OUTSIDE = "O"
 TAG_SHAPE = re.compile(r"([BIESLU])-(.*\S.*)", re.DOTALL)
-"""A tag of a word inside an entity: role and type. L and U are BILOU's names of E and S."""
+"""Pattern of a tag inside an entity: role and type. L and U are BILOU's names of E and S."""
 
 _ROLES = {"L": "E", "U": "S"}
 
@@ -29,18 +29,18 @@ class Entity(NamedTuple):
 
 
 def is_tag(text: str) -> bool:
-    """Whether a text is a tag: `O`, or one of the roles B I E S L U, a hyphen, and a type."""
+    """Return whether a text is a tag: `O`, or a role of B I E S L U, a hyphen, and a type."""
     return text == OUTSIDE or TAG_SHAPE.fullmatch(text) is not None
 
 
 def entities_of(tags: Sequence[str]) -> list[Entity]:
-    """The entities of one sentence, in order; they never overlap.
+    """Return the entities of one sentence, in order and without overlaps.
 
     Raises:
-        ValueError: a tag is none (`is_tag`).
+        ValueError: A text is not a tag (`is_tag`).
     """
     found: list[Entity] = []
-    start, type_, is_open = 0, "", False  # of the entity that the word before is in
+    start, type_, is_open = 0, "", False  # of the previous word's entity
     for position, tag in enumerate(tags):
         role, of_type = _parts(tag)
         goes_on = is_open and role in "IE" and of_type == type_
@@ -60,7 +60,7 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
 
 
 def iob2(entities: Iterable[Entity], *, words: int) -> list[str]:
-    """The IOB2 tags of a sentence of so many words: every entity begins with B-."""
+    """Return the IOB2 tags of a sentence: every entity begins with B-."""
     tags = [OUTSIDE] * words
     for start, end, type_ in entities:
         tags[start] = f"B-{type_}"
@@ -80,24 +80,24 @@ def _parts(tag: str) -> tuple[str, str]:
 
 @dataclass
 class EntityCounts:
-    """What conlleval counts, sentence by sentence."""
+    """Counts of conlleval, accumulated by sentence."""
 
     gold: Counter[str] = field(default_factory=Counter)
-    """Entities that there are, by type."""
+    """True entities by type."""
 
     predicted: Counter[str] = field(default_factory=Counter)
     correct: Counter[str] = field(default_factory=Counter)
-    """Predicted entities with the first word, last word and type of one that there is."""
+    """Predicted entities with the first word, last word and type of a true one."""
 
     words: int = 0
     equal_words: int = 0
-    """Words whose tag is, letter for letter, the true one."""
+    """Words with exactly the true tag."""
 
     def add(self, gold: Sequence[str], predicted: Sequence[str]) -> None:
-        """Count one sentence; entities do not reach over its ends.
+        """Count one sentence.
 
         Raises:
-            ValueError: the numbers of words differ, or a tag is none.
+            ValueError: The numbers of words differ, or a text is not a tag.
         """
         self.words += len(gold)
         self.equal_words += sum(one == other for one, other in zip(gold, predicted, strict=True))
@@ -107,9 +107,8 @@ class EntityCounts:
         self.correct.update(entity.type for entity in true & given)
 
     def metrics(self) -> dict[str, float]:
-        """Shares of 1, 0 where there is nothing to share: `entity-f1`, `-precision` and `-recall`
-        over all types together (micro), `word-accuracy`, and `entity-f1:TYPE` of each type met,
-        sorted."""
+        """Return scores from 0 to 1, 0 if undefined: micro-averaged `entity-f1`, `-precision` and
+        `-recall`, `word-accuracy`, and the sorted `entity-f1:TYPE` of each type."""
         gold, predicted = self.gold.total(), self.predicted.total()
         correct = self.correct.total()
         scores = {

@@ -1,7 +1,7 @@
-"""The folders of documents that TriviaQA's questions are asked of: where they are, what they hold.
+"""Folders of the documents of TriviaQA's questions: location and digest.
 
-They have up to 700,000 files, so that a manifest names a folder as one raw input: its digest is of
-the names and digests of all its files, and is remembered of the folder as it is.
+They have up to 700,000 files, so a manifest records a folder as one raw input. Its digest covers
+the names and digests of all files, and is cached until the folder changes.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class _File(NamedTuple):
 
 
 def find_evidence(url: str, evidence: str | None) -> str | None:
-    """The folder of the documents of a file of questions; None for a file that is not TriviaQA's.
+    """Return the folder of the documents of a question file; None if it is not TriviaQA's.
 
     Args:
-        url: of the file.
-        evidence: the folder, where a recipe says it; else `evidence` is looked for beside the
-            file and beside its folder, as the official archive has it.
+        url: Path or URL of the question file.
+        evidence: Folder given by the recipe. Default: `evidence` next to the file or next to its
+            folder, as in the official archive.
 
     Raises:
-        MissingInputError: there is none with one of the folders of documents.
+        MissingInputError: No such folder has documents.
     """
     if not is_triviaqa(url):
         return None
@@ -62,18 +62,18 @@ def find_evidence(url: str, evidence: str | None) -> str | None:
     raise MissingInputError(
         f"{url}: has TriviaQA's questions; expected the folders {' or '.join(DOCUMENTS.values())} "
         f"of their documents in {' or '.join(places)}, found neither. Unpack triviaqa-rc.tar.gz, "
-        "and give its folder evidence as `evidence`, beside files"
+        "and set its folder evidence as `evidence`, next to files"
     )
 
 
 def evidence_inputs(url: str, evidence: str, *, name: str, identity: str) -> Iterator[RawInput]:
-    """The folders that the questions of a file have documents in, as raw inputs.
+    """Return the document folders of a question file as raw inputs.
 
     Args:
-        url: the file.
-        evidence: as `find_evidence` gives it.
-        name: begins their names.
-        identity: begins what is in the cache key.
+        url: Path or URL of the question file.
+        evidence: Result of `find_evidence`.
+        name: Prefix of their names.
+        identity: Prefix of their identity in the cache key.
     """
     for folder in _folders_read(url):
         uri = f"{evidence}/{folder}"
@@ -89,7 +89,7 @@ def evidence_inputs(url: str, evidence: str, *, name: str, identity: str) -> Ite
 
 
 def digest_folder(uri: str) -> tuple[int, str]:
-    """Bytes of all files below a folder, and a sha256 of their names and contents."""
+    """Return the size of all files below a folder, and the sha256 of their names and contents."""
     fs, path = filesystem(uri)
     files = sorted(_files(fs, path), key=lambda file: file.name)
     size = sum(file.size for file in files)
@@ -111,7 +111,7 @@ def digest_folder(uri: str) -> tuple[int, str]:
 
 
 def _folders_read(url: str) -> Sequence[str]:
-    """Which folders a file's questions refer to; remembered of its bytes."""
+    """Return the folders that a file's questions refer to; cached by the file's digest."""
     sha256 = digest_file(url).digests["sha256"]
     known = cached_value(_WHICH, sha256)
     if isinstance(known, list) and set(known) <= set(DOCUMENTS.values()):
@@ -145,7 +145,7 @@ def _remote_version(told: Mapping[str, Any]) -> str:
 
 
 def _is_settled(fs: Any, files: Sequence[_File]) -> bool:
-    """Whether no local file may have changed since without its times telling."""
+    """Return whether modification times are old enough to detect every later change."""
     return not isinstance(fs, LocalFileSystem) or all(
         is_settled(Path(file.path).stat()) for file in files
     )

@@ -1,4 +1,4 @@
-"""A task's examples as tables: of the artifact of `build-examples`, or of one file of a user."""
+"""Examples of a task as tables, from an artifact of `build-examples` or a user's file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def splits_of(given: StageInput) -> tuple[str, ...]:
 
 
 def read_examples(given: StageInput, split: str) -> pa.Table:
-    """The examples of a split, in the order of its files; the table of the task's type.
+    """Return the examples of a split, in the order of its files, as the table of the task's type.
 
     Raises:
-        TaskDataError: there is no such split.
-        ArtifactCorruptError: the file is not there, or not what the manifest says.
+        TaskDataError: The split does not exist.
+        ArtifactCorruptError: The file is missing or differs from the manifest.
     """
-    from pipelines.io.shards import open_shard  # start-up: 250 ms, pyarrow's
+    from pipelines.io.shards import open_shard
     from schemas.arrow import EXAMPLES
 
     path = f"{split}.arrow"
@@ -70,8 +70,8 @@ def examples_of_file(
         task: whose layout.
         url: path or any fsspec URL.
         split: `dev`, `test`, ...
-        labels: of the model that is asked, where the task does not say them: a row with another
-            one is left out and counted.
+        labels: Labels of the model, for tasks without fixed ones; rows with other labels are
+            dropped and counted.
 
     Returns:
         examples: those that are whole.
@@ -81,7 +81,7 @@ def examples_of_file(
         ConfigError: the task has no such split.
         TaskDataError: the file cannot be used, or no row of it can.
     """
-    import pyarrow as pa  # start-up: 250 ms
+    import pyarrow as pa
 
     from schemas.arrow import EXAMPLES
 

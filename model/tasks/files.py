@@ -19,13 +19,13 @@ _SHOWN, _SHOWN_HEAD = 80, 60
 
 
 def file_lines(url: str) -> Iterator[Line]:
-    """The lines of a file as bytes, without line ends (LF or CRLF) and without a byte-order mark.
+    """Yield the lines of a file as bytes, without line ends (LF or CRLF) and byte-order mark.
 
-    The file may be plain, gzip, bzip2 or zstd, which its first bytes tell, not its name.
+    The first bytes of the file determine its compression: none, gzip, bzip2 or zstd.
 
     Raises:
-        CorruptInputError: a compressed file is cut off or damaged.
-        InputError: it is missing, cannot be reached, is UTF-16, or another kind of archive.
+        CorruptInputError: A compressed file is truncated or damaged.
+        InputError: The file is missing, unreachable, UTF-16, or another kind of archive.
     """
     with open_file(url) as source:
         size = source.seek(0, io.SEEK_END)
@@ -33,11 +33,11 @@ def file_lines(url: str) -> Iterator[Line]:
 
 
 def file_chunks(url: str) -> Iterator[bytes]:
-    """A file's bytes, decompressed as its first bytes tell, in pieces of some size above 0.
+    """Yield the decompressed bytes of a file in chunks; its first bytes determine the compression.
 
     Raises:
-        CorruptInputError: its compressed bytes are cut off or damaged.
-        MissingInputError: no file is there.
+        CorruptInputError: The compressed bytes are truncated or damaged.
+        MissingInputError: The file does not exist.
     """
     with open_file(url) as source:
         compression = compression_of(source.read(_HEAD), name=url)
@@ -58,13 +58,13 @@ def base_name(url: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for people, cut to one short line."""
+    """Format a value as one short line."""
     text = repr(value) if not isinstance(value, str) else value.replace("\t", "\\t")
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value is text that can be written as UTF-8 (JSON can hold half a surrogate)."""
+    """Return whether a value is text that UTF-8 can encode (JSON may have lone surrogates)."""
     if not isinstance(value, str):
         return False
     try:
@@ -75,17 +75,18 @@ def is_text(value: Any) -> bool:
 
 
 def read_json(url: str, *, error: type[InputError], expected: str = "one JSON value") -> Any:
-    """What a JSON file holds; plain, .gz, .bz2 or .zst is told by its first bytes.
+    """Read a JSON file; its first bytes determine the compression.
 
     Args:
-        url: a path or any fsspec URL.
-        error: what is raised when the content is no JSON.
-        expected: what the file should hold, for messages.
+        url: Path or any fsspec URL.
+        error: Error class for invalid content.
+        expected: Expected content, for messages.
 
     Raises:
-        MissingInputError: no file is there.
-        CorruptInputError: its compressed bytes are cut off or damaged.
-        InputError: of the class `error`: empty, not UTF-8, no JSON, or a key twice in an object.
+        MissingInputError: The file does not exist.
+        CorruptInputError: The compressed bytes are truncated or damaged.
+        InputError: Of class `error`: the file is empty, not UTF-8, not JSON, or an object repeats a
+            key.
     """
     data = b"".join(file_chunks(url))
     if not data.strip():
@@ -112,7 +113,7 @@ def read_json(url: str, *, error: type[InputError], expected: str = "one JSON va
 
 
 class _RepeatedKeyError(ValueError):
-    """A key that an object has twice: one value would hide the other."""
+    """Error for an object that repeats a key."""
 
 
 def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The tasks of GLUE (paper 4.1, B.1; Wang et al. 2019), in their official files and on the hub.
+"""GLUE tasks (paper 4.1, B.1; Wang et al. 2019), from the official files and from the hub.
 
-Labels have the names of the official files. MNLI's are in the order of google-research/bert's
-run_classifier.py, which is not the hub's.
+Labels have the names of the official files. The order of MNLI's labels is that of google-research/
+bert's run_classifier.py, which differs from the hub's.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ _DIAGNOSTIC_FOLDERS = ("AX", "ax", "diagnostic")
 
 
 def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
-    """The rows of an MRPC file; a `Reader`.
+    """Read the rows of an MRPC file; a `Reader`.
 
-    GLUE may not hand MRPC on. What people have is either its TSV files, or Microsoft's two files
-    with GLUE's list of the pairs that are its dev set: then a row of Microsoft's training file
-    belongs to either split, and is left out of the other.
+    GLUE may not redistribute MRPC. Users have either its TSV files, or Microsoft's two files with
+    GLUE's list of dev pairs; each row of Microsoft's training file then belongs to one split.
 
     Raises:
-        TaskDataError: it is Microsoft's training file, and there is no `dev_ids.tsv` beside it; or
-            as `read_text_rows` says.
+        TaskDataError: It is Microsoft's training file without `dev_ids.tsv` next to it; or see
+            `read_text_rows`.
     """
     if not base_name(url).startswith(MSR_TRAIN):
         yield from read_text_rows(task, split, url)
@@ -61,7 +60,7 @@ def _dev_pairs(url: str) -> set[tuple[str, ...]]:
     found = next((beside[name] for name in DEV_IDS if name in beside), None)
     if found is None:
         raise TaskDataError(
-            f"{url}: has GLUE's train and dev in one; expected {DEV_IDS[0]} beside it, GLUE's list "
+            f"{url}: contains GLUE's train and dev; expected {DEV_IDS[0]} next to it, GLUE's list "
             f"of the pairs that are dev, found {', '.join(sorted(beside))}. Download GLUE's "
             f"{' or '.join(DEV_IDS)}, or give GLUE's own train.tsv and dev.tsv"
         )
@@ -91,16 +90,16 @@ def _glue(
     beside: Mapping[str, Sequence[str]] | None = None,
     **more: Any,
 ) -> Task:
-    """A task with the folder, the test server's file and the column of Table 1 of its title.
+    """Return a task whose folder, submission file and column of Table 1 follow from its title.
 
     Args:
-        sizes: rows of train, dev and test.
-        texts: its columns of texts, alternatives.
-        hub: its folder on the hub; "" for its name.
-        hub_names: what GLUE and the hub call the labels, in the order of the hub's integers, where
-            the files have numbers; () for the labels.
-        columns: further fields of `TextColumns`.
-        beside: what is read beside a file, globs to names.
+        sizes: Rows of train, dev and test.
+        texts: Alternative names of its text columns.
+        hub: Its folder on the hub. Default: its name.
+        hub_names: Names of the labels on the hub, in the order of the hub's integers, for files
+            with numbers; () for the labels.
+        columns: Further fields of `TextColumns`.
+        beside: Names of companion files by glob.
     """
     names = dict(zip(hub_names or labels, labels, strict=True))
     text = TextColumns(texts=tuple(texts), names=names, **(columns or {}))
@@ -155,7 +154,7 @@ def _nli_columns(*answers: str, **more: Any) -> dict[str, TextColumns]:
 
 
 def _cells(column: str, metric: str, *splits: str) -> dict[str, tuple[str, str]]:
-    """Cells of Table 1, which has scores on test; those on dev stand beside them."""
+    """Cells of Table 1, which has test scores; dev scores are shown next to them."""
     return {f"{split}/{metric}": ("table-1", column) for split in splits}
 
 

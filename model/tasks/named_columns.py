@@ -1,4 +1,4 @@
-"""Which column of a file holds what, where a recipe says it: `columns: {text: review, label: 3}`.
+"""Columns of a file that a recipe names: `columns: {text: review, label: 3}`.
 
 Columns are given by their names in the header or by their numbers, counted from 0. Tables of texts
 have `text` (pairs `text_a` and `text_b`), `label` or `score`, and `id`; files of tagged words have
@@ -41,22 +41,22 @@ _MOST_SHOWN, _SHOWN_FIELD = 12, 24
 
 @dataclass(frozen=True)
 class NamedColumns:
-    """What a recipe says of a task's files. It is the entry `named` of `Task.columns`."""
+    """Columns that a recipe names. Entry `named` of `Task.columns`."""
 
     columns: Mapping[str, Column]
     table: FileFormatConfig
 
     @property
     def has_names(self) -> bool:
-        """Whether a column is given by its name, which a header has to have."""
+        """Whether a column is given by name, which requires a header."""
         return any(isinstance(column, str) for column in self.columns.values())
 
 
 def with_columns(task: Task, columns: Mapping[str, Column], table: FileFormatConfig) -> Task:
-    """The task as it reads files with these columns.
+    """Return the task with a reader of these columns.
 
     Raises:
-        ConfigError: the task has no such columns, or needs others too.
+        ConfigError: The task does not have these columns, or requires more.
     """
     if not columns:
         return task
@@ -112,7 +112,7 @@ def label_names(task: Task, table: RawTable, column: str | None) -> tuple[str, .
 
 
 def needed_columns(task: Task, split: str) -> tuple[str, ...]:
-    """Those without which a file of the split cannot be used."""
+    """Return the columns that a file of the split must have."""
     possible = [name for name in _possible(task) if name != "id"]
     answers = (*ANSWERS, TAGS)
     return tuple(name for name in possible if is_answered(split) or name not in answers)
@@ -121,17 +121,18 @@ def needed_columns(task: Task, split: str) -> tuple[str, ...]:
 def open_named_table(
     url: str, named: NamedColumns, *, needed: Sequence[str]
 ) -> tuple[RawTable, dict[str, str]]:
-    """The table in a file, be it text, Parquet or JSON, and what its columns are called there.
+    """Read the table in a text, Parquet or JSON file.
 
     Args:
-        needed: of `named.columns`; others may be missing in the file, such as labels of a test set.
+        needed: Required columns of `named.columns`; others, such as labels of a test set, may be
+            missing.
 
     Returns:
-        By what they hold, the columns of the table.
+        Columns of the table by role.
 
     Raises:
-        TaskDataError: one that is needed is not there, or a name stands twice.
-        CorruptInputError: the file is cut off or damaged.
+        TaskDataError: A required column is missing, or a name occurs twice.
+        CorruptInputError: The file is truncated or damaged.
     """
     if is_parquet(url) or (named.table.delimiter == "auto" and is_json(url)):
         table = open_parquet(url) if is_parquet(url) else open_json(url)
@@ -158,16 +159,16 @@ def place_of(
     name: str,
     is_needed: bool,
 ) -> int | None:
-    """The number of a column, counted from 0; None if it is not there and need not be.
+    """Return the number of a column, from 0; None if an optional column is missing.
 
     Args:
-        column: as a recipe gives it.
-        fields: of the first line.
-        header: names of the columns; None for none.
-        name: what it holds, for messages.
+        column: Column in the recipe.
+        fields: Fields of the first line.
+        header: Names of the columns; None without header.
+        name: Role of the column, for messages.
 
     Raises:
-        TaskDataError: it is needed and not there, or its name stands twice.
+        TaskDataError: A required column is missing, or its name occurs twice.
     """
     if isinstance(column, int):
         if column < len(fields):
@@ -223,7 +224,7 @@ def _form(url: str, named: NamedColumns) -> TextForm:
 
 
 def has_header(named: NamedColumns) -> bool:
-    """Whether the first line of a text file has the columns' names."""
+    """Return whether the first line of a text file is a header."""
     return named.has_names if named.table.header is None else named.table.header
 
 

@@ -1,7 +1,7 @@
 """Named-entity recognition, and tagging of any files in columns (paper 5.3, Table 7).
 
 Files are in columns (`model.tasks.columns`), or JSON Lines or Parquet (`model.tasks.tagged_rows`).
-A row is a document. A sentence with a line that cannot be used is counted as a row of its own that
+A row is a document. A sentence with an invalid line is counted as a separate row that
 was dropped, at that line, so that rows in = documents kept + sentences dropped, and
 `max_invalid_fraction` sees it. The document it was in, without it, has the note
 `without-a-sentence`.
@@ -158,7 +158,7 @@ _WIKIGOLD = _task(
 )
 """One file, which every split is given whole: a document goes to train, dev or test with chances of
 70, 15 and 15 of a hundred, by a fixed rule. Of the published file's 145 documents that makes 108,
-18 and 19 (28,739, 6,496 and 3,772 words). Files of splits of one's own are for `tagging`."""
+18 and 19 (28,739, 6,496 and 3,772 words). For other splits use the task `tagging`."""
 
 _WNUT17 = _task(
     "wnut17",
@@ -176,8 +176,8 @@ _WNUT17 = _task(
     },
     sizes={"train": 3_394, "dev": 1_009, "test": 1_287},
 )
-"""It has no marks of documents, and its neighbouring sentences are posts of different people: each
-is a document of its own."""
+"""WNUT has no document marks, and neighboring sentences are posts of different people, so each
+sentence is a document."""
 
 _TAGGING = _task(
     "tagging",
@@ -206,4 +206,4 @@ _TAGGING = _task(
 NER_TASKS: dict[str, Task] = {
     task.name: task for task in (_CONLL_2003, _WIKIGOLD, _WNUT17, _TAGGING)
 }
-"""By name."""
+"""NER tasks by name."""

@@ -1,4 +1,4 @@
-"""Which files a task's examples are made of: found below its folder, or named split by split."""
+"""Files of a task: found below its folder, or named by split."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
     parts of a Parquet table are in order.
 
     Raises:
-        MissingInputError: there is none for a split that the task cannot do without, or no folder
+        MissingInputError: A required split has no file, or the task has no folder
             of documents for TriviaQA's questions.
     """
     list_files = cache(_files_of)  # each folder is asked once
@@ -105,7 +105,7 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
 def raw_inputs_of(
     found: Mapping[str, Sequence[ExampleFile]], *, task: Task
 ) -> tuple[RawInput, ...]:
-    """The files with their digests, and those that are read beside them.
+    """Return the files and their companion files, with digests.
 
     The cache key holds which split a file is for, its position in it, and its bytes; not its name.
     """
@@ -131,7 +131,7 @@ def _inputs_of(split: str, number: int, file: ExampleFile, *, task: Task) -> Ite
 
 
 def is_needed(split: str) -> bool:
-    """Whether a task that has this split cannot be built without files for it."""
+    """Return whether a task requires files for this split."""
     return split in ("train", "dev")
 
 
@@ -148,7 +148,7 @@ def _raw_input(split: str, position: str, file: ExampleFile) -> RawInput:
 
 
 def _beside(file: ExampleFile, task: Task) -> Iterator[tuple[str, ExampleFile]]:
-    """What the task's reader reads beside a file: `Task.columns["beside"]`, globs to names."""
+    """Return the companion files of the task's reader: `Task.columns["beside"]`, names by glob."""
     for glob, names in task.columns.get("beside", {}).items():
         if fnmatchcase(file.name, glob):
             there = {name: uri for uri, name in list_folder_of(file.uri)}

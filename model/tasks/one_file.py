@@ -19,7 +19,7 @@ def split_of(text: str, *, task: str, shares: Mapping[str, float]) -> str:
         task: its name.
         shares: by split, in order; together 1.
     """
-    import numpy as np  # start-up: 100 ms
+    import numpy as np
 
     from pipelines.seeds import key_for, uniform
 
@@ -33,5 +33,5 @@ def split_of(text: str, *, task: str, shares: Mapping[str, float]) -> str:
 
 
 def elsewhere(position: str, split: str) -> Bad:
-    """What a reader gives in place of a part that is in another split: no fault of the file."""
+    """Placeholder of a row that belongs to another split; not an error."""
     return Bad(position, "in-another-split", f"belongs to {split}", is_fault=False)

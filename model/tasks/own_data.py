@@ -1,4 +1,4 @@
-"""Tasks for data of your own: no code, only files whose columns have the names below.
+"""Tasks for custom data: they need no code, only files with the columns named below.
 
     single-sentence       sentence (or text), label
     sentence-pair         sentence1 and sentence2 (or text_a and text_b, ...), label
@@ -89,4 +89,4 @@ OWN_DATA_TASKS: dict[str, Task] = {
         ),
     )
 }
-"""By name."""
+"""Tasks for custom data by name."""

@@ -42,13 +42,13 @@ class Record(NamedTuple):
     """A row of a file, not yet an example."""
 
     position: str
-    """Where it is, for messages: `line 17`, `row 3`."""
+    """Position for messages: `line 17`, `row 3`."""
 
     number: int
     """Rows of the file before it, blank lines and the header not counted."""
 
     values: Mapping[str, Any]
-    """By column. A column that the row lacks (JSON) is missing here too."""
+    """Values by column, without columns that the row lacks (JSON)."""
 
     notes: tuple[str, ...] = ()
 
@@ -65,7 +65,7 @@ class RawTable(NamedTuple):
 
 
 class TextForm(NamedTuple):
-    """How the lines of a text file are cut."""
+    """Format of a text file's lines."""
 
     separator: str
     """One character, or " " for any number of spaces and tabs."""
@@ -73,7 +73,7 @@ class TextForm(NamedTuple):
     has_header: bool = True
     quotes: bool = False
     comments: str = ""
-    """What lines that are left out begin with; "" for none."""
+    """Prefix of comment lines; "" for none."""
 
     def cut(self, line: str) -> tuple[str, ...]:
         """The fields of a line; () where its quotation marks do not match."""
@@ -85,7 +85,7 @@ class TextForm(NamedTuple):
 
 
 IsHeader = Callable[[Sequence[str]], bool]
-"""Whether these are names of columns."""
+"""Return whether the fields are column names."""
 
 
 def open_table(url: str, *, is_header: IsHeader, headerless: Sequence[str] = ()) -> RawTable:
@@ -162,10 +162,10 @@ def _csv_cells(line: str, separator: str = ",", *, strict: bool = False) -> tupl
 
 
 def first_line(url: str, *, comments: str = "") -> str:
-    """The first line that is neither blank nor a comment.
+    """Return the first line that is neither blank nor a comment.
 
     Raises:
-        TaskDataError: there is none, or it is not UTF-8.
+        TaskDataError: No such line exists, or it is not UTF-8.
     """
     for number, line in enumerate(file_lines(url), start=1):
         if line.data.strip() and not _is_comment(line.data, comments):
@@ -221,7 +221,7 @@ def _text_record(
         few_or_many = "few" if len(fields) < len(columns) else "many"
         found = f"{len(fields)} columns, expected {len(columns)}: {shown(chr(9).join(fields))}"
         return Bad(position, f"too-{few_or_many}-columns", found)
-    # A name that stands twice is its first column.
+    # A repeated name means its first column.
     values = {name: fields[columns.index(name)] for name in wanted}
     return Record(position, number, values, notes)
 
@@ -272,7 +272,7 @@ def _has_bad_bytes(text: str) -> bool:
 
 
 def is_parquet(url: str) -> bool:
-    """Whether a file is Parquet, by its first bytes."""
+    """Return whether a file is Parquet, by its first bytes."""
     with open_file(url) as stream:
         return stream.read(len(_PARQUET_MARK)) == _PARQUET_MARK
 
@@ -289,7 +289,7 @@ def open_parquet(url: str) -> RawTable:
 
 
 def _parquet_file(stream: Any, url: str) -> pq.ParquetFile:
-    import pyarrow as pa  # start-up: 150 ms
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
@@ -308,7 +308,7 @@ def _damaged(url: str, error: Exception) -> CorruptInputError:
 
 
 def _parquet_records(url: str, wanted: Sequence[str]) -> Iterator[Record | Bad]:
-    import pyarrow as pa  # start-up: 150 ms
+    import pyarrow as pa
 
     with open_file(url) as stream:
         file = _parquet_file(stream, url)
@@ -353,7 +353,7 @@ def _class_label(feature: Any) -> dict[str, Any] | None:
 
 
 def is_json(url: str) -> bool:
-    """Whether a file's first line begins as JSON's objects do, and has no tab."""
+    """Return whether the first line starts like a JSON object and has no tab."""
     first = next((line.data for line in file_lines(url) if line.data.strip()), b"")
     return b"\t" not in first.strip() and _JSON_START.match(first) is not None
 

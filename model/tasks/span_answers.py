@@ -1,4 +1,4 @@
-"""The answers of a question, held against the passage they are said to stand in."""
+"""Answers of a question, checked against their passage."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 from model.tasks.files import is_text
 
 NOT_FOUND = -1
-"""Start of an answer whose text is nowhere in the context."""
+"""Start of an answer that does not occur in the context."""
 
 
 class Answers(NamedTuple):
-    """The answers of one question.
+    """Answers of one question.
 
     Attributes:
-        texts: as the file has them; where only white space differs, as the context has them.
-        starts: characters into the context, or NOT_FOUND.
-        notes: kebab-case names of what was mended or is odd, each once.
+        texts: Texts of the file; if only white space differs, texts of the context.
+        starts: Character offsets into the context, or NOT_FOUND.
+        notes: Distinct kebab-case names of corrections and oddities.
     """
 
     texts: list[str]
@@ -28,29 +28,29 @@ class Answers(NamedTuple):
 
     @property
     def is_found(self) -> bool:
-        """Whether any of them stands in the context."""
+        """Whether any answer occurs in the context."""
         return any(start != NOT_FOUND for start in self.starts)
 
 
 class WrongAnswersError(ValueError):
-    """Answers of a shape that no reader can use; says which."""
+    """Answers have an unsupported structure."""
 
 
 def check_answers(given: Any, context: str, *, keeps_blank: bool = False) -> Answers:
     """Find each answer in its context.
 
-    An answer that does not stand where the file says is looked for elsewhere: its nearest
-    occurrence is taken, first with the white space it has, then with any.
+    If an answer is not at its given start, its nearest occurrence is used: first with equal white
+    space, then with any.
 
     Args:
         given: `[{"text": ..., "answer_start": ...}, ...]` (the official files) or
             `{"text": [...], "answer_start": [...]}` (Hugging Face).
-        context: the passage.
-        keeps_blank: keep an answer of white space alone, found nowhere, since the official scripts
-            compare with it; nothing can be learnt from it.
+        context: Passage.
+        keeps_blank: Keep an answer that is only white space, as not found, because the official
+            scripts compare with it.
 
     Raises:
-        WrongAnswersError: it has neither shape.
+        WrongAnswersError: The answers have neither structure.
     """
     texts: list[str] = []
     starts: list[int] = []

@@ -1,4 +1,4 @@
-"""One split of a task on its way from its files to its table."""
+"""Builder of one split of a task: from files to table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN_BAD = 5
 
 
 class SplitBuild:
-    """Reads the files of a split, and writes the examples that are kept."""
+    """Builder that reads the files of a split and writes the valid examples."""
 
     def __init__(
         self, split: str, *, config: ExamplesConfig, task: Task, answers: AnswerNames
@@ -38,11 +38,11 @@ class SplitBuild:
         self._kept = self._left_out = 0  # in units of the task's size
 
     def write(self, files: tuple[ExampleFile, ...], *, output: str) -> FileEntry:
-        """Read the files, write the table.
+        """Read the files and write the table.
 
         Raises:
-            TaskDataError: a file is not as it should be, or no row is kept.
-            CountMismatchError: rows are unaccounted for.
+            TaskDataError: A file is invalid, or no row is kept.
+            CountMismatchError: The counts of kept and dropped rows do not add up.
         """
         schema = EXAMPLES[self._task.type]
         with ShardWriter(f"{self._split}.arrow", schema=schema, output=output) as shard:
@@ -53,7 +53,7 @@ class SplitBuild:
         return shard.entry()
 
     def cut(self) -> dict[str, Any] | None:
-        """What the table has of the whole split; None where it has all of it."""
+        """Return the reduction of the split; None if its table is complete."""
         return cut_split(
             self._kept,
             left_out=self._left_out,
@@ -63,7 +63,7 @@ class SplitBuild:
         )
 
     def _rows_of(self, file: ExampleFile) -> Iterator[Row]:
-        """The rows of a file that are kept; a bad file makes an error at its end."""
+        """Yield the valid rows of a file; raise at its end if too many are invalid."""
         read, bad = 0, list[Bad]()
         faults = 0
         task = with_evidence(self._task, file.evidence)
@@ -99,9 +99,9 @@ class SplitBuild:
             share = f"{self._config.max_invalid_fraction:.2%}"
             raise TaskDataError(
                 f"{file.uri}: as {self._task.name} {self._split}, {told}. At most {share} may be: "
-                "is it the right file? If it is, raise max_invalid_fraction; bad rows are left out"
+                "is it the right file? If it is, raise max_invalid_fraction; bad rows are dropped"
             )
-        self.notes.append(f"{self._split}: {file.name}: {told}. They were left out.")
+        self.notes.append(f"{self._split}: {file.name}: {told}. They were dropped.")
 
     def _remember_id(self, row: Row) -> None:
         row_id = row.values["id"]
@@ -126,7 +126,7 @@ class SplitBuild:
         if left_out := self.counters["rows-dropped-over-limit"]:
             kept = self.counters["rows-kept"]
             self.notes.append(
-                f"{self._split}: the first {kept:,} examples are used, {left_out:,} are left out "
+                f"{self._split}: the first {kept:,} examples are used, {left_out:,} are dropped "
                 "(max_samples)."
             )
         self._check_ids(where)
@@ -136,7 +136,7 @@ class SplitBuild:
             return
         shown = ", ".join(self._repeated[:_SHOWN_BAD])
         told = f"{len(self._repeated):,} rows have an id that an earlier row has, such as {shown}"
-        # Answers to questions are scored by id, too; training data is not answered.
+        # Predictions are matched by id; training data has none.
         by_id = self._task.type == "span" and self._split not in ("train", "augmentation")
         if self._split in self._task.submission or by_id:
             raise TaskDataError(

@@ -1,9 +1,9 @@
 """SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions answered by a span of a passage.
 
-Files are the official JSON, plain or compressed, or what `datasets` writes: JSON Lines or Parquet
-with the columns id, title, context, question, answers{text, answer_start}. Other questions in one
-of these forms, or TriviaQA's own files (`model.tasks.triviaqa`; paper 4.2), are the split
-`augmentation`, which a model is trained on first.
+Files are the official JSON, plain or compressed, or the output of `datasets`: JSON Lines or Parquet
+with the columns id, title, context, question, answers{text, answer_start}. The split
+`augmentation`, on which a model is trained first, has other questions in one of these formats or
+TriviaQA's files (`model.tasks.triviaqa`; paper 4.2).
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ _COLUMNS = ("id", "question", "context")
 
 
 class _Question(NamedTuple):
-    """A question as a file has it, nothing checked."""
+    """Unchecked question of a file."""
 
     position: str
     title: Any
     context: Any
     context_fault: tuple[str, str] | None
-    """Reason and what was found, where the context cannot be used (checked once a paragraph)."""
+    """Reason and content of an invalid context (checked once per paragraph)."""
 
     values: dict[str, Any]
-    """`id`, `question`, `answers`, `is_impossible`, those that are there."""
+    """`id`, `question`, `answers`, `is_impossible`, as far as present."""
 
 
 def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
-    """The questions of a file, in its order.
+    """Yield the questions of a file in order.
 
-    An answer that does not stand at its `answer_start` gets that of its nearest occurrence and a
-    note. One that stands nowhere keeps its text, which dev is scored against, with the start -1 and
-    a note; a training question with no other answer is Bad. `is_impossible` is null where the file
-    has no answers (test sets); where it has no such key, questions with answers are possible.
+    An answer that is not at its `answer_start` gets the start of its nearest occurrence and a note.
+    An answer that does not occur keeps its text, which scores dev, with start -1 and a note; a
+    training question without another answer is Bad. `is_impossible` is null in files without
+    answers (test sets); in files without this key, questions with answers are possible.
 
-    `task.columns` may have `evidence`, the folder of the documents of TriviaQA's questions, which
-    may be trained on alone: they are scored by rules and names of answers of their own.
+    `task.columns` may have `evidence`, the folder of TriviaQA's documents. TriviaQA is only for
+    training: its scoring rules and answer aliases differ.
 
     Raises:
         TaskDataError: The file has another format, lacks a column, or has no question.
-        InputError: the file is missing or damaged.
+        InputError: The file is missing or damaged.
     """
     seen: set[str] = set()
     count = 0
@@ -167,7 +167,7 @@ def _row(given: _Question, *, task: Task, split: str, seen: set[str]) -> Row | B
 
 
 def _answers(given: _Question, *, task: Task, split: str) -> tuple[Answers, bool | None] | Bad:
-    """The question's answers and whether it is known to have none."""
+    """Return the question's answers, and whether it is known to have none."""
     values, position = given.values, given.position
     said = values.get("is_impossible")
     if said is not None and not isinstance(said, bool):
@@ -203,7 +203,7 @@ def _answers(given: _Question, *, task: Task, split: str) -> tuple[Answers, bool
 
 
 def _fault_of(value: Any, name: str) -> tuple[str, str] | None:
-    """Reason and what was found, where a text cannot be used."""
+    """Return the reason and the content of an invalid text."""
     if value is None:
         return "missing-key", f"no {name}"
     if not is_text(value):
@@ -251,4 +251,4 @@ SQUAD_TASKS: dict[str, Task] = {
         _task("2.0", table="table-3", config="squad_v2", sizes=(130_319, 11_873)),
     )
 }
-"""The two versions, by name."""
+"""The two versions by name."""

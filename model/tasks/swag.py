@@ -1,4 +1,4 @@
-"""Four-way choice of a continuation: SWAG (paper 4.4, Table 4) and CODAH, which has its shape.
+"""Four-way choice of a continuation: SWAG (paper 4.4, Table 4) and CODAH, of the same form.
 
 The paper's input is the pair of sentence A and a continuation. A is the context, `sent1`; the
 continuation is the begin of the second sentence, `sent2`, and one of the endings, as in NVIDIA's
@@ -24,7 +24,7 @@ _SWAG_IDS = ("index", "", "Unnamed: 0")
 
 _CODAH_COLUMNS = ("category", "prompt", *(f"ending{number}" for number in range(_CHOICES)), "label")
 _CODAH_SHARES = {"train": 0.6, "dev": 0.2, "test": 0.2}
-_UNKNOWN = -1  # the hub's label of what is not published
+_UNKNOWN = -1  # the hub's label of unpublished answers
 
 
 def read_swag(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
@@ -177,4 +177,4 @@ _CODAH = Task(
 file's 2,776 rows that makes 1,642, 573 and 561."""
 
 SWAG_TASKS: dict[str, Task] = {task.name: task for task in (_SWAG, _CODAH)}
-"""By name."""
+"""Choice tasks by name."""

@@ -1,4 +1,4 @@
-"""What a task says of itself, and what its reader gives."""
+"""Description of a task, and the rows that its reader yields."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from schemas.finetune_configs import TaskTypeName
 
 
 class Row(NamedTuple):
-    """A row that became an example."""
+    """Row that becomes an example."""
 
     position: str
-    """Where it was, for messages: `line 17`, `row 3`, `paragraph 4 of Normans`."""
+    """Position for messages: `line 17`, `row 3`, `paragraph 4 of Normans`."""
 
     values: dict[str, Any]
-    """Its columns, those of `schemas.arrow.EXAMPLES` for the task's type."""
+    """Values of the columns in `schemas.arrow.EXAMPLES` for the task's type."""
 
     notes: tuple[str, ...] = ()
-    """Kebab-case names of what was odd about it and mended, each counted (`rows-NOTE`)."""
+    """Kebab-case names of corrections, each counted (`rows-NOTE`)."""
 
 
 class Bad(NamedTuple):
-    """A row that did not."""
+    """Row that is dropped."""
 
     position: str
     reason: str
-    """Kebab-case, for the counter `rows-dropped-REASON`."""
+    """Kebab-case reason, for the counter `rows-dropped-REASON`."""
 
     found: str
-    """What stood there, short, for people."""
+    """Short form of the invalid value, for messages."""
 
     is_fault: bool = True
-    """False for what a good file holds and is left out by rule (MNLI's gold label `-`): such rows
-    are counted, and not held against the file (`max_invalid_fraction`)."""
+    """False for rows that a valid file has and a rule drops (MNLI's gold label `-`): they do not
+    count towards `max_invalid_fraction`."""
 
 
 def is_answered(split: str) -> bool:
-    """Whether each row of the split must have its answer: it is trained on or chosen by."""
+    """Return whether each row of the split must have an answer: train and dev."""
     return split.startswith(("train", "dev", "augmentation"))
 
 
 Reader = Callable[["Task", str, str], Iterator[Row | Bad]]
-"""(task, split, URL of a file) to its rows in order.
+"""Function from (task, split, URL of a file) to its rows in order.
 
-Raises TaskDataError where the file as a whole cannot be used: empty, a column missing, another
-format. The message names file, what was found, what was expected, and what to do.
+Raises TaskDataError if the whole file is unusable: it is empty, lacks a column, or has another
+format.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A fine-tuning task."""
+    """Fine-tuning task."""
 
     name: str
-    """As recipes say it: `mnli`."""
+    """Name in recipes: `mnli`."""
 
     title: str
-    """As tables say it: `MNLI`."""
+    """Name in tables: `MNLI`."""
 
     type: TaskTypeName
     splits: Mapping[str, tuple[str, ...]]
@@ -67,12 +67,12 @@ class Task:
 
     reader: Reader
     labels: tuple[str, ...] = ()
-    """Classes in the order of the checkpoint's outputs; () where the training data tells them
-    (tagging), and for regression, choice and span."""
+    """Classes in the order of the checkpoint's outputs; () for regression, choice and span, and if
+    they come from the training data (tagging)."""
 
     label_words: Mapping[str, str] = field(default_factory=dict)
-    """What a label means, where its name in the official files is a number (SST-2: `1`, positive).
-    For people: predictions that are kept, scored or handed in have the names of the files."""
+    """Meanings of labels whose official names are numbers (SST-2: `1`, positive). Shown to users
+    only; stored and submitted predictions have the official names."""
 
     metrics: tuple[str, ...]
     """Names in `model.task_types.metrics`; the first chooses the best cell on dev (larger is
@@ -80,35 +80,35 @@ class Task:
 
     is_pair: bool = False
     choices: int = 0
-    """`choice`: continuations of each example."""
+    """For `choice`, continuations per example."""
 
     has_unanswerable: bool = False
-    """`span`: whether questions may have no answer (SQuAD 2.0)."""
+    """For `span`, whether questions may have no answer (SQuAD 2.0)."""
 
     is_cased: bool | None = None
-    """What vocabulary the paper used, where it says; a note is given if another one is used."""
+    """Vocabulary of the paper, if known; another one gives a note."""
 
     max_seq_length: int = 128
-    """Length in the paper's code, for recipes that the command line makes."""
+    """Sequence length of the paper's code, for recipes that the command line writes."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Rows of the official splits (of tagging, sentences), where they are published: scores of
-    fewer are marked."""
+    """Rows (for tagging, sentences) of the official splits, if published; scores of fewer are
+    marked."""
 
     submission: Mapping[str, str] = field(default_factory=dict)
     """Name of the test server's file by split (GLUE: `{"test": "CoLA.tsv"}`)."""
 
     submitted_labels: Mapping[str, str] = field(default_factory=dict)
-    """What the server calls a label, where it is not its name."""
+    """Names of labels on the test server, if different."""
 
     paper: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """By split and metric (`dev/accuracy`): table and column of `model.tables.paper_tables`."""
+    """Table and column of `model.tables.paper_tables` by split and metric (`dev/accuracy`)."""
 
     columns: Mapping[str, Any] = field(default_factory=dict)
-    """What the reader needs to know, in the reader's own terms."""
+    """Options of the reader."""
 
     def in_words(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
-        """A prediction with its `label` and `probabilities` by what the labels mean."""
+        """Return a prediction with the meanings of its `label` and `probabilities`."""
         said = dict(prediction)
         if self.label_words:
             said["label"] = self.label_words.get(said["label"], said["label"])

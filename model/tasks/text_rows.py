@@ -1,4 +1,4 @@
-"""Rows of tasks that put a label or a number to a text or a pair of texts, from any format."""
+"""Rows of tasks with a label or score per text or text pair, from any format."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from schemas.errors import TaskDataError
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 UNKNOWN = -1
-"""What the hub's tables have for a label that is not published."""
+"""The hub's value of an unpublished label."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextColumns:
-    """Where such a task's files have what. It is the entry `text` of `Task.columns`."""
+    """Columns of such a task's files. Entry `text` of `Task.columns`."""
 
     texts: tuple[tuple[str, ...], ...]
-    """Columns of the text or of both texts; the first of these alternatives that is there."""
+    """Alternative names of the text columns; the first that exists is used."""
 
     answers: tuple[str, ...] = ("label",)
-    """Column of the label or score; the first that is there."""
+    """Alternative names of the label or score column; the first that exists is used."""
 
     ids: tuple[str, ...] = ("index", "idx", "id")
-    """Column of the id; the first that is there. Without one it is the row's number, from 0."""
+    """Alternative names of the id column; without one the id is the row's number, from 0."""
 
     headerless: tuple[str, ...] = ()
     """Columns of official files that have no header."""
@@ -48,13 +48,13 @@ class TextColumns:
     """The hub's names of the labels in the order of the hub's integers, each with our name."""
 
     left_out: frozenset[str] = frozenset()
-    """Labels of rows that are left out by rule."""
+    """Labels of rows that are dropped by rule."""
 
     score_range: tuple[float, float] = (-math.inf, math.inf)
     """Lowest and highest score."""
 
     def texts_in(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """The columns of texts that are there; () for none."""
+        """Return the text columns of the file; () if none exists."""
         there = set(columns)
         return next((names for names in self.texts if there.issuperset(names)), ())
 
@@ -68,7 +68,7 @@ class _Chosen(NamedTuple):
 
 
 class _BadValueError(Exception):
-    """A value that makes a row bad: (reason, what was found)."""
+    """Invalid value of a row: (reason, content)."""
 
 
 def read_text_rows(
@@ -79,18 +79,17 @@ def read_text_rows(
     also: Sequence[str] = (),
     left_out: Callable[[Record], Bad | None] | None = None,
 ) -> Iterator[Row | Bad]:
-    """The rows of a file, be it tab- or comma-separated, Parquet or JSON; a `Reader`.
+    """Read the rows of a tab- or comma-separated, Parquet or JSON file; a `Reader`.
 
-    Its format is found by its bytes, not by its name. An integer in place of a label's name counts
-    in the order of the recipe's `labels`, the file's own names (Parquet) or the hub's. -1 (not in a
-    text table of a task whose labels are found in the data), an empty field or null is an answer
-    that is not known.
+    The bytes of the file determine its format. An integer label is an index into the recipe's
+    `labels`, the file's names (Parquet) or the hub's. The answer is unknown if it is -1 (except in
+    a text table of a task whose labels come from the data), an empty field or null.
 
-    A row with an empty text is bad, but in splits that are handed in, where it is noted.
+    A row with an empty text is bad; in submitted splits it is kept with a note.
 
     Raises:
-        TaskDataError: it is empty, or its columns are not those of the task.
-        InputError: it is missing or damaged.
+        TaskDataError: The file is empty, or lacks columns of the task.
+        InputError: The file is missing or damaged.
     """
     layout: TextColumns = task.columns["text"]
     named: NamedColumns | None = task.columns.get("named")
@@ -137,7 +136,7 @@ def _choose(table: RawTable, *, task: Task, split: str, url: str) -> _Chosen:
         raise TaskDataError(
             f"{url}: expected the columns of {task.name} {split} ({wanted}), found {listed}. It "
             "is another task's or split's file, or lacks its header; where its columns have other "
-            "names or none, say which is what: columns"
+            "names or no header, name the columns: columns"
         )
     return _Chosen(texts, answer, row_id, label_names(task, table, answer))
 
@@ -150,7 +149,7 @@ def _chosen_by(at: Mapping[str, str], table: RawTable, *, task: Task) -> _Chosen
 
 def _row(record: Record, chosen: _Chosen, *, task: Task, split: str) -> Row | Bad:
     values = record.values
-    # A test server wants an answer to each row, be there a text in it or not.
+    # A test server expects an answer to every row, also without text.
     may_be_empty = split in task.submission
     try:
         texts = [_text(values.get(name), name, may_be_empty) for name in chosen.texts]
@@ -190,7 +189,7 @@ def _text(value: Any, column: str, may_be_empty: bool) -> str:
 def _answer(
     value: Any, label_names: Sequence[str], *, task: Task
 ) -> tuple[str | float | None, tuple[str, ...]]:
-    """The label or score, None where not known, and notes."""
+    """Return the label or score, None if unknown, and notes."""
     notes: tuple[str, ...] = ()
     if isinstance(value, str) and value != value.strip():
         value, notes = value.strip(), ("spaces-around-label",)
@@ -199,12 +198,12 @@ def _answer(
     if task.type == "regression":
         return _score(value, task=task), notes
     if isinstance(value, float) and math.isnan(value):
-        return None, ()  # what pandas makes of an answer that is missing
+        return None, ()  # pandas' form of a missing answer
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # pandas makes floats of integers where some are missing
+        value = int(value)  # pandas converts integers with missing values to floats
     layout: TextColumns = task.columns["text"]
     if LABELS in task.columns and isinstance(value, str) and value not in task.labels:
-        value = int(value) if _NUMBER.fullmatch(value) else value  # text tables hold text alone
+        value = int(value) if _NUMBER.fullmatch(value) else value  # text tables contain only text
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     if is_integer and value == UNKNOWN and (label_names or task.labels):
         return None, notes

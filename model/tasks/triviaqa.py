@@ -5,12 +5,12 @@ answer's aliases and the documents that may hold it; and below `evidence` the do
 `wikipedia/NAME` for `EntityPages` and `web/NAME` for `SearchResults`. The unfiltered questions have
 the same form and the same evidence.
 
-A row is a question on one of its documents, of which the first 400 tokens are the passage, as in
-the paper; a token is a word or a sign that is none. The paper keeps passages "that contain at least
-one of the provided possible answers": here an answer or alias is found where its tokens follow each
-other, letter case aside. Its first place counts, and there the longest. So every answer is a span
-of the text as it is, which the official `convert_to_squad_format.py`, with lower-cased answers
-found inside words too, does not promise.
+A row is a question on one of its documents. The passage is the document's first 400 tokens, as in
+the paper; a token is a word or a punctuation mark. The paper keeps passages "that contain at least
+one of the provided possible answers": here an answer or alias matches if its tokens occur
+consecutively, ignoring case. The first match counts, the longest at that position. So every answer
+is a span of the text, unlike in the official `convert_to_squad_format.py`, which lower-cases
+answers and matches inside words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipelines.io.raw_files import open_file
 from schemas.errors import MissingInputError, TaskDataError
 
 PASSAGE_TOKENS = 400
-"""Of each document (paper 4.2, footnote)."""
+"""Tokens of each document (paper 4.2, footnote)."""
 
 DOCUMENTS = {"EntityPages": "wikipedia", "SearchResults": "web"}
 """Lists of documents of a question, and the folders of their texts."""
@@ -39,11 +39,11 @@ _MARK = "\ufeff"
 
 
 class Passage(NamedTuple):
-    """The beginning of a document.
+    """Beginning of a document.
 
     Attributes:
-        text: from its first token to its last.
-        tokens: (start, end, lower-cased) in the text.
+        text: Text from its first to its last token.
+        tokens: (start, end, lower-cased token) in the text.
     """
 
     text: str
@@ -51,24 +51,24 @@ class Passage(NamedTuple):
 
 
 def is_triviaqa(url: str) -> bool:
-    """Whether a file has TriviaQA's questions, by its first key, which no file of SQuAD has."""
+    """Return whether a file has TriviaQA's questions, by its first key."""
     return _BEGINNING.match(next(file_chunks(url), b"")[:_HEAD]) is not None
 
 
 def read_triviaqa(url: str, *, evidence: str) -> Iterator[Row | Bad]:
-    """The questions of a file on each of their documents, in its order, one question at a time.
+    """Yield the questions of a file on each of their documents, in order.
 
-    Dropped by rule: a document without an answer in its passage, one that is listed again, one
-    that has no file, and a question without documents. What should not be is a fault: a document
-    whose file is missing, is not UTF-8 or leads out of `evidence`, and a question without answer.
+    Dropped by rule: documents without an answer in the passage, repeated documents, documents that
+    list no file, and questions without documents. Invalid: documents whose file is missing, not
+    UTF-8 or outside `evidence`, and questions without answer.
 
     Args:
-        url: plain or compressed, of any size.
-        evidence: the folder that holds `wikipedia` and `web`.
+        url: Plain or compressed file of any size.
+        evidence: Folder with `wikipedia` and `web`.
 
     Raises:
-        TaskDataError: it is no JSON.
-        InputError: it is missing or damaged.
+        TaskDataError: The file is not JSON.
+        InputError: The file is missing or damaged.
     """
     for number, question in enumerate(_questions(url), start=1):
         where = f"question {number}"
@@ -80,7 +80,7 @@ def read_triviaqa(url: str, *, evidence: str) -> Iterator[Row | Bad]:
 
 
 def documents_of(url: str) -> list[str]:
-    """The folders that any question of a file has a document in, sorted."""
+    """Return the sorted folders that have a document of any question of a file."""
     fields = {field for question in _questions(url) if isinstance(question, dict)
               for field in DOCUMENTS if question.get(field)}  # fmt: skip
     return sorted(DOCUMENTS[field] for field in fields)
@@ -144,7 +144,7 @@ def _row(
 
 
 def is_inside(name: Any) -> bool:
-    """Whether a document's name leads nowhere but below the folder it is relative to."""
+    """Return whether a document's name stays below its folder."""
     if not is_text(name) or any(sign in name for sign in ("\\", "\0", "::", "://")):
         return False
     parts = name.split("/")
@@ -152,11 +152,11 @@ def is_inside(name: Any) -> bool:
 
 
 def read_passage(url: str) -> Passage | None:
-    """The first tokens of a document; None where it has none.
+    """Return the beginning of a document; None if it has no tokens.
 
     Raises:
-        MissingInputError: no file is there.
-        UnicodeDecodeError: what was read of it is not UTF-8.
+        MissingInputError: The file does not exist.
+        UnicodeDecodeError: The beginning is not UTF-8.
     """
     with open_file(url, ahead=_HEAD) as source:
         data = source.read(_HEAD)
@@ -172,7 +172,7 @@ def read_passage(url: str) -> Passage | None:
 
 
 def find_answer(passage: Passage, names: Iterable[str]) -> tuple[int, int] | None:
-    """Where the first of some names stands in a passage, the longest of those that begin there."""
+    """Return the first match of any name in a passage, the longest at its position."""
     by_first: dict[str, set[tuple[str, ...]]] = {}
     for name in names:
         if tokens := tuple(token[0].lower() for token in _TOKEN.finditer(name)):
@@ -188,7 +188,7 @@ def find_answer(passage: Passage, names: Iterable[str]) -> tuple[int, int] | Non
 
 
 def _tokens(text: str) -> list[re.Match[str]]:
-    """One more than are taken, as the last of what was read may go on behind it."""
+    """Return the tokens and one more, because the last one may be incomplete."""
     found = []
     for token in _TOKEN.finditer(text):
         found.append(token)
@@ -202,7 +202,7 @@ def _decoded(data: bytes, *, is_whole: bool) -> str:
 
 
 def _question_fault(question: Any) -> tuple[str, str] | None:
-    """Reason and what was found, of a question that cannot be used with any document."""
+    """Return the reason and the content of an invalid question."""
     if not isinstance(question, dict):
         return "malformed", f"no object: {shown(question)}"
     for field in ("QuestionId", "Question"):
@@ -217,7 +217,7 @@ def _question_fault(question: Any) -> tuple[str, str] | None:
 
 
 def _answer_names(answer: Any) -> list[str]:
-    """What the answer may be called, as given."""
+    """Return the answer and its aliases."""
     if not isinstance(answer, dict):
         return []
     lists = [found for field in _NAMES if isinstance(found := answer.get(field), list)]
@@ -226,8 +226,8 @@ def _answer_names(answer: Any) -> list[str]:
 
 
 def _questions(url: str) -> Iterator[Any]:
-    """The items of `Data`, one in memory at a time: unfiltered files are of gigabytes."""
-    import ijson  # start-up: 20 ms, and few read TriviaQA
+    """Yield the items of `Data` one at a time: unfiltered files have gigabytes."""
+    import ijson
 
     try:
         yield from ijson.items(ijson.from_iter(file_chunks(url)), "Data.item", use_float=True)

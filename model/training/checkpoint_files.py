@@ -15,15 +15,15 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from model.processes.folder_lock import LOCK_FILE, folder_lock
+from model.launch.folder_lock import LOCK_FILE, folder_lock
 from pipelines.io.file_systems import fetch_file, file_system
 from pipelines.io.temporary_folders import temporary_folder
 from schemas.errors import CheckpointError
@@ -31,12 +31,6 @@ from schemas.manifest import RelativePath
 
 RECORD_FILE = "checkpoint.json"
 FORMAT = 1
-_CHUNK_BYTES = 1 << 22
-_DTYPES = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
-    torch.uint8: "U8", torch.bool: "BOOL",
-}  # fmt: skip
 
 
 class DamagedCheckpointError(CheckpointError):
@@ -195,23 +189,25 @@ class CheckpointFiles:
         return CheckpointRecord.parse(data, url=url)
 
     def write_tensors(self, name: str, file: str, tensors: Mapping[str, Tensor]) -> TensorFileEntry:
-        """Write one file of a checkpoint that is not published yet; equal tensors, equal bytes.
+        """Write one file of an unpublished checkpoint; equal tensors give equal bytes.
 
         Raises:
-            CheckpointError: tensors that the format does not have.
-            OSError: e.g. the disk is full. What was written is the caller's to `delete`.
+            OSError: For example the disk is full. The caller deletes the checkpoint.
         """
         path = self._path(name, file)
-        header, order = _layout(tensors, where=self.url(name, file))
         if self.is_local:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with Path(path).open("wb") if self.is_local else self._fs.open(path, "wb") as sink:
-            digest = _write(sink, header, order)
-            if self.is_local:
+        contiguous = {key: tensor.detach().contiguous() for key, tensor in tensors.items()}
+        data = save_tensors(contiguous, metadata={"format": "pt"})
+        if self.is_local:
+            with Path(path).open("wb") as sink:
+                sink.write(data)
                 sink.flush()
                 os.fsync(sink.fileno())
-        size = len(header) + sum(tensor.nbytes for tensor in order)
-        return TensorFileEntry(path=file, size=size, sha256=digest)
+        else:
+            self._fs.pipe_file(path, data)
+        digest = hashlib.sha256(data).hexdigest()
+        return TensorFileEntry(path=file, size=len(data), sha256=digest)
 
     def publish(self, name: str, record: CheckpointRecord) -> None:
         """Make a checkpoint visible; everything else of it is there and durable."""
@@ -290,47 +286,6 @@ class CheckpointFiles:
 
     def _path(self, *parts: str) -> str:
         return "/".join((self._root.rstrip("/"), *parts))
-
-
-def _layout(tensors: Mapping[str, Tensor], *, where: str) -> tuple[bytes, list[Tensor]]:
-    """The header of a safetensors file, and the tensors in its order: large elements first, so
-    that all lie aligned, then by name, as the library's own writer has them."""
-    for name, tensor in tensors.items():
-        if tensor.layout != torch.strided or tensor.dtype not in _DTYPES:
-            raise CheckpointError(
-                f"{where}: tensor {name}: expected a dense one of {', '.join(_DTYPES.values())}, "
-                f"found {tensor.layout}, {tensor.dtype}"
-            )
-    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    fields: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name in order:
-        begin, end = end, end + tensors[name].nbytes
-        fields[name] = {
-            "dtype": _DTYPES[tensors[name].dtype],
-            "shape": list(tensors[name].shape),
-            "data_offsets": [begin, end],
-        }
-    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text, [tensors[name] for name in order]
-
-
-def _write(sink: IO[bytes], header: bytes, order: list[Tensor]) -> str:
-    """Write a file and return the sha256 of what is meant to be in it.
-
-    safetensors' own writer has all of a GPU's tensors in the host's memory at once; here it is one
-    of them at a time.
-    """
-    digest = hashlib.sha256(header)
-    sink.write(header)
-    for tensor in order:
-        flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
-        data = memoryview(cast("Any", flat.numpy()))
-        for start in range(0, len(data), _CHUNK_BYTES):
-            digest.update(data[start : start + _CHUNK_BYTES])
-            sink.write(data[start : start + _CHUNK_BYTES])
-    return digest.hexdigest()
 
 
 def _file_digest(path: Path) -> str:

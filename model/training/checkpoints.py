@@ -174,30 +174,24 @@ class Checkpoints:
         return tuple(self._saved(*item) for item in self._survey().records.items())
 
     def latest(self) -> LoadedCheckpoint | None:
-        """The one saved last, or, if that is damaged, the one before; None if there is none.
+        """Return the newest checkpoint that is not damaged, or None.
 
-        Raises:
-            CheckpointError: there are some, and all are damaged.
+        Damaged checkpoints are logged; the next save deletes them.
         """
         survey = self._survey()
         problems = [*survey.damaged.values()]
+        loaded: LoadedCheckpoint | None = None
         for name, record in reversed(survey.records.items()):
             try:
                 loaded = self._load(name, record)
+                break
             except DamagedCheckpointError as error:
                 problems.append(str(error))
                 self._found_damaged.add(name)
-                continue
-            for problem in problems:
-                _LOGGER.warning("%s; going on from step %d instead", problem, record.step)
-            return loaded
-        if problems:
-            listed = "\n".join(f"  {problem}" for problem in problems)
-            raise CheckpointError(
-                f"{self.url}: expected a whole checkpoint, found none:\n{listed}\nRestore the "
-                "files from a backup, or start again in another folder"
-            )
-        return None
+        step = f"resuming from step {loaded.saved.step}" if loaded else "starting from step 0"
+        for problem in problems:
+            _LOGGER.warning("%s; %s", problem, step)
+        return loaded
 
     def best(self) -> LoadedCheckpoint:
         """Return the checkpoint with the lowest loss.

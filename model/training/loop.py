@@ -20,9 +20,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from model.encoder.dropout import seed_dropout
+from model.launch.distributed import ProcessGroup
+from model.launch.stopping import StopRequest
 from model.optim.optimizer import Optimizer
-from model.processes.distributed import Ranks
-from model.processes.stopping import StopRequest
 from model.training.checkpoints import Checkpoints
 from schemas.errors import CheckpointError, DivergenceError, TrainingError
 from schemas.model_configs import CheckpointConfig
@@ -166,7 +166,7 @@ def resume(
         load_state: takes what `Training.state` gave, and the checkpoint's URL.
 
     Raises:
-        CheckpointError: it does not fit, or none can be read.
+        CheckpointError: it does not fit the model, or cannot be read.
     """
     latest = checkpoints.latest()
     if latest is None:
@@ -219,14 +219,14 @@ class Trainer(Generic[Batch]):
         self,
         training: Training[Batch],
         *,
-        ranks: Ranks,
+        group: ProcessGroup,
         checkpoints: Checkpoints,
         stop: StopRequest,
     ) -> None:
-        self.training, self.ranks, self.checkpoints = training, ranks, checkpoints
+        self.training, self.group, self.checkpoints = training, group, checkpoints
         self._stop = stop
         self._stops = False
-        self._model = _wrapped(training, ranks=ranks)
+        self._model = _wrapped(training, group=group)
         self._clock = Stopwatch(training.seconds)
         self._saved_at = time.monotonic()
         self._saved_step = training.steps if training.is_resumed else None
@@ -249,7 +249,7 @@ class Trainer(Generic[Batch]):
                 began = time.perf_counter()
 
     def close(self) -> None:
-        """Let go of what wraps the model, before the ranks part.
+        """Release the DDP wrapper before the process group is destroyed.
 
         The end of DistributedDataParallel waits for threads of its process group, and would wait
         for ever if it came after the group's.
@@ -275,7 +275,7 @@ class Trainer(Generic[Batch]):
         """Write a checkpoint; with a held-out loss, it is kept until a later one is lower."""
         with self._clock.paused():
             self.training.sync()
-            if self.ranks.is_first:
+            if self.group.is_main_process:
                 self.checkpoints.save(
                     self.training.steps,
                     tensors={
@@ -285,7 +285,7 @@ class Trainer(Generic[Batch]):
                     state=self.training.state(),
                     loss=loss,
                 )
-            self.ranks.wait()
+            self.group.barrier()
         self._saved_step = self.training.steps
         self._saved_at = time.monotonic()
 
@@ -312,7 +312,7 @@ class Trainer(Generic[Batch]):
 
     def _gradients(self, batch: Batch) -> torch.Tensor:
         """Accumulate the gradients of this process's share; its sums, float64 (K,)."""
-        training, device = self.training, self.ranks.device
+        training, device = self.training, self.group.device
         last = len(batch.micro_batches) - 1
         sums = torch.zeros((), dtype=torch.float64, device=device)
         for number, micro_batch in enumerate(batch.micro_batches):
@@ -321,7 +321,7 @@ class Trainer(Generic[Batch]):
                 with torch.autocast(device.type, torch.bfloat16, enabled=training.is_bf16):
                     loss, found = training.loss(self._model, micro_batch.to(device), batch)
                 # DistributedDataParallel takes the mean over processes; what is wanted is the sum.
-                share: torch.Tensor = loss * self.ranks.size
+                share: torch.Tensor = loss * self.group.world_size
                 share.backward()  # type: ignore[no-untyped-call]
             sums = sums + found.to(torch.float64)
         return sums
@@ -336,12 +336,12 @@ class Trainer(Generic[Batch]):
         """Sums over all processes, and what the first one's clock says: one exchange a step."""
         every = self.training.checkpoint_config.save_minutes * 60
         is_due = every < time.monotonic() - self._saved_at
-        clock = [self._clock.seconds, float(is_due)] if self.ranks.is_first else [0.0, 0.0]
+        clock = [self._clock.seconds, float(is_due)] if self.group.is_main_process else [0.0, 0.0]
         asked = float(bool(self._stop.reason))
-        *totals, seconds, due, stops = self.ranks.add_up([*sums, *clock, asked])
+        *totals, seconds, due, stops = self.group.all_reduce_sum([*sums, *clock, asked])
         if stops:
             self._stops = True
-            self._stop.ask("another process of the training was asked to stop")
+            self._stop.request("another process of the training was asked to stop")
         return totals, seconds, bool(due)
 
     def _divergence(self, problem: str, batch: Batch) -> DivergenceError:
@@ -375,7 +375,7 @@ class Trainer(Generic[Batch]):
     def _check_stop(self) -> None:
         # Several processes stop where all know of it, at the exchange after a step: one that was
         # asked since then would wait at its checkpoint for others that are in the next step.
-        if not (self._stops or (self.ranks.size == 1 and self._stop.reason)):
+        if not (self._stops or (self.group.world_size == 1 and self._stop.reason)):
             return
         training = self.training
         self.save_unsaved()
@@ -392,11 +392,11 @@ def _problem(loss: float, norm: float) -> str:
     return "" if math.isfinite(norm) else f"the gradient's norm is {norm}"
 
 
-def _wrapped(training: Training[Any], *, ranks: Ranks) -> nn.Module:
+def _wrapped(training: Training[Any], *, group: ProcessGroup) -> nn.Module:
     wrapped = training.model
     if training.is_compiled:
         wrapped = torch.compile(wrapped, dynamic=True)  # type: ignore[assignment]
-    if ranks.size > 1:
-        ids = [ranks.device.index] if ranks.device.type == "cuda" else None
+    if group.world_size > 1:
+        ids = [group.device.index] if group.device.type == "cuda" else None
         wrapped = DistributedDataParallel(wrapped, device_ids=ids)
     return wrapped

@@ -132,7 +132,7 @@ def _classify_listing(book: Book, start: int) -> int:
 
 
 def _ends_persons(book: Book, number: int, passed: int) -> bool:
-    """Return whether a list of the persons of a play ends: at an act, a turn, or its maximum length.
+    """Return whether the list of persons of a play ends: at an act, a turn, or its maximum length.
 
     Unlike other lists it can have sentences: "PELL, a miller, who is in love with Orla."
     """

@@ -79,8 +79,8 @@ class FileWriter:
     """Writer of one file of an artifact, which becomes visible when it is complete.
 
     Use it as a context manager; afterwards `entry()` describes the file. If the block raises, the
-    file is deleted. A killed process can leave a file ending in `.partial`, which readers ignore and
-    `bertloom gc` deletes.
+    file is deleted. A killed process can leave a file ending in `.partial`, which readers ignore
+    and `bertloom gc` deletes.
     """
 
     def __init__(self, path: str, *, output: str, is_only_writer: bool = False) -> None:

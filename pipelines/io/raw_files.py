@@ -287,8 +287,8 @@ def _reaching(uri: str, fs: Any) -> Iterator[None]:
         if is_local and not isinstance(error, OSError):
             raise
         raise InputError(
-            f"{uri}: cannot be reached or read: {told}. Check that it exists and that you have permission"
-            + ("" if is_local else ", the network and the credentials")
+            f"{uri}: cannot be reached or read: {told}. Check that it exists and that you have "
+            + ("permission" if is_local else "permission, the network and the credentials")
         ) from error
 
 
@@ -454,8 +454,7 @@ def _match(fs: Any, pattern: str) -> list[tuple[str, str]]:
     for path, told in sorted(found.items()):
         if "/." in path[fixed.rfind("/") :] and not takes_hidden:
             continue
-        # The listing of an object store has the type, without a request per file. A local link may be
-        # a folder.
+        # The listing of an object store has the type. A local link may be a folder.
         if fs.isdir(path) if isinstance(fs, LocalFileSystem) else told["type"] == "directory":
             files += _walk(fs, path, root=_parent(path))
         else:

@@ -17,7 +17,7 @@ from schemas.errors import ArtifactCorruptError
 from schemas.manifest import FileEntry, StageInput
 
 CONTAMINATION, NEAR_DUPLICATES = "contamination", "near_duplicates"
-LEAVE_OUT_INPUTS = (CONTAMINATION, NEAR_DUPLICATES)
+EXCLUSION_INPUTS = (CONTAMINATION, NEAR_DUPLICATES)
 """Names of inputs that list documents to exclude, in order of precedence."""
 
 _CHUNK = 1 << 20

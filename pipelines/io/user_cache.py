@@ -3,10 +3,10 @@
     $BERTLOOM_CACHE/digests.ndjson    {file, version, digests, sha256}: one line per file
     $BERTLOOM_CACHE/WHAT/AA/DIGEST    {value, sha256}: value computed from a file with this digest
 
-Digests are cached by the location and version of a file: size, inode and times of a local file, ETag
-or generation of an object. Each line is appended with one write and has a digest, so that processes
-can share the file: invalid lines are ignored, and the last line of a file counts. A damaged or
-read-only cache only costs time.
+Digests are cached by the location and version of a file: size, inode and times of a local file,
+ETag or generation of an object. Each line is appended with one write and has a digest, so that
+processes can share the file: invalid lines are ignored, and the last line of a file counts. A
+damaged or read-only cache only costs time.
 
 `diskcache` is not used: it unpickles values from its database, also with `JSONDisk`, and its
 write-ahead log does not work on network file systems.

@@ -31,9 +31,9 @@ from schemas.errors import RunnerError
 _PRELOAD = (
     "pipelines.contamination.scan",
     "pipelines.documents.sketches",
-    "pipelines.documents.splits",
+    "pipelines.documents.build_shard",
     "pipelines.documents.word_counts",
-    "pipelines.instances.shards",
+    "pipelines.instances.build_shard",
     "pipelines.documents.tokens",
 )
 """Modules that the fork server imports once for all workers."""

@@ -1,9 +1,9 @@
 """Read the members of .zip and .tar archives one by one, without unpacking them.
 
 Members are not written to disk, and their names are not used as paths. They are read in the order
-of the archive. A `problem` marks members that must not be read: an unsafe name, a link or device, an
-encrypted or oversized member, an unknown method. A truncated or damaged archive is an error, also if
-`tarfile` would treat the damage as its end.
+of the archive. A `problem` marks members that must not be read: an unsafe name, a link or device,
+an encrypted or oversized member, an unknown method. A truncated or damaged archive is an error,
+also if `tarfile` would treat the damage as its end.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ A blank line ends a paragraph. A line is a paragraph too, unless the lines are h
 (`pipelines.books.layout.join_wrapped_lines`).
 
 A document of more than `max_document_bytes` is split at the end of a line, or of a sentence. A .txt
-or .jsonl file compressed as .gz, .bz2 or .zst is one split. Plain files are split between documents,
-Parquet files between row groups. Small .txt and .jsonl files are grouped, to limit the number of
-shards; each is a separate raw file. Without an `id_column` the id of a document is the file name and
-its position: the offset of its first byte in the decompressed text, or the number of the row in a
-Parquet file. Ids do not depend on splits.
+or .jsonl file compressed as .gz, .bz2 or .zst is one split. Plain files are split between
+documents, Parquet files between row groups. Small .txt and .jsonl files are grouped, to limit the
+number of shards; each is a separate raw file. Without an `id_column` the id of a document is the
+file name and its position: the offset of its first byte in the decompressed text, or the number of
+the row in a Parquet file. Ids do not depend on splits.
 
 Counters: `rows-in`, `rows-kept`, `rows-dropped-` malformed-json, no-text, no-id, undecodable or
 lone-surrogate; `rows-decoded-as-ENCODING` if it is not UTF-8; `rows-cut` (at the maximum size; each
@@ -68,8 +68,8 @@ _SMALL, _GROUP = 32, 8
 set, both are fractions of the largest default."""
 
 _ONE_IN = 512
-"""Average number of files after which a name ends a group. An added or removed file therefore changes
-only its group."""
+"""Average number of files after which a name ends a group. An added or removed file therefore
+changes only its group."""
 
 
 def plan(config: TextSource) -> list[Split]:

@@ -19,7 +19,7 @@ from flows.model_loading import open_predictors
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.finetuning.prediction import Predictor
-from model.processes.launcher import end_workers
+from model.launch.launcher import end_workers
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.questions import Questions

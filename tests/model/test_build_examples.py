@@ -191,7 +191,7 @@ def test_the_first_examples_are_taken_and_the_others_counted(folder: Path, tmp_p
     assert made.counters["rows-kept@train"] == 8
     assert made.counters["rows-dropped-over-limit"] == 12
     assert read_examples(given, "train")["text_a"].to_pylist() == [f"film {n}" for n in range(8)]
-    assert made.notes == ("train: the first 8 examples are used, 12 are left out (max_samples).",)
+    assert made.notes == ("train: the first 8 examples are used, 12 are dropped (max_samples).",)
 
 
 def test_rows_that_vanish_are_an_error(

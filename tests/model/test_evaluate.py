@@ -19,7 +19,7 @@ import model.evaluate
 from model.evaluate import evaluate
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer, run_evaluation
-from model.processes.stopping import StopRequest
+from model.launch.stopping import StopRequest
 from model.tables.evaluations import Evaluation, repeats_others
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines

@@ -32,7 +32,7 @@ ORDER = {
     "model": [
         "data",
         "encoder",
-        "optim processes",
+        "optim launch",
         "tasks",
         "task_types training",
         "monitoring",
@@ -70,10 +70,10 @@ PURE = [
     "io.encodings",
     "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
     "documents.sentences",
-    "wordpiece.words", "wordpiece.ids", "wordpiece.vocabulary",
+    "wordpiece.tokenizer", "wordpiece.vocab_training",
     "beam.item_cache", "beam.shard_job",
-    "documents.duplicates", "documents.duplicates_table", "documents.shards",
-    "instances.token_documents", "instances.truncation", "instances.pairing",
+    "documents.duplicates", "documents.exclusions",
+    "instances.token_documents", "instances.pairing",
     "instances.masking", "instances.creation", "instances.plan",
 ]  # fmt: skip
 
@@ -180,7 +180,7 @@ def test_pure_modules_do_not_load_beam(module: str) -> None:
 
 
 def test_what_is_asked_before_a_run_loads_next_to_nothing() -> None:
-    loaded = _loaded_by("import pipelines.documents.plan, pipelines.wordpiece.plan")
+    loaded = _loaded_by("import pipelines.documents.plan, pipelines.wordpiece.vocab_files")
     slow = {"apache_beam", "pyarrow", "numpy", "tokenizers", "sentencex", "charset_normalizer"}
     assert not loaded & slow
 

@@ -21,6 +21,7 @@ from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
 
 STAGE = "build-tokens"
+MISSING_PID = 2**22 + 1  # above the largest possible number
 
 
 def produced_by(run_id: str = "r") -> ProducedBy:

@@ -107,7 +107,7 @@ def test_runs_shows_crashed_runs(cli: Cli, store: ArtifactStore) -> None:
     assert header.split()[-5:] == ["started", "duration", "steps", "cached", "result"]
     assert [line.split()[1] for line in lines] == states
     assert lines[1].split()[:4] == ["20260105t000000-ee", "failed", "fake", "local"]
-    assert lines[1].split()[-4:] == ["1/2", "1", "b", "failed"]
+    assert lines[1].split()[-4:] == ["1/2", "1", "b:", "no"]
     assert [run["state"] for run in json.loads(cli("runs", "--json").out)] == states
 
 

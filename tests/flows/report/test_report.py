@@ -324,7 +324,7 @@ def test_counts_of_records_are_those_of_the_manifest(run: Run) -> None:
     counters = Written(store, record).manifest("build-documents").counters
     counts = {(item.record_type, item.source): item for item in record_counts(counters)}
     assert {("pages", ""), ("pages", "samplewiki")} <= counts.keys()
-    assert all(item.total == item.kept + item.dropped for item in counts.values())
+    assert all(item.is_balanced for item in counts.values())
     documents = [c.kept for (name, source), c in counts.items() if name == "documents" and source]
     assert sum(documents) == counters["documents-kept"]
     pages = counts["pages", ""]
@@ -332,6 +332,8 @@ def test_counts_of_records_are_those_of_the_manifest(run: Run) -> None:
     assert pages.dropped > 0
     text = Page(report_page(store, record)).sections["corpus"]
     assert f"pages build-documents {pages.total:,} {pages.kept:,} {pages.dropped:,}" in text
+    wrong = record_counts(counters | {"pages-kept": 1})
+    assert next(item.is_balanced for item in wrong if item.record_type == "pages") is False
 
 
 def test_unknown_templates_appear_once_with_and_without_texts(run: Run) -> None:

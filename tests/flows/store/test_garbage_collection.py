@@ -14,6 +14,7 @@ from typing import Any
 import fsspec
 import pytest
 from support.store_builder import (
+    MISSING_PID,
     STAGE,
     describe,
     file_of,
@@ -36,7 +37,6 @@ from schemas.manifest import Manifest
 LONG_AGO = "2020-01-01T00:00:00+00:00"
 RUN = "20260101t000000-aa"
 DAY = 24 * 3600.0
-MISSING_PID = 2**22 + 1  # above the largest possible number
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_linked_file_stays_readable_when_its_first_artifact_is_deleted(tmp_path:
 
 def test_work_items_without_files_are_retained_for_two_months(store: ArtifactStore) -> None:
     path = f"pieces/{STAGE}/{'0' * 64}/ab/words.json"
-    store.backend.replace(path, dump_json({"places": [[]]}))
+    store.backend.replace(path, dump_json({"locations": [[]]}))
     set_times(store, time.time() - 35 * DAY)
     assert path not in paths(collect(store, grace_hours=24))
     set_times(store, time.time() - 70 * DAY)
@@ -279,7 +279,7 @@ def test_stale_records_and_temporary_files_are_deleted(store: ArtifactStore) -> 
     store.set_ref("fake/x", manifest)
     existing, missing = file_of(store, manifest), "artifacts/build-tokens/aa/data/part"
     folder = f"pieces/{STAGE}/{'0' * 64}/ab"
-    for name, places in {
+    for name, locations in {
         "both": [[missing], [existing]],
         "part": [[missing, existing]],
         "none": [[missing]],
@@ -287,7 +287,7 @@ def test_stale_records_and_temporary_files_are_deleted(store: ArtifactStore) -> 
         "both.part-00000": [[existing]],
         "unfinished.part-00000": [[existing]],
     }.items():
-        store.backend.replace(f"{folder}/{name}.json", dump_json({"places": places}))
+        store.backend.replace(f"{folder}/{name}.json", dump_json({"locations": locations}))
         store.backend.replace(f"{folder}/{name}.blobs", b"x")
     others = {
         f"{folder}/damaged.json",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.cli_runner import Cli
 from support.fake_stages import FakeStages
-from support.store_builder import STAGE, held_by_another
+from support.store_builder import MISSING_PID, STAGE, held_by_another
 
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
@@ -28,7 +28,6 @@ from schemas.errors import LeaseLostError
 from schemas.manifest import StageOutput
 
 KEY, OTHER_KEY = "ab" * 32, "cd" * 32
-MISSING_PID = 2**22 + 1  # above the largest possible number
 
 
 @pytest.fixture

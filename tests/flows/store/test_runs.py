@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.store_builder import write_run
+from support.store_builder import MISSING_PID, write_run
 
 from flows.store import runs
 from flows.store.artifacts import ArtifactStore
@@ -26,7 +26,6 @@ from schemas.errors import ArtifactNotFoundError, ConfigError
 
 HOUR = 3600.0
 RUN = "20260101t000000-aa"
-MISSING_PID = 2**22 + 1  # above the largest possible number
 
 
 def set_heartbeat(store: ArtifactStore, run_id: str, *, age: float) -> None:

@@ -34,8 +34,8 @@ from model.finetuning.prediction import Predictor, answer
 from model.finetuning.saved_models import load_task_model, save_task_model
 from model.finetuning.setup import open_trial
 from model.finetuning.task_model import TaskModel, task_model_from_checkpoint
-from model.processes.distributed import Ranks
-from model.processes.stopping import StopRequest
+from model.launch.distributed import ProcessGroup
+from model.launch.stopping import StopRequest
 from model.task_types.prediction_files import to_lines
 from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
@@ -264,11 +264,13 @@ def test_stopped_it_goes_on_to_the_bit(
     def note_and_stop(*args: Any) -> None:
         note(*args)
         if training.steps == 4:
-            stop.ask("test")
+            stop.request("test")
 
     training.note_step = note_and_stop  # type: ignore[method-assign]
     with pytest.raises(TrainingError, match="test"):
-        Trainer(training, ranks=Ranks(0, 1, device), checkpoints=checkpoints, stop=stop).run()
+        Trainer(
+            training, group=ProcessGroup(0, 1, device), checkpoints=checkpoints, stop=stop
+        ).run()
     training.logger.close()
     assert checkpoints.list()[-1].step == 4
     train_trial(cut, stop=StopRequest())

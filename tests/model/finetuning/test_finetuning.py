@@ -29,7 +29,7 @@ from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.loop import train_trial
 from model.finetuning.saved_models import load_task_model
 from model.finetuning.setup import has_upper_case, open_trial
-from model.processes.stopping import StopRequest
+from model.launch.stopping import StopRequest
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
@@ -227,7 +227,7 @@ def start_process(job: TrialJob) -> subprocess.Popen[bytes]:
         "import sys\n"
         "from model.finetuning.jobs import TrialJob\n"
         "from model.finetuning.loop import train_trial\n"
-        "from model.processes.stopping import StopRequest\n"
+        "from model.launch.stopping import StopRequest\n"
         "with StopRequest() as stop:\n"
         "    train_trial(TrialJob.model_validate_json(sys.stdin.read()), stop=stop)\n"
     )
@@ -281,7 +281,7 @@ def test_sigterm_stops_trial_with_a_checkpoint(checkpoint: str, tmp_path: Path) 
     assert b"TrainingError" in error
     assert latest_step(job) >= 3
     stop = StopRequest()
-    stop.ask("SIGTERM")
+    stop.request("SIGTERM")
     with pytest.raises(TrainingError, match=f"step {latest_step(job)} of 2000"):
         train_trial(job, stop=stop)
 
@@ -295,7 +295,7 @@ def test_stop_while_dev_is_predicted_keeps_the_training(
 
     def run_and_ask(self: Trainer[Any]) -> None:
         run(self)
-        stop.ask("SIGTERM")
+        stop.request("SIGTERM")
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "run", run_and_ask)

@@ -10,7 +10,7 @@ from support.finetuning_builder import KINDS, features_of
 from model.finetuning.batches import task_batches
 from model.finetuning.prediction import predict
 from model.finetuning.task_model import TaskModel
-from model.processes.stopping import StopRequest
+from model.launch.stopping import StopRequest
 from model.task_types.features import Features
 from schemas.errors import TrainingError
 from schemas.model_configs import ModelConfig
@@ -76,7 +76,7 @@ def test_split_may_be_empty(kind: str, per_unit: int) -> None:
 
 def test_prediction_stops_when_asked() -> None:
     stop = StopRequest()
-    stop.ask("SIGTERM")
+    stop.request("SIGTERM")
     features = features_of("span")
     with pytest.raises(TrainingError, match="SIGTERM"):
         predict(

@@ -16,6 +16,7 @@ from transformers import BertConfig, BertForPreTraining
 from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.bert import BertModel, initialize_weights
 from model.encoder.losses import tied_decoder_loss
+from model.launch.distributed import ProcessGroup
 from model.monitoring import throughput
 from model.monitoring.throughput import (
     Peak,
@@ -28,7 +29,6 @@ from model.monitoring.throughput import (
     peak_flops,
     peak_memory,
 )
-from model.processes.distributed import Ranks
 from schemas.model_configs import ModelConfig
 
 VOCAB_SIZE = 300
@@ -287,7 +287,7 @@ def test_utilization() -> None:
 
 def test_throughput_since_last_record() -> None:
     peak = Peak(1e6, "data sheet", "device", "fp32")
-    meter = ThroughputMeter(Ranks(0, 1, CPU), peak=peak, seconds=100.0)
+    meter = ThroughputMeter(ProcessGroup(0, 1, CPU), peak=peak, seconds=100.0)
     for _ in range(2):
         meter.add(tokens=300, padded_tokens=400, flops=500_000, waited=0.5)
     record = meter.record(12, seconds=104.0)
@@ -296,7 +296,7 @@ def test_throughput_since_last_record() -> None:
     assert record.model_flops_utilization == 0.25
     meter.add(tokens=300, padded_tokens=400, flops=0, waited=0.0)
     assert meter.record(13, seconds=105.0)[:4] == (13, 105.0, 300.0, 400.0)
-    without = ThroughputMeter(Ranks(0, 1, CPU), peak=None)
+    without = ThroughputMeter(ProcessGroup(0, 1, CPU), peak=None)
     without.add(tokens=30, padded_tokens=30, flops=1, waited=0.0)
     assert without.record(1, seconds=1.0).model_flops_utilization is None
 

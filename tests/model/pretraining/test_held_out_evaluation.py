@@ -10,10 +10,10 @@ import torch
 from support.corpus_builder import as_input, run_corpus
 from support.training_builder import tiny_config
 
+from model.launch.distributed import ProcessGroup
 from model.pretraining.evaluation import HeldOut
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_setup
-from model.processes.distributed import Ranks
 from model.training.checkpoints import Checkpoints
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
 from schemas.recipe import Recipe
@@ -59,24 +59,24 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
     )
 
 
-def held_out_loss(job: TrainingJob, *, instances: int, ranks: Ranks) -> float:
+def held_out_loss(job: TrainingJob, *, instances: int, group: ProcessGroup) -> float:
     """Masked LM loss of a model that expects English words only."""
     evaluation = job.config.evaluation.model_copy(update={"max_eval_samples": instances})
     config = job.config.model_copy(update={"evaluation": evaluation})
     job = job.model_copy(update={"config": config})
-    setup = open_setup(job, ranks=ranks, checkpoints=Checkpoints(job.work, keep_last=1))
+    setup = open_setup(job, group=group, checkpoints=Checkpoints(job.work, keep_last=1))
     pieces = [entry for entry in job.vocabulary.files if entry.path == "vocab.txt"]
     vocab = Path(job.vocabulary.data, pieces[0].stored_name).read_text(encoding="utf-8").split("\n")
     is_english = [piece.removeprefix("##").isascii() for piece in vocab[:-1]]
     with torch.no_grad():
         setup.model.mlm_head.output_bias += torch.tensor(is_english) * 10.0
-    held_out = HeldOut.open(job, ranks=ranks, setup=setup)
+    held_out = HeldOut.open(job, group=group, setup=setup)
     assert held_out is not None
     return held_out.evaluate(setup.model, is_bf16=False)["mlm_loss"]
 
 
 @pytest.mark.parametrize("instances", [20, 31])
 def test_held_out_sample_covers_all_sources(job: TrainingJob, instances: int) -> None:
-    alone = Ranks(0, 1, CPU)
-    whole = held_out_loss(job, instances=10_000, ranks=alone)
-    assert held_out_loss(job, instances=instances, ranks=alone) == pytest.approx(whole, rel=0.2)
+    alone = ProcessGroup(0, 1, CPU)
+    whole = held_out_loss(job, instances=10_000, group=alone)
+    assert held_out_loss(job, instances=instances, group=alone) == pytest.approx(whole, rel=0.2)

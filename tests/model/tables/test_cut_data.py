@@ -22,8 +22,8 @@ from flows.run.stages import get_stage
 from model import tasks
 from model.build_examples import build_examples
 from model.finetuning.loop import train_trial
+from model.launch.stopping import StopRequest
 from model.monitoring.summaries import score_cut
-from model.processes.stopping import StopRequest
 from model.tables.document import Tables
 from model.tables.result_pictures import draw_results
 from model.tables.result_rows import result_rows

@@ -22,7 +22,7 @@ from model.task_types.task_type import Encoding
 from model.task_types.texts import truncated_lengths
 from model.tasks import TASKS
 from model.tasks.task import Task
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.errors import PredictionsError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
@@ -132,7 +132,7 @@ def test_regression(tokenizer: WordPieceTokenizer) -> None:
     assert said == [
         {"id": "r0", "score": 1.0}, {"id": "r1", "score": 5.5}, {"id": "r2", "score": -0.25}
     ]  # fmt: skip
-    # Ranks 1 2 3 and 2 3 1: 1 - 6 * (1 + 1 + 4) / (3 * 8).
+    # ProcessGroup 1 2 3 and 2 3 1: 1 - 6 * (1 + 1 + 4) / (3 * 8).
     assert score(examples, said, task=task)["spearman"] == pytest.approx(-0.5)
     constant = [{**row, "score": 2.0} for row in said]
     assert score(examples, constant, task=task) == {"spearman": 0.0, "pearson": 0.0}
@@ -180,7 +180,7 @@ def test_scoring_what_cannot_be_scored() -> None:
     task, examples = a_task(), table(("w1", None, "yes"))
     with pytest.raises(PredictionsError, match="the label 'hm': expected one of no, yes"):
         score(examples, [{"id": "r0", "label": "hm"}], task=task)
-    with pytest.raises(PredictionsError, match="labelled split"):
+    with pytest.raises(PredictionsError, match="labeled split"):
         score(table(("w1", None, None)), [{"id": "r0", "label": "no"}], task=task)
 
 

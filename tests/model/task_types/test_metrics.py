@@ -75,13 +75,13 @@ def test_pearson_by_hand() -> None:
 
 def test_spearman_by_hand() -> None:
     gold, said = [0.5, 1.0, 2.0, 5.0], [10.0, 1000.0, 20.0, 30.0]
-    # Ranks 1 2 3 4 and 1 4 2 3: 1 - 6 (0 + 4 + 1 + 1) / (4 * 15).
+    # ProcessGroup 1 2 3 4 and 1 4 2 3: 1 - 6 (0 + 4 + 1 + 1) / (4 * 15).
     assert value("spearman", gold, said) == pytest.approx(1 - 6 * 6 / 60)
 
 
 def test_spearman_with_ties() -> None:
     gold, said = [1.0, 2.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]
-    # Ranks 1 2.5 2.5 4 and 1 2 3 4; Pearson of those: 4.5 / sqrt(4.5 * 5).
+    # ProcessGroup 1 2.5 2.5 4 and 1 2 3 4; Pearson of those: 4.5 / sqrt(4.5 * 5).
     assert value("spearman", gold, said) == pytest.approx(4.5 / math.sqrt(4.5 * 5))
 
 

@@ -34,7 +34,7 @@ from model.task_types.features import Features
 from model.task_types.span import Span, best_threshold
 from model.task_types.span_decoding import NO_ANSWER_ODDS
 from model.tasks.task import Task
-from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.errors import PredictionsError
 from schemas.finetune_configs import FeaturesConfig
 
@@ -297,7 +297,7 @@ def test_scores_are_by_id_and_tell_what_is_missing(caplog: pytest.LogCaptureFixt
         )
     assert found["f1"] == 0.5
     assert "1 questions have no prediction" in caplog.text
-    assert "1 predictions are of no question" in caplog.text
+    assert "1 predictions match no question" in caplog.text
 
 
 def test_no_torch_is_loaded() -> None:

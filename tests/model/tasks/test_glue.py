@@ -219,7 +219,7 @@ def test_microsofts_mrpc_is_split_by_glues_list(tmp_path: Path) -> None:
 
 def test_microsofts_mrpc_needs_glues_list(tmp_path: Path) -> None:
     file = msr_folder(tmp_path, None)
-    with pytest.raises(TaskDataError, match=r"expected dev_ids\.tsv beside it.*found msr_para"):
+    with pytest.raises(TaskDataError, match=r"expected dev_ids\.tsv next to it.*found msr_para"):
         read("mrpc", "train", file)
     file = msr_folder(tmp_path, "3\n")
     with pytest.raises(TaskDataError, match=r"dev_ids\.tsv: line 1: expected two ids"):

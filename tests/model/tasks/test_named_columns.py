@@ -81,11 +81,11 @@ def test_without_names_the_error_says_what_the_file_looks_like(tmp_path: Path) -
     assert bad[0].found.endswith(
         "No sentence can be used: expected words in column 0 and tags such as O, B-LOC in column "
         "4, counted from 0; the first line has 5 columns: 0 '1', 1 'Mia', 2 'B-PER', 3 '-', 4 "
-        "'ann'; no column has tags alone. Say which is which: columns: {words: 1, tags: 2}"
+        "'ann'; no column has tags alone. Name the columns: columns: {words: 1, tags: 2}"
     )
     plain = UNIVERSAL_NER.replace("4-5\t4in\t_\t-\tann\n", "")
     _, bad = read(tmp_path / "f", plain, "tagging")
-    assert "; tags are in column 2. Say" in bad[0].found
+    assert "; tags are in column 2. Name" in bad[0].found
     config = ExamplesConfig(
         task="tagging", data_files=dict.fromkeys(("train", "dev"), (str(tmp_path / "f"),))
     )

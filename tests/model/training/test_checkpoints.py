@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
 import os
 import signal
@@ -11,15 +10,13 @@ import subprocess
 import sys
 import time
 import uuid
-import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from safetensors.torch import save as library_bytes
 from support.paths import ROOT
 
 from model.training import checkpoint_files
@@ -125,34 +122,6 @@ def test_files_do_not_depend_on_tensor_order_and_safetensors_reads_them(tmp_path
     assert _equal({name.split(".")[0]: load_file(first / name) for name in names}, 5)
 
 
-def test_the_bytes_and_their_digest_are_those_of_the_librarys_writer(tmp_path: Path) -> None:
-    odd = {"b": torch.arange(3_000_000.0), "a": torch.zeros(2, 0), "\u00e9": torch.tensor(7.0)}
-    halves = {"h": torch.ones(3, dtype=torch.float16), "i": torch.arange(5, dtype=torch.int64)}
-    for number, tensors in enumerate((odd, halves, {})):
-        entry = CheckpointFiles(str(tmp_path)).write_tensors(str(number), "w.safetensors", tensors)
-        data = (tmp_path / str(number) / "w.safetensors").read_bytes()
-        assert data == library_bytes(tensors, metadata={"format": "pt"})
-        assert entry.sha256 == hashlib.sha256(data).hexdigest()
-        assert entry.size == len(data)
-
-
-def test_one_tensor_at_a_time_is_copied_to_the_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copies: list[weakref.ref[torch.Tensor]] = []
-
-    def copied(tensor: torch.Tensor) -> torch.Tensor:
-        assert [copy for copy in copies[:-1] if copy() is not None] == []
-        copy = tensor.clone()
-        copies.append(weakref.ref(copy))
-        return copy
-
-    monkeypatch.setattr(torch.Tensor, "cpu", copied)
-    tensors = {f"w{number}": torch.ones(4) for number in range(5)}
-    CheckpointFiles(str(tmp_path)).write_tensors("a", "w.safetensors", tensors)
-    assert len(copies) == 5
-
-
 def test_newest_and_best_checkpoints_are_kept(folder: str) -> None:
     checkpoints = Checkpoints(folder, keep_last=2)
     seen = []
@@ -215,15 +184,25 @@ def test_damaged_newest_checkpoint_is_logged_and_skipped(
     assert not newest.exists()
 
 
-def test_damage_to_all_checkpoints_is_an_error(tmp_path: Path) -> None:
+def test_damage_to_all_checkpoints_is_a_warning_and_the_next_save_replaces_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=2)
     first, second = _save(checkpoints, 1), _save(checkpoints, 2)
     _flip(first / RECORD_FILE)
     _flip(second / "model.safetensors")
-    with pytest.raises(CheckpointError) as error:
-        Checkpoints(str(tmp_path), keep_last=2).latest()
-    assert first.name in str(error.value)
-    assert second.name in str(error.value)
+    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
+    with caplog.at_level(logging.WARNING):
+        assert checkpoints.latest() is None
+    assert {name for name in (first.name, second.name) if name in caplog.text} == {
+        first.name,
+        second.name,
+    }
+    _save(checkpoints, 1)
+    assert _steps(checkpoints) == [1]
+    latest = checkpoints.latest()
+    assert latest is not None
+    assert _equal(latest.tensors, 1)
 
 
 def test_next_save_deletes_unfinished_checkpoint(tmp_path: Path) -> None:
@@ -357,13 +336,9 @@ def test_failed_write_keeps_earlier_checkpoints(
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError(number, os.strerror(number))
 
-    def write_some(sink: IO[bytes], *_: Any) -> None:
-        sink.write(b"some")
-        fail()
-
     with monkeypatch.context() as patch:
         if failing == "tensors":
-            patch.setattr(checkpoint_files, "_write", write_some)
+            patch.setattr(checkpoint_files, "save_tensors", fail)
         elif failing == "sync":
             patch.setattr(os, "fsync", fail)
         else:
@@ -440,7 +415,3 @@ def test_values_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nosuch"):
         Checkpoints("nosuch://x", keep_last=1)
     assert not (tmp_path / "run").exists()
-    for tensor in (torch.eye(2).to_sparse(), torch.zeros(2, dtype=torch.complex64)):
-        with pytest.raises(CheckpointError, match="w"):
-            checkpoints.save(1, tensors={"m": {"w": tensor}}, state={})
-    assert not list((tmp_path / "run").glob("step-*"))

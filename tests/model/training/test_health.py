@@ -30,10 +30,10 @@ from support.training_builder import as_phase, published, tiny_config
 
 from flows.recipes.loader import load_recipe
 from model.finetuning.loop import train_trial
+from model.launch.stopping import StopRequest
 from model.pretraining.job import TrainingJob
 from model.pretraining.loop import train
 from model.pretraining.results import read_finished
-from model.processes.stopping import StopRequest
 from model.training.health import (
     PAGE,
     SECTIONS,

@@ -25,9 +25,9 @@ from support.training_builder import (
 from flows.bert import recipe_steps
 from model import pretrain as stage
 from model.finetuning.setup import open_trial
+from model.launch.stopping import StopRequest
 from model.pretraining.job import TrainingJob
 from model.pretraining.loop import Pretraining, train
-from model.processes.stopping import StopRequest
 from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
 from model.training.checkpoints import Checkpoints
 from schemas.errors import CheckpointError, ConfigError

@@ -38,14 +38,14 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 from model.data.batches import PretrainingBatch
 from model.encoder.hf_weights import save_model
+from model.launch.distributed import ProcessGroup
+from model.launch.launcher import call_group
+from model.launch.stopping import StopRequest
+from model.launch.worker import write_failure
 from model.pretraining.job import TrainingJob
 from model.pretraining.loop import Pretraining, train
 from model.pretraining.results import read_finished
 from model.pretraining.setup import open_setup
-from model.processes.distributed import Ranks
-from model.processes.launcher import call_group
-from model.processes.stopping import StopRequest
-from model.processes.worker import leave_failure
 from model.training.checkpoint_files import CheckpointRecord
 from model.training.checkpoints import Checkpoints, LoadedCheckpoint, Saved
 from model.training.loop import Trainer
@@ -225,7 +225,9 @@ def test_losses_equal_those_of_transformers_on_the_same_batches(
         batch={"global_batch_size": 16, "batching": "padded", "per_device_max_tokens": 1 << 16},
         optimizer={"name": "adamw", "learning_rate": 1e-3},
     )
-    setup = open_setup(job, ranks=Ranks(0, 1, torch.device("cpu")), checkpoints=checkpoints(job))
+    setup = open_setup(
+        job, group=ProcessGroup(0, 1, torch.device("cpu")), checkpoints=checkpoints(job)
+    )
     for name, content in save_model(setup.model).items():
         (tmp_path / name).write_bytes(content)
     theirs = BertForPreTraining.from_pretrained(tmp_path).train()
@@ -495,8 +497,10 @@ def test_optimizer_state_lies_on_the_device_of_the_weights(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
     job = small_corpus.job(tmp_path)
-    elsewhere = Ranks(0, 1, torch.device("meta"))  # any device that is not the one to build on
-    setup = open_setup(job, ranks=elsewhere, checkpoints=checkpoints(job))
+    elsewhere = ProcessGroup(
+        0, 1, torch.device("meta")
+    )  # any device that is not the one to build on
+    setup = open_setup(job, group=elsewhere, checkpoints=checkpoints(job))
     assert {tensor.device.type for tensor in setup.optimizer.state_tensors().values()} == {"meta"}
 
 
@@ -605,7 +609,7 @@ def test_training_that_lost_its_lease_leaves_checkpoints_to_new_holder(
 def test_error_is_logged_when_its_file_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leave_failure(tmp_path / "full-disk", CheckpointError("the disk is full"))
+    write_failure(tmp_path / "full-disk", CheckpointError("the disk is full"))
     assert "CheckpointError: the disk is full" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""Threads that wait do not burn the cores: what each process is told, and what is said of it."""
+"""Available CPU share, and the wait policy of threads in each process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from support.paths import ROOT
 
 from flows.cli import doctor
-from model.processes import core_share
-from model.processes.core_share import OWN_CHOICE, CoreShare, measured_share
-from model.processes.launcher import Worker
+from model.launch import core_share
+from model.launch.core_share import SPIN_VARIABLES, CoreShare, measure_core_share
+from model.launch.launcher import Worker
 
 QUIET = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 BUSY = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
@@ -27,60 +27,62 @@ class Finder(MetaPathFinder):
         if name in {names!r}:
             return importlib.util.spec_from_file_location(name, {folder!r} + '/' + name + '.py')
 sys.meta_path.insert(0, Finder())
-import model.processes.core_share
-model.processes.core_share.measured_share = lambda: model.processes.core_share.CoreShare(2, {share})
+import model.launch.core_share
+model.launch.core_share.measure_core_share = lambda: model.launch.core_share.CoreShare(2, {share})
 """
-"""Stands in for the measure of a machine that may be anything; the modules are a probe's."""
+"""Replaces the measurement, and modules by those of a test."""
 
 WITHOUT_TORCH = """
 import os, sys
 os.environ["WITHOUT_TORCH"] = str("torch" not in sys.modules)
 """
-TOLD = f"{WITHOUT_TORCH}\nimport torch  # its OpenMP writes what it has read to standard error\n"
+DISPLAY_SETTINGS = (
+    f"{WITHOUT_TORCH}\nimport torch  # OpenMP writes its settings to standard error\n"
+)
 
 
 def site(folder: Path, share: float, **modules: str) -> dict[str, str]:
-    """Environment of a process with a measured share, and modules in place of others."""
+    """Return the environment of a process with a fixed share and replaced modules."""
     names = [name.replace("__", ".") for name in modules]
     for name, code in zip(names, modules.values(), strict=True):
         (folder / f"{name}.py").write_text(code)
     text = SITE.format(names=names, folder=str(folder), share=share)
     (folder / "sitecustomize.py").write_text(text)
-    given = {name: value for name, value in os.environ.items() if name not in OWN_CHOICE}
+    given = {name: value for name, value in os.environ.items() if name not in SPIN_VARIABLES}
     path = os.pathsep.join((str(folder), str(ROOT)))
     return {**given, "PYTHONPATH": path, "OMP_DISPLAY_ENV": "VERBOSE"}
 
 
 def test_share_is_measured_and_formatted() -> None:
-    measured = measured_share(seconds=0.02)
-    assert 0 < measured.share <= 1
+    measured = measure_core_share(seconds=0.02)
+    assert 0 < measured.available_fraction <= 1
     assert measured.cores >= 1
     assert "1.9 of 2 cores" in CoreShare(2, 0.97).text
     assert "1.0 of 2 cores" in CoreShare(2, 0.5).text
     assert "2.0 times" in CoreShare(2, 0.5).text
 
 
-def test_what_others_take_is_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A thread that sleeps runs as little as one whose core is another's.
+def test_core_share_excludes_cpu_used_by_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A sleeping thread uses no CPU time, like one that waits for a core.
     class Asleep:
         def __init__(self, data: bytes) -> None:
             time.sleep(0.01)
 
     monkeypatch.setattr(core_share.hashlib, "sha256", Asleep)
-    found = measured_share(seconds=0.05)
-    assert found.share < 0.5
+    found = measure_core_share(seconds=0.05)
+    assert found.available_fraction < 0.5
     assert found.is_busy
 
 
-def test_the_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert measured_share(seconds=0.01).cores == 3
+    assert measure_core_share(seconds=0.01).cores == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "4,2")
-    assert measured_share(seconds=0.01).cores == len(os.sched_getaffinity(0))
+    assert measure_core_share(seconds=0.01).cores == len(os.sched_getaffinity(0))
 
 
 def test_training_process_bounds_spinning_before_torch_is_loaded(tmp_path: Path) -> None:
-    train = f"""{TOLD}
+    train = f"""{DISPLAY_SETTINGS}
 from model.pretraining.job import TrainingJob
 def train(job: TrainingJob, *, stop):
     print(os.environ["WITHOUT_TORCH"])
@@ -112,7 +114,7 @@ JOB = """{"name": "pretrain length-32", "work": "work",
 
 
 def displayed(text: str) -> str:
-    """The spin count that GNU's OpenMP says it has read."""
+    """Return the spin count that GNU OpenMP reports."""
     [found] = [line for line in text.splitlines() if "GOMP_SPINCOUNT" in line]
     return found.split("'")[1]
 
@@ -121,8 +123,8 @@ PROBE = f"""
 from pydantic import BaseModel
 class Question(BaseModel):
     name: str = ""
-def told(question: Question) -> dict:
-    return {{name: os.environ.get(name) for name in (*{OWN_CHOICE!r}, "WITHOUT_TORCH")}}
+def environment(question: Question) -> dict:
+    return {{name: os.environ.get(name) for name in (*{SPIN_VARIABLES!r}, "WITHOUT_TORCH")}}
 """
 
 
@@ -132,13 +134,15 @@ def ask_worker(
     """Return the environment of the process that fine-tunes and evaluates on a busy machine."""
     from model.finetuning.jobs import EvaluationJob  # any pydantic model
 
-    for name in OWN_CHOICE:
+    for name in SPIN_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in {**site(folder, 0.5, model__probe=begin + PROBE), **own}.items():
         monkeypatch.setenv(name, value)
     process = Worker()
     try:
-        answer = process.call("model.probe:told", EvaluationJob.model_construct(name="the probe"))
+        answer = process.call(
+            "model.probe:environment", EvaluationJob.model_construct(name="the probe")
+        )
     finally:
         process.end()
     return {name: value for name, value in answer.items() if value is not None}
@@ -147,7 +151,10 @@ def ask_worker(
 def test_process_of_trials_and_evaluations_bounds_spinning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert ask_worker(tmp_path, monkeypatch, begin=TOLD) == {**BUSY, "WITHOUT_TORCH": "True"}
+    assert ask_worker(tmp_path, monkeypatch, begin=DISPLAY_SETTINGS) == {
+        **BUSY,
+        "WITHOUT_TORCH": "True",
+    }
     output = capfd.readouterr().err
     assert displayed(output) == BUSY["GOMP_SPINCOUNT"]
     assert CoreShare(2, 0.5).text in output
@@ -163,8 +170,10 @@ def test_choice_of_the_user_wins(
     assert environment == {**own, "WITHOUT_TORCH": "True"}
 
 
-def test_predicting_and_evaluating_in_the_command_is_told(tmp_path: Path) -> None:
-    environment = site(tmp_path, 0.98, model__finetuning__prediction=f"{TOLD}\nPredictor = None")
+def test_predict_and_evaluate_commands_bound_spinning(tmp_path: Path) -> None:
+    environment = site(
+        tmp_path, 0.98, model__finetuning__prediction=f"{DISPLAY_SETTINGS}\nPredictor = None"
+    )
     code = """
 import os
 from flows.model_loading import open_predictors

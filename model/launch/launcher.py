@@ -1,16 +1,15 @@
-"""Calls of functions in processes of their own, which train, fine-tune and answer.
+"""Calls of functions in other processes, for training, fine-tuning and evaluation.
 
-A call is JSON: a function of `model`, its argument (a pydantic model) and the folder that relative
-paths start from. Its answer is JSON, too: the result, or the error with its class and facts. There
-are two carriers:
+A call is JSON: a function of `model`, its argument (a pydantic model) and the working directory.
+Its result is JSON: the result, or an error with its class and attributes.
 
-* A worker reads calls as lines from a pipe and lives on from call to call: trials of a grid can be
-  as short as two seconds, and loading torch takes as long. Calls side by side have a worker each.
-* A job of one or several ranks reads its argument from a file, which can be handed to torchrun by
-  hand on several machines, and leaves its error in another.
+* A worker reads calls from a pipe and is reused, because loading torch takes as long as a short
+  trial. Concurrent calls have a worker each.
+* A job with one or several ranks reads its argument from a file, which can also be passed to
+  torchrun by hand on several machines. It writes an error to another file.
 
-`model.processes.worker` is the other side of both. Signals reach the main thread there, torch's
-settings stay there, and a crash takes no flow with it. A process ends with its launcher.
+`model.launch.worker` is the other side of both. Signals and torch's settings stay in the worker
+process, and a crash does not end the run. A worker ends with its launcher.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from pydantic import BaseModel
 
@@ -37,18 +36,18 @@ from schemas.error_serialization import deserialize_error
 from schemas.errors import ConfigError, RunnerError, TrainingError
 
 LAUNCHER_VARIABLE = "BERTLOOM_LAUNCHER"
-"""Environment variable with the id of the process whose end also ends the training."""
+"""Environment variable: id of the process that started the training."""
 
 IDLE_VARIABLE = "BERTLOOM_WORKER_IDLE"
-"""Environment variable: seconds without a call after which a worker ends."""
+"""Environment variable: seconds after which an idle worker ends. Default: 120."""
 
 JOB_FILE, FAILURE_FILE = "job.json", "failure.json"
 
 _STOP_SECONDS = 300.0
 _END_SECONDS = 10.0
 
-# A step frees and takes the same large buffers again; by default glibc gives each back to the
-# system, and half of a step's time can go into getting its pages zeroed anew.
+# Each step allocates the same large buffers. By default glibc returns them to the system, and the
+# kernel clears their pages in each step.
 _KEEP_MEMORY = ":".join(
     (
         "glibc.malloc.hugetlb=1",
@@ -60,9 +59,8 @@ _KEEP_MEMORY = ":".join(
 
 
 def child_environment() -> dict[str, str]:
-    """Environment variables of a process that works for this one."""
-    # The code that made the call is the code that runs it; a folder named `model` where the user
-    # happens to be is not looked at.
+    """Return the environment variables of a worker process."""
+    # Import this code, not a folder named `model` in the working directory.
     root = str(Path(__file__).parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
@@ -75,7 +73,7 @@ def child_environment() -> dict[str, str]:
 
 
 def local_folder(work: str) -> Path:
-    """Local folder for what belongs to a folder of work: that itself where it is local."""
+    """Return a local folder for a work folder: itself if it is local."""
     fs, path = file_system(work)
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
     if "file" in protocols:
@@ -85,7 +83,7 @@ def local_folder(work: str) -> Path:
 
 
 class Worker:
-    """A process that takes calls, started by the first; any number of threads may call in turn."""
+    """Worker process, started by the first call. Calls of several threads are executed in turn."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -94,19 +92,18 @@ class Worker:
         self._stops = 0
 
     def call(self, function: str, argument: BaseModel) -> dict[str, Any]:
-        """Call a function in the process and wait for its result.
+        """Call a function in the process and return its result.
 
         Args:
-            function: such as `model.finetuning.prediction:run_evaluation`. It takes one pydantic
-                model, and may take a `StopRequest` as `stop`; it gives a dictionary of plain JSON
-                values.
-            argument: its argument. What people see is its `name`, if it has one.
+            function: Function such as `model.finetuning.prediction:run_evaluation`. It takes a
+                pydantic model and optionally `stop`, a `StopRequest`; it returns JSON values.
+            argument: Argument. Messages have its `name`.
 
         Raises:
-            BertloomError, OSError: as the function says.
-            ConfigError: the argument names data in this process's memory.
-            TrainingError: `stop` was called before its turn came.
-            RunnerError: another error, or the process was killed; the next call starts a new one.
+            BertloomError, OSError: Errors of the function.
+            ConfigError: The argument refers to data in the memory of this process.
+            TrainingError: `stop` was called before the call began.
+            RunnerError: Another error, or the process was killed. The next call starts a new one.
         """
         name = str(getattr(argument, "name", function))
         _check_not_in_memory(argument.model_dump(mode="json"), name=name)
@@ -119,30 +116,30 @@ class Worker:
         line = json.dumps(message).encode() + b"\n"
         with self._turn:
             if self._stops != stops:
-                raise TrainingError(f"{name}: stopped before it began")
-            answer = b""
-            while not answer.endswith(b"\n"):
-                process, is_new = self._started()
-                was_taken, answer = self._exchange(process, line)
-                if not answer.endswith(b"\n"):
+                raise TrainingError(f"{name}: stopped before it started")
+            response = b""
+            while not response.endswith(b"\n"):
+                process, is_new = self._get_process()
+                was_accepted, response = self._exchange(process, line)
+                if not response.endswith(b"\n"):
                     self._process = None
                     code = _end(process, seconds=_END_SECONDS)
                     if self._stops != stops and code in (0, -signal.SIGTERM):
                         raise TrainingError(f"{name}: stopped (SIGTERM)")
-                    # One that was idle may end before it takes the call, which is no fault.
-                    if was_taken or is_new:
-                        raise _lost(name, code)
-            found: dict[str, Any] = json.loads(answer)
-            if found.get("is_last"):
+                    # An idle worker may end just before the call: start another one.
+                    if was_accepted or is_new:
+                        raise _exit_error(name, code)
+            values: dict[str, Any] = json.loads(response)
+            if values.get("is_last"):
                 self._process = None
                 _end(process, seconds=_END_SECONDS)
-        if "error" in found:
-            raise deserialize_error(found["error"], name=name)
-        result: dict[str, Any] = found["result"]
+        if "error" in values:
+            raise deserialize_error(values["error"], name=name)
+        result: dict[str, Any] = values["result"]
         return result
 
     def stop(self) -> None:
-        """Ask the call in progress, and those that wait for their turn, to stop; returns at once.
+        """Request a stop of the running call and of waiting calls, without waiting for it.
 
         A training writes a checkpoint first. Each call raises a TrainingError.
         """
@@ -152,7 +149,7 @@ class Worker:
             process.terminate()
 
     def end(self) -> None:
-        """End the process; the next call starts another. A call in progress is stopped first."""
+        """End the process, after stopping its call. The next call starts another one."""
         process, is_running = self._process, self._is_running
         if process is None:
             return
@@ -161,28 +158,29 @@ class Worker:
         self._process = None
         _end(process, seconds=_STOP_SECONDS if is_running else _END_SECONDS)
 
-    def _started(self) -> tuple[subprocess.Popen[bytes], bool]:
-        """The process, and whether it is a new one."""
+    def _get_process(self) -> tuple[subprocess.Popen[bytes], bool]:
+        """Return the process, and whether it was just started."""
         if self._process is not None and self._process.poll() is None:
             return self._process, False
         if self._process is not None:
             _end(self._process, seconds=0)
         self._process = _start(
-            ["model.processes.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            ["model.launch.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         return self._process, True
 
     def _exchange(self, process: subprocess.Popen[bytes], line: bytes) -> tuple[bool, bytes]:
-        """Whether the call was taken, and its answer: b"" or a part of one if the process ended.
+        """Return whether the call was accepted, and the response, incomplete if the process ended.
 
-        Interrupted, the process is stopped first.
+        An exception such as KeyboardInterrupt stops the process first.
         """
         self._is_running = True
+        stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         try:
-            _pipe(process.stdin).write(line)
-            _pipe(process.stdin).flush()
-            was_taken = bool(_pipe(process.stdout).readline())
-            return was_taken, _pipe(process.stdout).readline()
+            stdin.write(line)
+            stdin.flush()
+            was_accepted = bool(stdout.readline())
+            return was_accepted, stdout.readline()
         except BrokenPipeError:
             return False, b""
         except BaseException:
@@ -194,8 +192,8 @@ class Worker:
             self._is_running = False
 
 
-class Workers:
-    """Workers for calls that are made side by side: as many as there are calls at once."""
+class WorkerPool:
+    """Workers for concurrent calls, one for each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -203,7 +201,7 @@ class Workers:
         self._idle: list[Worker] = []
 
     def call(self, function: str, argument: BaseModel) -> dict[str, Any]:
-        """`Worker.call` of one that has nothing to do."""
+        """See `Worker.call`; uses an idle worker or starts one."""
         with self._lock:
             if self._idle:
                 worker = self._idle.pop()
@@ -218,23 +216,23 @@ class Workers:
                 self._idle.append(worker)
 
     def stop(self) -> None:
-        """Ask all calls in progress to stop; returns at once."""
+        """Request a stop of all running calls, without waiting for it."""
         for worker in self.workers:
             worker.stop()
 
     def end(self) -> None:
-        """End all processes; the next call starts another."""
+        """End all processes. The next call starts another one."""
         for worker in self.workers:
             worker.end()
 
     @property
     def workers(self) -> list[Worker]:
-        """All there are, busy or idle."""
+        """All workers, busy or idle."""
         with self._lock:
             return list(self._all)
 
 
-_SHARED = Workers()
+_SHARED = WorkerPool()
 _JOBS: set[subprocess.Popen[bytes]] = set()
 _GROUP: contextvars.ContextVar[set[Callable[[], None]] | None] = contextvars.ContextVar(
     "_GROUP", default=None
@@ -242,35 +240,35 @@ _GROUP: contextvars.ContextVar[set[Callable[[], None]] | None] = contextvars.Con
 atexit.register(lambda: _SHARED.end())
 
 
-def _forget_in_child() -> None:
-    # A forked child shares the pipes of processes that are not its own.
+def _reset_in_child() -> None:
+    # The workers of a forked child belong to its parent.
     global _SHARED
-    _SHARED = Workers()
+    _SHARED = WorkerPool()
     _JOBS.clear()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)
 
 
-def call(function: str, argument: BaseModel) -> dict[str, Any]:
-    """`Worker.call` of a worker of this process's own."""
+def call_in_worker(function: str, argument: BaseModel) -> dict[str, Any]:
+    """See `Worker.call`; uses the workers of this process."""
     return _SHARED.call(function, argument)
 
 
-def run_job(module: str, job: BaseModel, *, name: str, folder: Path, ranks: int) -> None:
-    """Run a module on a job in processes of their own, one a rank, and wait for their end.
+def run_job(module: str, job: BaseModel, *, name: str, folder: Path, num_processes: int) -> None:
+    """Run a module on a job in other processes and wait for their end.
 
     Args:
-        module: run as a program with the job's file; see `model.processes.worker.run_job_file`.
-        job: written to the folder.
-        name: what people call it.
-        folder: local folder for the files of job and failure.
-        ranks: processes; more than one are started by torchrun.
+        module: Program that gets the job file; see `model.launch.worker.run_job_file`.
+        job: Job; written to the folder.
+        name: Name of the job in messages.
+        folder: Local folder for the job file and the error file.
+        num_processes: Number of processes; torchrun starts several.
 
     Raises:
-        BertloomError, OSError: as the module says.
-        ConfigError: the job names data in this process's memory.
-        RunnerError: another error, or a process was killed.
+        BertloomError, OSError: Errors of the module.
+        ConfigError: The job refers to data in the memory of this process.
+        RunnerError: Another error, or a process was killed.
     """
     _check_not_in_memory(job.model_dump(mode="json"), name=name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -280,12 +278,12 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path, ranks: int)
     job_file.write_text(job.model_dump_json(indent=2), encoding="utf-8")
     command = [module, str(job_file)]
     added: dict[str, str] = {}
-    if ranks > 1:
-        torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
-        command = [*torchrun, *command]
-        # As long as a stop may take: torchrun would kill after 30 s, amid a large checkpoint; and
-        # it would give each process one thread.
-        threads = max(1, (os.cpu_count() or 1) // ranks)
+    if num_processes > 1:
+        nproc = f"--nproc-per-node={num_processes}"
+        command = ["torch.distributed.run", "--standalone", nproc, "-m", *command]
+        # By default torchrun kills after 30 s, maybe while a large checkpoint is written, and sets
+        # one thread per process.
+        threads = max(1, (os.cpu_count() or 1) // num_processes)
         added |= {
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(_STOP_SECONDS)),
             "OMP_NUM_THREADS": str(threads),
@@ -303,11 +301,11 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path, ranks: int)
     if code:
         if failure.exists():
             raise deserialize_error(json.loads(failure.read_text(encoding="utf-8")), name=name)
-        raise _lost(name, code)
+        raise _exit_error(name, code)
 
 
 def stop_running_calls() -> None:
-    """Ask all calls and jobs that threads of this process wait for to stop; returns at once.
+    """Request a stop of all calls and jobs of this process, without waiting for it.
 
     A training writes a checkpoint first, and the call raises a TrainingError.
     """
@@ -318,10 +316,7 @@ def stop_running_calls() -> None:
 
 @contextlib.contextmanager
 def call_group() -> Iterator[Callable[[], None]]:
-    """Yield a function that stops the calls and jobs made by this thread in the block.
-
-    It returns at once, as `stop_running_calls` does.
-    """
+    """Yield a function that requests a stop of the calls and jobs of this thread in the block."""
     group: set[Callable[[], None]] = set()
 
     def stop_all() -> None:
@@ -337,7 +332,7 @@ def call_group() -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _in_group(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the `call_group` of this thread, if there is one, stop a call in this block."""
+    """Add a call to the `call_group` of this thread, if it has one."""
     group = _GROUP.get()
     if group is None:
         yield
@@ -350,7 +345,7 @@ def _in_group(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def end_workers() -> None:
-    """End the shared workers, and give their memory back; the next call starts another."""
+    """End the workers of this process and release their memory."""
     _SHARED.end()
 
 
@@ -361,10 +356,10 @@ def _start(
     stdout: int | None = None,
     added: Mapping[str, str] = {},
 ) -> subprocess.Popen[bytes]:
-    """Run a module; of the added variables, those that the user has set stay as they are."""
-    # A session of its own: Ctrl-C reaches this process alone, which passes one signal on. Two of
-    # them make torchrun leave its workers alone before they have said how they ended.
-    return subprocess.Popen(  # noqa: S603 - our own modules, no shell
+    """Run a module. `added` are environment variables, unless the user has set them."""
+    # In a new session Ctrl-C reaches only this process, which sends one signal. After a second
+    # signal torchrun would exit before its workers have written their errors.
+    return subprocess.Popen(  # noqa: S603 - module of this package, no shell
         [sys.executable, "-m", *module],
         env={**added, **child_environment()},
         stdin=stdin,
@@ -374,7 +369,7 @@ def _start(
 
 
 def _end(process: subprocess.Popen[bytes], *, seconds: float) -> int:
-    """Close the pipes, on which a worker ends once it has nothing to do; its exit code."""
+    """Close the pipes, which ends an idle worker, and return the exit code."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -388,26 +383,20 @@ def _end(process: subprocess.Popen[bytes], *, seconds: float) -> int:
     return code
 
 
-def _lost(name: str, code: int) -> RunnerError:
+def _exit_error(name: str, code: int) -> RunnerError:
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return RunnerError(
-        f"{name}: its process {how} and left no message (for SIGKILL: perhaps out of memory; lower "
-        "per_device_max_tokens). Run again: a training goes on from its last checkpoint"
+        f"{name}: worker process {how} without an error (SIGKILL usually means out of memory: "
+        "lower per_device_max_tokens). Rerun to resume from the last checkpoint."
     )
 
 
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    if pipe is None:
-        raise ValueError("the process was started without pipes")
-    return pipe
-
-
 def _check_not_in_memory(values: Any, *, name: str) -> None:
-    """Refuse data that other processes cannot see: a `memory://` URL anywhere in JSON values."""
+    """Raise ConfigError for a `memory://` URL in JSON values: other processes cannot read it."""
     if isinstance(values, str) and values.startswith("memory:"):
         raise ConfigError(
-            f"{name}: {values} is in this process's memory, and training runs in processes of "
-            "its own: choose a store in a folder or on s3:// or gs://"
+            f"{name}: {values} is in the memory of this process, and training runs in other "
+            "processes. Use a store in a folder or on s3:// or gs://."
         )
     if isinstance(values, (dict, list)):
         for value in values.values() if isinstance(values, dict) else values:

@@ -1,0 +1,1 @@
+"""Worker processes, stop requests, distributed training and CPU threads."""

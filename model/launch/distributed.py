@@ -1,0 +1,100 @@
+"""Distributed training: the process group that torchrun starts, or a single process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from schemas.errors import ConfigError
+from schemas.model_configs import PretrainConfig
+
+# Ranks wait while the main process writes a large checkpoint to a slow disk.
+_TIMEOUT = timedelta(minutes=30)
+
+
+class ProcessGroup(NamedTuple):
+    """Processes that train together."""
+
+    rank: int
+    """Rank of this process, from 0."""
+
+    world_size: int
+    """Number of processes."""
+
+    device: torch.device
+    """Device of this process."""
+
+    @property
+    def is_main_process(self) -> bool:
+        """True for the process that writes files and logs."""
+        return self.rank == 0
+
+    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
+        """Return the sums of values over all processes."""
+        if self.world_size == 1:
+            return list(values)
+        # NCCL reduces tensors on a GPU only.
+        device = self.device if self.device.type == "cuda" else torch.device("cpu")
+        sums = torch.tensor(values, dtype=torch.float64, device=device)
+        dist.all_reduce(sums)
+        result: list[float] = sums.tolist()
+        return result
+
+    def all_gather(self, values: Sequence[int]) -> list[int]:
+        """Return the values of all processes, in the order of ranks."""
+        if self.world_size == 1:
+            return list(values)
+        gathered: list[list[int]] = [[]] * self.world_size
+        dist.all_gather_object(gathered, list(values))
+        return list(itertools.chain.from_iterable(gathered))
+
+    def barrier(self) -> None:
+        """Wait until all processes call this."""
+        if self.world_size > 1:
+            dist.barrier()
+
+
+def choose_device(name: str, *, local_rank: int = 0) -> torch.device:
+    """Return the device for `auto`, `cpu` or `cuda` in a configuration.
+
+    Raises:
+        ConfigError: There is no GPU for this process.
+    """
+    num_gpus = torch.cuda.device_count()
+    if name == "cpu" or (name == "auto" and not num_gpus):
+        return torch.device("cpu")
+    if local_rank >= num_gpus:
+        raise ConfigError(
+            f"device: expected a GPU for process {local_rank + 1}, got {num_gpus} GPUs. Set device "
+            "to cpu, or use fewer processes."
+        )
+    return torch.device("cuda", local_rank)
+
+
+def device_name(device: torch.device) -> str:
+    """Return the model name of a GPU, or `cpu`."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
+@contextmanager
+def init_distributed(config: PretrainConfig) -> Iterator[ProcessGroup]:
+    """Join the process group if torchrun started this process; leave it at the end."""
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    device = choose_device(config.device, local_rank=int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if world_size == 1:
+        yield ProcessGroup(0, 1, device)
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
+    yield ProcessGroup(dist.get_rank(), world_size, device)
+    # Not after an error: the other ranks would fail on the closed connection, and report that
+    # before this process has written the cause. The process ends in any case.
+    dist.destroy_process_group()

@@ -1,1 +1,0 @@
-"""Processes that train: their cores, signals, ranks, folders and errors."""
