@@ -31,12 +31,12 @@ from pipelines import build_tokens as tokens_job
 from pipelines import build_vocabulary as vocabulary_job
 from pipelines.beam.shard_work import SharedInput
 from pipelines.counters import Counters
+from pipelines.documents.build_shard import BuildDocumentShard, read_documents
+from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan
-from pipelines.documents.shards import shard_pieces
-from pipelines.documents.splits import BuildDocumentShard, document_rows
 from pipelines.documents.tokens import BuildTokenShard
 from pipelines.instances import plan as instance_plan
-from pipelines.instances.shards import BuildInstanceShard
+from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.sources import SOURCES
 from schemas.corpus_configs import (
@@ -118,7 +118,7 @@ def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[st
         word_cache_size=1 << 20, output=str(folder / "tokens"),
     )  # fmt: skip
     tokenize.setup()
-    pieces = shard_pieces(made, remove_duplicates=True)
+    pieces = shard_items(made, remove_duplicates=True)
     reports = [tokenize.process(piece) for piece in pieces]
     seconds["tokens"] = time.perf_counter() - started
     files = tuple(entry for report in reports for entry in report.files)
@@ -163,7 +163,7 @@ def step_seconds(dump: str, split_mb: float) -> dict[str, float]:
 
     def rows() -> None:
         for piece in plan(config):
-            for _ in document_rows(piece.split, source, config, Counters()):
+            for _ in read_documents(piece.split, source, config, Counters()):
                 pass
 
     def write() -> None:

@@ -25,8 +25,11 @@ import pyarrow as pa
 
 from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import BucketReduce, WorkResult
-from pipelines.documents.duplicates import digest_blobs, report_repeated
-from pipelines.documents.duplicates_table import write_duplicates
+from pipelines.documents.duplicates import (
+    duplicate_key_blobs,
+    find_duplicates_in_bucket,
+    write_duplicates,
+)
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry
 
@@ -70,7 +73,7 @@ class MakeKeys:
         entry = FileEntry(
             path=shard, stored_name=shard, size_bytes=0, sha256="0" * 64, rows=piece.rows
         )
-        blobs = digest_blobs(pa.table(columns), shard=shard)
+        blobs = duplicate_key_blobs(pa.table(columns), shard=shard)
         return WorkResult(piece.number, [entry], blobs=blobs)
 
 
@@ -86,7 +89,7 @@ def _find(rows: int, equal: float, folder: str) -> int:
         work=MakeKeys(folder),  # type: ignore[arg-type]
         output=folder,
         execution=ExecutionConfig(workers=2),
-        grouping=BucketReduce(functools.partial(report_repeated, output=folder)),
+        grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=folder)),
     )
     table = write_duplicates(done.groups, output=folder, shards=done.files)
     return table.file.rows or 0

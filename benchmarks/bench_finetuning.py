@@ -52,9 +52,9 @@ from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import key_for, rng_for
-from pipelines.wordpiece.ids import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
-    FIXED_PIECES,
+    FIXED_TOKENS,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,
@@ -97,11 +97,11 @@ def made_up_examples(*, count: int) -> tuple[pa.Table, list[str]]:
     rng = rng_for(0, "bench-finetuning", "sentences")
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = {"".join(rng.choice(letters, 6)) for _ in range(VOCAB)}
-    vocab = [*FIXED_PIECES, *letters.tolist(), *(f"##{letter}" for letter in letters)]
+    vocab = [*FIXED_TOKENS, *letters.tolist(), *(f"##{letter}" for letter in letters)]
     vocab += sorted(words)[: VOCAB - len(vocab)]
     places = rng.random(count) * (len(_QUANTILES) - 1)
     lengths = np.interp(places, np.arange(len(_QUANTILES)), _QUANTILES).round().astype(int) - 2
-    known = np.array(vocab[len(FIXED_PIECES) + 2 * len(letters) :])
+    known = np.array(vocab[len(FIXED_TOKENS) + 2 * len(letters) :])
     rows = [
         {
             "id": str(number),

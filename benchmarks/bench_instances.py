@@ -27,20 +27,19 @@ import numpy.typing as npt
 from benchmarks.plain_instances import Document, plain_instances
 from pipelines.arrays import offsets_of
 from pipelines.counters import Counters
+from pipelines.documents.build_shard import read_documents
 from pipelines.documents.plan import plan
-from pipelines.documents.splits import document_rows
 from pipelines.instances.creation import (
     BATCH_TOKENS,
     InstanceBatch,
     create_instances,
     document_groups,
 )
-from pipelines.instances.masking import VocabularyIds
-from pipelines.instances.pairing import document_keys, pair_segments
-from pipelines.instances.token_documents import NegativePool, TokenDocuments
-from pipelines.instances.vocabulary import read_vocabulary_ids
+from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.pairing import document_keys, next_sentence_pairs
+from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.lengths import PairCounts
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,
@@ -90,8 +89,8 @@ def real_documents(
         ids: list[npt.NDArray[Any]] = []
         lengths, sizes, total = [], [], 0
         for piece in plan(config):
-            for document in document_rows(piece.split, source, config, Counters()):
-                encoded, per_sentence = tokenizer.encode_sentences(document["sentences"])
+            for _, document in read_documents(piece.split, source, config, Counters()):
+                encoded, per_sentence = tokenizer.encode_sentences(document.sentences)
                 ids.append(encoded)
                 lengths.append(per_sentence[per_sentence > 0])
                 sizes.append(len(lengths[-1]))
@@ -117,50 +116,45 @@ def process_time(work: Callable[[], Any], repeat: int) -> float:
     return statistics.median(seconds)
 
 
-def _pair_only(documents: TokenDocuments, pool: NegativePool, config: InstancesConfig) -> None:
+def _pair_only(documents: TokenDocuments, pool: NextSentencePool, config: InstancesConfig) -> None:
     for rows in document_groups(documents, BATCH_TOKENS):
         names = documents.document_ids[rows.start : rows.stop]
         keys = document_keys(names, seed=config.seed, pass_number=0)
-        pair_segments(documents, pool, config, rows=rows, keys=keys, own_shard=0)
+        next_sentence_pairs(documents, pool, config, rows=rows, keys=keys, own_shard=0)
 
 
 def _batches(
-    documents: TokenDocuments,
-    pool: NegativePool,
+    pool: NextSentencePool,
     config: InstancesConfig,
     vocabulary: VocabularyIds,
 ) -> Iterator[InstanceBatch]:
     return create_instances(
-        documents,
         pool,
         config,
         vocabulary=vocabulary,
         pass_number=0,
-        own_shard=0,
         count=Counters().count,
     )
 
 
 def _create(
-    documents: TokenDocuments,
-    pool: NegativePool,
+    pool: NextSentencePool,
     config: InstancesConfig,
     vocabulary: VocabularyIds,
 ) -> Counters:
     totals = Counters()
-    for batch in _batches(documents, pool, config, vocabulary):
+    for batch in _batches(pool, config, vocabulary):
         totals.update(batch.statistics())
     return totals
 
 
 def guess_accuracy(
-    documents: TokenDocuments,
-    pool: NegativePool,
+    pool: NextSentencePool,
     config: InstancesConfig,
     vocabulary: VocabularyIds,
 ) -> float:
     """Return the accuracy of the best guess of labels from lengths; 0.5 if nothing is paired."""
-    made = list(_batches(documents, pool, config, vocabulary))
+    made = list(_batches(pool, config, vocabulary))
     lengths = np.concatenate([np.diff(batch.input_offsets) for batch in made])
     labels = np.concatenate([batch.next_sentence_label for batch in made])
     length = config.max_seq_length
@@ -200,20 +194,20 @@ def report(
 ) -> None:
     masking = MaskingConfig(max_predictions_per_seq=20 if length == 128 else 77)
     config = InstancesConfig(max_seq_length=length, masking=masking)
-    pool = NegativePool({0: documents})
+    pool = NextSentencePool({0: documents})
     tokens = len(documents.token_ids)
 
     def seconds(strategy: str) -> float:
         changed = masking.model_copy(update={"strategy": strategy})
         other = config.model_copy(update={"masking": changed})
-        return process_time(lambda: _create(documents, pool, other, vocabulary), repeat)
+        return process_time(lambda: _create(pool, other, vocabulary), repeat)
 
-    totals = _create(documents, pool, config, vocabulary)
+    totals = _create(pool, config, vocabulary)
     paired = process_time(lambda: _pair_only(documents, pool, config), repeat)
     unmasked, whole = seconds("none"), seconds("wordpiece")
     words, spans = seconds("whole-word"), seconds("span")
     plain, plain_fill, plain_random, plain_guess = measure_plain(documents, config, vocabulary)
-    guess = guess_accuracy(documents, pool, config, vocabulary)
+    guess = guess_accuracy(pool, config, vocabulary)
     shares = [part / whole for part in (paired, unmasked - paired, whole - unmasked)]
     fill = totals["tokens"] / totals["instances"] / length
     print(

@@ -35,13 +35,13 @@ from fsspec import AbstractFileSystem
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.shard_job import group_items
 from pipelines.beam.shard_work import SharedInput, write_plan
+from pipelines.documents.build_shard import BuildDocumentShard
+from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan as plan_documents
-from pipelines.documents.shards import shard_pieces
-from pipelines.documents.splits import BuildDocumentShard
 from pipelines.documents.tokens import BuildTokenShard
+from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import colocation_key
 from pipelines.instances.plan import plan as plan_instances
-from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.errors import ErrorFiles
@@ -200,7 +200,7 @@ def _stage(
     )
     if stage == "build-tokens":
         work = BuildTokenShard(vocab, True, 30_522, 1 << 20, output)
-        return lambda: shard_pieces(given, remove_duplicates=True), work, None
+        return lambda: shard_items(given, remove_duplicates=True), work, None
     instances = InstancesConfig(dupe_factor=passes)
     shared = SharedInput(given)
     return (

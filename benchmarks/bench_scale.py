@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 from benchmarks.bench_corpus import as_input
 from pipelines import build_vocabulary as vocabulary_job
 from pipelines.beam.shard_work import ShardFn, SharedInput
+from pipelines.documents.build_shard import BuildDocumentShard
+from pipelines.documents.exclusions import shard_items
 from pipelines.documents.plan import plan as plan_documents
-from pipelines.documents.shards import shard_pieces
-from pipelines.documents.splits import BuildDocumentShard
 from pipelines.documents.tokens import BuildTokenShard
+from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import plan as plan_instances
-from pipelines.instances.shards import BuildInstanceShard
 from pipelines.io.stage_inputs import input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import (
@@ -113,7 +113,7 @@ def measure(source: WikipediaSource | BooksSource, *, folder: Path, passes: int)
     vocab, size = input_file(vocabulary, VOCAB_FILE), int(learnt.statistics["vocab_size"])
     rates["build-tokens"], files = _measured(
         BuildTokenShard(vocab, True, size, 1 << 20, places["build-tokens"]),
-        shard_pieces(documents, remove_duplicates=False),
+        shard_items(documents, remove_duplicates=False),
         lambda piece: documents.files[piece.number].size,
     )
     tokens = entered("build-tokens", files)

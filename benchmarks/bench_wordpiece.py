@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 
 BOOKS = ("english-novels-100.tar.gz", "gutenberg-raw-children-73.tar.gz")
 BATCH_BYTES = 4 << 20

@@ -24,7 +24,7 @@ from model.encoder.hf_weights import load_pretrained
 from model.finetuning.setup import has_upper_case
 from model.launch.distributed import choose_device
 from model.task_types.by_name import TASK_TYPES
-from pipelines.wordpiece.ids import tokenizer_json
+from pipelines.wordpiece.tokenizer import tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     CONTINUATION,
     MASK,

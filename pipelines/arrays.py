@@ -1,9 +1,9 @@
-"""Types of arrays, and rows of different lengths as flat arrays with offsets."""
+"""Array types, and ragged rows as flat arrays with offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +15,19 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
 TokenIds: TypeAlias = npt.NDArray[np.uint16 | np.uint32]
 
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
 
 class Ragged(NamedTuple):
-    """Rows of numbers."""
+    """Rows of numbers of different lengths."""
 
     values: Int64s
     offsets: Int64s
-    """Row i has the values offsets[i] .. offsets[i + 1] - 1."""
+    """Row i has values[offsets[i] : offsets[i + 1]]."""
 
     @property
     def lengths(self) -> Int64s:
-        """How many values each row has."""
+        """Number of values of each row."""
         return np.diff(self.offsets)
 
 
@@ -34,7 +36,7 @@ def offsets_of(
     *,
     dtype: type[np.signedinteger[Any]] = np.int64,
 ) -> npt.NDArray[Any]:
-    """Where rows of these lengths begin and end, laid end to end; of shape (rows + 1,).
+    """Return the offsets of rows of these lengths, end to end; shape (rows + 1,).
 
     >>> offsets_of(np.array([2, 0, 3])).tolist()
     [0, 2, 2, 5]
@@ -50,7 +52,7 @@ def ranges(
     *,
     dtype: type[np.signedinteger[Any]] = np.int64,
 ) -> npt.NDArray[Any]:
-    """start, start + 1, ... (length of them) for each pair, end to end.
+    """Return the concatenation of start, start + 1, ..., start + length - 1 of each row.
 
     >>> ranges(np.array([7, 1]), np.array([2, 3])).tolist()
     [7, 8, 1, 2, 3]
@@ -61,12 +63,12 @@ def ranges(
 
 
 def joined(parts: Sequence[Int64s]) -> Int64s:
-    """Arrays end to end; an empty one of none."""
+    """Concatenate any number of arrays."""
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def flat_lists(column: pa.ListArray) -> tuple[pa.Array, Int64s]:
-    """The values of an Arrow column of lists end to end, not copied, and their offsets from 0.
+    """Return the values of an Arrow column of lists, without a copy, and offsets from 0.
 
     >>> values, offsets = flat_lists(pa.array([[1], [2, 3], []]).slice(1))
     >>> values.to_pylist(), offsets.tolist()
@@ -78,10 +80,19 @@ def flat_lists(column: pa.ListArray) -> tuple[pa.Array, Int64s]:
 
 
 def list_array(values: npt.NDArray[Any], offsets: npt.NDArray[Any], kind: pa.ListType) -> pa.Array:
-    """An Arrow array of lists of `kind`: row i has values[offsets[i] : offsets[i + 1]].
+    """Return an Arrow array of lists of `kind`: row i has values[offsets[i] : offsets[i + 1]].
 
     >>> list_array(np.array([7, 8, 9]), np.array([0, 2, 3]), pa.list_(pa.uint16())).to_pylist()
     [[7, 8], [9]]
     """
     numbers = pa.array(values, kind.value_type)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), numbers, type=kind)
+
+
+def with_room(buffer: npt.NDArray[_Scalar], size: int) -> npt.NDArray[_Scalar]:
+    """Return a buffer with the same content and at least `size` items, doubled if too small."""
+    if size <= len(buffer):
+        return buffer
+    grown = np.zeros(max(size, 2 * len(buffer)), buffer.dtype)
+    grown[: len(buffer)] = buffer
+    return grown

@@ -1,7 +1,7 @@
-"""`build-documents`: raw dumps and books become shards of documents, and a table of duplicates.
+"""`build-documents`: read dumps and books, write shards of documents and a table of duplicates.
 
-One shard for each planned split. Digests and ids (never text) are grouped by Beam to find documents
-that say the same or bear the same id.
+Each planned split gives one or more shards. Beam groups digests and ids, never text, to find
+documents with equal texts or ids.
 """
 
 from __future__ import annotations
@@ -34,20 +34,23 @@ def build_documents(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Build the documents of a corpus from the raw files that the configuration names.
+    """Build the documents of a corpus from the raw files of a configuration.
 
     Raises:
-        InputError: raw input is missing, damaged (see `on_corrupt`), not what its checksum says,
-            or holds no document at all.
-        CountMismatchError: pages or books in are not those kept and dropped.
+        InputError: Raw input is missing, damaged (see `on_corrupt`), does not match its checksum,
+            or has no document.
+        CountMismatchError: Counts of records do not add up.
     """
-    # start-up: 350 ms, pyarrow's and that of the rules that clean text
-    from pipelines.documents.duplicates import buckets_for, report_repeated
-    from pipelines.documents.duplicates_table import SAME_ID, SAME_TEXT, write_duplicates
+    from pipelines.documents.build_shard import BuildDocumentShard, count_corrupt_streams
+    from pipelines.documents.duplicates import (
+        SAME_ID,
+        SAME_TEXT,
+        buckets_for,
+        find_duplicates_in_bucket,
+        write_duplicates,
+    )
     from pipelines.documents.notes import JobCounts, document_notes
     from pipelines.documents.samples import CorpusSamples, drop_reasons, excluded_documents
-    from pipelines.documents.splits import BuildDocumentShard
-    from pipelines.documents.streams import check_stream_parts
 
     del inputs
     planned = plan(config)
@@ -60,16 +63,18 @@ def build_documents(
             output=output,
             execution=execution,
             pieces=pieces,
-            grouping=BucketReduce(functools.partial(report_repeated, output=output)),
+            grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=output)),
         )
     finally:
         delete_unpacked({piece.split.file for piece in planned})
-    damaged = check_stream_parts(config, planned, done.reports)
+    damaged = count_corrupt_streams(config, planned, done.reports)
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
     job = JobCounts.of(planned, done.reports, duplicates, more=damaged)
     _check_counts(config, job.counters)
     if not job.counters["documents-kept"]:
-        raise InputError(f"no document came out of the sources: {'; '.join(job.yields_of_files())}")
+        raise InputError(
+            f"build-documents: no document in the sources: {'; '.join(job.describe_empty_inputs())}"
+        )
     counters = job.counters | job.named_templates()
     same_id = sum(repeated.rows for repeated in duplicates.repeated_ids.values())
     repeats = excluded_documents(
@@ -99,8 +104,8 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
             for name, amount in counters.items()
             if name.endswith(f"@{source.name}")
         }
-        for things in ("pages", "books", "rows", "documents"):
-            check_balance(of_source, things, where=f"build-documents, source {source.name!r}")
+        for records in ("pages", "books", "rows", "documents"):
+            check_balance(of_source, records, where=f"build-documents, source {source.name!r}")
 
 
 STAGE = Stage(

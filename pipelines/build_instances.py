@@ -1,13 +1,13 @@
-"""`build-instances`: token shards become masked, paired instances, a shard for each pass over each.
+"""`build-instances`: create paired and masked instances, one shard per token shard and pass.
 
-`part-00003-pass-01.arrow` holds what pass 1 makes of the token shard `part-00003.arrow`, in the
-order of its documents: the loader takes any permutation by random access, so nothing is shuffled.
-`__held-out__/held-out-00003.arrow` holds what pass 0 makes of that shard's held-out documents; it
-is there where the shard has any, in a folder that whoever opens the one above as a data set does
-not read. No instance has tokens of both: random Bs come from documents of A's own part.
+`part-00003-pass-01.arrow` has the instances of pass 1 over the token shard `part-00003.arrow`, in
+the order of its documents: the loader reads rows in any order, so nothing is shuffled.
+`__held-out__/held-out-00003.arrow` has the instances of pass 0 over that shard's held-out
+documents, if there are any. Readers of a dataset skip this folder. No instance has tokens of both
+parts: random Bs come from documents of A's own part.
 
-Rows name the shard that B comes from by its position in the pool; the file's statistics say which
-it is. So the bytes of a shard depend on what it and its pool hold, not on their numbers.
+Rows refer to B's shard by its position in the pool, which the statistics of the file list. So the
+bytes of a shard depend on the contents of its pool, not on the numbers of shards.
 """
 
 from __future__ import annotations
@@ -33,18 +33,15 @@ def build_instances(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Make the instances of a corpus: of `tokens` with their `vocabulary`.
+    """Create the instances of `tokens` with their `vocabulary`.
 
     Raises:
-        CountMismatchError: documents in are not those kept and dropped.
+        CountMismatchError: Counts of documents do not add up.
     """
-    from pipelines.instances.held_out import (  # start-up: 270 ms, most of it pyarrow's
-        HELD_OUT,
-        HELD_OUT_PREFIX,
-    )
+    from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistics
+    from pipelines.instances.held_out import HELD_OUT, HELD_OUT_PREFIX
     from pipelines.instances.plan import colocation_key, plan
     from pipelines.instances.samples import InstanceSamples, sample_instances
-    from pipelines.instances.shards import BuildInstanceShard, corpus_statistics
     from pipelines.lengths import LengthsRecord
     from pipelines.wordpiece.vocab_files import read_vocab
 
@@ -70,8 +67,8 @@ def build_instances(
         shared=shared,
     )
     counters = sum_counters(job.reports)
-    for things in ("documents", f"{HELD_OUT}-documents"):
-        check_balance(counters, things, where="build-instances")
+    for records in ("documents", f"{HELD_OUT}-documents"):
+        check_balance(counters, records, where="build-instances")
     lengths = LengthsRecord.merge([report.details[0] for report in job.reports if report.details])
     samples = InstanceSamples()
     first = next((f for f in job.files if f.rows and not f.path.startswith(HELD_OUT_PREFIX)), None)

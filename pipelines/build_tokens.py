@@ -1,4 +1,4 @@
-"""`build-tokens`: documents without their duplicates become WordPiece ids, one shard from each."""
+"""`build-tokens`: encode documents without duplicates as WordPiece ids, shard by shard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import sum_counters
 from pipelines.counters import check_balance
-from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS, input_file
+from pipelines.io.stage_inputs import EXCLUSION_INPUTS, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.corpus_configs import TokensConfig
 from schemas.execution_configs import ExecutionConfig
@@ -23,23 +23,25 @@ def build_tokens(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Tokenise a corpus: `documents` with a `vocabulary`.
+    """Tokenize `documents` with a `vocabulary`.
 
     Raises:
-        CountMismatchError: documents in are not those kept and dropped.
+        CountMismatchError: Counts of documents do not add up.
     """
-    from pipelines.documents.left_out import left_out_files  # start-up: 250 ms, pyarrow's
-    from pipelines.documents.shards import shard_pieces
+    from pipelines.documents.exclusions import (
+        exclusion_tables,
+        shard_items,
+    )
     from pipelines.documents.tokens import BuildTokenShard
     from pipelines.lengths import LengthsRecord
 
     vocabulary = inputs["vocabulary"]
     vocab_size = int(vocabulary.statistics["vocab_size"])
     lowercase = bool(vocabulary.statistics["lowercase"])
-    planned = shard_pieces(
+    planned = shard_items(
         inputs["documents"],
         remove_duplicates=config.remove_duplicates,
-        leave_out=left_out_files(inputs),
+        exclusions=exclusion_tables(inputs),
     )
     work = BuildTokenShard(
         vocab=input_file(vocabulary, VOCAB_FILE),
@@ -74,6 +76,6 @@ STAGE = Stage(
     libraries=("pyarrow", "tokenizers", "numpy"),
     python_independent=True,
     inputs=("documents", "vocabulary"),
-    optional_inputs=LEAVE_OUT_INPUTS,
+    optional_inputs=EXCLUSION_INPUTS,
     supports_reuse=True,
 )

@@ -1,6 +1,6 @@
-"""`build-vocabulary`: words counted over the corpus by Beam, then a WordPiece vocabulary learnt.
+"""`build-vocabulary`: count words with Beam, train a WordPiece vocabulary from the counts.
 
-Learning happens on the launching machine, from the counts. Or a given vocab.txt is taken as it is.
+Training runs on the launching machine. A configured vocab.txt is used unchanged instead.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from pipelines.counters import Counters
 from pipelines.io.files import write_text_file
-from pipelines.io.stage_inputs import LEAVE_OUT_INPUTS
-from pipelines.wordpiece.plan import raw_inputs
+from pipelines.io.stage_inputs import EXCLUSION_INPUTS
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,
+    raw_inputs,
     read_vocab,
     vocab_text,
 )
@@ -32,18 +32,17 @@ def build_vocabulary(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Count the words of `documents` and learn a vocabulary from them, or take one as given.
+    """Count the words of `documents` and train a vocabulary, or read the configured one.
 
     Raises:
-        VocabularyError: the corpus is too small for the size asked for, or the given file is not a
-            BERT vocabulary.
+        VocabularyError: The corpus is too small for the vocabulary size, or the configured file is
+            not a BERT vocabulary.
     """
-    # start-up: 270 ms, most of it pyarrow's
     from pipelines.beam.memory import release_freed_memory
-    from pipelines.documents.left_out import left_out_files
+    from pipelines.documents.exclusions import exclusion_tables
     from pipelines.documents.word_counts import count_corpus
-    from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
-    from pipelines.wordpiece.vocabulary import learn_vocabulary
+    from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
+    from pipelines.wordpiece.vocab_training import train_vocabulary
 
     files: list[FileEntry] = []
     counters = Counters()
@@ -54,7 +53,7 @@ def build_vocabulary(
         counted = count_corpus(
             config,
             inputs["documents"],
-            leave_out=left_out_files(inputs),
+            exclusions=exclusion_tables(inputs),
             output=output,
             execution=execution,
             pieces=pieces,
@@ -62,7 +61,7 @@ def build_vocabulary(
         counters.update(counted.counters)
         files.append(counted.file)
         reuse = counted.reuse
-        vocab = learn_vocabulary(counted.words, config)
+        vocab = train_vocabulary(counted.words, config)
         del counted
         release_freed_memory()
     counters["vocabulary-size"] = len(vocab)
@@ -88,14 +87,14 @@ def build_vocabulary(
 STAGE = Stage(
     name="build-vocabulary",
     module=__name__,
-    version=1,
+    version=2,
     run=build_vocabulary,
     config=VocabularyConfig,
     output_type="vocabulary",
     libraries=("pyarrow", "tokenizers"),
     python_independent=True,
     inputs=("documents",),
-    optional_inputs=LEAVE_OUT_INPUTS,
+    optional_inputs=EXCLUSION_INPUTS,
     raw_inputs=raw_inputs,
     supports_reuse=True,
     summarize=lambda manifest: f"{manifest.statistics['vocab_size']:,} word pieces",

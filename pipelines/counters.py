@@ -1,8 +1,7 @@
-"""Counting what goes in, what comes out, and what is dropped for which reason.
+"""Counters of records: in = kept + dropped, by reason.
 
-Pure functions take a `Count`; a job passes the one of its `Counters`, a test a plain dict's.
-Names are kebab-case. What comes in is `THINGS-in`, what comes out `THINGS-kept`, and what does not
-is `THINGS-dropped-REASON`, so that `check_balance` can add up.
+Names are kebab-case: `RECORDS-in`, `RECORDS-kept` and `RECORDS-dropped-REASON`, which
+`check_balance` adds. Pure functions take a `Count`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ DROPPED_TEMPLATE = "template-dropped:"
 brackets."""
 
 STREAM_PART = "bzip2-part:"
-"""Before what a split's blocks add to a stream's checksum, as JSON, in the name of a counter."""
+"""Prefix of counters whose name has the part of a stream's CRC in a split, as JSON."""
 
 
 MAX_EXAMPLES = 3
@@ -64,22 +63,22 @@ class Counters(collections.Counter[str]):
                 examples.append(Example(example) if isinstance(example, str) else example)
 
 
-def check_balance(counters: Mapping[str, int], things: str, *, where: str) -> None:
-    """Refuse counts that do not add up: `things-in` is `things-kept` plus every `things-dropped-*`.
+def check_balance(counters: Mapping[str, int], records: str, *, where: str) -> None:
+    """Check that `RECORDS-in` equals `RECORDS-kept` plus every `RECORDS-dropped-*`.
 
     >>> check_balance({"rows-in": 3, "rows-kept": 2, "rows-dropped-empty": 1}, "rows", where="x")
 
     Raises:
-        CountMismatchError: with each count, so that the missing records can be looked for.
+        CountMismatchError: The counts do not add up. The message has each count.
     """
-    went_in = counters.get(f"{things}-in", 0)
-    kept = counters.get(f"{things}-kept", 0)
+    records_in = counters.get(f"{records}-in", 0)
+    kept = counters.get(f"{records}-kept", 0)
     dropped = {
-        name: value for name, value in counters.items() if name.startswith(f"{things}-dropped-")
+        name: value for name, value in counters.items() if name.startswith(f"{records}-dropped-")
     }
-    if went_in != kept + sum(dropped.values()):
+    if records_in != kept + sum(dropped.values()):
         listing = ", ".join(f"{name} {value}" for name, value in sorted(dropped.items())) or "none"
         raise CountMismatchError(
-            f"{where}: {things} do not add up: {went_in} in, {kept} kept, dropped: {listing}. "
-            f"{went_in - kept - sum(dropped.values())} are unaccounted for; nothing was published."
+            f"{where}: {records} do not add up: {records_in} in, {kept} kept, dropped: {listing}. "
+            f"{records_in - kept - sum(dropped.values())} are missing; nothing was published."
         )

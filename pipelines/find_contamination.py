@@ -1,7 +1,7 @@
-"""`find-contamination`: evaluation texts are looked for in documents, by the words they share.
+"""`find-contamination`: find evaluation texts in documents by shared n-grams of words.
 
-The texts' runs of words (13-grams, hashed) are the small side: a file that workers map. Each
-document shard is looked through by itself; numbers of runs and counts go through Beam, no text.
+The hashed n-grams of the texts (13 words) are a file that workers memory-map. Only numbers of
+n-grams and counts cross a shuffle, never text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from schemas.manifest import Manifest, StageInput, StageOutput
 from schemas.stage import VARIADIC, Stage
 
 EXAMPLES = "examples."
-"""Begins the names of inputs that are examples; a task's name follows."""
+"""Prefix of the names of inputs of examples, before the name of the task."""
 
 
 def find_contamination(
@@ -29,21 +29,29 @@ def find_contamination(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Look for the texts of `examples.TASK`, any number of them, in `documents`.
+    """Search `documents` for the texts of any number of inputs `examples.TASK`.
 
     Raises:
-        ConfigError: a split is named that no task has.
-        CountMismatchError: documents or texts in are not those that came out.
+        ConfigError: No task has a split of the configuration.
+        CountMismatchError: Counts of documents or texts do not add up.
     """
-    # start-up: 300 ms, most of it pyarrow's
-    from pipelines.contamination.matches import Matcher
-    from pipelines.contamination.scan import ScanShard, common_runs, counting
-    from pipelines.contamination.summary import split_rows, summary_rows, text_counters
-    from pipelines.contamination.texts import read_texts, split_files
-    from pipelines.contamination.writing import write_matches, write_ngrams
-    from pipelines.documents.left_out import CONTAMINATED, LEFT_OUT_FILE
+    from pipelines.contamination.matches import (
+        Matcher,
+        split_rows,
+        summary_rows,
+        text_counters,
+        write_matches,
+        write_ngrams,
+    )
+    from pipelines.contamination.scan import (
+        ScanShard,
+        common_ngrams,
+        ngram_document_counts,
+        read_texts,
+        split_files,
+    )
+    from pipelines.documents.exclusions import CONTAMINATED, EXCLUSIONS_FILE, shard_items
     from pipelines.documents.samples import CorpusSamples, excluded_documents
-    from pipelines.documents.shards import shard_pieces
 
     given = {
         name.removeprefix(EXAMPLES): examples
@@ -60,7 +68,7 @@ def find_contamination(
         ngrams.size_bytes,
         ngrams.sha256,
     )
-    planned = shard_pieces(inputs["documents"], remove_duplicates=config.remove_duplicates)
+    planned = shard_items(inputs["documents"], remove_duplicates=config.remove_duplicates)
     job = run_shard_job(
         "find-contamination",
         planned,
@@ -68,11 +76,11 @@ def find_contamination(
         output=output,
         execution=execution,
         pieces=pieces,
-        grouping=counting(config.max_document_frequency, output=output),
+        grouping=ngram_document_counts(config.max_document_frequency, output=output),
     )
     counters = sum_counters(job.reports)
     check_balance(counters, "documents", where="find-contamination")
-    matcher = Matcher(texts, common=common_runs(job.groups, output=output))
+    matcher = Matcher(texts, common=common_ngrams(job.groups, output=output))
     written = write_matches(
         matcher,
         texts,
@@ -84,13 +92,13 @@ def find_contamination(
     rows = summary_rows(texts, matcher.found, matcher.common)
     counters.update(text_counters(rows))
     counters["documents-matched"] = written.documents
-    counters["documents-to-exclude"] = written.left_out
+    counters["documents-to-exclude"] = written.excluded
     dropped = excluded_documents(
-        next(file for file in written.files if file.path == LEFT_OUT_FILE),
+        next(file for file in written.files if file.path == EXCLUSIONS_FILE),
         output=output,
         column="matched",
         stage="find-contamination",
-        reasons={CONTAMINATED: written.left_out},
+        reasons={CONTAMINATED: written.excluded},
     )
     samples = CorpusSamples(dropped=tuple(dropped)).write(output=output)
     return StageOutput(
@@ -104,7 +112,7 @@ def find_contamination(
 
 
 def describe(manifest: Manifest) -> str:
-    """How many texts were found."""
+    """Return the number of texts that were found."""
     found, texts = (manifest.counters[f"texts-{kind}"] for kind in ("contaminated", "in"))
     return f"{found:,} of {texts:,} texts found"
 

@@ -1,7 +1,6 @@
-"""`find-near-duplicates`: documents that say nearly the same as another, by MinHash LSH.
+"""`find-near-duplicates`: find near-duplicates by MinHash LSH, write a table of excluded documents.
 
-Keys of bands (never text) are grouped by Beam; documents that share one are compared by their sets
-of n-grams. What comes of it is a table of the documents that later stages leave out.
+Beam groups band keys, never text. Documents that share a key are compared by their n-gram sets.
 """
 
 from __future__ import annotations
@@ -27,25 +26,32 @@ def find_near_duplicates(
     execution: ExecutionConfig,
     pieces: str = "",
 ) -> StageOutput:
-    """Find near-duplicates among the `documents` that have no duplicate.
+    """Find near-duplicates among the `documents` without duplicates.
 
     Raises:
-        CountMismatchError: documents in are not those kept and dropped.
+        CountMismatchError: Counts of documents do not add up.
     """
-    # start-up: 270 ms, most of it pyarrow's
-    from pipelines.documents.left_out import NEAR_DUPLICATE, left_out_files
-    from pipelines.documents.near_duplicates import report_near
-    from pipelines.documents.near_duplicates_table import write_near_duplicates
+    from pipelines.documents.exclusions import (
+        NEAR_DUPLICATE,
+        document_shards,
+        exclusion_tables,
+        shard_items,
+    )
+    from pipelines.documents.near_duplicates import (
+        find_near_duplicates_in_bucket,
+        write_near_duplicates,
+    )
     from pipelines.documents.samples import CorpusSamples, excluded_documents
-    from pipelines.documents.shards import document_shards, shard_pieces
     from pipelines.documents.sketches import Bands, SketchShard, buckets_for
 
     documents, bands = inputs["documents"], Bands.of(config)
     shards = document_shards(documents)
-    report = functools.partial(report_near, output=output, bands=bands, threshold=config.threshold)
+    report = functools.partial(
+        find_near_duplicates_in_bucket, output=output, bands=bands, threshold=config.threshold
+    )
     job = run_shard_job(
         "find-near-duplicates",
-        shard_pieces(documents, remove_duplicates=True, leave_out=left_out_files(inputs)),
+        shard_items(documents, remove_duplicates=True, exclusions=exclusion_tables(inputs)),
         work=SketchShard(
             config, output, buckets_for(sum(entry.rows or 0 for entry in shards), bands)
         ),

@@ -89,11 +89,11 @@ class PairCounts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     counts: tuple[tuple[tuple[int, ...], ...], ...]
-    """By half, label and bucket: 64 equal buckets up to the full length, and one of full pairs."""
+    """Counts by half, label and bucket: 64 equal buckets up to the full length, and one for it."""
 
     @classmethod
     def from_pairs(cls, lengths: Int64s, labels: Int64s, *, max_seq_length: int) -> PairCounts:
-        """Count the instances that have a B; every second one is in the second half."""
+        """Count the instances with a B. Instances alternate between the halves."""
         pairs = np.flatnonzero(labels >= 0)
         buckets = lengths[pairs] * _PAIR_BUCKETS // max_seq_length
         return cls(
@@ -140,7 +140,7 @@ class LengthsRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     histograms: dict[str, LengthHistogram]
-    """By what they count: `documents`, `sentences`, `words` or `instances`."""
+    """Histograms of `documents`, `sentences`, `words` or `instances`."""
 
     pairs: PairCounts | None = None
 

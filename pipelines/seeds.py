@@ -1,12 +1,9 @@
-"""Random numbers that belong to what they decide, never to when or where it is decided.
+"""Random numbers as pure functions of (seed, purpose, identity).
 
-Two forms, both functions of (seed, purpose, identity) alone:
-
-* `rng_for` gives a NumPy generator, for draws about one thing.
-* `key_for` gives a 64-bit key, and `random_bits` / `uniform` turn arrays of keys and counters into
-  arrays of draws: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) used as a counter-based generator.
-  The draw number c under key k is independent of how many others are drawn with it, so a batch
-  may be cut anywhere without changing one number.
+* `rng_for` returns a NumPy generator.
+* `key_for` returns a 64-bit key. `random_bits` and `uniform` turn arrays of keys and counters into
+  arrays of draws: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) as a counter-based generator. A draw
+  depends only on its key and counter, so draws do not depend on batches.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ def _prefixed(*parts: Identity) -> bytes:
 
 
 def key_for(seed: int, purpose: str, *identity: Identity) -> int:
-    """A 64-bit key for `random_bits` and `uniform`.
+    """Return a 64-bit key for `random_bits` and `uniform`.
 
     >>> key_for(0, "masking", "wiki:12") == key_for(0, "masking", "wiki:12")
     True
@@ -48,7 +45,7 @@ def key_for(seed: int, purpose: str, *identity: Identity) -> int:
 def keys_for(
     seed: int, purpose: str, names: Sequence[str], *last: Identity
 ) -> npt.NDArray[np.uint64]:
-    """`key_for(seed, purpose, name, *last)` of each name; shape (names,)."""
+    """Return `key_for(seed, purpose, name, *last)` of each name; shape (names,)."""
     before, after = _prefixed(seed, purpose), _prefixed(*last)
     digests = bytearray()
     for name in names:
@@ -59,7 +56,7 @@ def keys_for(
 
 
 def rng_for(seed: int, purpose: str, *identity: Identity) -> np.random.Generator:
-    """A generator for the draws about one thing, the same wherever it is asked for."""
+    """Return a generator that depends only on the arguments."""
     key = int.from_bytes(_digest(seed, purpose, identity, 16), "little")
     return np.random.Generator(np.random.Philox(key=key))
 
@@ -67,11 +64,11 @@ def rng_for(seed: int, purpose: str, *identity: Identity) -> np.random.Generator
 def random_bits(
     keys: npt.NDArray[np.uint64], counters: npt.NDArray[Any] | int
 ) -> npt.NDArray[np.uint64]:
-    """64 random bits for each (key, counter); the shapes broadcast. Counters are at least 0."""
+    """Return 64 random bits per (key, counter). Shapes broadcast; counters are at least 0."""
     with np.errstate(over="ignore"):  # the arithmetic is modulo 2**64
         offset = (np.asarray(counters).astype(np.uint64) + np.uint64(1)) * _GAMMA
         state = np.atleast_1d(np.asarray(keys, dtype=np.uint64) + offset)
-        # In place: the arrays are small, so that most of the time would go into making new ones.
+        # In place: allocation would dominate for small arrays.
         shifted = state >> _30
         state ^= shifted
         state *= _MIX_1
@@ -84,7 +81,7 @@ def random_bits(
 def uniform(
     keys: npt.NDArray[np.uint64], counters: npt.NDArray[Any] | int
 ) -> npt.NDArray[np.float64]:
-    """Draws from [0, 1) with 53 random bits, one for each (key, counter)."""
+    """Return draws from [0, 1) with 53 random bits, one per (key, counter)."""
     return (random_bits(keys, counters) >> _11).astype(np.float64) * 2.0**-53
 
 
@@ -94,7 +91,7 @@ def integers(
     *,
     below: npt.NDArray[np.int64] | int,
 ) -> npt.NDArray[np.int64]:
-    """Draws from 0 .. below-1, one for each (key, counter); `below`, 1 to 2**32, broadcasts too.
+    """Return draws from 0 .. below-1, one per (key, counter); `below`, 1 to 2**32, broadcasts.
 
     The largest uniform draw is 1 - 2**-53, and its product with any such `below` rounds to less
     than `below`.

@@ -19,7 +19,7 @@ from flows.lineage.raw_source import RawText, find_raw_file, read_raw, web_urls
 from flows.lineage.shards import Shard, at_row, read_row, rows_with, table_name
 from flows.lineage.text_formats import one_line
 from flows.store.artifact import Artifact
-from pipelines.documents.duplicates_table import DUPLICATES_FILE, SAME_ID
+from pipelines.documents.duplicates import DUPLICATES_FILE, SAME_ID
 from pipelines.instances.plan import pool_numbers
 from pipelines.instances.samples import LABELS
 from schemas.errors import ArtifactCorruptError, ConfigError

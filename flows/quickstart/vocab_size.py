@@ -7,8 +7,8 @@ import math
 import pyarrow.compute as pc
 
 from flows.quickstart.language_detection import Guess
-from pipelines.wordpiece.vocab_files import FIXED_PIECES
-from pipelines.wordpiece.vocabulary import MAX_LEARNT_CHARACTERS, count_words
+from pipelines.wordpiece.vocab_files import FIXED_TOKENS
+from pipelines.wordpiece.vocab_training import MAX_TRAINING_CHARACTERS, count_words
 
 _SIZES = ((100_000, 600), (300_000, 1_200), (1_000_000, 2_500), (8_000_000, 4_000),
           (60_000_000, 8_000), (400_000_000, 16_000), (math.inf, 30_522))  # fmt: skip
@@ -37,7 +37,7 @@ def choose_vocab_size(sample: str, *, text_bytes: int, guess: Guess) -> tuple[in
     growth = min(1.0, math.log2(words / half_words)) if half_words else 0.0
     ratio = max(1.0, text_bytes / max(1, len(sample.encode())))
     reachable = int(_MARGIN * words * ratio**growth)
-    fixed = len(FIXED_PIECES) + inner
+    fixed = len(FIXED_TOKENS) + inner
     if letters:
         size = min(size, fixed + letters + reachable)
     if guess.has_large_alphabet:  # a quarter remains for words
@@ -48,7 +48,7 @@ def choose_vocab_size(sample: str, *, text_bytes: int, guess: Guess) -> tuple[in
 def _count_pieces(text: str, *, lowercase: bool) -> tuple[int, int, int]:
     """Count letters, letters inside words, and words of several letters, all in repeated words."""
     counts = count_words(text.split("\n"), lowercase=lowercase)
-    fits = pc.less_equal(pc.utf8_length(counts["word"]), MAX_LEARNT_CHARACTERS)
+    fits = pc.less_equal(pc.utf8_length(counts["word"]), MAX_TRAINING_CHARACTERS)
     repeated = counts.filter(pc.and_(fits, pc.greater_equal(counts["count"], 2)))
     words: list[str] = repeated["word"].to_pylist()
     letters = {letter for word in words for letter in word}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from flows.report.run_steps import Steps
 from flows.store.artifacts import ArtifactStore
 from model.tables.grids import Grid
-from pipelines.contamination.names import PASSAGES_FILE
+from pipelines.contamination import PASSAGES_FILE
 from schemas.errors import StoreError
 from schemas.manifest import Manifest
 

@@ -12,8 +12,7 @@ from model.build_examples import check_files
 from model.encoder.hf_config import check_layout, vocabulary_url
 from pipelines.runners.checks import check_execution
 from pipelines.runners.launch import check_known
-from pipelines.wordpiece.plan import raw_inputs
-from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, read_lowercase
+from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, raw_inputs, read_lowercase
 from schemas.base_configs import Config
 from schemas.corpus_configs import DocumentsConfig, VocabularyConfig
 from schemas.errors import BertloomError, ConfigError, raise_all

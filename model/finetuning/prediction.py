@@ -28,7 +28,7 @@ from model.task_types.task_type import Encoding
 from model.tasks import find_task
 from model.tasks.examples import read_examples
 from pipelines.arrays import Float32s, Int64s, ranges
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.errors import CheckpointError, PredictionsError, TrainingError
 from schemas.finetune_configs import FeaturesConfig

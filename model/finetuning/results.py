@@ -22,7 +22,7 @@ from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks.cut_data import examples_cut
 from model.training.artifact_files import to_json
 from model.training.health import TrainingWarning, warnings_json
-from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,

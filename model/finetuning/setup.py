@@ -20,7 +20,7 @@ from model.tasks.examples import read_examples, splits_of
 from pipelines.io.file_systems import read_file
 from pipelines.io.stage_inputs import input_file
 from pipelines.seeds import key_for
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import (
     CONTINUATION,
     SPECIAL_TOKENS,

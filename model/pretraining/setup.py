@@ -23,8 +23,7 @@ from model.training.amounts import Amounts
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.checkpoints import Checkpoints
 from model.training.loop import resume
-from pipelines.instances.masking import VocabularyIds
-from pipelines.instances.vocabulary import read_vocabulary_ids
+from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE, read_vocab

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from model.task_types.span_windows import Plan, max_context
 from pipelines.arrays import Int64s, offsets_of
-from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.finetune_configs import FeaturesConfig
 
 Bools = npt.NDArray[np.bool_]

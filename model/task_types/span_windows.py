@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from model.tasks.span_answers import NOT_FOUND
 from pipelines.arrays import Int64s, Ragged, joined, offsets_of, ranges
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 

@@ -20,7 +20,7 @@ from model.task_types.features import Features
 from model.task_types.prediction_files import check_ids, is_ours, read_lines
 from model.tasks.task import Task
 from pipelines.arrays import Float32s
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 
@@ -142,7 +142,7 @@ class TaskType(ABC):
     ) -> dict[str, bytes]:
         """Files by name as the task's own scorer reads them; none where there is no such form.
 
-        GLUE's submission is written by `model.tables.submission`.
+        GLUE's submission is written by `model.tables.glue_submission`.
         """
         del examples, predictions, task, split, threshold
         return {}

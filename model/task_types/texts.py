@@ -25,7 +25,7 @@ from model.task_types.prediction_files import text_lines
 from model.task_types.task_type import Encoding, Prediction, TaskType, no_answers
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, offsets_of, ranges
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import PredictionsError, TaskDataError
 
 _MOST_SCORE = sys.float_info.max

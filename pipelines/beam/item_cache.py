@@ -58,6 +58,10 @@ _log = logging.getLogger(__name__)
 class CacheableShardFn(ShardFn, Protocol):
     """Work whose items can be restored."""
 
+    def setup(self) -> None:
+        """Open what is read-only and large, once per worker. Default: nothing."""
+        return
+
     def identity(self, item: Any) -> Any:
         """Return everything that determines the item's output, as JSON values.
 

@@ -1,121 +1,452 @@
-"""The documents of one shard, looked through for runs of words of evaluation texts.
+"""Scan document shards for n-grams of evaluation texts.
 
-What is found is a row for each document that has any. A run that many documents of the corpus have
-is a common phrase; how many have it Beam adds up: numbers of runs and of documents cross, never
-text.
+The n-grams of the texts are the small side of the join: hashes in a file that workers memory-map. A
+shard gives one row per document with any n-gram. N-grams in many documents are common phrases;
+Beam adds the document counts of n-grams. Numbers cross a shuffle, never text.
+
+The hash of an n-gram is `sum(h[k] * BASE**(k - start))` modulo 2**64 over the hashes of its words.
+Cumulative sums give the hashes of all n-grams of any length in linear time.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.arrays import Int64s, flat_lists, joined, list_array, offsets_of
+from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists, joined, list_array, offsets_of
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import Blob, BucketReduce, WorkResult
-from pipelines.contamination.ngrams import NgramTable, Stream
 from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import (
     bucket_report,
     bucket_tables,
+    dump_blobs,
     from_bytes,
+    load_blobs,
     remove_bucket_files,
     to_bytes,
 )
-from pipelines.documents.shards import ShardPiece, wanted_rows
-from pipelines.documents.words import WordHasher, Words
+from pipelines.documents.exclusions import ShardItem, kept_rows
+from pipelines.documents.word_hashes import WHOLE, WordHasher, Words
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
-from schemas.arrow import CONTAMINATION_HITS, CONTAMINATION_NGRAMS
-from schemas.manifest import FileEntry
+from schemas.arrow import CONTAMINATION_HITS, CONTAMINATION_NGRAMS, EXAMPLES
+from schemas.corpus_configs import ContaminationConfig
+from schemas.errors import ArtifactCorruptError, ConfigError
+from schemas.manifest import FileEntry, StageInput
+
+_BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
+_BITS_PER_HASH = 16
+_MAX_BITS = 27  # a filter of 16 MB
+_BLOCK = 1 << 15  # words; their arrays fit the cache of a core
+_EMPTY = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
+
+
+class NGrams(NamedTuple):
+    """N-grams of a stream of words."""
+
+    starts: Int64s
+    """Index of the first word of each n-gram."""
+
+    ends: Int64s
+    """Index after the last word of each n-gram."""
+
+    values: npt.NDArray[Any]
+    """Hash of each n-gram, or its number in a table."""
+
+
+class WordStream:
+    """Words of documents, end to end, prepared for n-grams of any weight."""
+
+    def __init__(self, words: Words) -> None:
+        """`words.offsets` are the bounds of documents (or texts), which no n-gram crosses."""
+        count = len(words.hashes)
+        powers, self._inverse = _powers(max(1 << 16, 1 << count.bit_length()))
+        self._sums = np.zeros(count + 1, np.uint64)
+        np.cumsum(words.hashes * powers[:count], out=self._sums[1:])
+        self._bounds, self._count = words.offsets, count
+        self._weights = offsets_of(words.weights)
+        self._at = _first_at(self._weights)
+
+    def all(self, weight: int) -> NGrams:
+        """Return the shortest n-gram of at least this weight at each word, if there is one."""
+        runs = [self._runs(block, weight) for block in range(0, self._count, _BLOCK)]
+        return self._within([NGrams(*_EMPTY), *runs])
+
+    def matches(self, table: NgramTable) -> NGrams:
+        """Return the n-grams that a table has, with their numbers."""
+        runs = [NGrams(*_EMPTY[:2], _EMPTY[0])]
+        for block in range(0, self._count, _BLOCK):
+            starts, ends, hashes = self._runs(block, table.weight)
+            at, numbers = table.find(hashes)
+            runs.append(NGrams(starts[at], ends[at], numbers))
+        return self._within(runs)
+
+    def full_rows(self, rows: Int64s) -> NGrams:
+        """Return all words of each document as one n-gram."""
+        starts, ends = self._bounds[rows], self._bounds[rows + 1]
+        return NGrams(starts, ends, (self._sums[ends] - self._sums[starts]) * self._inverse[starts])
+
+    def _runs(self, block: int, weight: int) -> NGrams:
+        """Return the n-grams of a block, including those that cross the end of a document."""
+        wanted = self._weights[block : min(block + _BLOCK, self._count)] + weight
+        wanted = wanted[: np.searchsorted(wanted, len(self._at))]
+        ends, stop = self._at[wanted], block + len(wanted)
+        hashes = self._sums[ends] - self._sums[block:stop]
+        hashes *= self._inverse[block:stop]
+        return NGrams(np.arange(block, stop), ends, hashes)
+
+    def _within(self, runs: list[NGrams]) -> NGrams:
+        starts, ends, values = map(np.concatenate, zip(*runs, strict=True))
+        limits = self._bounds[np.searchsorted(self._bounds, starts, side="right")]
+        fits = ends <= limits
+        return NGrams(starts[fits], ends[fits], values[fits])
+
+
+def _first_at(weights: Int64s) -> Int64s:
+    """Return, for each weight, the first index at which the cumulative sum reaches it."""
+    at = np.zeros(int(weights[-1]) + 1, np.int64)
+    indices = np.arange(len(weights))
+    at[np.maximum(weights - 1, 0)] = indices  # for a whole word; overwritten for half words
+    at[weights] = indices
+    return at
+
+
+@functools.lru_cache(maxsize=2)
+def _powers(count: int) -> tuple[UInt64s, UInt64s]:
+    """Return BASE**0, BASE**1, ... modulo 2**64, and their inverses."""
+    return tuple(
+        np.cumprod(np.r_[np.uint64(1), np.full(count, base, np.uint64)])
+        for base in (_BASE, pow(_BASE, -1, 1 << 64))
+    )  # type: ignore[return-value]
+
+
+class NgramTable(NamedTuple):
+    """Lookup table of distinct n-grams of one weight."""
+
+    weight: int
+    first: int
+    """Number of the first n-gram; the others follow."""
+
+    hashes: UInt64s
+    """Hashes, ascending."""
+
+    filter: npt.NDArray[np.uint8]
+    """One bit per value of the first bits of a hash: whether any hash begins with them."""
+
+    @classmethod
+    def of(cls, weight: int, first: int, hashes: UInt64s) -> Self:
+        wanted = (_BITS_PER_HASH * len(hashes)).bit_length()
+        bits = min(_MAX_BITS, max(10, wanted))
+        marked = np.zeros(1 << bits, np.bool_)
+        marked[hashes >> np.uint64(64 - bits)] = True
+        return cls(weight, first, hashes, np.packbits(marked, bitorder="little"))
+
+    def find(self, hashes: UInt64s) -> tuple[Int64s, Int64s]:
+        """Return the indices of the hashes that are in the table, and their numbers."""
+        bits = (8 * len(self.filter)).bit_length() - 1
+        begin = hashes >> np.uint64(64 - bits)
+        maybe = np.flatnonzero(_are_set(self.filter, begin))
+        at = np.searchsorted(self.hashes, hashes[maybe])
+        at[at == len(self.hashes)] = 0
+        found = self.hashes[at] == hashes[maybe]
+        return maybe[found], at[found] + self.first
+
+
+def _are_set(bits: npt.NDArray[np.uint8], numbers: UInt64s) -> Bools:
+    bytes_ = bits[(numbers >> np.uint64(3)).view(np.int64)]
+    marks: Bools = (bytes_ >> (numbers & np.uint64(7)).astype(np.uint8)) & np.uint8(1) != 0
+    return marks
+
+
+TRAINING_SPLITS = ("train", "augmentation")
+"""Splits that are searched for only if the configuration names them."""
+
+FIELDS = {
+    "classification": ("text_a", "text_b"),
+    "regression": ("text_a", "text_b"),
+    "choice": ("context", "continuations"),
+    "span": ("context", "question"),
+    "tagging": ("words",),
+}
+"""Text columns of examples by type of the task."""
+
+
+class TextOrigin(NamedTuple):
+    """Origin of texts."""
+
+    task: str
+    """Name of the task."""
+
+    split: str
+    field: str
+
+
+class EvalTexts(NamedTuple):
+    """Distinct texts of all fields, one field after the other."""
+
+    places: list[TextOrigin]
+    place: Int64s
+    """Index in `places` of each text."""
+
+    row: Int64s
+    """Row in the split of the first example with each text."""
+
+    used: Int64s
+    """Number of examples with each text."""
+
+    words: Int64s
+    """Number of words of each text."""
+
+    ngrams: Int64s
+    """Numbers of the n-grams of all texts, end to end. Texts that are too short have none."""
+
+    bounds: Int64s
+    """Text i has ngrams[bounds[i]] .. ngrams[bounds[i + 1] - 1], in order."""
+
+    ends: Int64s
+    """Index of the word after each of `ngrams` in its text. The first n-gram of a text begins at
+    word 0, and each next one a word later."""
+
+    examples: dict[tuple[str, str], int]
+    """Number of examples by task and split."""
+
+    of_examples: dict[tuple[str, str], tuple[Int64s, Int64s]]
+    """Pairs of a text and the row of an example with it, by task and split."""
+
+
+SplitFiles = dict[tuple[str, str], tuple[str, InputFile]]
+"""Type of the task and file of the examples, by task and split."""
+
+
+def split_files(given: Mapping[str, StageInput], config: ContaminationConfig) -> SplitFiles:
+    """Return the files of the splits to search for.
+
+    Raises:
+        ConfigError: No task has a split of the configuration.
+        ArtifactCorruptError: An input is not an artifact of build-examples.
+    """
+    found: SplitFiles = {}
+    known: set[str] = set()
+    for task, examples in given.items():
+        kind = str(examples.statistics.get("kind", ""))
+        if kind not in FIELDS:
+            raise ArtifactCorruptError(
+                f"{task} {examples.artifact_id}: expected examples of build-examples with a known "
+                f"kind, got {kind or 'none'}"
+            )
+        for entry in examples.files:
+            split = entry.path.removesuffix(".arrow")
+            known.add(split)
+            wanted = split in config.splits if config.splits else split not in TRAINING_SPLITS
+            if wanted:
+                found[task, split] = (kind, InputFile.of(examples, entry))
+    if unknown := [split for split in config.splits if split not in known]:
+        raise ConfigError(
+            f"splits: expected some of {', '.join(sorted(known))}, got {', '.join(unknown)}"
+        )
+    return found
+
+
+def read_texts(
+    files: SplitFiles, config: ContaminationConfig
+) -> tuple[EvalTexts, list[tuple[int, UInt64s]]]:
+    """Return all texts and the n-grams to search for.
+
+    Returns:
+        texts: Texts with the numbers of their n-grams.
+        runs: Weights with the hashes of their n-grams, ascending, numbered in this order.
+    """
+    hasher = WordHasher()
+    reading = _Reading(config)
+    for (task, split), (kind, file) in files.items():
+        for column in FIELDS[kind]:
+            place = TextOrigin(task, split, column)
+            for rows, texts in _columns(file, kind, column):
+                reading.add(place, rows, texts, hasher)
+        with open_shard(file, expected=EXAMPLES[kind]) as reader:
+            reading.examples[task, split] = sum(
+                reader.get_batch(n).num_rows for n in range(reader.num_record_batches)
+            )
+    return reading.numbered()
+
+
+def _columns(file: InputFile, kind: str, field: str) -> Iterator[tuple[Int64s, pa.Array]]:
+    """Yield the texts of a column with their rows, without nulls."""
+    first = 0
+    with open_shard(file, expected=EXAMPLES[kind], columns=(field,)) as reader:
+        for number in range(reader.num_record_batches):
+            for batch in pa.Table.from_batches([reader.get_batch(number)]).to_batches(_BATCH_ROWS):
+                column = batch.column(field)
+                rows = np.arange(first, first + len(column))
+                first += len(column)
+                if field == "continuations":
+                    column, bounds = flat_lists(column)
+                    rows = np.repeat(rows, np.diff(bounds))
+                elif field == "words":
+                    column = pa.array([" ".join(words) for words in column.to_pylist()])
+                there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+                yield rows[there], column.take(pa.array(there))
+
+
+class _Reading:
+    """Collects the distinct texts of each field."""
+
+    def __init__(self, config: ContaminationConfig) -> None:
+        self._config = config
+        self._full = config.ngram_size * WHOLE
+        self._number_of: dict[bytes, int] = {}
+        self._places: list[TextOrigin] = []
+        self._place: list[int] = []
+        self._row: list[int] = []
+        self._used: list[int] = []
+        self._words, self._counts, self._ends = list[Int64s](), list[Int64s](), list[Int64s]()
+        self._keys: list[UInt64s] = []  # hashes
+        self._weights: list[Int64s] = []  # of the n-grams
+        self._pairs: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self.examples: dict[tuple[str, str], int] = {}
+
+    def add(self, place: TextOrigin, rows: Int64s, texts: pa.Array, hasher: WordHasher) -> None:
+        if not self._places or self._places[-1] != place:
+            self._places.append(place)
+            self._number_of.clear()
+        pairs = self._pairs.setdefault((place.task, place.split), [])
+        new: list[int] = []
+        for at, (row, text) in enumerate(zip(rows.tolist(), texts.to_pylist(), strict=True)):
+            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            number = self._number_of.setdefault(digest, len(self._row))
+            if number == len(self._row):
+                new.append(at)
+                self._place.append(len(self._places) - 1)
+                self._row.append(row)
+                self._used.append(0)
+            if not pairs or pairs[-1] != (number, row):
+                self._used[number] += 1
+            pairs.append((number, row))
+        self._add_runs(hasher.words(texts.take(pa.array(new, pa.int64()))))
+
+    def _add_runs(self, words: Words) -> None:
+        """Add the n-grams of new texts: those of full weight, or all words of a short text."""
+        stream = WordStream(words)
+        weights = np.diff(offsets_of(words.weights)[words.offsets])
+        short = (weights < self._full) & (weights >= self._config.min_text_words * WHOLE)
+        full, whole = stream.all(self._full), stream.full_rows(np.flatnonzero(short))
+        starts = np.r_[full.starts, whole.starts]
+        order = np.argsort(starts, kind="stable")
+        starts = starts[order]
+        text = np.searchsorted(words.offsets, starts, side="right") - 1
+        self._counts.append(np.bincount(text, minlength=len(weights)))
+        self._keys.append(np.r_[full.values, whole.values][order])
+        self._weights.append(np.where(short[text], weights[text], self._full))
+        self._ends.append(np.r_[full.ends, whole.ends][order] - words.offsets[text])
+        self._words.append(np.diff(words.offsets))
+
+    def numbered(self) -> tuple[EvalTexts, list[tuple[int, UInt64s]]]:
+        keys = np.concatenate([np.empty(0, np.uint64), *self._keys])
+        weights = joined(self._weights)
+        numbers, first = np.empty(len(keys), np.int64), 0
+        runs: list[tuple[int, UInt64s]] = []
+        for weight in np.unique(weights).tolist():
+            at = np.flatnonzero(weights == weight)
+            distinct, numbers_of = np.unique(keys[at], return_inverse=True)
+            numbers[at] = numbers_of + first
+            first += len(distinct)
+            runs.append((weight, distinct))
+        pairs = {
+            split: tuple(np.array(found, np.int64).reshape(-1, 2).T)
+            for split, found in self._pairs.items()
+        }
+        texts = EvalTexts(
+            places=self._places,
+            place=np.array(self._place, np.int64),
+            row=np.array(self._row, np.int64),
+            used=np.array(self._used, np.int64),
+            words=joined(self._words),
+            ngrams=numbers,
+            bounds=offsets_of(joined(self._counts)),
+            ends=joined(self._ends),
+            examples=self.examples,
+            of_examples=pairs,  # type: ignore[arg-type]
+        )
+        return texts, runs
+
 
 COUNTS = pa.schema([("ngram", pa.uint32()), ("documents", pa.uint32())])
-"""How many documents have a run."""
+"""Number of documents with an n-gram."""
 
 Found = tuple[Int64s, Int64s, Int64s]
-"""Of each run that is found its document in the batch, its number, its first word there."""
+"""Document in the batch, number and first word of each n-gram."""
 
-_BUCKET_BITS = 18  # of a run's number: those of one bucket are counted by one worker
+_BUCKET_BITS = 18  # of the number of an n-gram; one worker counts a bucket
 _SMALL_BUCKET = 64 << 10
 _BATCH_ROWS = 1 << 12
-_BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
 
 @dataclass
 class ScanShard(CacheableShardFn):
-    """The work on one document shard."""
+    """Scans one document shard."""
 
     ngrams: InputFile
-    """A table `CONTAMINATION_NGRAMS`."""
+    """Table `CONTAMINATION_NGRAMS`."""
 
     max_document_frequency: int
     output: str
-    _tables: list[NgramTable] = field(default_factory=list, repr=False)
-    _hasher: WordHasher | None = field(default=None, repr=False)
 
     def setup(self) -> None:
-        self._open()
+        self._tables = read_tables(self.ngrams)
+        self._hasher = WordHasher()
 
-    def _open(self) -> WordHasher:
-        if self._hasher is None:
-            self._tables = read_tables(self.ngrams)
-            self._hasher = WordHasher()
-        return self._hasher
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_tables": [], "_hasher": None}
-
-    def identity(self, piece: ShardPiece) -> Any:
+    def identity(self, piece: ShardItem) -> Any:
         return {**piece.identity(), "ngrams": self.ngrams.sha256}
 
-    def rename_files(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
 
     def dump_blobs(self, report: WorkResult) -> bytes:
-        columns = [list(column) for column in zip(*report.blobs, strict=True)] or [[], []]
-        return to_bytes(pa.table(columns, schema=_BLOBS))
+        return dump_blobs(report.blobs)
 
     def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del files
-        columns = (from_bytes(stored).column(name).to_pylist() for name in _BLOBS.names)
-        return [Blob(*pair) for pair in zip(*columns, strict=True)]
+        return load_blobs(stored)
 
-    def process(self, piece: ShardPiece) -> WorkResult:
-        hasher, counters = self._open(), Counters()
+    def process(self, piece: ShardItem) -> WorkResult:
+        counters = Counters()
         hits = _Hits(sum(len(table.hashes) for table in self._tables), self.max_document_frequency)
-        for rows, batch in wanted_rows(piece, counters):
-            hits.add(rows, batch, self._found(batch, hasher, counters))
+        for rows, batch in kept_rows(piece, counters):
+            hits.add(rows, batch, self._found(batch, counters))
         with ShardWriter(_shard_path(piece), schema=CONTAMINATION_HITS, output=self.output) as to:
             for rows in hits.batches():
                 to.write(rows)
         counters.count("documents-with-any-run", to.rows)
         return WorkResult(piece.number, [to.entry()], counters, hits.blobs())
 
-    def _found(self, batch: pa.RecordBatch, hasher: WordHasher, counters: Counters) -> Found:
+    def _found(self, batch: pa.RecordBatch, counters: Counters) -> Found:
         sentences, bounds = flat_lists(batch.column("sentences"))
-        words = hasher.words(sentences)
+        words = self._hasher.words(sentences)
         of_documents = words.offsets[bounds]
         counters.count("words", len(words.hashes))
-        stream = Stream(Words(words.hashes, words.weights, of_documents))
-        found = [stream.found(table) for table in self._tables]
+        stream = WordStream(Words(words.hashes, words.weights, of_documents))
+        found = [stream.matches(table) for table in self._tables]
         starts = joined([runs.starts for runs in found])
         numbers = joined([runs.values.astype(np.int64) for runs in found])
         documents = np.searchsorted(of_documents, starts, side="right") - 1
         return documents, numbers, starts - of_documents[documents]
 
 
-def _shard_path(piece: ShardPiece) -> str:
+def _shard_path(piece: ShardItem) -> str:
     return f"__hits__/part-{piece.number:05d}.arrow"
 
 
 def read_tables(file: InputFile) -> list[NgramTable]:
-    """The runs that are looked for, by weight; their hashes are mapped, not copied."""
+    """Return the n-grams to search for by weight. Their hashes are memory-mapped."""
     tables, first = [], 0
     with open_shard(file, expected=CONTAMINATION_NGRAMS) as reader:
         for number in range(reader.num_record_batches):
@@ -129,7 +460,7 @@ def read_tables(file: InputFile) -> list[NgramTable]:
 
 
 class _Hits:
-    """What the documents of a shard have, without the runs that too many of them have."""
+    """N-grams in the documents of a shard, without those in too many documents."""
 
     def __init__(self, ngrams: int, most: int) -> None:
         self._documents = np.zeros(ngrams, np.uint32)  # that have each
@@ -139,7 +470,7 @@ class _Hits:
         self._rows: list[Int64s] = []  # in the shard
 
     def add(self, rows: list[int], batch: pa.RecordBatch, found: Found) -> None:
-        """Take what was found in a batch, whose rows in the shard these are."""
+        """Add the n-grams of a batch with these rows of the shard."""
         order = np.lexsort(found[::-1])
         documents, numbers, words = (column[order] for column in found)
         first = np.ones(len(order), np.bool_)
@@ -153,7 +484,7 @@ class _Hits:
             self._rows.append(np.array(rows, np.int64)[there])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Rows of CONTAMINATION_HITS: the documents that have any."""
+        """Yield the documents with any n-gram as rows of CONTAMINATION_HITS."""
         if not self._names:
             return
         at, numbers, words = map(np.concatenate, zip(*self._runs, strict=True))
@@ -173,7 +504,7 @@ class _Hits:
         yield from table.to_batches(max_chunksize=_BATCH_ROWS)
 
     def blobs(self) -> list[Blob]:
-        """How many documents have each run, a blob for each bucket that has any."""
+        """Return the number of documents with each n-gram, one blob per bucket."""
         found = np.flatnonzero(self._documents)
         table = pa.table([found, self._documents[found]], schema=COUNTS)
         ends = np.searchsorted(
@@ -187,8 +518,8 @@ class _Hits:
         return blobs
 
 
-def counting(max_document_frequency: int, *, output: str) -> BucketReduce:
-    """Adds up how many documents have each run; reports the runs that too many have."""
+def ngram_document_counts(max_document_frequency: int, *, output: str) -> BucketReduce:
+    """Return a grouping that counts documents by n-gram and reports common n-grams."""
     report = functools.partial(_report_common, most=max_document_frequency, output=output)
     return BucketReduce(report, combine=_add_counts)
 
@@ -211,11 +542,11 @@ def _report_common(bucket: int, tables: Iterable[bytes], *, most: int, output: s
     counts = _together(tables)
     common = counts.filter(pc.greater(counts.column("documents"), most)).sort_by("ngram")
     name = f"__common__/bucket-{bucket:05d}.arrow"
-    return bucket_report(bucket, common, file=name, output=output, most_bytes=_SMALL_BUCKET)
+    return bucket_report(bucket, common, file=name, output=output, max_bytes=_SMALL_BUCKET)
 
 
-def common_runs(groups: Iterable[WorkResult], *, output: str) -> Int64s:
-    """The numbers of the runs that too many documents have, from the reports of `counting`."""
+def common_ngrams(groups: Iterable[WorkResult], *, output: str) -> Int64s:
+    """Return the numbers of n-grams that too many documents have."""
     tables = list(bucket_tables(groups, COUNTS, output=output))
     remove_bucket_files(groups, output=output)
     return joined([table.column("ngram").to_numpy().astype(np.int64) for table in tables])

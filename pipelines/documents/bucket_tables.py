@@ -1,35 +1,48 @@
-"""What the buckets of a grouping found: Arrow tables, from the workers that made them.
+"""Arrow tables that workers compute per bucket.
 
-A small table goes along in the bucket's report, a larger one as a file in the output folder, which
-goes when the tables of all buckets have become one.
+A small table is part of the bucket's report. A larger one is a file in the output folder, which is
+deleted after the tables of all buckets are merged.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from pipelines.beam.shard_work import WorkResult
+from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system
 from pipelines.io.shards import ShardWriter, open_shard
 
 _BATCH_ROWS = 1 << 18
+_BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
 
-def to_bytes(table: pa.Table) -> bytes:
-    """A table as bytes for a shuffle or a report."""
+def dump_blobs(blobs: Sequence[Blob]) -> bytes:
+    """Return blobs as bytes, for the cache of finished work items."""
+    columns = [list(column) for column in zip(*blobs, strict=True)] or [[], []]
+    return to_bytes(pa.table(columns, schema=_BLOBS), compression="zstd")
+
+
+def load_blobs(data: bytes) -> list[Blob]:
+    """Return the blobs of `dump_blobs`."""
+    return [Blob(**row) for row in from_bytes(data).to_pylist()]
+
+
+def to_bytes(table: pa.Table, *, compression: str | None = None) -> bytes:
+    """Return a table as bytes for a shuffle or a report."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table.combine_chunks())
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
 def from_bytes(data: bytes) -> pa.Table:
-    """The table of `to_bytes`."""
+    """Return the table of `to_bytes`."""
     return pa.ipc.open_stream(data).read_all()
 
 
@@ -39,21 +52,21 @@ def bucket_report(
     *,
     file: str,
     output: str,
-    most_bytes: int,
+    max_bytes: int,
     counters: Counters | None = None,
 ) -> WorkResult:
-    """The report of a bucket, with its table or the table's file.
+    """Return the report of a bucket with its table, inline or as a file.
 
     Args:
-        bucket: its number.
-        table: what it found.
-        file: logical name of the file, if it gets one.
+        bucket: Number of the bucket.
+        table: Result of the bucket.
+        file: Logical name of the file.
         output: URL of the folder for the file.
-        most_bytes: what a report still takes along.
-        counters: of the report.
+        max_bytes: Maximum size of an inline table.
+        counters: Counters of the report.
     """
     counters = Counters() if counters is None else counters
-    if table.nbytes <= most_bytes:
+    if table.nbytes <= max_bytes:
         data = base64.b64encode(to_bytes(table)).decode()
         return WorkResult(bucket, counters=counters, details=[data])
     with ShardWriter(file, schema=table.schema, output=output) as shard:
@@ -65,7 +78,7 @@ def bucket_report(
 def bucket_tables(
     reports: Iterable[WorkResult], schema: pa.Schema, *, output: str
 ) -> Iterator[pa.Table]:
-    """The table of each bucket that has one; a file's is mapped, not read."""
+    """Yield the table of each bucket that has one. Files are memory-mapped."""
     for report in reports:
         yield from (from_bytes(base64.b64decode(text)) for text in report.details)
         for entry in report.files:

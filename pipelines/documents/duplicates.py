@@ -1,40 +1,51 @@
-"""Documents that say the same, and documents that bear the same id: found by grouping digests.
+"""Find documents with equal texts or equal ids by grouping digests, and write their table.
 
-Each shard sends, for each of 64 buckets or more, a few packed bytes a document: of one kind by its
-text's digest, of the other by its id's, each with its row and its id. Beam groups a bucket's bytes;
-equal digests meet in one bucket, whose rows are arrays, not objects of Python. What it finds
-is an Arrow table (`documents.bucket_tables`); `documents.duplicates_table` makes one of all.
+Each shard sends, for each of 64 or more buckets, some packed bytes per document: the digest of its
+text or of its id with its row and its id. Beam groups the bytes of a bucket; equal digests are in
+one bucket. Rows are arrays, not Python objects. Each bucket gives an Arrow table
+(`documents.bucket_tables`), and `write_duplicates` merges them through a temporary file on the
+local disk, about 80 bytes per row. Reading takes 4 bytes per row.
 
-Of equal texts the smallest `document_id` stays. Of equal ids the first in the order of the plan
-stays, whatever the others say, for every draw belongs to an id. Of one page (its number and its
-title) in several revisions, as in dumps of two months, the newest stays.
+Of equal texts, the smallest `document_id` is kept. Of equal ids, the first in plan order is kept,
+even if the texts differ, because every draw depends on an id. Of one page (number and title) in
+several revisions, as in dumps of two months, the newest is kept.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipelines.arrays import Int64s, UInt64s
+from pipelines.arrays import Bools, Int64s, UInt64s
 from pipelines.beam.shard_work import Blob, WorkResult
-from pipelines.documents.bucket_tables import bucket_report
-from schemas.manifest import path_order
+from pipelines.documents.bucket_tables import bucket_report, bucket_tables, remove_bucket_files
+from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.io.stage_inputs import InputFile
+from pipelines.io.temporary_folders import temporary_folder
+from schemas.arrow import DUPLICATES
+from schemas.errors import RunnerError
+from schemas.manifest import FileEntry, path_order
 
 BUCKETS = 64
-"""How many for each kind of key, at least."""
+"""Minimum number of buckets for each type of key."""
 
-ROWS_A_BUCKET = 400_000
-"""What a worker groups at once, in about 40 MB."""
+ROWS_PER_BUCKET = 400_000
+"""Number of rows that a worker groups at once, in about 40 MB."""
 
 KEY_COLUMNS = ("document_id", "digest", "title", "page_id", "revision_id")
-"""Columns of the documents table that `digest_blobs` needs."""
+"""Columns of the documents table that `duplicate_key_blobs` needs."""
 
 EQUAL_TEXTS = pa.schema(
     [
@@ -44,7 +55,7 @@ EQUAL_TEXTS = pa.schema(
         ("row", pa.uint32()),
     ]
 )
-"""The rows of a bucket whose texts others have too: by group, id, shard and row."""
+"""Rows of a bucket with equal texts, by group, id, shard and row."""
 
 REPEATED_IDS = pa.schema(
     [
@@ -54,32 +65,32 @@ REPEATED_IDS = pa.schema(
         ("canonical_document_id", pa.large_string()),
     ]
 )
-"""The rows of a bucket to leave out for their ids: by shard and row."""
+"""Rows of a bucket that are dropped for their ids, by shard and row."""
 
 BY_TEXT, BY_ID = 0, 1
-"""Kinds of keys: of the bucket `n` these have the numbers `2 * n` and `2 * n + 1`."""
+"""Types of keys. Bucket `n` has the numbers `2 * n` and `2 * n + 1`."""
 
 NO_REVISION = -(1 << 63)
 _KEY_BYTES = 16
 _SMALL_BUCKET = 16 << 10
-_HEAD = struct.Struct("<HII")  # bytes of the shard's name, rows, bytes of what is packed behind
+_HEAD = struct.Struct("<HII")  # bytes of the shard's name, rows, bytes of the packed keys
 
 
 def buckets_for(documents: int) -> int:
-    """How many buckets so many documents need; nothing that is found depends on it."""
-    return max(BUCKETS, -(-documents // ROWS_A_BUCKET))
+    """Return the number of buckets for a number of documents. Results do not depend on it."""
+    return max(BUCKETS, -(-documents // ROWS_PER_BUCKET))
 
 
 class _Keys(NamedTuple):
-    """Rows of a shard by one kind of key."""
+    """Rows of a shard with one type of key."""
 
     keys: UInt64s
-    """Two numbers a row."""
+    """Two numbers per row."""
 
     rows: npt.NDArray[np.uint32]
     revisions: Int64s
     titles: npt.NDArray[np.uint32]
-    """By id: digests of titles. By text these are 0."""
+    """Digests of titles for keys of ids, 0 for keys of texts."""
 
     names: pa.LargeStringArray
 
@@ -93,7 +104,7 @@ class _Keys(NamedTuple):
         )
 
     def packed(self) -> bytes:
-        # Ids of one source share most of their letters; they may hold any character.
+        # Ids of one source share most letters, so they compress well.
         offsets = np.frombuffer(self.names.buffers()[1], np.int64, len(self.rows) + 1)
         text = self.names.buffers()[2]
         letters = text.to_pybytes()[offsets[0] : offsets[-1]] if text is not None else b""
@@ -127,15 +138,15 @@ class _Keys(NamedTuple):
         )
 
 
-def digest_blobs(
+def duplicate_key_blobs(
     documents: pa.Table | pa.RecordBatch, *, shard: str, buckets: int = BUCKETS
 ) -> list[Blob]:
-    """The packed keys of one shard, a blob for each bucket that has any.
+    """Return the packed keys of one shard, one blob per bucket that is not empty.
 
     Args:
-        documents: all rows of the shard, of the `KEY_COLUMNS` at least.
-        shard: its logical name.
-        buckets: how many there are for each kind of key, the same for all shards of a job.
+        documents: All rows of the shard with the columns `KEY_COLUMNS`.
+        shard: Logical name of the shard.
+        buckets: Number of buckets for each type of key, equal for all shards of a job.
     """
     ids, digests, titles, pages, revisions = (
         documents.column(name).to_pylist() for name in KEY_COLUMNS
@@ -170,30 +181,29 @@ def _digest(text: str, size: int) -> bytes:
 
 
 def id_key(name: str, page: int | None, revision: int | None) -> bytes:
-    """16 bytes that are equal for documents of one id, whatever the revision of a page."""
+    """Return 16 bytes that are equal for documents of one id, or of one page in any revision."""
     if page is not None and revision is not None:
         name = name.removesuffix(f":{revision}")
     return _digest(name, _KEY_BYTES)
 
 
 def title_key(title: str) -> int:
-    """32 bits of a title, for documents that share all else of an id but the revision."""
+    """Return 32 bits of a title, to compare documents whose ids differ only in the revision."""
     return int.from_bytes(_digest(title, 4), "little")
 
 
 def repeated_ids(
     groups: Int64s, *, titles: npt.NDArray[np.uint32], revisions: Int64s
 ) -> tuple[Int64s, Int64s]:
-    """Which rows to leave out, and for each the one that stays.
+    """Return the rows that are dropped, and for each the row that is kept.
 
     Args:
-        groups: for each row, in the order of the plan, a number that rows of one id share, but for
-            the revision of a page.
-        titles: `title_key` of each.
-        revisions: `NO_REVISION` where there is none.
+        groups: A number per row, in plan order, that is equal for rows with equal `id_key`.
+        titles: `title_key` of each row.
+        revisions: Revision of each row, or `NO_REVISION`.
     """
     paged = np.flatnonzero(revisions != NO_REVISION)
-    # ~ turns the order round, for the newest to come first. Where all is equal, the plan's holds.
+    # ~ reverses the order, so that the newest is first. The sort keeps plan order among equals.
     newest = paged[np.lexsort((~revisions[paged], titles[paged], groups[paged]))]
     older, newer = _all_but_first(newest, groups[newest], titles[newest])
     left = np.zeros(len(groups), np.bool_)
@@ -205,32 +215,32 @@ def repeated_ids(
 
 
 def _all_but_first(rows: Int64s, *keys: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
-    """The rows that are not the first of their run of equal keys, and for each that first one."""
-    firsts = run_starts(*keys)
+    """Return the rows that are not the first of a group of equal keys, and the first of each."""
+    firsts = group_starts(*keys)
     first = rows[np.flatnonzero(firsts)][np.cumsum(firsts) - 1]
     return rows[~firsts], first[~firsts]
 
 
-def run_starts(*keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where a run of rows with equal keys starts."""
+def group_starts(*keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return whether each row starts a group of consecutive rows with equal keys."""
     starts = np.ones(len(keys[0]), np.bool_)
     if len(starts):
         starts[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     return starts
 
 
-def report_repeated(bucket: int, blobs: Iterable[bytes], *, output: str) -> WorkResult:
-    """The report of a bucket with its `EQUAL_TEXTS` or `REPEATED_IDS`, or their file.
+def find_duplicates_in_bucket(bucket: int, blobs: Iterable[bytes], *, output: str) -> WorkResult:
+    """Return the `EQUAL_TEXTS` or `REPEATED_IDS` of a bucket, inline or as a file.
 
     Args:
-        bucket: its number.
-        blobs: of all shards.
+        bucket: Number of the bucket.
+        blobs: Keys of all shards.
         output: URL of the folder for the file.
     """
     shards, found = _together(blobs)
     keys = found.keys
     order = np.lexsort((keys[:, 1], keys[:, 0]))
-    starts = run_starts(keys[order, 0], keys[order, 1])
+    starts = group_starts(keys[order, 0], keys[order, 1])
     groups = np.cumsum(starts) - 1
     repeated = np.bincount(groups)[groups] > 1
     order, groups = order[repeated], groups[repeated]
@@ -250,18 +260,18 @@ def report_repeated(bucket: int, blobs: Iterable[bytes], *, output: str) -> Work
     if not table.num_rows:
         return WorkResult(bucket)
     file = f"__duplicates__/bucket-{bucket:06d}.arrow"
-    return bucket_report(bucket, table, file=file, output=output, most_bytes=_SMALL_BUCKET)
+    return bucket_report(bucket, table, file=file, output=output, max_bytes=_SMALL_BUCKET)
 
 
 def _together(blobs: Iterable[bytes]) -> tuple[pa.DictionaryArray, _Keys]:
-    """Return the shard and the keys of each row, in the order of the plan."""
+    """Return the shard and the keys of each row, in plan order."""
     parts: list[tuple[str, _Keys]] = []
     for blob in blobs:
         name_bytes, count, packed_bytes = _HEAD.unpack_from(blob)
         name = blob[_HEAD.size : _HEAD.size + name_bytes].decode()
         packed = blob[_HEAD.size + name_bytes :]
         if len(packed) != packed_bytes:
-            raise ValueError(f"a blob of {name} has {len(packed)} bytes, not {packed_bytes}")
+            raise ValueError(f"blob of {name}: expected {packed_bytes} bytes, got {len(packed)}")
         parts.append((name, _Keys.unpacked(packed, count)))
     parts.sort(key=lambda part: path_order(part[0]))
     names = pa.array([name for name, _ in parts], pa.string())
@@ -276,7 +286,7 @@ def _equal_texts(table: pa.Table) -> pa.Table:
 
 
 def _repeated_ids(table: pa.Table) -> pa.Table:
-    """Return the rows to leave out; the rows of a group in `table` are in the order of the plan."""
+    """Return the rows to drop. Rows of a group in `table` are in plan order."""
     groups, titles, revisions = (
         table.column(name).to_numpy() for name in ("group", "title", "revision")
     )
@@ -287,3 +297,270 @@ def _repeated_ids(table: pa.Table) -> pa.Table:
     return rows.append_column("canonical_document_id", names.take(pa.array(kept[order]))).cast(
         REPEATED_IDS
     )
+
+
+DUPLICATES_FILE = "__duplicates__/duplicates.arrow"
+"""Path of the table. Readers of a dataset skip folders that start with `_`."""
+
+SAME_ID, SAME_TEXT = "same-id", "same-text"
+"""Reasons. Rows with the reason "same-id" are always excluded."""
+
+BATCH_ROWS = 1 << 18
+"""Maximum rows of a record batch of the table. A batch has all rows of a document shard, so it is
+larger if one shard has more."""
+
+_REASONS = [SAME_TEXT, SAME_ID]
+_RUN = pa.schema(
+    [
+        ("position", pa.int64()),  # number of the row among those of all shards, in plan order
+        ("reason", pa.uint8()),  # index in the list of reasons
+        ("document_id", pa.large_string()),
+        ("canonical_document_id", pa.large_string()),
+    ]
+)
+
+
+class RepeatedIds(NamedTuple):
+    """Rows of a document shard that are dropped for their ids."""
+
+    rows: int
+    document_id: str
+    """Id of the first row."""
+
+    canonical_document_id: str
+
+
+@dataclass
+class Duplicates:
+    """File of the table of duplicates, with counts."""
+
+    file: FileEntry
+    same_text: int = 0
+    """Number of rows with the text of another."""
+
+    repeated_ids: dict[str, RepeatedIds] = field(default_factory=dict)
+    """Rows with repeated ids by document shard, in order of their names."""
+
+
+class Positions(NamedTuple):
+    """Rows of all document shards, numbered in plan order."""
+
+    shards: pa.StringArray
+    starts: Int64s
+    """Number of the first row of each shard, and the total."""
+
+    @classmethod
+    def of(cls, shards: Iterable[FileEntry]) -> Self:
+        rows = {entry.path: entry.rows or 0 for entry in shards}
+        names = sorted(rows, key=path_order)
+        starts = np.cumsum([0, *(rows[name] for name in names)], dtype=np.int64)
+        return cls(pa.array(names, pa.string()), starts)
+
+    def number(self, table: pa.Table | pa.RecordBatch) -> Int64s:
+        """Return the position of each row of a table with the columns `shard` and `row`."""
+        found = pc.index_in(table.column("shard"), value_set=self.shards)
+        if found.null_count:
+            unknown = table.column("shard").filter(pc.is_null(found))[0]
+            raise RunnerError(f"duplicates: rows refer to the unknown shard {unknown}")
+        numbers: Int64s = self.starts[found.to_numpy()] + table.column("row").to_numpy()
+        return numbers
+
+    def shard_of(self, positions: Int64s) -> Int64s:
+        return np.searchsorted(self.starts, positions, side="right") - 1
+
+    def windows(self, counts: Int64s) -> Iterator[tuple[int, int]]:
+        """Yield bounds of positions with up to `BATCH_ROWS` counted rows, in whole shards."""
+        first, rows = 0, 0
+        for shard, count in enumerate(counts.tolist()):
+            if rows and rows + count > BATCH_ROWS:
+                yield int(self.starts[first]), int(self.starts[shard])
+                first, rows = shard, 0
+            rows += count
+        if rows:
+            yield int(self.starts[first]), int(self.starts[-1])
+
+
+class SortedRuns:
+    """Excluded rows in a temporary file, as sorted runs that `windows` merges."""
+
+    def __init__(self, folder: str, positions: Positions) -> None:
+        self._path, self._positions = Path(folder, "runs.arrow"), positions
+        self._writer = pa.ipc.new_file(str(self._path), _RUN)
+        self.counts = np.zeros(len(positions.shards), np.int64)
+        """Number of rows of each shard."""
+
+    def add(
+        self, positions: Int64s, names: pa.Array, kept_names: pa.Array, *, reason: int = 0
+    ) -> None:
+        order = np.argsort(positions)
+        reasons = pa.array(np.full(len(order), reason, np.uint8))
+        take = pa.array(order)
+        columns = [positions[order], reasons, names.take(take), kept_names.take(take)]
+        self._writer.write_batch(pa.record_batch(columns, schema=_RUN))
+        self.counts += np.bincount(self._positions.shard_of(positions), minlength=len(self.counts))
+
+    def windows(self) -> Iterator[pa.Table]:
+        """Yield all rows in order as tables."""
+        self._writer.close()
+        with pa.memory_map(str(self._path)) as mapped:
+            reader = pa.ipc.open_file(mapped)
+            runs = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            numbered = [(run.column("position").to_numpy(), run) for run in runs]
+            for bounds in self._positions.windows(self.counts):
+                parts = []
+                for positions, run in numbered:
+                    start, end = np.searchsorted(positions, bounds).tolist()
+                    parts.append(run.slice(start, end - start))
+                yield pa.Table.from_batches(parts).sort_by("position")
+
+
+def write_duplicates(
+    reports: Iterable[WorkResult], *, output: str, shards: Iterable[FileEntry]
+) -> Duplicates:
+    """Write `DUPLICATES_FILE`, by shard and row, and delete the files of the buckets.
+
+    Repeated ids come before equal texts: a row that is dropped for its id cannot be the row that is
+    kept for its text.
+
+    Args:
+        reports: Results of `find_duplicates_in_bucket`.
+        output: URL of the folder with the document shards and the files of the buckets.
+        shards: Document shards.
+    """
+    positions = Positions.of(shards)
+    kinds: dict[int, list[WorkResult]] = {BY_ID: [], BY_TEXT: []}
+    for report in reports:
+        kinds[report.index % 2].append(report)
+    with (
+        temporary_folder("duplicates") as folder,
+        ShardWriter(DUPLICATES_FILE, schema=DUPLICATES, output=output) as shard,
+    ):
+        runs = SortedRuns(folder, positions)
+        repeated = np.zeros(positions.starts[-1], np.bool_)
+        for table in bucket_tables(kinds[BY_ID], REPEATED_IDS, output=output):
+            _settle_ids(table, positions, repeated=repeated, runs=runs)
+        for table in bucket_tables(kinds[BY_TEXT], EQUAL_TEXTS, output=output):
+            _settle_texts(table, positions, repeated=repeated, runs=runs)
+        duplicates: list[tuple[int, dict[str, RepeatedIds]]] = []
+        for window in runs.windows():
+            batch = excluded_batch(window, positions, schema=DUPLICATES, reasons=_REASONS)
+            shard.write(batch)
+            duplicates.append(_summary(batch))
+    remove_bucket_files(itertools.chain(*kinds.values()), output=output)
+    found = Duplicates(shard.entry())
+    for same_text, repeated_ids in duplicates:
+        found.same_text += same_text
+        found.repeated_ids |= repeated_ids
+    return found
+
+
+def _settle_ids(
+    table: pa.Table, positions: Positions, *, repeated: Bools, runs: SortedRuns
+) -> None:
+    for batch in table.to_batches():
+        numbers = positions.number(batch)
+        repeated[numbers] = True
+        names = (batch.column(name) for name in ("document_id", "canonical_document_id"))
+        runs.add(numbers, *names, reason=_REASONS.index(SAME_ID))
+
+
+def _settle_texts(
+    table: pa.Table, positions: Positions, *, repeated: Bools, runs: SortedRuns
+) -> None:
+    """Keep the first row of each group that is not dropped for its id."""
+    kept = EQUAL_TEXTS.empty_table()  # kept row of the last group, which may continue
+    for batch in table.to_batches():
+        numbers = positions.number(batch)
+        there = pa.array(np.flatnonzero(~repeated[numbers]))
+        rows = pa.concat_tables([kept, pa.Table.from_batches([batch]).take(there)])
+        rows = rows.combine_chunks()
+        if not rows.num_rows:
+            continue
+        starts = group_starts(rows.column("group").to_numpy())
+        of_rows = np.flatnonzero(starts)[np.cumsum(starts) - 1]
+        names = rows.column("document_id").chunk(0)
+        left = pa.array(np.flatnonzero(~starts))
+        runs.add(
+            positions.number(rows.take(left)),
+            names.take(left),
+            names.take(pa.array(of_rows[~starts])),
+            reason=_REASONS.index(SAME_TEXT),
+        )
+        kept = rows.slice(int(of_rows[-1]), 1)
+
+
+def excluded_batch(
+    window: pa.Table, positions: Positions, *, schema: pa.Schema, reasons: Sequence[str]
+) -> pa.RecordBatch:
+    """Return excluded rows as a batch of a table.
+
+    Args:
+        window: Table of `SortedRuns.windows`.
+        positions: Positions of the rows.
+        schema: Schema with the columns id, `shard`, `row`, reason, and id of the kept document.
+        reasons: Reasons by number.
+    """
+    numbers = window.column("position").to_numpy()
+    shards = positions.shard_of(numbers)
+    columns = [
+        window.column("document_id").combine_chunks().cast(pa.string()),
+        positions.shards.take(pa.array(shards)),
+        pa.array(numbers - positions.starts[shards], pa.uint32()),
+        pa.array(reasons, pa.string()).take(window.column("reason").combine_chunks()),
+        window.column("canonical_document_id").combine_chunks().cast(pa.string()),
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+def _summary(batch: pa.RecordBatch) -> tuple[int, dict[str, RepeatedIds]]:
+    """Return the number of rows with equal texts, and the rows with repeated ids by shard."""
+    repeated = batch.filter(pc.equal(batch.column("reason"), SAME_ID))
+    of_shard = np.flatnonzero(
+        group_starts(repeated.column("shard").dictionary_encode().indices.to_numpy())
+    )
+    firsts = repeated.take(pa.array(of_shard)).to_pylist()
+    sizes = np.diff([*of_shard, repeated.num_rows]).tolist()
+    found = {
+        first["shard"]: RepeatedIds(rows, first["document_id"], first["canonical_document_id"])
+        for first, rows in zip(firsts, sizes, strict=True)
+    }
+    return batch.num_rows - repeated.num_rows, found
+
+
+def duplicate_rows(table: str | InputFile, *, shard: str, reason: str) -> frozenset[int]:
+    """Return the rows of one document shard that a table excludes for a reason."""
+    found = rows_by_shard(table, expected=DUPLICATES)
+    return frozenset(found.get((shard, reason), _NO_ROWS).tolist())
+
+
+_NO_ROWS = np.empty(0, np.uint32)
+
+
+@functools.lru_cache(maxsize=4)  # a stored name is never reused
+def rows_by_shard(
+    table: str | InputFile, *, expected: pa.Schema
+) -> Mapping[tuple[str, str], npt.NDArray[np.uint32]]:
+    """Return the excluded rows by shard and reason.
+
+    Args:
+        table: Table with the columns `shard`, `row` and `reason`.
+        expected: Schema of the table.
+    """
+    parts: dict[tuple[str, str], list[npt.NDArray[np.uint32]]] = {}
+    with open_shard(table, expected=expected, columns=("shard", "row", "reason")) as reader:
+        for number in range(reader.num_record_batches):
+            _add_rows(reader.get_batch(number), parts)
+    return {key: np.concatenate(rows) for key, rows in parts.items()}
+
+
+def _add_rows(
+    batch: pa.RecordBatch, parts: dict[tuple[str, str], list[npt.NDArray[np.uint32]]]
+) -> None:
+    names = [batch.column(name).dictionary_encode() for name in ("shard", "reason")]
+    shards, reasons = (column.indices.to_numpy() for column in names)
+    order = np.lexsort((reasons, shards))
+    starts = np.flatnonzero(group_starts(shards[order], reasons[order]))
+    rows = batch.column("row").to_numpy()
+    for members in np.split(order, starts[1:]) if len(order) else ():
+        key = tuple(column[int(members[0])].as_py() for column in names)
+        parts.setdefault(key, []).append(rows[members])

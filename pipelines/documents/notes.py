@@ -1,7 +1,7 @@
-"""The counts of `build-documents`, and notes on them for readers of its manifest.
+"""Counts of `build-documents`, and notes on them for readers of its manifest.
 
-There is a note on damage that was put up with, records that were no text, ids that came twice,
-files that gave nothing, and texts that look cut at the wrong lines.
+Notes report tolerated damage, records that are not text, repeated ids, files without documents, and
+documents that seem to be split at the wrong lines.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from dataclasses import dataclass
 
 from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import DROPPED_TEMPLATE, MAX_EXAMPLES, UNKNOWN_TEMPLATE, Counters, Example
-from pipelines.documents.duplicates_table import Duplicates
-from pipelines.documents.plan import DocumentPiece, raw_files
+from pipelines.documents.build_shard import read_examples
+from pipelines.documents.duplicates import Duplicates
+from pipelines.documents.plan import DocumentItem, raw_files
 from pipelines.documents.samples import DocumentSample, smallest_digests
-from pipelines.documents.splits import read_examples
 from schemas.corpus_configs import DocumentsConfig, TextSource
 
 _SHOWN_FILES = 5
 _SHOWN_TEMPLATES = 20
-"""Unknown and dropped templates of a source that are named, the most frequent of each."""
+"""Maximum number of unknown and of dropped templates of a source with counters."""
 
 _FEW_WORDS, _MANY_DOCUMENTS = 100, 20
-"""Documents of fewer words on average are paragraphs rather than texts, where there are many."""
+"""With fewer words on average, many documents are probably paragraphs."""
 
 
 @dataclass(frozen=True)
 class JobCounts:
-    """The counts of all pieces, after the rows of repeated ids were taken out of them."""
+    """Counts of all work items, without the rows of repeated ids."""
 
-    pieces: Sequence[DocumentPiece]
+    pieces: Sequence[DocumentItem]
     counters: Counters
     examples: Mapping[str, Sequence[Example]]
-    """First examples of what is counted, by `NAME@SOURCE`."""
+    """First examples of counted records, by `NAME@SOURCE`."""
 
     samples: Sequence[DocumentSample]
     """Documents that the report shows, by source."""
 
     files: Mapping[str, Mapping[str, Counters]]
-    """By source, the counts of each file by its name."""
+    """Counts by source and name of the file."""
 
     templates: Mapping[str, Counters]
     """Counters `template-unknown:NAME` and `template-dropped:NAME`, by source."""
@@ -47,19 +47,19 @@ class JobCounts:
     @classmethod
     def of(
         cls,
-        pieces: Sequence[DocumentPiece],
+        pieces: Sequence[DocumentItem],
         reports: Iterable[WorkResult],
         duplicates: Duplicates,
         *,
         more: Mapping[int, Mapping[str, int]],
     ) -> JobCounts:
-        """Add up what was reported, in the order of the plan.
+        """Add the counts of all reports.
 
         Args:
-            pieces: that were planned.
-            reports: of them, in the same order.
-            duplicates: what their table comes to.
-            more: counts of a piece, by its number, that are not in its report.
+            pieces: Planned work items.
+            reports: Their results, in the same order.
+            duplicates: Result of `write_duplicates`.
+            more: Further counts by number of the work item.
         """
         counters, examples = Counters(), dict[str, list[Example]]()
         samples: dict[str, list[DocumentSample]] = {}
@@ -96,15 +96,15 @@ class JobCounts:
         return cls(pieces, counters, examples, shown, files, templates)
 
     def of_source(self, name: str, source: str) -> int:
-        """One count of one source."""
+        """Return a count of a source."""
         return self.counters.get(f"{name}@{source}", 0)
 
     def files_of(self, source: str) -> Mapping[str, Counters]:
-        """The counts of each file of a source, by its name."""
+        """Return the counts of the files of a source, by name."""
         return self.files.get(source, {})
 
     def raw_files_of(self, source: str) -> set[str]:
-        """The names of the raw files of a source of one's own text."""
+        """Return the names of the raw files of a text source."""
         splits = (piece.split for piece in self.pieces if piece.split.source == source)
         return {file.name for split in splits for file in raw_files(split, "text")}
 
@@ -119,14 +119,14 @@ class JobCounts:
                 named |= {f"{name}@{source}": number for name, number in shown}
         return named
 
-    def yields_of_files(self) -> list[str]:
-        """What each source's files held and why it was left out, in words."""
+    def describe_empty_inputs(self) -> list[str]:
+        """Describe the contents of each source's files and why they were dropped."""
         sources = dict.fromkeys(piece.split.source for piece in self.pieces)
         return [f"source {source!r}: {_listed(self.files_of(source))}" for source in sources]
 
 
 def document_notes(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
-    """What must be said of a job's counts, one sentence or two a note."""
+    """Yield notes on the counts of a job, one or two sentences each."""
     yield from _damage(config, job)
     yield from _languages(config, job.pieces)
     yield from _quarantined(config, job)
@@ -147,30 +147,29 @@ def _damage(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
             )
 
 
-def _languages(config: DocumentsConfig, pieces: Sequence[DocumentPiece]) -> Iterator[str]:
-    """A dump that is read by the words and rules of another language than it says."""
-    said: dict[str, set[str]] = {}
+def _languages(config: DocumentsConfig, pieces: Sequence[DocumentItem]) -> Iterator[str]:
+    """Yield a note on each source whose dumps declare another language than the recipe."""
+    declared: dict[str, set[str]] = {}
     for piece in pieces:
         detail = json.loads(piece.split.detail) if piece.split.detail.startswith("{") else {}
-        said.setdefault(piece.split.source, set()).add(str(detail.get("said") or ""))
+        declared.setdefault(piece.split.source, set()).add(str(detail.get("said") or ""))
     for source in config.sources:
         base = source.language.split("-")[0]
-        others = sorted(said.get(source.name, set()) - {"", base, source.language})
+        others = sorted(declared.get(source.name, set()) - {"", base, source.language})
         if base and others:
             yield (
-                f"source {source.name!r}: its dumps say they are in {', '.join(others)}, the "
-                f"recipe says {source.language}, which decides the words of the markup and how "
-                "sentences are split; correct language if that is wrong, or leave it out"
+                f"source {source.name!r}: dumps declare language {', '.join(others)}, recipe says "
+                f"{source.language}. Fix `language` or remove it"
             )
 
 
 _SHAPE_COUNTERS = ("rows-cut", "files-without-blank-line")
 _WITHOUT_NOTE = (*_SHAPE_COUNTERS, "pages-dropped-", "documents-dropped-too-few-")
-"""Counters that have notes of their own, or count what every corpus has."""
+"""Counters with other notes, and counters that every corpus has."""
 
 
 def _quarantined(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
-    """Records that were left out or changed for what is wrong with them, each with an example."""
+    """Yield a note on each counter of records that were dropped or repaired, with an example."""
     for source in config.sources:
         for name, examples in sorted(job.examples.items()):
             counted, _, of = name.rpartition("@")
@@ -207,11 +206,11 @@ def _contents(counts: Counters) -> str:
     why = ", ".join(f"{name.partition('-dropped-')[2]} {counts[name]:,}" for name in dropped)
     ignored = sorted(name for name in counts if name.startswith("files-ignored-"))
     why = ", ".join([*([why] if why else []), *(f"{name} {counts[name]:,}" for name in ignored)])
-    return f"{found or 'nothing in it'}{f'; left out: {why}' if why else ''}"
+    return f"{found or 'empty'}{f'; dropped: {why}' if why else ''}"
 
 
 def _text_shape(source: TextSource, job: JobCounts) -> Iterator[str]:
-    """A choice of `document` that the text speaks against."""
+    """Yield notes on a `document` setting that does not fit the text."""
     cut, endless = (job.of_source(name, source.name) for name in _SHAPE_COUNTERS)
     listed = [job.examples.get(f"{name}@{source.name}") for name in _SHAPE_COUNTERS]
     where = [examples[0].text if examples else "" for examples in listed]

@@ -1,6 +1,6 @@
-"""What `build-documents` is going to read: the splits of every source, and their raw files.
+"""Plan of `build-documents`: the splits of every source, and their raw files.
 
-Apart from the job, because a plan is looked at before Beam is imported.
+This module loads quickly, because `bertloom plan` uses it.
 """
 
 from __future__ import annotations
@@ -14,71 +14,70 @@ from schemas.corpus_configs import DocumentsConfig, SourceConfig
 from schemas.manifest import RawInput
 
 
-class DocumentPiece(NamedTuple):
+class DocumentItem(NamedTuple):
     """A split with its number in the plan."""
 
     number: int
     split: Split
     weight: int
-    """About how many bytes of text or XML it has."""
+    """Approximate bytes of text or XML."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         return f"{self.split.file.uri} ({self.split.start:,} to {self.split.end:,})"
 
 
-def plan(config: DocumentsConfig) -> list[DocumentPiece]:
-    """The splits of every source, in an order that no list of paths can change."""
+def plan(config: DocumentsConfig) -> list[DocumentItem]:
+    """Return the splits of every source, in an order that does not depend on the order of paths."""
     kinds = {source.name: source.kind for source in config.sources}
     splits = [split for source in config.sources for split in SOURCES[source.kind].plan(source)]
     splits.sort(key=lambda s: (s.source, s.file.sha256, s.file.name, s.start, s.end, s.detail))
     return [
-        DocumentPiece(number, split, _weight(split, kinds[split.source]))
+        DocumentItem(number, split, _weight(split, kinds[split.source]))
         for number, split in enumerate(splits)
     ]
 
 
-# A dump is cut by its bytes as stored, books and text by those of their text.
-_XML_BYTES_A_STORED_BYTE = {".bz2": 5, ".gz": 3, ".zst": 4}
+# A dump is split by stored bytes, books and text by bytes of text.
+_XML_BYTES_PER_STORED_BYTE = {".bz2": 5, ".gz": 3, ".zst": 4}
 
 
 def _weight(split: Split, kind: str) -> int:
     suffix = PurePosixPath(split.file.name).suffix
-    factor = _XML_BYTES_A_STORED_BYTE.get(suffix, 1) if kind == "wikipedia" else 1
+    factor = _XML_BYTES_PER_STORED_BYTE.get(suffix, 1) if kind == "wikipedia" else 1
     return max(1, split.end - split.start) * factor
 
 
-_BYTES_A_DOCUMENT = {"wikipedia": 4 << 10, "books": 64 << 10}
-_BYTES_A_TEXT = 1 << 10
+_BYTES_PER_DOCUMENT = {"wikipedia": 4 << 10, "books": 64 << 10}
+_BYTES_PER_TEXT = 1 << 10
 
 
-def expected_documents(pieces: list[DocumentPiece], config: DocumentsConfig) -> int:
-    """About how many documents the pieces hold, rather too many than too few."""
+def expected_documents(pieces: list[DocumentItem], config: DocumentsConfig) -> int:
+    """Return an estimate of the number of documents, rather too high than too low."""
     kinds = {source.name: source.kind for source in config.sources}
     return sum(
-        piece.weight // _BYTES_A_DOCUMENT.get(kinds[piece.split.source], _BYTES_A_TEXT)
+        piece.weight // _BYTES_PER_DOCUMENT.get(kinds[piece.split.source], _BYTES_PER_TEXT)
         for piece in pieces
     )
 
 
 def language_of(split: Split, source: SourceConfig) -> str:
-    """The language of a split's documents: of the recipe, or else what the dump says of itself."""
+    """Return the language of a split: that of the recipe, or of the dump."""
     detail = json.loads(split.detail) if split.detail.startswith("{") else {}
     return source.language or str(detail["language"])
 
 
-def piece_identity(piece: DocumentPiece, kind: str) -> dict[str, Any]:
-    """What decides the documents of a split, besides the configuration: no path, no number."""
+def item_identity(piece: DocumentItem, kind: str) -> dict[str, Any]:
+    """Return what decides the documents of a split, except the configuration."""
     split = piece.split
     place: list[Any] = [split.start, split.end, split.detail]
     detail = json.loads(split.detail) if kind == "books" else {}
     if "files" in detail:
-        # Loose files are named with their digests. Where they lie, and how many bytes come before
-        # them, is nothing to them.
+        # Loose files are identified by name and digest, not by path or offset.
         place = [[list(rest) for _, *rest in detail["files"]], detail["repeated"]]
     elif raw_files(split, kind) != [split.file]:
-        place = []  # the group's digest is that of its files' names, sizes and digests
+        place = []  # the digest of the group covers names, sizes and digests of its files
     return {"input": _identity(split.source, split.file, kind), "place": place}
 
 
@@ -89,12 +88,12 @@ def raw_files(split: Split, kind: str) -> list[SourceFile]:
 
 
 def raw_inputs(config: DocumentsConfig) -> tuple[RawInput, ...]:
-    """The raw files with their digests: part of the stage's cache key."""
+    """Return the raw files with their digests, which are part of the stage's cache key."""
     return raw_inputs_of(plan(config), config)
 
 
-def raw_inputs_of(pieces: list[DocumentPiece], config: DocumentsConfig) -> tuple[RawInput, ...]:
-    """The raw files of planned pieces, in their order."""
+def raw_inputs_of(pieces: list[DocumentItem], config: DocumentsConfig) -> tuple[RawInput, ...]:
+    """Return the raw files of planned work items, in their order."""
     kinds = {source.name: source.kind for source in config.sources}
     files = {
         (piece.split.source, file): None
@@ -105,7 +104,7 @@ def raw_inputs_of(pieces: list[DocumentPiece], config: DocumentsConfig) -> tuple
 
 
 def _identity(source: str, file: SourceFile, kind: str) -> str:
-    # A page's id comes from the dump itself; elsewhere the file's name is part of document ids.
+    # The name of a file is part of document ids, except for dumps, which number their pages.
     name = "" if kind == "wikipedia" else file.name
     return f"{source}\t{name}\t{file.sha256}"
 

@@ -1,4 +1,4 @@
-"""What a stage records for the report of a run: sample documents, and examples of dropped records.
+"""Sample documents and examples of dropped records, which stages record for the report of a run.
 
 The record is a small JSON file of the artifact. It is not part of the content digest.
 """
@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from pipelines.counters import MAX_EXAMPLES, Example
+from pipelines.documents.records import Document
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import open_shard
 from pipelines.io.splits import RawDocument, Split
@@ -53,7 +54,7 @@ class DocumentSample(_Record):
     """Start of the source text; of a book also where its prose starts."""
 
     raw_note: str
-    """How much of the source text is not shown."""
+    """Amount of source text that is not shown."""
 
     sentences: tuple[str, ...]
     num_hidden_sentences: int
@@ -93,19 +94,11 @@ class SampleSelector:
         """Continue with samples that an earlier worker selected, as `dump` returned them."""
         self._samples = [DocumentSample.model_validate(sample) for sample in samples]
 
-    def offer(
-        self,
-        document: RawDocument,
-        sentences: Sequence[str],
-        *,
-        digest: bytes,
-        language: str,
-        split: Split,
-    ) -> None:
+    def offer(self, raw: RawDocument, language: str, document: Document, *, split: Split) -> None:
         """Select a document if its digest is among the smallest so far."""
-        text = digest.hex()
-        if len(self._samples) < _SAMPLES_PER_SOURCE or text < self._samples[-1].digest:
-            sample = _sample(document, sentences, digest=text, split=split)
+        digest = document.digest.hex()
+        if len(self._samples) < _SAMPLES_PER_SOURCE or digest < self._samples[-1].digest:
+            sample = _sample(raw, document.sentences, digest=digest, split=split)
             sample = sample.model_copy(update={"language": language})
             self._samples = smallest_digests([*self._samples, sample])
 
@@ -150,7 +143,7 @@ def excluded_documents(
     Args:
         table: Table with the columns `document_id` and `reason`.
         output: Folder of the table.
-        column: Column that says what a document was excluded for.
+        column: Column with the id or text that the document matched.
         stage: Name of the stage.
         reasons: Number of excluded documents by reason.
     """
@@ -222,7 +215,7 @@ def _raw_excerpt(document: RawDocument, sentences: Sequence[str]) -> tuple[str, 
 
 
 def _position(text: str, sentence: str, *, last: bool = False) -> int:
-    """Return where a sentence starts in a raw text, or `last` ends, across line breaks; else -1."""
+    """Return the start of a sentence in a raw text, or the end of the `last` one; -1 if missing."""
     words = sentence.split()
     words = words[-6:] if last else words[:6]
     pattern = r"\W+".join(re.escape(part) for word in words for part in re.findall(r"\w+", word))

@@ -1,17 +1,18 @@
-"""A sketch of each document, by which documents that say nearly the same are found.
+"""MinHash sketches of documents: n-gram sets and band keys, written as shards and read by row.
 
-For each document shard a shard of sketches: of a document its n-grams, and a key for each band of
-its MinHash signature (`rensa`). Documents that share a key may say nearly the same. What goes
-through the runner is a document's keys, each with the place of its sketch: 12 bytes a band.
+Documents that share a band key are candidates for near-duplicates (MinHash LSH). Keys, never text,
+cross a shuffle.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import datetime
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,42 +23,41 @@ from pipelines.arrays import Int64s, UInt64s, flat_lists, list_array
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
-from pipelines.documents.ngrams import mixed, ngram_sets
-from pipelines.documents.shards import ShardPiece, wanted_rows
-from pipelines.documents.sketch_files import even_batches
-from pipelines.documents.words import WordHasher
+from pipelines.documents.exclusions import ShardItem, kept_rows
+from pipelines.documents.word_hashes import WordHasher, mixed, ngram_sets
+from pipelines.io.file_systems import SMALL_READ_AHEAD, file_system, is_local, open_stream
 from pipelines.io.shards import ShardWriter, open_shard
-from schemas.arrow import MINHASH_SKETCHES
+from schemas.arrow import MINHASH_SKETCHES, check_schema
 from schemas.corpus_configs import NearDuplicatesConfig
 from schemas.manifest import FileEntry
 
 BUCKETS = 64
-"""How many for keys, at least."""
+"""Minimum number of buckets of keys."""
 
-ROWS_A_BUCKET = 200_000
-"""What a worker groups at once, in about 100 MB."""
+ROWS_PER_BUCKET = 200_000
+"""Number of keys that a worker groups at once, in about 100 MB."""
 
 FOUND = 0.98
-"""The probability with which two documents at the threshold share a key."""
+"""Probability that two documents at the threshold share a key."""
 
 BAND_BITS = 16
-"""The last bits of a key: the number of its band."""
+"""Number of low bits of a key that hold the number of its band."""
 
 NO_TIME = -(1 << 63)
 _SEED = 20181011
-_HEAD = struct.Struct("<IHI")  # number of the piece, bytes of the file's name, rows
+_HEAD = struct.Struct("<IHI")  # number of the work item, bytes of the file's name, rows
 
 
 class Bands(NamedTuple):
-    """How a signature is cut."""
+    """Shape of a signature."""
 
     bands: int
     rows: int
-    """Numbers of the signature in each band."""
+    """Number of hashes per band."""
 
     @classmethod
     def of(cls, config: NearDuplicatesConfig) -> Bands:
-        """The fewest bands that find documents at the threshold with the probability `FOUND`.
+        """Return the fewest bands that find documents at the threshold with probability `FOUND`.
 
         >>> Bands.of(NearDuplicatesConfig())
         Bands(bands=18, rows=7)
@@ -67,72 +67,64 @@ class Bands(NamedTuple):
         return next(shape for shape in shapes if shape.probability(config.threshold) >= FOUND)
 
     def probability(self, similarity: float) -> float:
-        """That two documents of a Jaccard similarity share a key."""
+        """Return the probability that documents with a Jaccard similarity share a key."""
         return 1 - (1 - similarity**self.rows) ** self.bands
 
 
 def buckets_for(documents: int, bands: Bands) -> int:
-    """How many buckets so many documents need; nothing that is found depends on it."""
-    return max(BUCKETS, -(-documents * bands.bands // ROWS_A_BUCKET))
+    """Return the number of buckets for a number of documents. Results do not depend on it."""
+    return max(BUCKETS, -(-documents * bands.bands // ROWS_PER_BUCKET))
 
 
 def band_keys(ngrams: npt.NDArray[np.uint32], offsets: Int64s, bands: Bands) -> UInt64s:
-    """The keys of documents, of shape (documents, bands).
+    """Return the keys of documents, of shape (documents, bands).
 
     Args:
-        ngrams: of all documents end to end, of each at least one.
-        offsets: where each document's begin and end.
-        bands: how signatures are cut.
+        ngrams: N-grams of all documents end to end, at least one per document.
+        offsets: Document i has ngrams[offsets[i] : offsets[i + 1]].
+        bands: Shape of the signatures.
     """
     matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
         ngrams.astype(np.uint64), offsets.astype(np.uint64), bands.bands * bands.rows, _SEED
     )
     signatures = np.array(matrix.to_rows(), np.uint64)
-    cut = signatures.reshape(len(offsets) - 1, bands.bands, bands.rows)
-    keys = np.zeros(cut.shape[:2], np.uint64)
+    banded = signatures.reshape(len(offsets) - 1, bands.bands, bands.rows)
+    keys = np.zeros(banded.shape[:2], np.uint64)
     for row in range(bands.rows):
-        keys = mixed(keys, cut[:, :, row])
+        keys = mixed(keys, banded[:, :, row])
     numbers = np.arange(bands.bands, dtype=np.uint64)
     return (keys >> np.uint64(BAND_BITS) << np.uint64(BAND_BITS)) | numbers
 
 
 @dataclass
 class SketchShard(CacheableShardFn):
-    """The work on one document shard."""
+    """Writes the sketches of one document shard."""
 
     config: NearDuplicatesConfig
     output: str
     buckets: int = BUCKETS
-    _hasher: WordHasher | None = field(default=None, repr=False)
 
     def setup(self) -> None:
-        self._open()
+        self._hasher = WordHasher()
 
-    def _open(self) -> WordHasher:
-        if self._hasher is None:
-            self._hasher = WordHasher()
-        return self._hasher
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_hasher": None}
-
-    def identity(self, piece: ShardPiece) -> Any:
+    def identity(self, piece: ShardItem) -> Any:
         return piece.identity()
 
     def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def rename_files(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(piece.number)}) for entry in files]
 
-    def process(self, piece: ShardPiece) -> WorkResult:
-        counters, bands, hasher = Counters(), Bands.of(self.config), self._open()
+    def process(self, piece: ShardItem) -> WorkResult:
+        counters, bands = Counters(), Bands.of(self.config)
         keys: list[pa.ListArray] = []
         path = _shard_path(piece.number)
         with ShardWriter(path, schema=MINHASH_SKETCHES, output=self.output) as shard:
-            found = wanted_rows(piece, counters)
+            found = kept_rows(piece, counters)
             made = (
-                sketches(*some, config=self.config, bands=bands, hasher=hasher) for some in found
+                sketches(*some, config=self.config, bands=bands, hasher=self._hasher)
+                for some in found
             )
             for batch in even_batches(made):
                 counters.count("ngrams", len(batch.column("ngrams").flatten()))
@@ -170,14 +162,14 @@ def sketches(
     bands: Bands,
     hasher: WordHasher,
 ) -> pa.RecordBatch:
-    """The sketches of some documents; those without words share no key with any.
+    """Return the sketches of documents. Documents without words have no key.
 
     Args:
-        rows: of each its row in the shard.
-        documents: a batch of the documents table.
-        config: of the stage.
-        bands: how signatures are cut.
-        hasher: of their words.
+        rows: Rows of the documents in the shard.
+        documents: Batch of the documents table.
+        config: Configuration of the stage.
+        bands: Shape of the signatures.
+        hasher: Hasher of words.
     """
     ngrams, offsets = ngram_sets(documents.column("sentences"), config.ngram_size, hasher=hasher)
     worded = np.flatnonzero(np.diff(offsets))
@@ -197,7 +189,7 @@ def sketches(
 
 
 def _seconds(timestamp: str | None) -> int:
-    """Since 1970, of an ISO 8601 time; `NO_TIME` of none, and of what is none."""
+    """Return the seconds since 1970 of an ISO 8601 time; `NO_TIME` if missing or invalid."""
     try:
         time = datetime.datetime.fromisoformat(timestamp or "")
     except ValueError:
@@ -223,18 +215,18 @@ def _packed(
 
 
 class KeyRows(NamedTuple):
-    """The keys of a bucket, each with the place of the sketch that has it."""
+    """Keys of a bucket, each with the location of its sketch."""
 
     keys: UInt64s
     places: Int64s
-    """`PIECE << 32 | ROW OF THE SKETCH`."""
+    """`ITEM << 32 | ROW OF THE SKETCH`."""
 
     files: dict[int, str]
-    """Physical names of the shards of sketches, by the pieces' numbers."""
+    """Stored names of the shards of sketches, by number of the work item."""
 
 
 def unpacked(blobs: Iterable[bytes]) -> KeyRows:
-    """What the blobs of a bucket hold."""
+    """Return the keys in the blobs of a bucket."""
     keys, places, files = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], dict[int, str]()
     for blob in blobs:
         number, name_bytes, count = _HEAD.unpack_from(blob)
@@ -244,3 +236,92 @@ def unpacked(blobs: Iterable[bytes]) -> KeyRows:
         rows = np.frombuffer(blob, np.uint32, count, start + 8 * count)
         places.append(rows.astype(np.int64) | (number << 32))
     return KeyRows(np.concatenate(keys), np.concatenate(places), files)
+
+
+BATCH_ROWS = 64
+"""Number of sketches in each batch of a shard except the last, so that a row gives its batch."""
+
+_OPEN = 64
+"""Maximum number of open files."""
+
+_ROW_BITS = 32
+
+
+def even_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield sketches in batches of `BATCH_ROWS`."""
+    rest = MINHASH_SKETCHES.empty_table()
+    for batch in batches:
+        rest = pa.concat_tables([rest, pa.Table.from_batches([batch])])
+        whole = rest.num_rows - rest.num_rows % BATCH_ROWS
+        if whole:
+            yield from rest.slice(0, whole).combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+            rest = rest.slice(whole).combine_chunks()
+    yield from rest.combine_chunks().to_batches()
+
+
+class SketchFiles:
+    """Shards of sketches of one job; a context manager that opens them on demand."""
+
+    def __init__(self, files: Mapping[int, str], *, output: str) -> None:
+        """Use the stored names `files` in the folder `output`, by number of the work item."""
+        self._files, self._output = files, output
+        self._open: collections.OrderedDict[int, tuple[contextlib.ExitStack, Any]]
+        self._open = collections.OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stack, _reader in self._open.values():
+            stack.close()
+        self._open.clear()
+
+    def take(self, places: Int64s, columns: Sequence[str]) -> pa.Table:
+        """Return columns of sketches.
+
+        Args:
+            places: Distinct locations `ITEM << 32 | ROW`, ascending.
+            columns: Names of the columns.
+        """
+        schema = pa.schema([MINHASH_SKETCHES.field(name) for name in columns])
+        found = [schema.empty_table()]
+        for rows, batch in self._batches(places):
+            found.append(pa.Table.from_batches([batch.select(columns).take(pa.array(rows))]))
+        return pa.concat_tables(found).combine_chunks()
+
+    def sizes(self, places: Int64s) -> Int64s:
+        """Return the number of n-grams of documents, given locations as for `take`."""
+        found = [np.empty(0, np.int64)]
+        for rows, batch in self._batches(places):
+            found.append(batch.column("ngrams").value_lengths().to_numpy()[rows].astype(np.int64))
+        return np.concatenate(found)
+
+    def _batches(self, places: Int64s) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
+        """Yield the batches of sketches, with the rows of the sketches in each."""
+        starts = np.flatnonzero(np.diff(places >> _ROW_BITS, prepend=-1))
+        for of_piece in np.split(places, starts[1:]) if len(places) else ():
+            reader = self._reader(int(of_piece[0] >> _ROW_BITS))
+            rows = of_piece & ((1 << _ROW_BITS) - 1)
+            numbers = rows // BATCH_ROWS
+            firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
+            for of_batch in np.split(rows, firsts[1:]):
+                number = int(of_batch[0]) // BATCH_ROWS
+                yield of_batch - number * BATCH_ROWS, reader.get_batch(number)
+
+    def _reader(self, piece: int) -> Any:
+        if piece in self._open:
+            self._open.move_to_end(piece)
+            return self._open[piece][1]
+        url = f"{self._output}/{self._files[piece]}"
+        fs, path = file_system(url)
+        stack = contextlib.ExitStack()
+        if is_local(url):
+            source = stack.enter_context(pa.memory_map(path))
+        else:
+            source = stack.enter_context(open_stream(fs, path, ahead=SMALL_READ_AHEAD))
+        reader = pa.ipc.open_file(source)
+        check_schema(reader.schema, MINHASH_SKETCHES, where=url)
+        self._open[piece] = stack, reader
+        if len(self._open) > _OPEN:
+            self._open.popitem(last=False)[1][0].close()
+        return reader

@@ -1,9 +1,9 @@
-"""The tokens of one shard of documents."""
+"""Tokenize a shard of documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,58 +12,49 @@ import pyarrow as pa
 from pipelines.arrays import flat_lists, list_array, offsets_of
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import WorkResult
-from pipelines.counters import Counters
-from pipelines.documents.shards import ShardPiece, sentences_of, wanted_documents
+from pipelines.counters import Count, Counters
+from pipelines.documents.exclusions import ShardItem, kept_documents
 from pipelines.instances.held_out import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
 from pipelines.lengths import LengthHistogram, LengthsRecord
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import tokens_schema
 from schemas.manifest import FileEntry
 
 
 @dataclass
 class BuildTokenShard(CacheableShardFn):
-    """The work on one document shard."""
+    """Tokenizes one document shard."""
 
     vocab: InputFile
     lowercase: bool
     vocab_size: int
     word_cache_size: int
     output: str
-    _tokenizer: WordPieceTokenizer | None = field(default=None, repr=False)
 
     def setup(self) -> None:
-        self._open()
+        self._tokenizer = WordPieceTokenizer.from_vocab_file(
+            self.vocab, lowercase=self.lowercase, word_cache_size=self.word_cache_size
+        )
 
-    def _open(self) -> WordPieceTokenizer:
-        if self._tokenizer is None:
-            self._tokenizer = WordPieceTokenizer.from_vocab_file(
-                self.vocab, lowercase=self.lowercase, word_cache_size=self.word_cache_size
-            )
-        return self._tokenizer
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_tokenizer": None}
-
-    def identity(self, piece: ShardPiece) -> Any:
+    def identity(self, piece: ShardItem) -> Any:
         vocabulary = [self.vocab.sha256, self.vocab_size, self.lowercase]
         return {**piece.identity(), "vocabulary": vocabulary}
 
     def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def rename_files(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
 
-    def process(self, piece: ShardPiece) -> WorkResult:
-        tokenizer = self._open()
+    def process(self, piece: ShardItem) -> WorkResult:
         counters = Counters()
         schema = tokens_schema(self.vocab_size)
         lengths: list[dict[str, Any]] = []
         with ShardWriter(_shard_path(piece), schema=schema, output=self.output) as shard:
-            for batch in token_batches(piece, tokenizer, counters, schema):
+            for documents in kept_documents(piece, counters):
+                batch = tokenize_batch(documents, self._tokenizer, counters.count, schema)
                 shard.write(batch)
                 lengths.append(_lengths(batch).model_dump(mode="json"))
         entry = shard.entry(statistics={"tokens": counters["tokens"]})
@@ -71,7 +62,7 @@ class BuildTokenShard(CacheableShardFn):
         return WorkResult(piece.number, [entry], counters, details=[record])
 
 
-def _shard_path(piece: ShardPiece) -> str:
+def _shard_path(piece: ShardItem) -> str:
     return f"part-{piece.number:05d}.arrow"
 
 
@@ -88,32 +79,31 @@ def _lengths(batch: pa.RecordBatch) -> LengthsRecord:
     )
 
 
-def token_batches(
-    piece: ShardPiece, tokenizer: WordPieceTokenizer, counters: Counters, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """The rows of the tokens table for one document shard."""
-    for batch in wanted_documents(piece, counters):
-        token_ids, lengths = tokenizer.encode_sentences(sentences_of(batch))
-        counters.count("tokens", len(token_ids))
-        counters.count("sentences", len(lengths))
-        counters.count("unknown-tokens", int(np.count_nonzero(token_ids == tokenizer.unk_id)))
-        yield _document_rows(batch, token_ids, lengths, schema)
-
-
-def _document_rows(
-    batch: pa.RecordBatch, token_ids: np.ndarray, lengths: np.ndarray, schema: pa.Schema
+def tokenize_batch(
+    batch: pa.RecordBatch, tokenizer: WordPieceTokenizer, count: Count, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Sentence-wise ids put back together by document; sentences without a token are left out."""
-    _, sentence_bounds = flat_lists(batch.column("sentences"))
+    """Return the tokens of documents, one row per document.
+
+    Args:
+        batch: Columns `document_id`, `sentences` and `revision_id`, at least.
+        tokenizer: Tokenizer of the sentences.
+        count: Called with `tokens`, `sentences` and `unknown-tokens`.
+        schema: Result of `tokens_schema` for the vocabulary.
+    """
+    sentences, sentence_bounds = flat_lists(batch.column("sentences"))
+    token_ids, lengths = tokenizer.encode_sentences(sentences)
+    count("tokens", len(token_ids))
+    count("sentences", len(lengths))
+    count("unknown-tokens", int(np.count_nonzero(token_ids == tokenizer.unk_id)))
     token_bounds = offsets_of(lengths)[sentence_bounds]
-    present = lengths > 0
-    kept_before = offsets_of(present)[sentence_bounds]
+    has_tokens = lengths > 0
+    length_bounds = offsets_of(has_tokens)[sentence_bounds]
     ids, revisions = batch.column("document_id"), batch.column("revision_id")
     return pa.RecordBatch.from_arrays(
         [
             ids,
             list_array(token_ids, token_bounds, schema.field("token_ids").type),
-            list_array(lengths[present], kept_before, schema.field("sentence_lengths").type),
+            list_array(lengths[has_tokens], length_bounds, schema.field("sentence_lengths").type),
             pa.array(map(split_id, ids.to_pylist(), revisions.to_pylist()), pa.string()),
         ],
         schema=schema,

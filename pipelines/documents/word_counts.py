@@ -1,7 +1,7 @@
-"""The words of a corpus, counted by Beam.
+"""Count the words of a corpus with Beam.
 
-Each document shard is counted by itself and sends its counts as small Arrow tables, one for each of
-`BUCKETS` buckets of words; a combiner adds the tables of a bucket, before and after the shuffle.
+Each document shard sends its counts as small Arrow tables, one for each of `BUCKETS` buckets of
+words. A combiner adds the tables of a bucket, before and after the shuffle.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from pipelines.counters import Counters, check_balance
 from pipelines.documents.bucket_tables import (
     bucket_report,
     bucket_tables,
+    dump_blobs,
     from_bytes,
+    load_blobs,
     remove_bucket_files,
     to_bytes,
 )
-from pipelines.documents.shards import ShardPiece, sentences_of, shard_pieces, wanted_documents
+from pipelines.documents.exclusions import ShardItem, kept_documents, sentences_of, shard_items
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
-from pipelines.wordpiece.vocabulary import count_words, merge_counts
+from pipelines.wordpiece.vocab_training import count_words, merge_counts
 from schemas.arrow import WORD_COUNTS
 from schemas.corpus_configs import VocabularyConfig
 from schemas.execution_configs import ExecutionConfig
@@ -37,55 +39,43 @@ from schemas.manifest import FileEntry, Reuse, StageInput
 
 BUCKETS = 32
 SMALL_BUCKET = 128 << 10
-"""Bytes of a bucket's words that its report still takes along; more of them get a file."""
+"""Maximum bytes of a bucket's words in its report; more are written to a file."""
 
 WORD_COUNTS_FILE = "word-counts.arrow"
-_BLOBS = pa.schema([("bucket", pa.int32()), ("data", pa.large_binary())])
 
 
 @dataclass
 class CountWords(CacheableShardFn):
-    """The work on one document shard: its words, counted."""
+    """Counts the words of one document shard."""
 
     lowercase: bool
 
-    def setup(self) -> None:
-        """Nothing to open."""
-
-    def process(self, piece: ShardPiece) -> WorkResult:
+    def process(self, piece: ShardItem) -> WorkResult:
         counters = Counters()
         counts = WORD_COUNTS.empty_table()
-        for batch in wanted_documents(piece, counters):
+        for batch in kept_documents(piece, counters):
             words = count_words(sentences_of(batch), lowercase=self.lowercase)
             counts = merge_counts([counts, words])
         counters.count("words", pc.sum(counts.column("count")).as_py() or 0)
         return WorkResult(piece.number, [], counters, list(_word_blobs(counts)))
 
-    def identity(self, piece: ShardPiece) -> Any:
+    def identity(self, piece: ShardItem) -> Any:
         return piece.identity()
 
-    def rename_files(self, files: Sequence[FileEntry], piece: ShardPiece) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
         del piece
-        return list(files)  # there are none
+        return list(files)
 
     def dump_blobs(self, report: WorkResult) -> bytes:
-        columns = [list(column) for column in zip(*report.blobs, strict=True)] or [[], []]
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(sink, _BLOBS, options=options) as writer:
-            writer.write_table(pa.table(columns, schema=_BLOBS))
-        data: bytes = sink.getvalue().to_pybytes()
-        return data
+        return dump_blobs(report.blobs)
 
     def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del files
-        table = pa.ipc.open_stream(stored).read_all()
-        buckets, data = (table.column(name).to_pylist() for name in _BLOBS.names)
-        return [Blob(*pair) for pair in zip(buckets, data, strict=True)]
+        return load_blobs(stored)
 
 
 def _word_blobs(counts: pa.Table) -> Iterator[Blob]:
-    """The table cut into buckets by a hash of the word that is the same in every process."""
+    """Yield the rows of each bucket, by a hash of the word that is equal in every process."""
     words = counts.column("word").to_pylist()
     buckets = pa.array([zlib.crc32(word.encode()) % BUCKETS for word in words], pa.int32())
     for bucket in range(BUCKETS):
@@ -95,14 +85,14 @@ def _word_blobs(counts: pa.Table) -> Iterator[Blob]:
 
 
 def _add_counts(tables: Sequence[bytes]) -> bytes:
-    """Serialised word counts, added up."""
+    """Return the sum of serialized word counts."""
     return to_bytes(merge_counts(map(from_bytes, tables)))
 
 
 def _report_words(
     bucket: int, tables: Iterable[bytes], *, output: str, min_frequency: int
 ) -> WorkResult:
-    """The report of a bucket with its words, or their file in the folder `output`."""
+    """Return the words of a bucket, inline or as a file in the folder `output`."""
     table = merge_counts(map(from_bytes, tables))
     kept = table.filter(pc.greater_equal(table.column("count"), min_frequency))
     counters = Counters({"distinct-words": table.num_rows})
@@ -112,13 +102,13 @@ def _report_words(
         kept,
         file=f"words-{bucket:05d}.arrow",
         output=output,
-        most_bytes=SMALL_BUCKET,
+        max_bytes=SMALL_BUCKET,
         counters=counters,
     )
 
 
 class CountedWords(NamedTuple):
-    """The words of a corpus."""
+    """Words of a corpus with their counts."""
 
     words: pa.Table
     counters: Counters
@@ -130,13 +120,13 @@ def count_corpus(
     config: VocabularyConfig,
     documents: StageInput,
     *,
-    leave_out: Sequence[InputFile] = (),
+    exclusions: Sequence[InputFile] = (),
     output: str,
     execution: ExecutionConfig,
     pieces: str,
 ) -> CountedWords:
-    """Count the words of all documents but duplicates and those that `leave_out` names."""
-    planned = shard_pieces(documents, remove_duplicates=True, leave_out=leave_out)
+    """Count the words of all documents except duplicates and rows of the tables `exclusions`."""
+    planned = shard_items(documents, remove_duplicates=True, exclusions=exclusions)
     report_words = functools.partial(
         _report_words, output=output, min_frequency=config.min_frequency
     )

@@ -1,1 +1,1 @@
-"""Instances: pairs of segments, masked, drawn from tokenised documents."""
+"""Instances: masked pairs of segments from tokenized documents."""

@@ -1,4 +1,4 @@
-"""From tokenised documents to batches of masked instances, the columns of `instances_schema`."""
+"""Create batches of masked instances from tokenized documents."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from pipelines.instances.pairing import (
     NO_SEGMENT_B,
     Segments,
     document_keys,
-    pack_text,
-    pair_segments,
+    next_sentence_pairs,
+    pack_full_sentences,
 )
-from pipelines.instances.token_documents import NegativePool, TokenDocuments
+from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from schemas.corpus_configs import InstancesConfig
-from schemas.errors import ConfigError
 
 BATCH_TOKENS = 1 << 19
-"""Measured: from a quarter of this to four times as much, speed differs by less than a fifth."""
+"""Number of tokens that are paired and masked at once."""
+
+_OWN_SHARD = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceBatch:
-    """Instances as flat arrays; each field but the offsets is a column of `instances_schema`.
+    """Instances as flat arrays: the columns of `instances_schema`, and offsets of the lists.
 
-    Instance i has input_ids[input_offsets[i] : input_offsets[i+1]], and likewise its positions
-    and ids of the masked LM by masked_lm_offsets. All other columns have the shape (instances,).
+    Instance i has input_ids[input_offsets[i] : input_offsets[i+1]], and positions and ids of the
+    masked LM at masked_lm_offsets. All other columns have the shape (instances,).
     """
 
     input_ids: TokenIds
@@ -52,11 +53,7 @@ class InstanceBatch:
         return len(self.next_sentence_label)
 
     def statistics(self) -> dict[str, int]:
-        """Sums over the batch, to be added up over batches.
-
-        Mean fill is tokens / (instances * max_seq_length); the share of random Bs is random-next /
-        (instances - without-segment-b).
-        """
+        """Return counts of the batch: instances, tokens, masked tokens, and labels."""
         labels = self.next_sentence_label
         return {
             "instances": len(labels),
@@ -68,72 +65,51 @@ class InstanceBatch:
 
 
 def create_instances(
-    documents: TokenDocuments,
-    pool: NegativePool,
+    pool: NextSentencePool,
     config: InstancesConfig,
     *,
     vocabulary: VocabularyIds,
     pass_number: int,
-    own_shard: int,
     count: Count,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[InstanceBatch]:
-    """Make the instances of one pass over documents of one token shard, in their order.
+    """Create the instances of one pass over the documents of a pool's shard 0, in their order.
 
-    Every row is decided by (config, document, pass, pool) alone; where the batches are cut
-    changes none.
+    Each row depends only on (config, document, pass, pool), and not on the size of batches.
 
     Args:
-        documents: of the shard, with document ids.
-        pool: the documents that random Bs come from, these among them.
-        config: lengths, pairing, masking, seed.
-        vocabulary: the vocabulary of the token ids.
-        pass_number: counted from 0.
-        own_shard: number of the shard in the pool.
-        count: gets `documents-in`, `documents-kept`, `documents-dropped-no-token` and, where
-            segments are paired, `documents-dropped-one-token` (one token cannot be cut in two).
-            They add up in every pass.
-        batch_tokens: about how many tokens are worked on at once. A longer document is planned as
-            a whole (some bytes a token) and written in several batches.
-
-    Raises:
-        ConfigError: the pool does not hold this shard, or there are no document ids.
+        pool: Documents that random Bs come from. Shard 0 has document ids.
+        config: Lengths, pairing, masking, seed.
+        vocabulary: Vocabulary of the token ids.
+        pass_number: 0-based pass over the corpus.
+        count: Called with `documents-in`, `documents-kept`, `documents-dropped-no-token` and, for
+            paired segments, `documents-dropped-one-token` (one token cannot be split in two).
+        batch_tokens: Approximate number of tokens per batch. A longer document is planned as a
+            whole (some bytes per token) and returned in several batches.
     """
-    if pool.shards.get(own_shard) is not documents:
-        raise ConfigError(
-            f"the pool has the shards {sorted(pool.shards)}, but not the documents of shard "
-            f"{own_shard} themselves: put the same TokenDocuments into the pool under that number"
-        )
-    if len(documents.document_ids) != len(documents):
-        raise ConfigError(
-            f"shard {own_shard} has {len(documents)} documents but no document ids, which decide "
-            "what is drawn for them: read the column document_id as well"
-        )
-    instances_a_batch = max(1, 2 * batch_tokens // config.max_seq_length)
+    documents = pool.shards[_OWN_SHARD]
+    instances_per_batch = max(1, 2 * batch_tokens // config.max_seq_length)
     for rows in document_groups(documents, batch_tokens):
         _count_documents(documents, rows, config, count)
         names = documents.document_ids[rows.start : rows.stop]
         keys = document_keys(names, seed=config.seed, pass_number=pass_number)
         if config.pairing == "nsp":
-            segments = pair_segments(
-                documents, pool, config, rows=rows, keys=keys, own_shard=own_shard
+            segments = next_sentence_pairs(
+                documents, pool, config, rows=rows, keys=keys, own_shard=_OWN_SHARD
             )
         else:
-            segments = pack_text(documents, config, rows=rows, keys=keys, own_shard=own_shard)
-        for start in range(0, len(segments.label), instances_a_batch):
-            part = segments.part(start, start + instances_a_batch)
+            segments = pack_full_sentences(
+                documents, config, rows=rows, keys=keys, own_shard=_OWN_SHARD
+            )
+        for start in range(0, len(segments.label), instances_per_batch):
+            part = segments.part(start, start + instances_per_batch)
             yield _instance_batch(
-                part,
-                pool,
-                config,
-                own_shard=own_shard,
-                vocabulary=vocabulary,
-                pass_number=pass_number,
+                part, pool, config, vocabulary=vocabulary, pass_number=pass_number
             )
 
 
 def document_groups(documents: TokenDocuments, batch_tokens: int) -> Iterator[range]:
-    """Runs of rows with at most `batch_tokens` tokens, or of one document."""
+    """Yield ranges of rows with at most `batch_tokens` tokens, or of one document."""
     bounds = documents.document_bounds
     start = 0
     while start < len(documents):
@@ -157,10 +133,9 @@ def _count_documents(
 
 def _instance_batch(
     segments: Segments,
-    pool: NegativePool,
+    pool: NextSentencePool,
     config: InstancesConfig,
     *,
-    own_shard: int,
     vocabulary: VocabularyIds,
     pass_number: int,
 ) -> InstanceBatch:
@@ -170,14 +145,7 @@ def _instance_batch(
     lengths = a_lengths + b_lengths + (3 if paired else 2)
     offsets = offsets_of(lengths, dtype=np.int32)
     b_start = a_lengths + 2
-    unmasked = _join_segments(
-        segments,
-        pool,
-        offsets=offsets,
-        own_shard=own_shard,
-        vocabulary=vocabulary,
-        paired=paired,
-    )
+    unmasked = _join_segments(segments, pool, offsets=offsets, vocabulary=vocabulary, paired=paired)
     masked = mask_batch(
         segments.masking_key,
         unmasked,
@@ -203,32 +171,31 @@ def _instance_batch(
 
 def _join_segments(
     segments: Segments,
-    pool: NegativePool,
+    pool: NextSentencePool,
     *,
     offsets: npt.NDArray[np.int32],
-    own_shard: int,
     vocabulary: VocabularyIds,
     paired: bool,
 ) -> TokenIds:
-    """The rows without masks, `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, end to end.
+    """Return the unmasked rows `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]`, end to end.
 
-    All is taken from A's shard in one go: the tokens of A with one more on each side, those of B
-    with one more behind, where [CLS] and [SEP] are put then. Bs of other shards are copied in.
+    One `take` from A's shard gathers A with one more token on each side and B with one more token
+    after it. [CLS] and [SEP] overwrite these tokens. Bs of other shards are copied in.
     """
-    own = pool.shards[own_shard].token_ids
+    own = pool.shards[_OWN_SHARD].token_ids
     a_lengths = segments.a_stop - segments.a_start
     starts, lengths = segments.a_start - 1, a_lengths + 2
     if paired:
         starts = np.stack((starts, segments.b_start), axis=1).ravel()
         b_lengths = segments.b_stop - segments.b_start
         lengths = np.stack((lengths, b_lengths + 1), axis=1).ravel()
-    # Half as wide where that is enough: time here goes into writing and reading the indices.
+    # Writing and reading the indices dominates, so they are as narrow as possible.
     narrowest = np.int32 if len(own) < 1 << 31 else np.int64
     joined = own.take(ranges(starts, lengths, dtype=narrowest), mode="clip")
     joined[offsets[:-1]] = vocabulary.cls_id
     joined[offsets[:-1] + a_lengths + 1] = vocabulary.sep_id
     if paired:
-        other = np.flatnonzero(segments.b_shard != own_shard)
+        other = np.flatnonzero(segments.b_shard != _OWN_SHARD)
         bounds = (segments.b_start, segments.b_stop, offsets[1:] - 1 - b_lengths, offsets[1:] - 1)
         columns = [column[other].tolist() for column in (segments.b_shard, *bounds)]
         tokens = {number: shard.token_ids for number, shard in pool.shards.items()}

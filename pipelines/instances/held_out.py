@@ -1,8 +1,8 @@
-"""Which documents are held out: training never sees them, and models are evaluated on them.
+"""Held-out documents: models are evaluated on them and never trained on them.
 
-Whether a document is held out depends on its id and the share alone, and for a wiki page not on its
-revision (`split_id`). So the choice is the same at every length, seed and pass, and in every corpus
-that has the document. A larger share holds out the documents of a smaller one and some more.
+Whether a document is held out depends only on its id and the fraction, and for a wiki page not on
+its revision (`split_id`). The choice is the same for every length, seed, pass and corpus. A larger
+fraction holds out the documents of a smaller one and more.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy.typing as npt
 from pipelines.seeds import keys_for
 
 TRAINING, HELD_OUT = "training", "held-out"
-"""The two parts of a corpus, as `FileEntry.statistics["part"]` of instance shards names them."""
+"""Values of `FileEntry.statistics["part"]` of instance shards."""
 
 HELD_OUT_FOLDER = "__held-out__"
-"""Folder of their shards, below that of the training shards. Arrow's data sets pass over names that
-begin with `_` and Hugging Face's over folders that begin with `__`, so that what opens the folder
-above as a data set has the training rows alone."""
+"""Folder of held-out shards, inside the folder of training shards. Arrow datasets skip names that
+start with `_` and Hugging Face datasets skip folders that start with `__`, so the outer folder
+opens as a dataset of training rows."""
 
 HELD_OUT_PREFIX = f"{HELD_OUT_FOLDER}/held-out-"
-"""What the logical names of held-out shards begin with."""
+"""Prefix of the paths of held-out shards."""
 
-_SEED = 0  # not a recipe's: what is held out must not change with the draws
+_SEED = 0  # constant, so that a recipe's seed does not change the held-out documents
 
 
 def split_id(document_id: str, revision_id: int | None) -> str | None:
@@ -46,12 +46,12 @@ def is_held_out(document_ids: Sequence[str], *, share: float) -> npt.NDArray[np.
 
     Args:
         document_ids: One per document; of a wiki page its `split_id`.
-        share: of the documents, from 0 (none) to 1 (all).
+        share: Fraction of documents, from 0 (none) to 1 (all).
 
     Returns:
         bool of shape (documents,).
     """
-    # Rounded up, the bound has the same keys below it, and can be compared without floats.
+    # Rounding up keeps the same keys below the bound, and avoids a comparison of floats.
     bound = math.ceil(share * 2.0**64)
     if bound == 0 or bound >= 1 << 64:
         return np.full(len(document_ids), bound > 0)

@@ -1,8 +1,7 @@
-"""Choosing the tokens of the masked LM, and what is put in their place (paper 3.1, A.1, C.2).
+"""Choose the tokens of the masked LM and their replacements (paper 3.1, A.1, C.2).
 
-`mask_batch` is a pure function of one key an instance, so it serves both the stage that writes
-masked instances and a loader that masks anew in each epoch. All work is done for a whole batch at
-once; no instance's draws depend on the others in it.
+`mask_batch` is a pure function of one key per instance, so the stage and a loader that masks again
+in each epoch share it. Draws of an instance do not depend on the other instances of its batch.
 """
 
 from __future__ import annotations
@@ -14,20 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.arrays import Bools, Int64s, UInt64s
+from pipelines.io.stage_inputs import InputFile
 from pipelines.seeds import integers, uniform
+from pipelines.wordpiece.vocab_files import CLS, CONTINUATION, MASK, SEP, read_vocab
 from schemas.corpus_configs import MaskingConfig
 
-# Counters of the draws under an instance's masking key; the n-th of each kind is counter + n.
+# Counters of the draws under an instance's masking key; the n-th draw of a type is counter + n.
 _CHOICE, _SPAN_LENGTH, _REPLACEMENT, _RANDOM_TOKEN = 0, 1 << 32, 2 << 32, 3 << 32
 
 
 class VocabularyIds(NamedTuple):
-    """What making instances needs to know of a vocabulary.
+    """Special tokens and continuation tokens of a vocabulary.
 
     Attributes:
-        vocab_size: ids are 0 .. vocab_size - 1.
-        cls_id, sep_id, mask_id: ids of [CLS], [SEP] and [MASK].
-        is_continuation: bool of shape (vocab_size,), true for pieces that go on with a word (##).
+        vocab_size: Number of ids, which are 0 .. vocab_size - 1.
+        cls_id, sep_id, mask_id: Ids of [CLS], [SEP] and [MASK].
+        is_continuation: bool of shape (vocab_size,), true for tokens inside a word (##).
     """
 
     vocab_size: int
@@ -41,9 +42,9 @@ class MaskedTokens(NamedTuple):
     """A masked batch of instances.
 
     Attributes:
-        input_ids: ids of all instances end to end, after masking.
+        input_ids: Ids of all instances end to end, after masking.
         positions: uint16, positions of the chosen tokens in their instances, ascending, end to end.
-        original_ids: what stood at each of them; same type as input_ids, same shape as positions.
+        original_ids: Ids before masking; same type as input_ids, same shape as positions.
         offsets: instance i has positions[offsets[i] : offsets[i+1]]; int32, (instances + 1,).
     """
 
@@ -54,15 +55,15 @@ class MaskedTokens(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Instances `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]` end to end, as strategies see them.
+    """Instances `[CLS] A [SEP] B [SEP]` or `[CLS] A [SEP]` end to end, as strategies get them.
 
     Attributes:
-        keys: one an instance.
-        input_ids: shape (tokens,).
-        starts, lengths: where an instance begins in input_ids; its length.
-        a_lengths: tokens of segment A.
-        candidates: tokens that may be chosen, all but [CLS] and [SEP].
-        budgets: how many are to be chosen, at most `candidates`.
+        keys: Key of each instance.
+        input_ids: Ids of shape (tokens,).
+        starts, lengths: Index in input_ids of each instance's first token; length of the instance.
+        a_lengths: Number of tokens of segment A.
+        candidates: Number of tokens that may be chosen, all but [CLS] and [SEP].
+        budgets: Number of tokens to choose, at most `candidates`.
     """
 
     keys: UInt64s
@@ -74,13 +75,13 @@ class Rows(NamedTuple):
     budgets: Int64s
 
     def token_of(self, candidates: Int64s, rows: slice | Int64s) -> Int64s:
-        """Index in input_ids of the candidate with this number, counted in its instance from 0."""
+        """Return the index in input_ids of a candidate, given its number in its instance."""
         token: Int64s = self.starts[rows] + 1 + candidates + (candidates >= self.a_lengths[rows])
         return token
 
 
 def prediction_counts(lengths: Int64s, config: MaskingConfig) -> Int64s:
-    """How many tokens are chosen in instances of these lengths, [CLS] and [SEP] counted.
+    """Return the number of tokens to choose, given lengths of instances with [CLS] and [SEP].
 
     Half is rounded to even (reference: create_pretraining_data.py, lines 369-370).
     """
@@ -101,13 +102,13 @@ def mask_batch(
     """Choose and replace tokens of a batch of instances.
 
     Args:
-        keys: uint64, one an instance: from `seeds.key_for`, or `seeds.random_bits` of such a key.
-            Equal keys and equal instances give equal masks.
-        input_ids: unmasked ids of all instances end to end, with [CLS] and [SEP]; left as they are.
-        offsets: instance i is input_ids[offsets[i] : offsets[i+1]]; shape (instances + 1,).
-        segment_b_start: position of B's first token; the instance's length where there is no B.
-        vocabulary: the ids' vocabulary.
-        config: strategy, share and replacement rates.
+        keys: uint64 of shape (instances,), from `seeds.key_for` or `seeds.random_bits`. Equal keys
+            and equal instances give equal masks.
+        input_ids: Unmasked ids of all instances end to end, with [CLS] and [SEP]. Not changed.
+        offsets: Instance i is input_ids[offsets[i] : offsets[i+1]]; shape (instances + 1,).
+        segment_b_start: Position of B's first token; length of the instance without B.
+        vocabulary: Vocabulary of the ids.
+        config: Strategy, fraction and replacement rates.
     """
     starts = offsets[:-1].astype(np.int64)
     lengths = np.diff(offsets).astype(np.int64)
@@ -132,11 +133,11 @@ def _replacements(
     vocabulary: VocabularyIds,
     config: MaskingConfig,
 ) -> npt.NDArray[Any]:
-    """[MASK], the token itself, or one from the whole vocabulary: decided for each token alone."""
+    """Return [MASK], the token itself, or a random token, drawn for each chosen token."""
     draw = uniform(keys, positions + _REPLACEMENT)
     replaced = original.copy()
     replaced[draw < config.mask_token_prob] = vocabulary.mask_id
-    # From the upper end, so that a rate of 0 means never, however the rates' sum was rounded.
+    # From the upper end, so that a rate of 0 means never, even if the sum of rates is rounded.
     at = np.flatnonzero((draw >= config.mask_token_prob) & (draw >= 1.0 - config.random_token_prob))
     counters = positions[at] + _RANDOM_TOKEN
     replaced[at] = integers(keys[at], counters, below=vocabulary.vocab_size)
@@ -144,15 +145,15 @@ def _replacements(
 
 
 def choose_nothing(rows: Rows, _vocabulary: VocabularyIds, _config: MaskingConfig) -> Bools:
-    """For a loader that draws the masks itself."""
+    """Choose no token, for a loader that draws the masks."""
     return np.zeros(len(rows.input_ids), np.bool_)
 
 
 def choose_wordpieces(rows: Rows, _vocabulary: VocabularyIds, _config: MaskingConfig) -> Bools:
-    """Tokens uniformly, "no special consideration given to partial word pieces" (paper A.1).
+    """Choose tokens uniformly, "no special consideration given to partial word pieces" (paper A.1).
 
-    Floyd's sampling (Bentley, Floyd, CACM 30(9), 1987), a round for all instances at once: of n
-    candidates, k are chosen with k draws and no sorting, each subset equally likely.
+    Floyd's sampling (Bentley, Floyd, CACM 30(9), 1987) chooses k of n candidates with k draws and
+    no sorting, each subset equally likely. Each round draws for all instances.
     """
     chosen = np.zeros(len(rows.input_ids), np.bool_)
     order = np.argsort(-rows.budgets, kind="stable")
@@ -171,18 +172,18 @@ def choose_wordpieces(rows: Rows, _vocabulary: VocabularyIds, _config: MaskingCo
 
 
 def choose_whole_words(rows: Rows, vocabulary: VocabularyIds, _config: MaskingConfig) -> Bools:
-    """Whole words in random order; one that would exceed what is left of the budget is skipped."""
+    """Choose whole words in random order; skip words that exceed the remaining budget."""
     return _choose_words(rows, vocabulary, longer_than=np.empty(0))
 
 
 def choose_spans(rows: Rows, vocabulary: VocabularyIds, config: MaskingConfig) -> Bools:
-    """Spans of whole words (SpanBERT, Joshi et al. 2020, 3.1) within one segment.
+    """Choose spans of whole words (SpanBERT, Joshi et al. 2020, 3.1) within one segment.
 
-    First words come in random order; lengths in words are geometric(span_geometric_p), cut to
-    max_span_words. A span ends early at the end of its segment, at a word already chosen and at
-    one that would exceed what is left of the budget.
+    First words are in random order; lengths in words are geometric(span_geometric_p), at most
+    max_span_words. A span ends early at the end of its segment, at a chosen word, and at a word
+    that exceeds the remaining budget.
     """
-    # P(longer than n words); by products alone, whose rounding is the same on every machine.
+    # P(longer than n words), from products only: their rounding is the same on every machine.
     powers = np.cumprod(np.full(config.max_span_words - 1, 1.0 - config.span_geometric_p))
     return _choose_words(rows, vocabulary, longer_than=powers)
 
@@ -191,20 +192,20 @@ class _Words(NamedTuple):
     """The words of all instances, end to end."""
 
     sizes: Int64s  # in tokens
-    segments: Int64s  # two an instance: A and B
+    segments: Int64s  # 2 * instance for A, 2 * instance + 1 for B
     first: Int64s  # of each instance
     counts: Int64s  # of each instance
 
 
 def _words(rows: Rows, is_candidate: Bools, vocabulary: VocabularyIds) -> _Words:
-    """A piece marked ## belongs to the word before it, but never across [SEP]."""
+    """Return the words: a token marked ## belongs to the word before it, never across [SEP]."""
     is_start = ~vocabulary.is_continuation[rows.input_ids]
     is_start[rows.starts + 1] = True
     b_start = rows.starts + rows.a_lengths + 2
     has_b = b_start < rows.starts + rows.lengths
     is_start[b_start[has_b]] = True
     is_start |= ~is_candidate
-    bounds = np.flatnonzero(is_start)  # [CLS] and [SEP] end words, but are none
+    bounds = np.flatnonzero(is_start)  # [CLS] and [SEP] end words but are not words
     is_word = is_candidate[bounds]
     words = bounds[is_word]
     sizes = np.diff(bounds, append=len(rows.input_ids))[is_word]
@@ -226,10 +227,10 @@ def _candidates(rows: Rows) -> Bools:
 def _choose_words(
     rows: Rows, vocabulary: VocabularyIds, *, longer_than: npt.NDArray[np.float64]
 ) -> Bools:
-    """Go through each instance's words in random order and choose a span from each that is free.
+    """Visit each instance's words in random order and choose a span at each free word.
 
-    The order is a Fisher-Yates shuffle, one step for all instances at once and only as many as it
-    takes to use up the budget.
+    The order is a Fisher-Yates shuffle. Each step shuffles all instances, and the steps end when
+    the budgets are used up.
     """
     is_candidate = _candidates(rows)
     words = _words(rows, is_candidate, vocabulary)
@@ -259,16 +260,16 @@ def _choose_words(
 def _choose_spans_at(
     word: Int64s, row: Int64s, more: Int64s, *, words: _Words, chosen: Bools, left: Int64s
 ) -> None:
-    """Choose, for each row, a word and up to `more` after it, as far as `left` reaches."""
+    """Choose, for each row, a word and up to `more` words after it, within the budget `left`."""
     segment = words.segments[word]
     while True:
         fits = ~chosen[word] & (words.sizes[word] <= left[row]) & (words.segments[word] == segment)
         word, row, more, segment = word[fits], row[fits], more[fits], segment[fits]
         chosen[word] = True
         left[row] -= words.sizes[word]
-        goes_on = (more > 0) & (word + 1 < len(words.sizes))
-        word, row, segment = word[goes_on] + 1, row[goes_on], segment[goes_on]
-        more = more[goes_on] - 1
+        continues = (more > 0) & (word + 1 < len(words.sizes))
+        word, row, segment = word[continues] + 1, row[continues], segment[continues]
+        more = more[continues] - 1
         if not len(word):
             return
 
@@ -281,4 +282,20 @@ MASKING_STRATEGIES: dict[str, Strategy] = {
     "span": choose_spans,
     "none": choose_nothing,
 }
-"""By `MaskingConfig.strategy`. Each gives a bool for every token: true where it is chosen."""
+"""Functions by `MaskingConfig.strategy`. Each returns a bool per token: whether it is chosen."""
+
+
+def read_vocabulary_ids(file: str | InputFile) -> VocabularyIds:
+    """Return the special tokens and continuation tokens of a vocabulary.
+
+    Args:
+        file: See `pipelines.wordpiece.vocab_files.read_vocab`, which raises the same errors.
+    """
+    vocab = read_vocab(file)
+    return VocabularyIds(
+        vocab_size=len(vocab),
+        cls_id=vocab.index(CLS),
+        sep_id=vocab.index(SEP),
+        mask_id=vocab.index(MASK),
+        is_continuation=np.array([token.startswith(CONTINUATION) for token in vocab]),
+    )

@@ -1,20 +1,21 @@
-"""Cutting documents into pairs of segments A and B, or into full-length texts without a B.
+"""Split documents into pairs of segments A and B, or into full-length texts without a B.
 
-The procedure is that of the paper (3.1, A.2) as google-research/bert does it
+The procedure is that of the paper (3.1, A.2) as in google-research/bert
 (create_pretraining_data.py, lines 225-338), with these differences:
 
-* a random B never comes from A's own document, by construction; a pool with no other document
-  gives the real next segment, labelled as such;
-* a random B comes from a document that is long enough, and has about as many tokens as the real
-  next segment, so that the length of a pair does not tell its label;
-* every chunk of sentences can be cut in two, so that a B is random with exactly the probability
-  that is asked for: a chunk of one sentence gets the next one as well; a last sentence that is left
-  alone is, for a real next segment, put behind the sentence before it; a document of one sentence
-  is cut at a random token.
+* A random B never comes from A's own document. A pool with no other document gives the real next
+  segment with label "next".
+* A random B comes from a document that is long enough, and has about as many tokens as the real
+  next segment, so that the length of a pair does not reveal its label.
+* Every chunk of sentences can be split in two, so that a B is random with exactly the requested
+  probability: a chunk of one sentence gets the next one as well; a last sentence that is alone is
+  appended to the sentence before it for a real next segment; a document of one sentence is split at
+  a random token.
+* The number of tokens that truncation removes is computed instead of removing one token at a time.
 
-Each draw belongs to (document, pass, first sentence of the chunk). Chunks begin at ever later
-sentences, so no draw is used twice, and what follows a sentence can be computed for all sentences
-at once; only the walk from chunk to chunk is a loop.
+Each draw has the key (document, pass, first sentence of the chunk). Chunks begin at increasing
+sentences, so no draw is used twice, and the chunks at all sentences are computed at once; only the
+walk from chunk to chunk is a loop.
 """
 
 from __future__ import annotations
@@ -27,9 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.arrays import Int64s, UInt64s
-from pipelines.instances.token_documents import NegativePool, TokenDocuments
-from pipelines.instances.truncation import heads, lost_tokens
+from pipelines.arrays import Int64s, UInt64s, ranges
+from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.seeds import integers, keys_for, random_bits, uniform
 from schemas.corpus_configs import InstancesConfig
 
@@ -38,21 +38,21 @@ IS_NEXT, IS_RANDOM, NO_SEGMENT_B = 0, 1, -1
 # Counters of the draws under a document's key ...
 _SHORT, _SHORT_LENGTH, _FIRST_INSTANCE = 0, 1, 2
 # ... and under that of an instance, which is the draw _FIRST_INSTANCE + its first sentence.
-# _RANDOM_DOCUMENT takes two, 2 and 3: the document and its sentence (`NegativePool.draw`).
-# (A text without a B begins at a token, not a sentence: there it is _FIRST_INSTANCE + that token.)
+# _RANDOM_DOCUMENT uses counters 2 and 3: the document and its sentence (`NextSentencePool.draw`).
+# A text without a B begins at a token, so its draw is _FIRST_INSTANCE + that token.
 _IS_RANDOM, _A_END, _RANDOM_DOCUMENT, _CUT, _MASKING = 0, 1, 2, 4, 5
 _A_FRONT, _B_FRONT = 1 << 32, 2 << 32
 
 
 class Segments(NamedTuple):
-    """What each instance is made of, before any token is touched; arrays of shape (instances,).
+    """Token ranges of the segments of instances; arrays of shape (instances,).
 
     Attributes:
-        document_row: row of A's document in its token shard.
-        masking_key: key of the draws for the instance's mask.
-        a_start, a_stop: tokens of A in its `TokenDocuments`.
-        b_shard, b_row: document of B, by shard number and row in the token shard.
-        b_start, b_stop: tokens of B in *its* `TokenDocuments`; equal where there is no B.
+        document_row: Row of A's document in its token shard.
+        masking_key: Key of the draws for the instance's mask.
+        a_start, a_stop: Range of A's tokens in its `TokenDocuments`.
+        b_shard, b_row: Shard number of B's document and its row in the token shard.
+        b_start, b_stop: Range of B's tokens in its `TokenDocuments`; empty without B.
         label: IS_NEXT, IS_RANDOM or NO_SEGMENT_B.
     """
 
@@ -72,47 +72,47 @@ class Segments(NamedTuple):
 
 
 class _Chunks(NamedTuple):
-    """Candidate or chosen chunks of sentences. Sentences are counted in the group of documents."""
+    """Candidate or chosen chunks of sentences, which are numbered in the group of documents."""
 
     key: UInt64s
     document: Int64s  # in the group
     first: Int64s  # sentence
-    middle: Int64s  # first sentence that is not A's
+    middle: Int64s  # first sentence after A
     stop: Int64s  # first sentence after the chunk
     is_random: npt.NDArray[np.bool_]
 
 
 def document_keys(document_ids: Sequence[str], *, seed: int, pass_number: int) -> UInt64s:
-    """The key of each document's draws in one pass over the corpus."""
+    """Return the key of each document's draws in one pass over the corpus."""
     return keys_for(seed, "instances", document_ids, pass_number)
 
 
 def target_lengths(keys: UInt64s, config: InstancesConfig) -> Int64s:
-    """Tokens that A and B of a document's instances together aim at (reference, lines 232-241)."""
+    """Return the target length of A and B together, per document (reference, lines 232-241)."""
     longest = config.max_seq_length - 3
     short = 2 + integers(keys, _SHORT_LENGTH, below=longest - 1)
     return np.where(uniform(keys, _SHORT) < config.short_seq_prob, short, longest)
 
 
-def pair_segments(
+def next_sentence_pairs(
     documents: TokenDocuments,
-    pool: NegativePool,
+    pool: NextSentencePool,
     config: InstancesConfig,
     *,
     rows: range,
     keys: UInt64s,
     own_shard: int,
 ) -> Segments:
-    """The instances of some documents in one pass, truncated to `max_seq_length`.
+    """Return the instances of documents in one pass, truncated to `max_seq_length`.
 
     Args:
-        documents: of the shard.
-        pool: holds them and those of other shards.
-        config: `pairing` is "nsp".
-        rows: which of them, by their numbers in `documents`. Those with fewer than two tokens give
-            no instance.
-        keys: their keys (`document_keys`).
-        own_shard: number of the shard.
+        documents: Documents of a shard.
+        pool: Pool with this shard and others.
+        config: Configuration with `pairing: nsp`.
+        rows: Numbers of the documents in `documents`. Documents with fewer than two tokens give no
+            instance.
+        keys: Keys of the documents, see `document_keys`.
+        own_shard: Number of the shard in the pool.
     """
     first = documents.sentence_offsets[rows.start]
     offsets = documents.sentence_offsets[rows.start : rows.stop + 1] - first
@@ -130,7 +130,7 @@ def pair_segments(
     chosen = chosen[tokens[every.document[chosen]] >= 2]
     chunks = _Chunks(*(column[chosen] for column in every))
     document_row = documents.rows[rows.start + chunks.document]
-    segments = _cut_in_two(chunks, bounds, offsets, document_row=document_row, shard=own_shard)
+    segments = _split_chunks(chunks, bounds, offsets, document_row=document_row, shard=own_shard)
     wanted = targets[chunks.document]
     replaced = _next_lengths(chunks, bounds, offsets)
     _draw_random_segments(
@@ -142,7 +142,7 @@ def pair_segments(
 def _chunk_at_each_sentence(
     bounds: Int64s, offsets: Int64s, keys: UInt64s, *, targets: Int64s, random_share: float
 ) -> _Chunks:
-    """The chunk that begins at each sentence, if one does."""
+    """Return the chunk that would begin at each sentence."""
     document = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     first = np.arange(len(bounds) - 1)
     last = offsets[document + 1]
@@ -154,10 +154,10 @@ def _chunk_at_each_sentence(
     return _Chunks(key, document, first, middle, stop, is_random)
 
 
-def _cut_in_two(
+def _split_chunks(
     chunks: _Chunks, bounds: Int64s, offsets: Int64s, *, document_row: Int64s, shard: int
 ) -> Segments:
-    """A and the B that follows it."""
+    """Return A and the B that follows it."""
     alone = (chunks.stop - chunks.first == 1) & ~chunks.is_random
     has_previous = chunks.first > offsets[chunks.document]
     behind = alone & has_previous
@@ -196,13 +196,13 @@ def _next_lengths(chunks: _Chunks, bounds: Int64s, offsets: Int64s) -> Int64s:
 def _draw_random_segments(
     segments: Segments,
     keys: UInt64s,
-    pool: NegativePool,
+    pool: NextSentencePool,
     *,
     wanted: Int64s,
     replaced: Int64s,
     own_shard: int,
 ) -> None:
-    """Replace the real B by a random one, where the label says so."""
+    """Replace the real B by a random one in instances with the label IS_RANDOM."""
     at = np.flatnonzero(segments.label == IS_RANDOM)
     if not len(at):
         return
@@ -218,13 +218,13 @@ def _draw_random_segments(
 
 
 def _truncated(segments: Segments, keys: UInt64s, *, max_tokens: int) -> Segments:
-    a_lost, b_lost = lost_tokens(
+    a_lost, b_lost = tokens_to_drop(
         segments.a_stop - segments.a_start,
         segments.b_stop - segments.b_start,
         max_tokens=max_tokens,
     )
-    a_front = heads(keys, a_lost, counter=_A_FRONT)
-    b_front = heads(keys, b_lost, counter=_B_FRONT)
+    a_front = binomial_half(keys, a_lost, counter=_A_FRONT)
+    b_front = binomial_half(keys, b_lost, counter=_B_FRONT)
     return segments._replace(
         a_start=segments.a_start + a_front,
         a_stop=segments.a_stop - (a_lost - a_front),
@@ -233,7 +233,7 @@ def _truncated(segments: Segments, keys: UInt64s, *, max_tokens: int) -> Segment
     )
 
 
-def pack_text(
+def pack_full_sentences(
     documents: TokenDocuments,
     config: InstancesConfig,
     *,
@@ -241,12 +241,11 @@ def pack_text(
     keys: UInt64s,
     own_shard: int,
 ) -> Segments:
-    """The instances of some documents without a B: as many whole sentences as fit in each.
+    """Return the instances of documents without a B: as many whole sentences as fit in each.
 
-    A document is cut into consecutive chunks, so every token is in exactly one of them. Only a
-    sentence that is longer than an instance is cut itself. `short_seq_prob` has no part in it.
-
-    Args: as for `pair_segments`.
+    A document is split into consecutive chunks, so every token is in exactly one chunk. Only a
+    sentence that is longer than an instance is split. `short_seq_prob` is not used. For the
+    arguments see `next_sentence_pairs`.
     """
     room = config.max_seq_length - 2
     first = int(documents.sentence_offsets[rows.start])
@@ -282,3 +281,39 @@ def pack_text(
         b_stop=a_stop,
         label=np.full(len(document), NO_SEGMENT_B, np.int8),
     )
+
+
+def tokens_to_drop(
+    a_lengths: Int64s, b_lengths: Int64s, *, max_tokens: int
+) -> tuple[Int64s, Int64s]:
+    """Return the number of tokens that A and B lose to have at most `max_tokens` together.
+
+    The reference (create_pretraining_data.py, lines 418-433) removes one token at a time from the
+    longer segment, and from B if they are equally long.
+    """
+    excess = np.maximum(a_lengths + b_lengths - max_tokens, 0)
+    difference = a_lengths - b_lengths
+    alone = np.minimum(excess, np.abs(difference))  # lost by the longer segment
+    both = excess - alone
+    a_lost = np.where(difference > 0, alone, 0) + both // 2
+    return a_lost, excess - a_lost
+
+
+def binomial_half(keys: npt.NDArray[np.uint64], trials: Int64s, *, counter: int) -> Int64s:
+    """Return draws from binomial(trials, 1/2).
+
+    The reference removes a token from the front or the back with probability 1/2 each; this is the
+    number of tokens removed from the front.
+
+    Args:
+        keys: Key of each row.
+        trials: Number of trials of each row. Row r uses `ceil(trials[r] / 64)` counters.
+        counter: First counter.
+    """
+    words = (trials + 63) >> 6
+    rows = np.repeat(np.arange(len(trials)), words)
+    word = ranges(0, words)
+    bits = random_bits(keys[rows], word + counter)
+    unused = np.clip(64 * (word + 1) - trials[rows], 0, 63).astype(np.uint64)
+    ones = np.bitwise_count(bits >> unused)
+    return np.bincount(rows, weights=ones, minlength=len(trials)).astype(np.int64)

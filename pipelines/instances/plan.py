@@ -1,7 +1,7 @@
-"""Which pieces `build-instances` works on, and which token shards random segments come from.
+"""Plan of `build-instances`: work items, and the token shards that random segments come from.
 
-What decides a pool is what the shards hold: their sha256, sizes and rows. Their numbers do not, for
-these follow the digests of the raw files, and so move when one dump part of many changes.
+A pool depends on the contents of the shards (sha256, size, rows) and not on their numbers, which
+follow the digests of the raw files and change when one dump part of many changes.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from schemas.corpus_configs import InstancesConfig
 from schemas.manifest import FileEntry, StageInput
 
 POOL_DOCUMENTS = 128
-"""A shard with fewer documents gets another beside it, even if none fits `negative_pool_bytes`."""
+"""Minimum number of documents of a shard that needs no other shard in its pool."""
 
 
 _FIRST_OTHERS = 64
 
 REMEMBERED_BYTES = 512 << 20
-"""Bytes of held-out documents that a worker keeps: those of 50 billion tokens at a share of
-.005."""
+"""Maximum bytes of held-out documents that a worker caches: those of 50 billion tokens at a
+fraction of 0.005."""
 
 
-class InstancePiece(NamedTuple):
+class InstanceItem(NamedTuple):
     """One pass over the training documents of one token shard, or its held-out documents."""
 
     number: int
@@ -42,14 +42,14 @@ class InstancePiece(NamedTuple):
     """0 for held-out documents."""
 
     pool: tuple[int, ...]
-    """Numbers of the token shards that random Bs come from, this one first; () for held-out
-    documents, whose pool is found when they are counted."""
+    """Numbers of the token shards that random Bs come from, this shard first. () for held-out
+    documents, whose pool depends on their number in each shard."""
 
     weight: int
 
 
-class Ranking(NamedTuple):
-    """An order of all other shards for each shard, drawn from what they hold."""
+class ShardRanking(NamedTuple):
+    """Random order of all other shards for each shard, drawn from their contents."""
 
     names: npt.NDArray[np.uint64]
     """The first 64 bits of each shard's sha256."""
@@ -60,8 +60,8 @@ class Ranking(NamedTuple):
     seed: int
 
     @classmethod
-    def of(cls, files: Sequence[FileEntry], *, seed: int) -> Ranking:
-        """The ranking of an artifact's shards; the seed is the configuration's."""
+    def of(cls, files: Sequence[FileEntry], *, seed: int) -> ShardRanking:
+        """Return the ranking of an artifact's shards with the seed of the configuration."""
         names = [int(entry.sha256[:16], 16) for entry in files]
         sizes = [entry.size_bytes for entry in files]
         return cls(np.array(names, np.uint64), np.array(sizes, np.int64), seed)
@@ -69,32 +69,31 @@ class Ranking(NamedTuple):
     def others(
         self, shard: int, *, purpose: str, first: int | None = None
     ) -> npt.NDArray[np.int64]:
-        """Numbers of the others in the order drawn for one, int64.
+        """Return the numbers of the other shards in the order drawn for a shard.
 
         Args:
-            shard: that one.
-            purpose: names the order.
-            first: of how many at least, if there are so many; None of all.
+            shard: Number of the shard.
+            purpose: Purpose of the draws.
+            first: Minimum number of shards to return, if there are as many. Default: all.
         """
         key = key_for(self.seed, purpose, int(self.names[shard]))
         ranks = random_bits(np.array([key], np.uint64), self.names)
         chosen = np.arange(len(ranks))
-        if first is not None and first < len(ranks):  # sorting all takes ten times as long
+        if first is not None and first < len(ranks):  # a partition is cheaper than a sort
             chosen = np.flatnonzero(ranks <= np.partition(ranks, first)[first])
-        # Of shards that hold the same, either may come first.
+        # Shards with equal contents are interchangeable.
         order = chosen[np.argsort(ranks[chosen], kind="stable")]
         others: npt.NDArray[np.int64] = order[order != shard]
         return others
 
 
-def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
-    """A piece for each pass over each shard, and one for what is held out of each, if anything is.
+def plan(config: InstancesConfig, tokens: StageInput) -> list[InstanceItem]:
+    """Return one work item per pass over each shard, and one per shard for held-out documents.
 
-    Decided by the configuration and the shards' contents. The passes over a shard follow one
-    another, as they read the same shards.
+    The passes over a shard are consecutive, because they read the same shards.
     """
     files = tokens.files
-    ranking = Ranking.of(files, seed=config.seed)
+    ranking = ShardRanking.of(files, seed=config.seed)
     pools = [
         choose_pool(files, shard, ranking=ranking, config=config) for shard in range(len(files))
     ]
@@ -109,10 +108,10 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstancePiece]:
         for shard, entry in enumerate(files)
         if share > 0.0
     ]
-    return [InstancePiece(number, *piece) for number, piece in enumerate([*passes, *held_out])]
+    return [InstanceItem(number, *piece) for number, piece in enumerate([*passes, *held_out])]
 
 
-def colocation_key(planned: Sequence[InstancePiece]) -> Callable[[InstancePiece], int]:
+def colocation_key(planned: Sequence[InstanceItem]) -> Callable[[InstanceItem], int]:
     """Return a key that is equal for the items that one worker should process.
 
     The pool of held-out documents of a shard has a dozen other shards: a worker that can keep the
@@ -120,16 +119,16 @@ def colocation_key(planned: Sequence[InstancePiece]) -> Callable[[InstancePiece]
     """
     held_out = sum(piece.weight for piece in planned if piece.part == HELD_OUT)
     fits = held_out <= REMEMBERED_BYTES
-    return lambda piece: -1 if fits and piece.part == HELD_OUT else piece.number
+    return lambda item: -1 if fits and item.part == HELD_OUT else item.number
 
 
 def choose_pool(
-    files: Sequence[FileEntry], shard: int, *, ranking: Ranking, config: InstancesConfig
+    files: Sequence[FileEntry], shard: int, *, ranking: ShardRanking, config: InstancesConfig
 ) -> tuple[int, ...]:
-    """The shard itself, and others in an order drawn for it while they fit `negative_pool_bytes`.
+    """Return the shard and others, in an order drawn for it, that fit `negative_pool_bytes`.
 
-    One other at least where the shard has fewer than `POOL_DOCUMENTS`: a pool of a single
-    document could draw nothing.
+    A shard with fewer than `POOL_DOCUMENTS` gets at least one other: nothing can be drawn from a
+    pool of one document.
     """
     if config.pairing == "none":
         return (shard,)
@@ -146,10 +145,10 @@ def choose_pool(
 
 
 def pool_text(numbers: Sequence[int]) -> str:
-    """Numbers of the token shards of a pool, as a file's statistics hold them: `3,7,1`."""
+    """Format the numbers of a pool's token shards for the statistics of a file: `3,7,1`."""
     return ",".join(map(str, numbers))
 
 
 def pool_numbers(entry: FileEntry) -> list[int]:
-    """Numbers of the token shards that `segment_b_shard` of a file's rows means."""
+    """Return the numbers of the token shards that `segment_b_shard` of a file's rows refers to."""
     return [int(number) for number in str(entry.statistics["pool"]).split(",")]

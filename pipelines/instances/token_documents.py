@@ -1,4 +1,4 @@
-"""Tokenised documents as flat arrays, and the pool of them that random segments are drawn from."""
+"""Tokenized documents as flat arrays, and the pool that random segments are drawn from."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy.typing as npt
 
 from pipelines.arrays import Int64s, TokenIds, offsets_of
 from pipelines.seeds import integers
-from schemas.errors import ArtifactCorruptError, ConfigError
+from schemas.errors import ArtifactCorruptError
 
 
 @dataclass(frozen=True)
 class TokenDocuments:
-    """Documents of one token shard, end to end, as the columns of `tokens_schema` hold them.
+    """Documents of one token shard, end to end, as in the columns of `tokens_schema`.
 
     Attributes:
         token_ids: uint16 or uint32 of shape (tokens,); may be a view of a memory-mapped file.
-        sentence_lengths: tokens of each sentence, each at least 1, shape (sentences,).
-        sentence_offsets: document d has the sentences sentence_offsets[d] .. sentence_offsets[d+1];
+        sentence_lengths: Number of tokens of each sentence, at least 1, shape (sentences,).
+        sentence_offsets: Document d has the sentences sentence_offsets[d] .. sentence_offsets[d+1];
             int64 of shape (documents + 1,), from 0 to the number of sentences.
-        document_ids: one a document. May be left empty for shards that only serve in a pool.
-        shard_rows: rows that the documents have in their token shard, ascending, int64 of shape
-            (documents,). None where they are all of the shard's.
+        document_ids: Id of each document. Empty for shards that only serve in a pool.
+        shard_rows: Rows of the documents in their token shard, ascending, int64 of shape
+            (documents,). None: all rows of the shard.
 
     Raises:
-        ArtifactCorruptError: the arrays do not fit each other, or a sentence has no token.
+        ArtifactCorruptError: The arrays do not fit each other, or a sentence has no token.
     """
 
     token_ids: TokenIds
@@ -70,7 +70,7 @@ class TokenDocuments:
         return np.arange(len(self)) if self.shard_rows is None else self.shard_rows
 
     def copy(self) -> TokenDocuments:
-        """The same documents in arrays of their own, views of nothing."""
+        """Return the documents in new arrays, which are not views."""
         return replace(
             self,
             token_ids=self.token_ids.copy(),
@@ -80,12 +80,12 @@ class TokenDocuments:
 
     @property
     def documents_with_tokens(self) -> int:
-        """How many are not empty."""
+        """Number of documents that are not empty."""
         return int(np.count_nonzero(np.diff(self.sentence_offsets)))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays it was given."""
+        """Bytes of the token ids, lengths and offsets."""
         arrays = (self.token_ids, self.sentence_lengths, self.sentence_offsets)
         return sum(array.nbytes for array in arrays)
 
@@ -100,16 +100,16 @@ class TokenDocuments:
         return self.token_bounds[self.sentence_offsets]
 
     @staticmethod
-    def _misfit(found: str) -> ArtifactCorruptError:
-        return ArtifactCorruptError(f"tokenised documents: {found}; build the tokens again")
+    def _misfit(problem: str) -> ArtifactCorruptError:
+        return ArtifactCorruptError(f"tokenized documents: {problem}. Build the tokens again")
 
 
 class Draw(NamedTuple):
-    """Runs of whole sentences that were drawn from a pool; arrays of shape (draws,).
+    """Consecutive sentences drawn from a pool; arrays of shape (draws,).
 
     Attributes:
-        shard, row: which document, by shard number and row in the token shard.
-        start, stop: tokens of that shard.
+        shard, row: Shard number of the document and its row in the token shard.
+        start, stop: Range of tokens of that shard.
     """
 
     shard: Int64s
@@ -118,29 +118,26 @@ class Draw(NamedTuple):
     stop: Int64s
 
 
-class NegativePool:
-    """The documents from which random segments B are drawn, each as likely as any other.
+class NextSentencePool:
+    """Documents that random segments B are drawn from, each equally likely.
 
-    What is drawn depends on the shards' numbers and contents, not on the order they are given in.
-    Documents without a token are not part of it.
+    Draws depend on the numbers and contents of the shards, not on the order of the mapping.
+    Documents without tokens are not part of the pool.
 
     Args:
-        shards: token shards by their number, that of the first segments' own among them.
+        shards: Token shards by number, with the shard of the A segments.
 
     Raises:
-        ConfigError: there is no shard.
-        ArtifactCorruptError: the shards' token ids are of different widths.
+        ArtifactCorruptError: The token ids of the shards have different types.
     """
 
     def __init__(self, shards: Mapping[int, TokenDocuments]) -> None:
-        if not shards:
-            raise ConfigError("a pool of random segments needs a token shard, found none")
         self.shards = {number: shards[number] for number in sorted(shards)}
         widths = {str(shard.token_ids.dtype) for shard in shards.values()}
         if len(widths) > 1:
             raise ArtifactCorruptError(
-                f"token shards of one pool must have ids of one width, found {sorted(widths)}: "
-                "they come from different vocabularies; build the tokens again"
+                f"pool: expected token shards with ids of one type, got {sorted(widths)} of "
+                "different vocabularies. Build the tokens again"
             )
         self._ordinals: dict[int, slice] = {}
         columns: list[tuple[Any, ...]] = []
@@ -162,7 +159,7 @@ class NegativePool:
             documents += len(present)
             sentences += len(shard.sentence_lengths)
             tokens += len(shard.token_ids)
-        # One entry a document; sentences and tokens are counted through all shards.
+        # One entry per document; sentences and tokens are counted across all shards.
         self._shard, self._base, self._row, self._first, self._stop = (
             np.concatenate(column).astype(np.int64) for column in zip(*columns, strict=True)
         )
@@ -172,22 +169,22 @@ class NegativePool:
     def _rank_by_size(self) -> None:
         sizes = self._bounds[self._stop] - self._bounds[self._first]
         self._by_size = np.argsort(-sizes, kind="stable")
-        """Documents, the longest first."""
+        """Numbers of documents, longest first."""
 
         self._rank = np.empty_like(self._by_size)
         self._rank[self._by_size] = np.arange(len(sizes))
         self._negative_sizes = -sizes[self._by_size]
 
     def __len__(self) -> int:
-        """Documents that can be drawn."""
+        """Number of documents that can be drawn."""
         return len(self._row)
 
     def ordinals(self, shard: int, rows: Int64s) -> Int64s:
-        """The numbers in this pool of documents that have tokens, as `draw` takes them.
+        """Return the numbers in this pool of documents with tokens, for `draw`.
 
         Args:
-            shard: number of the shard.
-            rows: rows of the documents in the token shard.
+            shard: Number of the shard.
+            rows: Rows of the documents in the token shard.
         """
         numbers = self._ordinals[shard]
         found: Int64s = numbers.start + np.searchsorted(self._row[numbers], rows)

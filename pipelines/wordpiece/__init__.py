@@ -1,1 +1,1 @@
-"""WordPiece: words as BERT sees them, vocabularies, ids."""
+"""WordPiece: pre-tokenization, vocabularies and ids of BERT."""

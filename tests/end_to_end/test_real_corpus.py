@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from support.corpus_builder import run_corpus
 
-from pipelines.documents.shards import document_shards, sentences_of
+from pipelines.documents.exclusions import document_shards, sentences_of
 from pipelines.io.shards import open_shard
-from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,

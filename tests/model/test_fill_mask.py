@@ -24,7 +24,7 @@ import bertloom
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
 from model.finetuning.setup import open_trial
-from pipelines.wordpiece.ids import tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from schemas.errors import CheckpointError
 from schemas.model_configs import ModelConfig
 

@@ -30,7 +30,7 @@ from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
-from pipelines.wordpiece.ids import tokenizer_config_json
+from pipelines.wordpiece.tokenizer import tokenizer_config_json
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
 from schemas.execution_configs import ExecutionConfig

@@ -32,7 +32,7 @@ def test_histogram_of_nothing_has_no_records() -> None:
     ("lengths", "labels", "expected"),
     [
         ([100, 100, 300, 300], [0, 0, 1, 1], 1.0),
-        ([511, 511, 512, 512], [0, 0, 1, 1], 1.0),  # full pairs have a bucket of their own
+        ([511, 511, 512, 512], [0, 0, 1, 1], 1.0),  # full pairs have their own bucket
         ([100, 300], [0, 1], 0.5),  # nothing is known of a length that occurs once
         ([100, 101, 100, 101], [0, 1, 0, 1], 0.0),
         ([100, 100, 100, 300], [0, 0, -1, 1], 5 / 6),

@@ -1,4 +1,4 @@
-"""The transforms make what the jobs make, and count it; and they refuse what cannot be used."""
+"""Transforms give the output and counts of the jobs, and refuse invalid elements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
@@ -16,8 +16,8 @@ from apache_beam.testing.util import assert_that, equal_to
 from support.corpus_builder import run_corpus, small_sample
 from support.paths import PYTHONPATH
 
-from pipelines.documents.duplicates_table import DUPLICATES_FILE
-from pipelines.documents.selection import text_digest
+from pipelines.documents.duplicates import DUPLICATES_FILE
+from pipelines.documents.records import text_digest
 from pipelines.io.row_digest import MODULUS
 from pipelines.io.shards import open_shard
 from pipelines.runners.launch import Launch
@@ -26,14 +26,14 @@ from pipelines.transforms import (
     Document,
     DropDuplicates,
     PairAndMask,
+    RawText,
     ReadDocuments,
     SplitSentences,
-    Text,
     TokenDocument,
     Tokenize,
     WriteShards,
 )
-from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
+from pipelines.wordpiece.vocab_files import FIXED_TOKENS, vocab_text
 from schemas.arrow import DOCUMENTS, tokens_schema
 from schemas.corpus_configs import (
     BooksSource,
@@ -57,7 +57,7 @@ INSTANCES = InstancesConfig(
 
 
 class Job:
-    """What the jobs made of a recipe."""
+    """Outputs of the jobs of a recipe."""
 
     def __init__(self, folder: Path, *sources: Any) -> None:
         self.folder, self.sources = folder, sources
@@ -100,7 +100,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 @pytest.fixture(scope="module")
 def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A dump in one split: its token shard is the pool of `PairAndMask`."""
+    """A dump in one split, whose token shard is the pool of `PairAndMask`."""
     folder = tmp_path_factory.mktemp("one-shard")
     sample = small_sample(folder / "sample")
     return Job(folder / "made", WikipediaSource(name="wiki", paths=(sample.pages,)))
@@ -132,7 +132,7 @@ def written_rows(folder: Path, shards: list[str]) -> list[dict[str, Any]]:
 
 
 class _Keep(beam.DoFn):
-    """Writes what it sees to a file, as other processes might be those that see it."""
+    """Appends elements to a file, because another process may see them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -148,12 +148,12 @@ class _Keep(beam.DoFn):
 
 
 def rows_and_digest(shards: list[Any]) -> tuple[int, int]:
-    """Of all `WrittenShard`s together, as `Job.logical` has them."""
+    """Return the rows of all shards and the sum of their digests, as `Job.logical`."""
     digests = sum(int(logical, 16) for *_, logical in shards)
     return sum(rows for _, _, rows, *_ in shards), digests % MODULUS
 
 
-def test_rows_of_documents_are_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
+def test_documents_equal_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
     def build(pipeline: beam.Pipeline) -> None:
         documents = corpus.texts(pipeline) | SplitSentences()
         shards = documents | WriteShards(str(tmp_path), schema=DOCUMENTS, shards=3)
@@ -175,7 +175,7 @@ def test_rows_of_documents_are_those_of_the_job(corpus: Job, tmp_path: Path) -> 
     assert counted(result, "WriteShards")["rows"] == found[0]
 
 
-def test_tokens_without_duplicates_are_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
+def test_tokens_without_duplicates_equal_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
     def build(pipeline: beam.Pipeline) -> None:
         documents = corpus.texts(pipeline) | SplitSentences() | DropDuplicates()
         tokens = documents | Tokenize(corpus.vocab)
@@ -196,7 +196,7 @@ def test_tokens_without_duplicates_are_those_of_the_job(corpus: Job, tmp_path: P
     assert dropped == counters["documents-dropped-duplicate"] > 0
 
 
-def test_instances_are_those_of_the_job(one_shard: Job, tmp_path: Path) -> None:
+def test_instances_equal_those_of_the_job(one_shard: Job, tmp_path: Path) -> None:
     def build(pipeline: beam.Pipeline) -> None:
         documents = one_shard.texts(pipeline) | SplitSentences() | DropDuplicates()
         tokens = documents | Tokenize(one_shard.vocab)
@@ -237,8 +237,8 @@ def _job_instances(job: Job) -> Iterator[tuple[Any, ...]]:
             )
 
 
-def test_pools_hold_documents_by_their_ids(one_shard: Job, tmp_path: Path) -> None:
-    """Whatever the order of arrival, and no random B from A's own document."""
+def test_pools_do_not_depend_on_the_order_of_arrival(one_shard: Job, tmp_path: Path) -> None:
+    """No random B comes from A's own document."""
     tokens = written_rows(
         one_shard.folder / "build-tokens", [one_shard.made["build-tokens"].files[0].stored_name]
     )
@@ -251,7 +251,7 @@ def test_pools_hold_documents_by_their_ids(one_shard: Job, tmp_path: Path) -> No
                 for row in rows
             ]
             given = pipeline | beam.Create(documents)
-            instances = given | PairAndMask(INSTANCES, vocab=one_shard.vocab, pools=3)
+            instances = given | PairAndMask(INSTANCES, vocab=one_shard.vocab, num_pools=3)
             _ = instances | beam.ParDo(_Keep(tmp_path / str(number)))
 
         run(build)
@@ -262,11 +262,33 @@ def test_pools_hold_documents_by_their_ids(one_shard: Job, tmp_path: Path) -> No
     assert all(a != b for a, b in random)
 
 
+def test_default_number_of_pools_grows_with_the_tokens(one_shard: Job, tmp_path: Path) -> None:
+    """Instances are those of the number of pools that `negative_pool_bytes` asks for."""
+    entry = one_shard.made["build-tokens"].files[0]
+    rows = written_rows(one_shard.folder / "build-tokens", [entry.stored_name])
+    tokens = [
+        (row["document_id"], TokenDocument(row["token_ids"], row["sentence_lengths"]))
+        for row in rows
+    ]
+    size = 2 * sum(len(document.token_ids) for _, document in tokens)
+    config = INSTANCES.model_copy(update={"negative_pool_bytes": size // 3 + 1})
+
+    def instances(name: str, **arguments: Any) -> list[Any]:
+        def build(pipeline: beam.Pipeline) -> None:
+            step = PairAndMask(config, vocab=one_shard.vocab, **arguments)
+            _ = pipeline | beam.Create(tokens) | step | beam.ParDo(_Keep(tmp_path / name))
+
+        run(build)
+        return sorted(_Keep.read(tmp_path / name), key=str)
+
+    assert instances("default") == instances("three", num_pools=3) != instances("one", num_pools=1)
+
+
 def document(text: str, **more: Any) -> Document:
     return Document([text], text_digest([text]), **more)
 
 
-def test_of_repeated_ids_the_newest_or_the_first_stays() -> None:
+def test_newest_revision_or_first_document_of_an_id_is_kept() -> None:
     given = [
         ("w:1:10", document("old", title="A", page_id=1, revision_id=10, position="a/1")),
         ("w:1:12", document("new", title="A", page_id=1, revision_id=12, position="a/2")),
@@ -274,7 +296,7 @@ def test_of_repeated_ids_the_newest_or_the_first_stays() -> None:
         ("own", document("second", position="b/2")),
         ("z", document("The same.", position="a/3")),
         ("y", document("the  SAME.", position="a/4")),
-        # Says the same as one that is left out for its id, and so stays.
+        # Its duplicate is dropped for its id, so this one is kept.
         ("x", document("old", position="a/5")),
     ]
     pipeline = beam.Pipeline(runner="FnApiRunner")
@@ -291,16 +313,16 @@ def test_of_repeated_ids_the_newest_or_the_first_stays() -> None:
     }
 
 
-def test_documents_that_cannot_be_told_apart_are_refused() -> None:
+def test_equal_documents_at_one_position_are_refused() -> None:
     given = [("own", document("one")), ("own", document("one"))]
-    with pytest.raises(InputError, match="two documents have one position, id and text"):
+    with pytest.raises(InputError, match="one position, id and text"):
         run(lambda pipeline: pipeline | beam.Create(given) | DropDuplicates())
 
 
-def test_own_texts_go_through_without_a_source() -> None:
+def test_own_texts_need_no_source() -> None:
     texts = [
-        ("a", Text(["One sentence here, yes. And another one."])),
-        ("b", Text(["Too short."])),
+        ("a", RawText(["One sentence here, yes. And another one."])),
+        ("b", RawText(["Too short."])),
     ]
 
     def build(pipeline: beam.Pipeline) -> None:
@@ -313,22 +335,44 @@ def test_own_texts_go_through_without_a_source() -> None:
     assert counted(result, "SplitSentences")["documents-dropped-too-few-words"] == 1
 
 
-def test_what_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(VocabularyError, match="no file there"):
+def _write_vocab(path: Path) -> str:
+    path.write_text(vocab_text(FIXED_TOKENS), encoding="utf-8")
+    return str(path)
+
+
+def test_invalid_arguments_are_refused_when_the_pipeline_is_built(tmp_path: Path) -> None:
+    vocab = _write_vocab(tmp_path / "fixed.txt")
+    with pytest.raises(VocabularyError, match=r"vocab\.txt"):
         Tokenize(str(tmp_path / "vocab.txt"))
-    with pytest.raises(VocabularyError, match="no file there"):
+    with pytest.raises(VocabularyError, match=r"vocab\.txt"):
         PairAndMask(InstancesConfig(), vocab=str(tmp_path / "vocab.txt"))
-    with pytest.raises(ConfigError, match="min_words: expected at least 1, found 0"):
+    with pytest.raises(ConfigError, match=r"min_words: .* 0"):
         SplitSentences(min_words=0)
-    with pytest.raises(ConfigError, match="shards: expected at least 1"):
+    with pytest.raises(ConfigError, match=r"num_pools: .* 0"):
+        PairAndMask(InstancesConfig(), vocab=vocab, num_pools=0)
+    with pytest.raises(ConfigError, match=r"shards: .* 0"):
         WriteShards(str(tmp_path), schema=DOCUMENTS, shards=0)
-    with pytest.raises(ConfigError, match="compression: expected zstd"):
+    with pytest.raises(ConfigError, match=r"compression: .*gzip"):
         WriteShards(str(tmp_path), schema=pa.schema([]), compression="gzip")
-    with pytest.raises(ConfigError, match="source: expected a source"):
+    with pytest.raises(ConfigError, match=r"source: .* str"):
         ReadDocuments("enwiki.xml.bz2")
     missing = WikipediaSource(name="x", paths=(str(tmp_path / "x.xml"),))
     with pytest.raises(MissingInputError):
         beam.Pipeline(runner="FnApiRunner") | ReadDocuments(missing)
+
+
+def test_files_of_a_source_are_read_by_workers(tmp_path: Path) -> None:
+    """Damage of a dump is found when the pipeline runs, and not while it is built."""
+    dump = tmp_path / "wiki.xml"
+    dump.write_text("This is not a dump.", encoding="utf-8")
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    _ = pipeline | ReadDocuments(WikipediaSource(name="wiki", paths=(str(dump),)))
+    with pytest.raises(InputError, match=r"wiki\.xml"):
+        pipeline.run().wait_until_finish()
+
+
+class Title(NamedTuple):
+    title: str
 
 
 TITLED = pa.schema([("document_id", pa.string()), ("name", pa.string())])
@@ -338,15 +382,21 @@ NARROW = pa.schema([("document_id", pa.string()), ("token_ids", pa.list_(pa.uint
 @pytest.mark.parametrize(
     ("element", "step", "message"),
     [
-        (("a", "One sentence."), SplitSentences(), "found .'a', 'One sentence.'.: make them by"),
-        (("a", Text("One sentence.")), SplitSentences(), "whose paragraphs are a list"),
-        (("a", Text(["One sentence."])), DropDuplicates(), "a Document whose sentences are a"),
-        ((1, Text(["One sentence."])), SplitSentences(), "expected pairs of an id"),
-        (("a", Text(["x"])), WriteShards("x", schema=TITLED), "the column 'name' is neither"),
-        (("a", TokenDocument([1 << 16], [1])), WriteShards("x", schema=NARROW), "cannot be list"),
+        (("a", "One sentence."), SplitSentences(), "'a', 'One sentence.'"),
+        (("a", RawText("One sentence.")), SplitSentences(), "RawText whose paragraphs"),
+        (("a", RawText(["One sentence."])), DropDuplicates(), "Document whose sentences"),
+        ((1, RawText(["One sentence."])), SplitSentences(), "pairs of an id"),
+        (("a", RawText(["x"])), WriteShards("x", schema=TITLED), "'name' for RawText"),
+        (
+            ("a", TokenDocument([1 << 16], [1])),
+            WriteShards("x", schema=NARROW),
+            "token_ids",
+        ),
+        (("a", Title("x")), WriteShards("x", schema=TITLED), "position.*Title"),
+        (Title("x"), WriteShards("x", schema=TITLED), "pairs of an id"),
     ],
 )
-def test_elements_that_do_not_fit_are_named(
+def test_invalid_element_is_shown_in_the_error(
     element: Any, step: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -357,21 +407,19 @@ def test_elements_that_do_not_fit_are_named(
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (TokenDocument([99_999], [1]), r"'a' has the token id 99999, expected ids of a vocabulary"),
-        (Text(["One sentence."]), "a TokenDocument whose token_ids are a list"),
+        (TokenDocument([99_999], [1]), r"'a' .* 99999.* 104"),
+        (RawText(["One sentence."]), "TokenDocument whose token_ids"),
     ],
 )
 def test_tokens_of_another_vocabulary_are_refused(
     record: Any, message: str, tmp_path: Path
 ) -> None:
-    vocab = tmp_path / "vocab.txt"
-    vocab.write_text(vocab_text(FIXED_PIECES), encoding="utf-8")
-    step = PairAndMask(InstancesConfig(), vocab=str(vocab))
+    step = PairAndMask(InstancesConfig(), vocab=_write_vocab(tmp_path / "vocab.txt"))
     with pytest.raises(InputError, match=message):
         run(lambda pipeline: pipeline | beam.Create([("a", record)]) | step)
 
 
-def test_worker_processes_make_the_same(
+def test_worker_processes_give_the_same_output(
     one_shard: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)

@@ -27,7 +27,7 @@ from support.paths import ROOT
 
 from pipelines.runners.worker_package import package_name
 from pipelines.transforms import PairAndMask, WriteShards
-from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
+from pipelines.wordpiece.vocab_files import FIXED_TOKENS, vocab_text
 from schemas.arrow import instances_schema
 from schemas.corpus_configs import InstancesConfig, MaskingConfig, SourceConfig, VocabularyConfig
 
@@ -93,7 +93,7 @@ def test_the_program_makes_instances(launch: Any, tmp_path: Path) -> None:
     sample = small_sample(tmp_path / "sample")
     vocab = tmp_path / "vocab.txt"
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    pieces = [*FIXED_PIECES, *letters, *(f"##{letter}" for letter in letters), ".", ","]
+    pieces = [*FIXED_TOKENS, *letters, *(f"##{letter}" for letter in letters), ".", ","]
     vocab.write_text(vocab_text(pieces), encoding="utf-8")
     given = {
         "name": "wiki", "paths": sample.pages, "vocab_file": vocab,

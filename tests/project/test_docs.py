@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import subprocess
@@ -303,6 +304,14 @@ def test_the_picture_says_the_same_in_light_and_dark() -> None:
     without_colours = re.compile(r"#[0-9a-f]{6}")
     assert without_colours.sub("", light) == without_colours.sub("", dark)
     assert "[MASK]" in light
+
+
+def test_picture_of_a_job_shows_its_beam_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "site")
+    beam_graph = importlib.import_module("beam_graph")
+    texts = ElementTree.parse(beam_graph.PICTURE).iter("{http://www.w3.org/2000/svg}text")
+    steps = {"".join(text.itertext()).strip() for text in texts}
+    assert steps == set(beam_graph.job_graph(has_grouping=True)), "run docs/site/beam_graph.py"
 
 
 @pytest.mark.slow

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from support.tiny_recipe import write_tiny
 
-from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
+from pipelines.wordpiece.vocab_files import FIXED_TOKENS, vocab_text
 
 MODULES = [
     "bertloom.api",
     "flows.nested_values",
     "pipelines.arrays",
     "pipelines.counters",
-    "pipelines.documents.selection",
+    "pipelines.documents.records",
     "pipelines.instances.held_out",
     "pipelines.runners.launch",
     "pipelines.seeds",
     "pipelines.documents.sentences",
     "pipelines.transforms",
-    "pipelines.wordpiece.words",
+    "pipelines.wordpiece.tokenizer",
 ]
 
 
@@ -33,7 +33,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny(folder)
     words = ("the", "rain", "fell", "river", "rose", ".")
-    (folder / "vocab.txt").write_text(vocab_text([*FIXED_PIECES, *words]), encoding="utf-8")
+    (folder / "vocab.txt").write_text(vocab_text([*FIXED_TOKENS, *words]), encoding="utf-8")
     run(str(folder / "tiny.yaml"))
     return folder
 

@@ -18,7 +18,7 @@ PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
 
 ORDER = {
     "pipelines": [
-        "arrays counters seeds telling",
+        "arrays counters progress seeds",
         "io",
         "lengths",
         "runners",
@@ -66,14 +66,14 @@ ORDER = {
 its own; modules of one line do not import each other."""
 
 PURE = [
-    "counters", "seeds", "telling.progress", "runners.launch", "runners.errors",
+    "counters", "seeds", "progress", "runners.launch", "runners.errors",
     "io.encodings",
     "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
     "documents.sentences",
-    "wordpiece.words", "wordpiece.ids", "wordpiece.vocabulary",
+    "wordpiece.tokenizer", "wordpiece.vocab_training",
     "beam.item_cache", "beam.shard_job",
-    "documents.duplicates", "documents.duplicates_table", "documents.shards",
-    "instances.token_documents", "instances.truncation", "instances.pairing",
+    "documents.duplicates", "documents.exclusions",
+    "instances.token_documents", "instances.pairing",
     "instances.masking", "instances.creation", "instances.plan",
 ]  # fmt: skip
 
@@ -180,7 +180,7 @@ def test_pure_modules_do_not_load_beam(module: str) -> None:
 
 
 def test_what_is_asked_before_a_run_loads_next_to_nothing() -> None:
-    loaded = _loaded_by("import pipelines.documents.plan, pipelines.wordpiece.plan")
+    loaded = _loaded_by("import pipelines.documents.plan, pipelines.wordpiece.vocab_files")
     slow = {"apache_beam", "pyarrow", "numpy", "tokenizers", "sentencex", "charset_normalizer"}
     assert not loaded & slow
 

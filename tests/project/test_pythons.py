@@ -19,7 +19,7 @@ from support.portable_bytes import new_words, portable_facts
 
 from flows.bert import stages
 from flows.run.provenance import key_environment
-from pipelines.wordpiece.words import WordSplitter
+from pipelines.wordpiece.tokenizer import FastPreTokenizer
 
 OTHERS = [name for name in ("3.11", "3.12", "3.13") if name != "{}.{}".format(*sys.version_info)]
 NEEDED = "import apache_beam, pyarrow, pydantic, rensa, rfc8785, sentencex, tokenizers"
@@ -77,10 +77,10 @@ def test_words_do_not_depend_on_which_characters_python_knows(
     known = [new_words(lowercase=lowercase) for lowercase in (False, True)]
     category = unicodedata.category
     text = "Aé\u0951\u0301 ßọ́x"
-    plain = WordSplitter(lowercase=True).words(text)
+    plain = FastPreTokenizer(lowercase=True).words(text)
     monkeypatch.setattr(
-        "pipelines.wordpiece.words.unicodedata.category",
+        "pipelines.wordpiece.tokenizer.unicodedata.category",
         lambda character: "Cn" if character > "~" else category(character),
     )
-    assert WordSplitter(lowercase=True).words(text) == plain
+    assert FastPreTokenizer(lowercase=True).words(text) == plain
     assert [new_words(lowercase=lowercase) for lowercase in (False, True)] == known

@@ -18,8 +18,8 @@ from model.task_types.features import IGNORED, Features
 from model.tasks import TASKS
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import rng_for
-from pipelines.wordpiece.ids import tokenizer_config_json
-from pipelines.wordpiece.vocab_files import FIXED_PIECES, TOKENIZER_CONFIG_FILE, VOCAB_FILE
+from pipelines.wordpiece.tokenizer import tokenizer_config_json
+from pipelines.wordpiece.vocab_files import FIXED_TOKENS, TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.arrow import EXAMPLES
 from schemas.finetune_configs import FeaturesConfig, TrialConfig
 from schemas.manifest import FileEntry, StageInput
@@ -37,7 +37,7 @@ NOUNS = ("film", "song", "tale", "play", "scene", "house", "river", "town")
 NAMES = ("Anna", "Boris", "Clara", "Dmitri")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCAB = (
-    *FIXED_PIECES,
+    *FIXED_TOKENS,
     *LETTERS,
     *(f"##{letter}" for letter in LETTERS),
     *"?.,0123456789",

@@ -19,7 +19,7 @@ from pipelines.build_documents import build_documents
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.documents import splits
+from pipelines.documents import build_shard
 from schemas.execution_configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput, StageOutput
@@ -83,8 +83,8 @@ def told(outputs: Mapping[str, StageOutput]) -> dict[str, Any]:
 if __name__ == "__main__":
     given, root, attempt, until, *batches = sys.argv[1:]
     if batches:
-        splits.document_batches = functools.partial(
-            splits.document_batches, batch_characters=int(batches[0])
+        build_shard.document_batches = functools.partial(
+            build_shard.document_batches, batch_characters=int(batches[0])
         )
     run_stages(
         Recipe.model_validate_json(Path(given).read_text("utf-8")), root, attempt, until=until

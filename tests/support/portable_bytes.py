@@ -46,9 +46,9 @@ def portable_facts() -> dict[str, object]:
 
 def new_words(*, lowercase: bool) -> list[list[str]]:
     """The words of texts whose characters only newer Pythons know."""
-    from pipelines.wordpiece.words import WordSplitter
+    from pipelines.wordpiece.tokenizer import FastPreTokenizer
 
-    splitter = WordSplitter(lowercase=lowercase)
+    splitter = FastPreTokenizer(lowercase=lowercase)
     return [
         splitter.words(f"Aé{chr(code)}\u0301\u0323{chr(code)}z {chr(code)}B") for code in _NEWER
     ]

@@ -14,7 +14,7 @@ from model.task_types.span import Span
 from model.task_types.task_type import Encoding
 from model.tasks.squad import SQUAD_TASKS
 from model.tasks.task import Row, Task
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.finetune_configs import FeaturesConfig
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 
 from model.tasks.squad import SQUAD_TASKS
-from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from pipelines.wordpiece.vocab_files import SPECIAL_TOKENS
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.finetune_configs import FeaturesConfig

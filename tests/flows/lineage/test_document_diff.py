@@ -10,7 +10,7 @@ from support.cli_runner import Cli
 from support.lineage_builder import put
 
 from flows.store.artifacts import ArtifactStore
-from pipelines.documents.selection import text_digest
+from pipelines.documents.records import text_digest
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import DOCUMENTS
 

@@ -20,9 +20,9 @@ from flows.lineage.row_trace import DocumentTrace, segment_ids, trace_row
 from flows.lineage.shards import Shard, find_shard, read_row, read_rows, rows_with
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from pipelines.documents.duplicates_table import DUPLICATES_FILE
+from pipelines.documents.duplicates import DUPLICATES_FILE
 from pipelines.io.shards import ShardWriter
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.arrow import DOCUMENTS
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError

@@ -29,7 +29,7 @@ from flows.sample.pages import Page
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.plan import raw_files
 from pipelines.sources import SOURCES
-from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary
+from pipelines.wordpiece.vocab_training import count_words, train_vocabulary
 from schemas.corpus_configs import VocabularyConfig
 
 ENGLISH = (
@@ -167,7 +167,7 @@ def test_proposed_vocabulary_size_is_reached(text: str) -> None:
     size, alphabet = choose_vocab_size(text, text_bytes=len(text.encode()), guess=guess)
     config = VocabularyConfig(vocab_size=size, limit_alphabet=alphabet, lowercase=guess.lowercase)
     words = count_words(text.split("\n"), lowercase=guess.lowercase)
-    assert len(learn_vocabulary(words.filter(pc.greater_equal(words["count"], 2)), config)) == size
+    assert len(train_vocabulary(words.filter(pc.greater_equal(words["count"], 2)), config)) == size
 
 
 def test_store_in_folder_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from flows.run.graph import Step
 from flows.run.preflight import check_checkpoint, check_examples, check_inputs
 from pipelines import build_vocabulary
 from pipelines.io import raw_files
-from pipelines.wordpiece.ids import tokenizer_json
+from pipelines.wordpiece.tokenizer import tokenizer_json
 from pipelines.wordpiece.vocab_files import (
-    FIXED_PIECES,
+    FIXED_TOKENS,
     TOKENIZER_FILE,
     VOCAB_FILE,
     vocab_text,
@@ -28,11 +28,11 @@ from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import InputError, NetworkError, VocabularyError
 from schemas.finetune_configs import ExamplesConfig
 
-WHOLE = vocab_text([*FIXED_PIECES, "a", "##b"])
+WHOLE = vocab_text([*FIXED_TOKENS, "a", "##b"])
 WRONG = {
     "empty": "",
     "no-special-tokens": "a\nb\n",
-    "duplicate": vocab_text([*FIXED_PIECES, "a", "a"]),
+    "duplicate": vocab_text([*FIXED_TOKENS, "a", "a"]),
     "json": '{"model": {"type": "WordPiece"}}',
 }
 
@@ -91,7 +91,7 @@ def test_preflight_refuses_vocabulary_when_protocol_is_unknown(name: str) -> Non
 
 
 def test_preflight_refuses_vocabulary_of_another_case(folder: str) -> None:
-    text = tokenizer_json([*FIXED_PIECES, "a", "##b"], lowercase=False)
+    text = tokenizer_json([*FIXED_TOKENS, "a", "##b"], lowercase=False)
     with pytest.raises(VocabularyError):
         check_inputs([vocabulary_step(write(f"{folder}/tokenizer.json", text))])
 

@@ -27,7 +27,7 @@ from flows.sample.books import make_book
 from flows.sample.pages import Page, make_pages
 from flows.sample.world import Words
 from flows.store.artifacts import ArtifactStore
-from pipelines.documents.left_out import LEFT_OUT_FILE
+from pipelines.documents.exclusions import EXCLUSIONS_FILE
 from pipelines.io.shards import open_shard
 from pipelines.mediawiki.wikitext import clean_wikitext
 from pipelines.mediawiki.words import wiki_settings
@@ -292,12 +292,12 @@ def test_copies_are_found_as_duplicates(search: Search) -> None:
 def test_retold_pages_are_found_as_near_duplicates(search: Search) -> None:
     """The newer document of a pair is kept, so either page may be the dropped one."""
     pairs = {title.removesuffix(" (retold)") for title in titles_of("near-duplicate")}
-    found = search.titles("find-near-duplicates", LEFT_OUT_FILE)
+    found = search.titles("find-near-duplicates", EXCLUSIONS_FILE)
     assert {title.removesuffix(" (retold)") for title in found} == pairs
     assert len(found) == len(pairs)
 
 
 def test_quoted_rows_are_found_as_contamination(search: Search) -> None:
-    assert search.titles("find-contamination", LEFT_OUT_FILE) == titles_of("contaminated")
+    assert search.titles("find-contamination", EXCLUSIONS_FILE) == titles_of("contaminated")
     assert search.counters("find-contamination")["texts-contaminated"] == 10
     assert search.counters("build-tokens")["documents-dropped-contaminated"] == 1

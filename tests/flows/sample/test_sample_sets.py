@@ -19,7 +19,7 @@ from flows.sample.pages import make_pages
 from flows.sample.task_datasets import SETS, Row, content_words, make_rows
 from flows.sample.world import Words, seeded
 from model.build_examples import build_examples
-from pipelines.wordpiece.vocabulary import count_words, learn_vocabulary
+from pipelines.wordpiece.vocab_training import count_words, train_vocabulary
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig
 
@@ -117,7 +117,7 @@ def test_each_content_word_is_one_word_piece() -> None:
         texts += [
             text for part in make_book(WORLD, seed=0, number=number).chapters for text in part
         ]
-    vocabulary = learn_vocabulary(count_words(texts, lowercase=config.lowercase), config)
+    vocabulary = train_vocabulary(count_words(texts, lowercase=config.lowercase), config)
     content = {word for topic in WORLD.topics for words in topic for word in words}
     assert len(content) == 96
     assert content <= {*vocabulary}

@@ -29,7 +29,7 @@ from model.training.artifact_files import write_file
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.documents.duplicates_table import DUPLICATES_FILE, rows_by_shard
+from pipelines.documents.duplicates import DUPLICATES_FILE, rows_by_shard
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.checksummed import dump_json, dump_line, load_json

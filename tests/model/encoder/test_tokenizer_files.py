@@ -28,8 +28,7 @@ from model.finetuning.prediction import Predictor
 from model.finetuning.setup import open_trial
 from model.pretraining.setup import open_model
 from pipelines.io.stage_inputs import input_file
-from pipelines.wordpiece.ids import tokenizer_json
-from pipelines.wordpiece.plan import raw_inputs as vocabulary_inputs
+from pipelines.wordpiece.tokenizer import tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_FILE,
     VOCAB_FILE,
@@ -37,6 +36,7 @@ from pipelines.wordpiece.vocab_files import (
     read_vocab,
     vocab_text,
 )
+from pipelines.wordpiece.vocab_files import raw_inputs as vocabulary_inputs
 from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import CheckpointError, InstanceDataError, VocabularyError
 

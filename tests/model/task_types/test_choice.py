@@ -13,7 +13,7 @@ from model.task_types.features import Features
 from model.task_types.task_type import Encoding
 from model.task_types.texts import Choice
 from model.tasks.task import Task
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import CHOICE_EXAMPLES
 from schemas.errors import PredictionsError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig

@@ -22,7 +22,7 @@ from model.task_types.task_type import Encoding
 from model.task_types.texts import truncated_lengths
 from model.tasks import TASKS
 from model.tasks.task import Task
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import TEXT_EXAMPLES
 from schemas.errors import PredictionsError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig

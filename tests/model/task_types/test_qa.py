@@ -34,7 +34,7 @@ from model.task_types.features import Features
 from model.task_types.span import Span, best_threshold
 from model.task_types.span_decoding import NO_ANSWER_ODDS
 from model.tasks.task import Task
-from pipelines.wordpiece.ids import WordPieceTokenizer, bert_tokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.errors import PredictionsError
 from schemas.finetune_configs import FeaturesConfig
 

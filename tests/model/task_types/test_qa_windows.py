@@ -27,7 +27,7 @@ from support.qa_reference import Oracle, table
 
 from model.task_types.span import Span
 from model.task_types.span_windows import Plan, max_context, plan_windows, split_words
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 
@@ -123,12 +123,12 @@ def test_the_span_is_narrowed_to_the_answer(
     features = train(examples, TINY, BERT_CONFIG)
     assert features.labels is not None
     first, last = features.labels[0].tolist()
-    found = TINY.pieces(features.input_ids[first : last + 1])
+    found = TINY.convert_ids_to_tokens(features.input_ids[first : last + 1])
     if pieces is None:  # the whole words
         start = context.index(answer)
         begin = context.rfind(" ", 0, start) + 1
         end = (context + " ").index(" ", start + len(answer))
-        assert found == TINY.pieces(TINY.encode(context[begin:end]))
+        assert found == TINY.convert_ids_to_tokens(TINY.encode(context[begin:end]))
     else:
         assert "".join(piece.removeprefix("##") for piece in found) == "".join(pieces)
 
@@ -144,7 +144,7 @@ def test_a_window_without_the_whole_answer_is_labelled_as_without() -> None:
     assert features.counters["windows-without-answer"] == labels.count([0, 0])
     for number, (first, last) in enumerate(labels):
         start = features.offsets[number]
-        text = TINY.pieces(features.input_ids[start + first : start + last + 1])
+        text = TINY.convert_ids_to_tokens(features.input_ids[start + first : start + last + 1])
         assert text == ["[CLS]"] or "".join(text).replace("##", "") == "18951943"
 
 

@@ -7,7 +7,7 @@ from model.task_types.tagging import Tagging, plan_windows
 from model.task_types.task_type import Encoding
 from model.tasks.ner import NER_TASKS
 from model.tasks.task import Row
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import SPECIAL_TOKENS
 from schemas.arrow import TAG_EXAMPLES
 from schemas.errors import PredictionsError
@@ -64,7 +64,7 @@ def unit(features, number):
 
 
 def pieces(features, number, tokenizer):
-    return tokenizer.pieces(unit(features, number)[0])
+    return tokenizer.convert_ids_to_tokens(unit(features, number)[0])
 
 
 def outputs_for(labels, *, count=3):

@@ -38,12 +38,12 @@ from pipelines.beam.item_cache import (
 from pipelines.beam.shard_work import Blob, ShardFn, WorkResult
 from pipelines.build_instances import build_instances
 from pipelines.counters import Counters
-from pipelines.documents.plan import piece_identity, plan
+from pipelines.documents.plan import item_identity, plan
 from pipelines.instances import plan as instance_plan
-from pipelines.instances.plan import Ranking, choose_pool
+from pipelines.instances.plan import ShardRanking, choose_pool
 from pipelines.io.files import write_text_file
 from pipelines.runners.quiet import _WithoutTracebacks, without_tracebacks
-from pipelines.wordpiece.vocab_files import FIXED_PIECES, vocab_text
+from pipelines.wordpiece.vocab_files import FIXED_TOKENS, vocab_text
 from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig, VocabularyConfig
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
@@ -303,7 +303,7 @@ def test_a_split_is_known_by_what_it_reads_not_where_or_in_which_order(tmp_path:
             name="tales", paths=(str(tmp_path / folder),), target_split_bytes=1 << 10
         )
         pieces = plan(DocumentsConfig(sources=(source,)))
-        return [item_key(piece_identity(piece, "books")) for piece in pieces]
+        return [item_key(item_identity(piece, "books")) for piece in pieces]
 
     first = keys("first", ("a.txt", "The sea. "), ("b.txt", "The hill. "))
     moved = keys("moved", ("0.txt", "One more. "), ("a.txt", "The sea. "), ("b.txt", "The hill. "))
@@ -321,7 +321,7 @@ def _shard(content: str, *, rows: int = 500, size: int = 1000) -> FileEntry:
 
 def _pools(files: Sequence[FileEntry], **settings: Any) -> dict[str, list[str]]:
     config = InstancesConfig(**settings)
-    ranking = Ranking.of(files, seed=config.seed)
+    ranking = ShardRanking.of(files, seed=config.seed)
     return {
         entry.path: [
             files[number].path
@@ -372,7 +372,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> _World:
     words = re.findall("[a-z]+", bz2.decompress(parts[0].read_bytes()).decode().lower())
     frequent = [word for word, _ in collections.Counter(words).most_common(2000) if word[1:]]
     letters = [mark + letter for mark in ("", "##") for letter in string.ascii_lowercase]
-    pieces = [*FIXED_PIECES, *string.punctuation, *string.digits, *letters, *frequent]
+    pieces = [*FIXED_TOKENS, *string.punctuation, *string.digits, *letters, *frequent]
     (folder / "vocab.txt").write_text(vocab_text(pieces), encoding="utf-8")
     instances = InstancesConfig(negative_pool_bytes=1 << 10, held_out_fraction=0.05)
     return _World(

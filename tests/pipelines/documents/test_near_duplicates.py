@@ -17,10 +17,9 @@ from support.corpus_builder import as_input
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.documents.left_out import LEFT_OUT_FILE
-from pipelines.documents.ngrams import ngram_sets
+from pipelines.documents.exclusions import EXCLUSIONS_FILE
 from pipelines.documents.sketches import FOUND, Bands, band_keys
-from pipelines.documents.words import WordHasher
+from pipelines.documents.word_hashes import WordHasher, ngram_sets
 from pipelines.find_near_duplicates import find_near_duplicates
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile, input_file
@@ -94,8 +93,8 @@ def find(documents: StageInput, folder: Path, **options: Any) -> StageOutput:
 
 
 def left_out(made: StageOutput, folder: Path) -> dict[str, str]:
-    """Which documents are left out, each for which other."""
-    table = input_file(as_input("near_duplicates", made, str(folder)), LEFT_OUT_FILE)
+    """Return the excluded documents, each with the document that is kept."""
+    table = input_file(as_input("near_duplicates", made, str(folder)), EXCLUSIONS_FILE)
     with open_shard(table) as reader:
         rows = reader.read_all().to_pylist()
     assert {row["reason"] for row in rows} <= {"near-duplicate"}
@@ -155,7 +154,7 @@ def test_in_a_script_without_spaces_characters_are_the_words(text: str) -> None:
 
 
 def test_keys_are_the_same_on_every_machine() -> None:
-    """Of another `rensa`, numpy or processor too."""
+    """Keys do not depend on the version of `rensa` and numpy, or the processor."""
     chance = random.Random(1)
     values, offsets = ngram_sets(
         pa.array([[document(chance, n)] for n in (3, 40, 900)]), 5, hasher=WordHasher()
@@ -242,7 +241,7 @@ def test_a_document_that_is_near_to_one_left_out_only_stays(tmp_path: Path) -> N
 def test_hostile_documents(tmp_path: Path) -> None:
     texts = ["ni " * n for n in (1, 5, 500)] + ["one two", "two one", "One, two!", "...", "!?", ""]
     left = found_among(texts, tmp_path)
-    # Sets of n-grams are compared: they say neither how often a word comes nor of punctuation.
+    # Sets of n-grams ignore punctuation and the number of occurrences.
     assert left == {"d2": "d1", "d5": "d3"}
 
 
@@ -276,7 +275,7 @@ def test_what_is_left_out_is_no_random_b_of_its_copy(tmp_path: Path) -> None:
 
 
 def random_bs_of_copies(folder: Path, inputs: dict[str, StageInput]) -> int:
-    """How many random Bs of the instances are of a copy of the document of A."""
+    """Return the number of random Bs from a copy of A's document."""
     here = ExecutionConfig()
     words = build_vocabulary(
         VocabularyConfig(vocab_size=300), inputs=inputs, output=str(folder / "v"), execution=here

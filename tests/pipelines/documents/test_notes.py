@@ -1,4 +1,4 @@
-"""What `build-documents` leaves out or finds odd is counted, and said in its manifest."""
+"""Dropped and unusual records of `build-documents` are counted and noted in its manifest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.corpus_builder import as_input
 
 from pipelines.build_documents import build_documents
 from pipelines.counters import Counters
-from pipelines.documents.shards import shard_pieces, wanted_documents
+from pipelines.documents.exclusions import kept_documents, shard_items
 from schemas.corpus_configs import DocumentsConfig, TextSource, WikipediaSource
 from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig
@@ -34,8 +34,8 @@ def read_by_later_stages(made: StageOutput, output: Path, *, remove: bool) -> li
     counters = Counters()
     return [
         name
-        for piece in shard_pieces(documents, remove_duplicates=remove)
-        for batch in wanted_documents(piece, counters)
+        for piece in shard_items(documents, remove_duplicates=remove)
+        for batch in kept_documents(piece, counters)
         for name in batch.column("document_id").to_pylist()
     ]
 
@@ -113,7 +113,7 @@ def test_an_input_that_gives_nothing_is_named(tmp_path: Path) -> None:
     )
     notes = " ".join(made.notes)
     assert "files-without-text 2, the first of them blank.txt" in notes
-    assert "none.xml (nothing in it), redirects.xml (1 pages; left out: redirect 1)" in notes
+    assert "none.xml (empty), redirects.xml (1 pages; dropped: redirect 1)" in notes
 
 
 def test_sources_that_give_no_document_at_all_are_an_error(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_records_left_out_are_noted_with_the_first_of_them(tmp_path: Path) -> No
 
 
 def test_paragraphs_that_look_like_one_text_are_noted(tmp_path: Path) -> None:
-    """40 notes made 280 documents, and nothing was said."""
+    """40 notes give 280 documents."""
     for number in range(40):
         paragraphs = [f"{TEXT} {number} {part}." for part in range(7)]
         (tmp_path / f"{number}.txt").write_text("\n\n".join(paragraphs))

@@ -173,7 +173,7 @@ def test_a_believed_checksum_spares_the_reading_and_changes_nothing_else(
 
 def test_a_believed_file_is_not_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = _dumps(tmp_path / "raw", count=2, has_index=True)
-    said = "ab" * 32  # which it is not: nobody looks
+    said = "ab" * 32  # a wrong digest, which is trusted
     first.with_name("sha256sums.txt").write_text(f"{said}  {first.name}\n")
     # A sha1 list will not do: by sha256 files are known in keys.
     sha1 = hashlib.sha1(second.read_bytes()).hexdigest()

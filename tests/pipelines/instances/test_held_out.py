@@ -1,4 +1,4 @@
-"""Held-out documents: chosen by their ids, and in no instance of the others nor the reverse."""
+"""Held-out documents are chosen by id, and no instance has tokens of both parts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from flows.store.artifacts import ArtifactStore
 from pipelines.beam.shard_work import SharedInput, WorkResult, sum_counters
 from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
-from pipelines.instances import shards as job
-from pipelines.instances import token_shards
+from pipelines.instances import build_shard
+from pipelines.instances.build_shard import TokenShards
 from pipelines.instances.held_out import TRAINING, is_held_out
-from pipelines.instances.plan import Ranking, plan, pool_numbers
+from pipelines.instances.plan import ShardRanking, plan, pool_numbers
 from pipelines.instances.token_documents import TokenDocuments
-from pipelines.instances.token_shards import TokenShards
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
@@ -110,13 +109,14 @@ class Corpus:
     def work(self, config: InstancesConfig, output: Path) -> list[WorkResult]:
         """The work on all pieces, without Beam."""
         output.mkdir(parents=True, exist_ok=True)
-        work = job.BuildInstanceShard(
+        work = build_shard.BuildInstanceShard(
             config=config,
             tokens=SharedInput(self.tokens),
             vocab=InputFile.of(self.vocabulary, self.vocabulary.files[0]),
             vocab_size=self.vocab_size,
             output=str(output),
         )
+        work.setup()
         return [work.process(piece) for piece in plan(config, self.tokens)]
 
     def build(self, config: InstancesConfig, output: Path, *, workers: int = 1) -> StageOutput:
@@ -265,8 +265,8 @@ def test_no_instance_has_tokens_of_the_other_part(
     negative_pool_bytes: int,
     remembered: int,
 ) -> None:
-    """By the rows that instances name, and by their tokens themselves."""
-    monkeypatch.setattr(token_shards, "REMEMBERED_BYTES", remembered)
+    """Checks the rows that instances refer to, and their tokens."""
+    monkeypatch.setattr(build_shard, "REMEMBERED_BYTES", remembered)
     corpus = Corpus(tmp_path, names(60, 1, 50, 0, 70))
     config = InstancesConfig(
         max_seq_length=64,
@@ -374,7 +374,7 @@ def test_a_corpus_that_is_all_one_part(tmp_path: Path, part: str) -> None:
     made = corpus.build(InstancesConfig(held_out_fraction=0.5), tmp_path / "out")
     training = [entry.rows or 0 for entry in made.files if entry.statistics["part"] == "training"]
     held_out = [entry.rows or 0 for entry in made.files if entry.statistics["part"] == "held-out"]
-    assert len(training) == 2  # they are there even when they are empty
+    assert len(training) == 2  # written even if they are empty
     if part == "training":
         assert held_out == []
         assert made.counters["documents-kept"] == 30
@@ -434,13 +434,13 @@ def test_pools_of_held_out_documents_are_large_enough_but_bounded(
 
     def pool(*, documents: int, others: int, seed: int = 0) -> dict[int, TokenDocuments]:
         opened.clear()
-        monkeypatch.setattr(job, "HELD_OUT_DOCUMENTS", documents)
-        monkeypatch.setattr(job, "HELD_OUT_SHARDS", others)
+        monkeypatch.setattr(build_shard, "HELD_OUT_DOCUMENTS", documents)
+        monkeypatch.setattr(build_shard, "HELD_OUT_SHARDS", others)
         shards = TokenShards(urls, vocab_size=corpus.vocab_size, share=0.5)
-        ranking = Ranking.of(corpus.tokens.files, seed=seed)
-        return job.held_out_pool(shards, 0, ranking=ranking, config=InstancesConfig())
+        ranking = ShardRanking.of(corpus.tokens.files, seed=seed)
+        return build_shard.held_out_pool(shards, 0, ranking=ranking, config=InstancesConfig())
 
-    monkeypatch.setattr(token_shards, "open_shard", open_and_note)
+    monkeypatch.setattr(build_shard, "open_shard", open_and_note)
     sizes = [len(found) for found in pool(documents=40, others=100).values()]
     assert sum(sizes[:-1]) < 40 <= sum(sizes)
     first = list(pool(documents=1000, others=5))
@@ -488,8 +488,8 @@ def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> N
 def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(
     tmp_path: Path, counted: type[CountedFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that keeps one shard besides those of the piece in hand, in a store elsewhere."""
-    monkeypatch.setattr(token_shards, "FETCHED_BYTES", 1)
+    """A worker caches one remote shard in addition to those of the current item."""
+    monkeypatch.setattr(build_shard, "FETCHED_BYTES", 1)
     shards, others, passes = 12, 2, 5
     corpus = Corpus(tmp_path / "tokens", names(*[40] * shards), batches=1)
     size = max(entry.size_bytes for entry in corpus.tokens.files)

@@ -14,13 +14,11 @@ import pytest
 
 from pipelines.counters import Counters, check_balance
 from pipelines.instances.creation import InstanceBatch, create_instances
-from pipelines.instances.masking import VocabularyIds
-from pipelines.instances.token_documents import NegativePool, TokenDocuments
-from pipelines.instances.vocabulary import read_vocabulary_ids
-from pipelines.wordpiece.ids import WordPieceTokenizer
+from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
+from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import instances_schema
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
-from schemas.errors import ConfigError
 
 CLS, SEP, MASK, SIZE = 101, 102, 103, 30_522
 VOCABULARY = VocabularyIds(SIZE, CLS, SEP, MASK, np.arange(SIZE) % 6 == 0)
@@ -54,12 +52,10 @@ def make(
     """All batches put together; shard 0 is A's."""
     counters = Counters()
     batches = create_instances(
-        shards[0],
-        NegativePool(shards),
+        NextSentencePool(shards),
         config,
         vocabulary=vocabulary,
         pass_number=pass_number,
-        own_shard=0,
         count=counters.count,
         **options,
     )
@@ -109,8 +105,8 @@ def test_a_document_longer_than_a_batch_comes_in_several() -> None:
     documents = random_documents(1, sentences=2000)
     batches = list(
         create_instances(
-            documents, NegativePool({0: documents}), InstancesConfig(), vocabulary=VOCABULARY,
-            pass_number=0, own_shard=0, count=Counters().count, batch_tokens=4096,
+            NextSentencePool({0: documents}), InstancesConfig(), vocabulary=VOCABULARY,
+            pass_number=0, count=Counters().count, batch_tokens=4096,
         )
     )  # fmt: skip
     assert len(batches) > 3
@@ -141,7 +137,7 @@ def test_masking_does_not_change_pairing() -> None:
 @pytest.mark.parametrize("size", [60_000, 900_000])
 @pytest.mark.parametrize("pairing", ["nsp", "none"])
 def test_rows_hold_the_tokens_of_the_documents_they_name(pairing: Any, size: int) -> None:
-    """Every token occurs once in all shards, so its id says where it is from."""
+    """Every token occurs once in all shards, so its id identifies its position."""
     shards, first = {}, 104
     for number, documents in ((0, 40), (3, 10), (9, 5)):
         made = random_documents(documents, sentences=10, seed=number, size=size)
@@ -217,36 +213,12 @@ def test_documents_add_up() -> None:
 
 def test_a_shard_without_documents_gives_nothing() -> None:
     empty = TokenDocuments(np.empty(0, np.uint16), np.empty(0, np.uint32), np.zeros(1, np.int64))
-    pool = NegativePool({0: empty, 1: random_documents(3)})
+    pool = NextSentencePool({0: empty, 1: random_documents(3)})
     found = create_instances(
-        empty, pool, InstancesConfig(), vocabulary=VOCABULARY, pass_number=0, own_shard=0,
+        pool, InstancesConfig(), vocabulary=VOCABULARY, pass_number=0,
         count=Counters().count,
     )  # fmt: skip
     assert list(found) == []
-
-
-def test_a_pool_without_the_shard_and_a_shard_without_ids_are_refused() -> None:
-    documents = random_documents(3)
-    options: dict[str, Any] = {
-        "vocabulary": VOCABULARY,
-        "pass_number": 0,
-        "count": Counters().count,
-    }
-    with pytest.raises(ConfigError, match=r"shards \[1\], but not the documents of shard 0"):
-        list(
-            create_instances(
-                documents, NegativePool({1: documents}), InstancesConfig(), own_shard=0, **options
-            )
-        )
-    nameless = TokenDocuments(
-        documents.token_ids, documents.sentence_lengths, documents.sentence_offsets
-    )
-    with pytest.raises(ConfigError, match="no document ids"):
-        list(
-            create_instances(
-                nameless, NegativePool({0: nameless}), InstancesConfig(), own_shard=0, **options
-            )
-        )
 
 
 def test_statistics_of_a_hundred_thousand_instances() -> None:
@@ -264,7 +236,7 @@ def test_statistics_of_a_hundred_thousand_instances() -> None:
     assert (chosen == np.clip(np.rint(lengths * 0.15), 1, 20)).all()
     assert lengths.max() == 128
     _assert_mix(batch)
-    # At a position of its own, and never on [CLS] or [SEP].
+    # Positions are distinct, and never those of [CLS] or [SEP].
     assert batch.masked_lm_ids.min() >= 104
 
 

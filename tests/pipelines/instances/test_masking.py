@@ -25,7 +25,7 @@ from schemas.corpus_configs import MaskingConfig
 CLS, SEP, MASK = 101, 102, 103
 SIZE = 1000
 IS_CONTINUATION = np.zeros(SIZE, np.bool_)
-IS_CONTINUATION[600:] = True  # ids from 600 go on with a word
+IS_CONTINUATION[600:] = True  # ids from 600 continue a word
 VOCABULARY = VocabularyIds(SIZE, CLS, SEP, MASK, IS_CONTINUATION)
 CHOOSING = sorted(set(MASKING_STRATEGIES) - {"none"})
 
@@ -369,7 +369,7 @@ def test_the_mixes_of_table_8_are_those_that_are_drawn(mix: tuple[int, ...], way
         made = made._replace(positions=anew.masked_positions)
     assert len(originals) == 200 * 60
     found = ids.reshape(200, 122)[np.repeat(np.arange(200), 60), made.positions]
-    # A random token may be [MASK], or the one that stood there.
+    # A random token may be [MASK] or the original token.
     by_chance = random / SIZE
     for count, share in (
         ((found == MASK).sum(), masked_share + by_chance),

@@ -19,15 +19,17 @@ from pipelines.instances.pairing import (
     IS_RANDOM,
     NO_SEGMENT_B,
     Segments,
+    binomial_half,
     document_keys,
-    pack_text,
-    pair_segments,
+    next_sentence_pairs,
+    pack_full_sentences,
+    tokens_to_drop,
 )
-from pipelines.instances.token_documents import NegativePool, TokenDocuments
+from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.lengths import PairCounts
 from pipelines.seeds import integers, key_for, random_bits, uniform
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
-from schemas.errors import ArtifactCorruptError, ConfigError
+from schemas.errors import ArtifactCorruptError
 
 Lengths = list[list[int]]  # tokens of each sentence of each document
 Shards = dict[int, Lengths]
@@ -42,20 +44,20 @@ def documents_of(lengths: Lengths, *, shard: int = 0) -> TokenDocuments:
     return TokenDocuments(ids, flat, offsets, [f"{shard}/{row}" for row in range(len(lengths))])
 
 
-def pool_of(shards: Shards) -> NegativePool:
-    return NegativePool({number: documents_of(x, shard=number) for number, x in shards.items()})
+def pool_of(shards: Shards) -> NextSentencePool:
+    return NextSentencePool({number: documents_of(x, shard=number) for number, x in shards.items()})
 
 
 def pairs(
-    pool: NegativePool, config: InstancesConfig, *, own: int = 0, rows: range | None = None
+    pool: NextSentencePool, config: InstancesConfig, *, own: int = 0, rows: range | None = None
 ) -> Segments:
     documents = pool.shards[own]
     rows = range(len(documents)) if rows is None else rows
     names = documents.document_ids[rows.start : rows.stop]
     keys = document_keys(names, seed=config.seed, pass_number=0)
     if config.pairing == "nsp":
-        return pair_segments(documents, pool, config, rows=rows, keys=keys, own_shard=own)
-    return pack_text(documents, config, rows=rows, keys=keys, own_shard=own)
+        return next_sentence_pairs(documents, pool, config, rows=rows, keys=keys, own_shard=own)
+    return pack_full_sentences(documents, config, rows=rows, keys=keys, own_shard=own)
 
 
 def tuples(segments: Segments) -> list[tuple[int, ...]]:
@@ -191,7 +193,7 @@ def test_documents_do_not_depend_on_their_company(
 
 def test_the_order_in_which_shards_are_given_does_not_matter() -> None:
     shards = {n: documents_of([[5, 9, 7]] * 9, shard=n) for n in (4, 0, 7)}
-    forwards, backwards = NegativePool(shards), NegativePool(dict(reversed(shards.items())))
+    forwards, backwards = NextSentencePool(shards), NextSentencePool(dict(reversed(shards.items())))
     config = InstancesConfig(max_seq_length=32)
     assert tuples(pairs(forwards, config)) == tuples(pairs(backwards, config))
 
@@ -209,7 +211,7 @@ def test_a_random_b_is_never_from_the_document_of_a() -> None:
     own = found.b_shard == 0
     assert 0.8 < own.mean() < 1.0
     assert (found.b_row[own] != found.document_row[own]).all()
-    for number in (0, 3):  # and B lies in the document that is named
+    for number in (0, 3):  # B is part of the document that its row refers to
         at = found.b_shard == number
         bounds = pool.shards[number].document_bounds
         assert (found.b_start[at] >= bounds[found.b_row[at]]).all()
@@ -387,10 +389,44 @@ def test_misfitting_columns_are_refused(change: dict[str, Any], message: str) ->
         TokenDocuments(**columns | change)
 
 
-def test_a_pool_of_nothing_or_of_two_widths_is_refused() -> None:
+def test_pool_of_two_id_types_is_refused() -> None:
     wide = documents_of([[2, 2]])
     narrow = TokenDocuments(wide.token_ids.astype(np.uint16), *list(vars(wide).values())[1:3])
-    with pytest.raises(ConfigError, match="found none"):
-        NegativePool({})
     with pytest.raises(ArtifactCorruptError, match="uint16"):
-        NegativePool({0: wide, 1: narrow})
+        NextSentencePool({0: wide, 1: narrow})
+
+
+def _drop_in_a_loop(a: int, b: int, max_tokens: int) -> tuple[int, int]:
+    lost_a = lost_b = 0
+    while a - lost_a + b - lost_b > max_tokens:
+        if a - lost_a > b - lost_b:
+            lost_a += 1
+        else:
+            lost_b += 1
+    return lost_a, lost_b
+
+
+@given(st.integers(1, 300), st.integers(0, 300), st.integers(2, 300))
+def test_tokens_to_drop_equal_those_of_a_drop_in_a_loop(a: int, b: int, max_tokens: int) -> None:
+    a_lost, b_lost = tokens_to_drop(np.array([a]), np.array([b]), max_tokens=max_tokens)
+    assert (int(a_lost[0]), int(b_lost[0])) == _drop_in_a_loop(a, b, max_tokens)
+
+
+@given(st.lists(st.tuples(st.integers(0, (1 << 64) - 1), st.integers(0, 300)), max_size=6))
+def test_binomial_half_counts_bits(rows: list[tuple[int, int]]) -> None:
+    keys = np.array([key for key, _ in rows], np.uint64)
+    expected = []
+    for key, trials in rows:
+        bits = "".join(
+            f"{int(random_bits(np.array([key], np.uint64), 7 + word)[0]):064b}"
+            for word in range((trials + 63) // 64)
+        )
+        expected.append(bits[:trials].count("1"))
+    counts = np.array([number for _, number in rows], np.int64)
+    assert binomial_half(keys, counts, counter=7).tolist() == expected
+
+
+def test_binomial_half_has_mean_and_variance_of_binomial() -> None:
+    found = binomial_half(np.arange(20_000, dtype=np.uint64), np.full(20_000, 100), counter=0)
+    assert found.mean() == pytest.approx(50, abs=0.2)
+    assert found.var() == pytest.approx(25, abs=1.2)

@@ -320,7 +320,7 @@ def test_holes_are_counted_by_name_and_shown_whatever_the_workers(tmp_path: Path
         execution = ExecutionConfig(workers=workers)
         made = build_documents(config, inputs={}, output=str(output), execution=execution)
         found.append(made.counters)
-        assert any("its dumps say they are in fr" in note for note in made.notes)
+        assert any("declare language fr" in note for note in made.notes)
     assert found[0] == found[1]
     assert found[0]["templates-unknown@wiki"] == 3 * 39
     assert found[0]["templates-dropped@wiki"] == found[0]["template-dropped:sfn@wiki"] == 39

@@ -90,7 +90,7 @@ def test_workers_are_reused_by_the_next_job() -> None:
 
 def test_workers_do_not_load_beam_torch_or_prefect() -> None:
     for modules in map_items(_loaded_modules, range(2), workers=2):
-        assert "pipelines.documents.splits" in modules
+        assert "pipelines.documents.build_shard" in modules
         assert not {"apache_beam", "torch", "prefect"} & set(modules)
 
 

@@ -22,7 +22,7 @@ from support import complexity
 
 from pipelines.books.layout import join_wrapped_lines
 from pipelines.counters import Counters, check_balance
-from pipelines.documents.plan import piece_identity, plan, raw_inputs
+from pipelines.documents.plan import item_identity, plan, raw_inputs
 from pipelines.io import lines
 from pipelines.io.splits import RawDocument, RecordTracker, Split
 from pipelines.sources import text
@@ -568,5 +568,5 @@ def test_each_file_of_a_group_is_a_raw_input(tmp_path: Path) -> None:
     assert sorted(raw.name for raw in inputs) == sorted(path.name for path in folders[0].iterdir())
     (here,), (there,) = map(plan, configs)
     assert here.split != there.split
-    same = piece_identity(here, "text"), piece_identity(there, "text")
+    same = item_identity(here, "text"), item_identity(there, "text")
     assert same[0] == same[1], "where it lies is nothing to it"

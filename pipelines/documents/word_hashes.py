@@ -1,12 +1,12 @@
-"""Words as they are compared: hashes of 64 bits, whatever their case, accents and punctuation.
+"""Words and n-grams of texts as hashes, independent of case, accents, punctuation and machine.
 
 A character becomes its compatibility form (NFKD), case folded, without nonspacing marks. A word is
-a run of letters, digits and spacing marks; format characters (soft hyphens) are passed over, and
-all others only separate words. In scripts that are written without spaces each character is a word
-by itself, and weighs half as much as another.
+a run of letters, digits and spacing marks. Format characters (soft hyphens) are removed, and all
+others separate words. In scripts without spaces between words each character is a word, and weighs
+half as much as another.
 
-What becomes of a character does not depend on its neighbours, so text is cut at U+0020 first, and
-each distinct chunk between two of them is looked at once (as in `pipelines.wordpiece.words`).
+A character does not depend on its neighbors, so text is split at U+0020 first and each distinct
+chunk is normalized once (as in `pipelines.wordpiece.tokenizer`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.arrays import Int64s, UInt64s, offsets_of, ranges
-from pipelines.wordpiece.words import Chunks, sentence_batches
+from pipelines.arrays import Int64s, UInt64s, flat_lists, offsets_of, ranges, with_room
+from pipelines.wordpiece.tokenizer import Chunks, sentence_batches
 
 _T = TypeVar("_T", bound=np.generic)
 
 HALF, WHOLE = 1, 2
-"""Weights, in half words."""
+"""Weights in half words."""
 
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -43,31 +43,31 @@ _UNSPACED = (
     (0x20000, 0x3FFFF),
 )
 _MEMORY = 1 << 21
-"""Maximum number of remembered chunks and of words in them; a full memory is emptied."""
+"""Maximum number of cached chunks and of words in them; a full cache is emptied."""
 
-_LONG = 64  # characters; a longer chunk is not worth remembering
+_LONG = 64  # characters; longer chunks are not cached
 _SMALL = 1 << 12  # items of a buffer that is never made smaller
 
 
 class Words(NamedTuple):
-    """The words of some sentences end to end."""
+    """Words of sentences, end to end."""
 
     hashes: UInt64s
     weights: npt.NDArray[np.uint8]
-    """`HALF` or `WHOLE` each."""
+    """`HALF` or `WHOLE` for each word."""
 
     offsets: Int64s
     """Sentence i has the words offsets[i] .. offsets[i + 1] - 1."""
 
 
 class WordHasher:
-    """Returns the words of sentences. The chunks that it remembers do not change them."""
+    """Hashes the words of sentences, with a cache of chunks."""
 
     def __init__(self, *, memory: int = _MEMORY) -> None:
         """Create a hasher.
 
         Args:
-            memory: Maximum number of remembered chunks and of words in them, counted together.
+            memory: Maximum number of cached chunks and of words in them, counted together.
         """
         self._memory = memory
         self._characters = _Characters()
@@ -92,7 +92,7 @@ class WordHasher:
         )
 
     def _rows(self, distinct: list[str]) -> Int64s:
-        """Return the row of each chunk in the store; rows that are not remembered come last."""
+        """Return the row of each chunk in the store; rows that are not cached come last."""
         rows = self._known_rows(distinct)
         if self._store.size + 2 * np.count_nonzero(rows < 0) > self._memory:
             self._row_of.clear()
@@ -110,7 +110,7 @@ class WordHasher:
         return rows
 
     def _known_rows(self, distinct: list[str]) -> Int64s:
-        """Return the row of each remembered chunk, and -1 for the others."""
+        """Return the row of each cached chunk, and -1 for the others."""
         found = map(self._row_of.get, distinct, itertools.repeat(-1))
         return np.fromiter(found, np.int64, len(distinct))
 
@@ -127,19 +127,19 @@ def _hashed(word: str) -> tuple[int, int]:
     return int.from_bytes(digest, "little"), weight
 
 
-def normalised_words(text: str) -> list[str]:
-    """The words of a text as they are compared; for people to look at.
+def normalized_words(text: str) -> list[str]:
+    """Return the words of a text as they are compared, human-readable.
 
-    >>> normalised_words("The CAFÉ's co\\u00adop, №5: 東京タワー")
+    >>> normalized_words("The CAFÉ's co\\u00adop, №5: 東京タワー")
     ['the', 'cafe', 's', 'coop', 'no5', '東', '京', 'タ', 'ワ', 'ー']
     """
     return text.translate(_Characters()).split()
 
 
-def stretch(text: str, first: int, count: int) -> str:
-    """The part of a text that holds `count` of its words from the word `first` on.
+def word_window(text: str, first: int, count: int) -> str:
+    """Return the part of a text with `count` words, starting with the word number `first`.
 
-    >>> stretch("Call me (Ishmael).  Some years ago", 2, 3)
+    >>> word_window("Call me (Ishmael).  Some years ago", 2, 3)
     'Ishmael).  Some years'
     """
     characters, word, in_word, start, end = _Characters(), -1, False, 0, 0
@@ -158,7 +158,7 @@ def stretch(text: str, first: int, count: int) -> str:
 
 
 class _Characters(dict[int, str]):
-    """For `str.translate`: what a character becomes. Filled as characters are met."""
+    """Table for `str.translate`, filled on demand."""
 
     def __missing__(self, code_point: int) -> str:
         self[code_point] = replacement = _replacement(chr(code_point))
@@ -199,7 +199,7 @@ class _Rows:
         return self._rows + int(self._offsets[self._rows])
 
     def bounds(self, rows: Int64s) -> tuple[Int64s, Int64s]:
-        """Where each of these rows starts, and how long it is."""
+        """Return the start and the length of rows."""
         starts = self._offsets[rows]
         return starts, self._offsets[rows + 1] - starts
 
@@ -209,10 +209,10 @@ class _Rows:
         ends = start + offsets_of([len(words) for words in lists])[1:]
         flat = list(itertools.chain.from_iterable(lists))
         self._rows += len(lists)
-        self._offsets = _with_room(self._offsets, self._rows + 1)
+        self._offsets = with_room(self._offsets, self._rows + 1)
         self._offsets[first + 1 : self._rows + 1] = ends
-        self.hashes = _with_room(self.hashes, start + len(flat))
-        self.weights = _with_room(self.weights, start + len(flat))
+        self.hashes = with_room(self.hashes, start + len(flat))
+        self.weights = with_room(self.weights, start + len(flat))
         self.hashes[start : start + len(flat)] = np.array([w[0] for w in flat], np.uint64)
         self.weights[start : start + len(flat)] = [w[1] for w in flat]
 
@@ -229,14 +229,51 @@ class _Rows:
         self._offsets = _fitted(self._offsets, rows + 1)
 
 
-def _with_room(buffer: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:
-    if size <= len(buffer):
-        return buffer
-    grown = np.zeros(max(size, 2 * len(buffer)), buffer.dtype)
-    grown[: len(buffer)] = buffer
-    return grown
-
-
 def _fitted(buffer: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:
     """Return a copy of the first items if they take less than a quarter of the buffer."""
     return buffer[: 2 * size].copy() if len(buffer) > max(4 * size, _SMALL) else buffer
+
+
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(29)
+_HALF = np.uint64(32)
+
+
+def ngram_sets(
+    sentences: pa.ListArray, n: int, *, hasher: WordHasher
+) -> tuple[npt.NDArray[np.uint32], Int64s]:
+    """Return the distinct 32-bit n-grams of each document, ascending, end to end, with offsets.
+
+    An n-gram may cross the end of a sentence. A document with fewer than n words has one n-gram of
+    all its words; a document without words has none.
+
+    Args:
+        sentences: Sentences of each document.
+        n: Number of words of an n-gram.
+        hasher: Hasher of words.
+    """
+    texts, of_documents = flat_lists(sentences)
+    words, _, of_sentences = hasher.words(texts)
+    ends = of_sentences[of_documents]
+    lengths = np.diff(ends)
+    counts = np.where(lengths > 0, np.maximum(lengths - n + 1, 1), 0)
+    starts = ranges(ends[:-1], counts)
+    hashes = np.zeros(len(starts), np.uint64)
+    # An n-gram reaches the end of a document only if the document has fewer than n words.
+    last = np.repeat(ends[1:], counts) - 1
+    for place in range(n):
+        at = starts + place
+        word = words[np.minimum(at, last)]
+        word[at > last] = 0
+        hashes = mixed(hashes, word)
+    documents = np.repeat(np.arange(len(lengths), dtype=np.uint64), counts)
+    distinct = np.unique((documents << _HALF) | (hashes >> _HALF))
+    sizes = np.bincount((distinct >> _HALF).astype(np.int64), minlength=len(lengths))
+    return distinct.astype(np.uint32), offsets_of(sizes)
+
+
+def mixed(hashes: UInt64s, more: UInt64s) -> UInt64s:
+    """Return 64-bit hashes with another number mixed into each."""
+    found: UInt64s = (hashes ^ more) * _PRIME
+    found ^= found >> _SHIFT
+    return found * _PRIME

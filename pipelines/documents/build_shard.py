@@ -1,0 +1,275 @@
+"""Build a shard of documents from a split, and verify the checksums of split bzip2 streams."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.beam.item_cache import CacheableShardFn, ItemCheckpointer
+from pipelines.beam.shard_work import Blob, WorkResult
+from pipelines.counters import (
+    DROPPED_TEMPLATE,
+    STREAM_PART,
+    UNKNOWN_TEMPLATE,
+    Count,
+    Counters,
+    Example,
+)
+from pipelines.documents.duplicates import (
+    BUCKETS,
+    KEY_COLUMNS,
+    duplicate_key_blobs,
+)
+from pipelines.documents.plan import (
+    DocumentItem,
+    item_identity,
+    language_of,
+)
+from pipelines.documents.records import Document, RawText, record_batch, split_text
+from pipelines.documents.samples import SampleSelector, shorten
+from pipelines.io.bzip2_blocks import StreamCrcPart, verify_stream_crcs
+from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.io.splits import RecordTracker
+from pipelines.mediawiki.pages import page_url
+from pipelines.sources import SOURCES, RawDocument, Split
+from schemas.arrow import DOCUMENTS
+from schemas.corpus_configs import AnySource, DocumentsConfig, WikipediaSource
+from schemas.errors import CorruptInputError
+from schemas.manifest import FileEntry
+
+_BATCH_CHARACTERS = 4 << 20
+
+
+def read_texts(
+    split: Split, source: AnySource, count: Count, tracker: RecordTracker | None = None
+) -> Iterator[tuple[RawDocument, RawText]]:
+    """Read and clean the texts of a split, and yield each with what its source says of it."""
+    language = language_of(split, source)
+    for raw in SOURCES[source.kind].read(split, source, count, tracker):
+        yield (
+            raw,
+            RawText(
+                paragraphs=raw.paragraphs,
+                language=language,
+                source=split.source,
+                title=raw.title,
+                file=raw.file or split.file.sha256,
+                byte_start=raw.byte_start,
+                byte_end=raw.byte_end,
+                page_id=raw.page_id,
+                revision_id=raw.revision_id,
+                timestamp=raw.timestamp,
+            ),
+        )
+
+
+def read_documents(
+    split: Split,
+    source: AnySource,
+    config: DocumentsConfig,
+    counters: Counters,
+    tracker: RecordTracker | None = None,
+    samples: SampleSelector | None = None,
+) -> Iterator[tuple[str, Document]]:
+    """Yield the documents of a split with their ids, and count what is dropped.
+
+    Args:
+        split: Split to read.
+        source: Source of the split.
+        config: Configuration of the stage.
+        counters: Counters to add to.
+        tracker: Set to the record of the last document, or to the end of the split.
+        samples: Offered every document.
+    """
+    tracker = tracker or RecordTracker()
+    if tracker.has_ended:
+        return
+    for raw, text in read_texts(split, source, counters.count, tracker):
+        document = split_text(text, limits=config, count=counters.count, example=_example(raw))
+        if document is not None:
+            if samples is not None:
+                samples.offer(raw, text.language, document, split=split)
+            yield raw.document_id, document
+    tracker.has_ended = True
+
+
+def _example(raw: RawDocument) -> Example:
+    return Example(
+        shorten(raw.title or raw.document_id),
+        page_url(raw.site, raw.page_id),
+        shorten(raw.paragraphs[0]),
+    )
+
+
+def document_batches(
+    documents: Iterable[tuple[str, Document]], *, batch_characters: int = _BATCH_CHARACTERS
+) -> Iterator[pa.RecordBatch]:
+    """Yield documents as record batches of about `batch_characters` characters of text."""
+    rows, characters = list[tuple[str, Document]](), 0
+    for row in documents:
+        rows.append(row)
+        characters += sum(map(len, row[1].sentences))
+        if characters >= batch_characters:
+            yield record_batch(rows, DOCUMENTS)
+            rows, characters = [], 0
+    if rows:
+        yield record_batch(rows, DOCUMENTS)
+
+
+@dataclass
+class BuildDocumentShard(CacheableShardFn):
+    """Builds the shards of one split."""
+
+    config: DocumentsConfig
+    output: str
+    buckets: int = BUCKETS
+    """Number of buckets of duplicate keys."""
+
+    def _source(self, piece: DocumentItem) -> AnySource:
+        return next(item for item in self.config.sources if item.name == piece.split.source)
+
+    def identity(self, piece: DocumentItem) -> Any:
+        return item_identity(piece, self._source(piece).kind)
+
+    def expected_rows(self, counters: Mapping[str, int]) -> int:
+        return counters["documents-kept"]
+
+    def rename_files(self, files: Sequence[FileEntry], piece: DocumentItem) -> list[FileEntry]:
+        return [
+            entry.model_copy(update={"path": _shard_path(piece.number, number)})
+            for number, entry in enumerate(files)
+        ]
+
+    def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
+        del stored
+        blobs: list[Blob] = []
+        for entry in files:
+            url = f"{self.output}/{entry.stored_name}"
+            with open_shard(url, expected=DOCUMENTS, columns=KEY_COLUMNS) as reader:
+                keys = reader.read_all()
+            blobs.extend(duplicate_key_blobs(keys, shard=entry.path, buckets=self.buckets))
+        return blobs
+
+    def process(self, piece: DocumentItem) -> WorkResult:
+        return self.resume(piece, WorkResult(piece.number), None)
+
+    def min_checkpoint_weight(self) -> int:
+        return self.config.max_shard_bytes
+
+    def resume(
+        self, piece: DocumentItem, begun: WorkResult, hand_over: ItemCheckpointer | None
+    ) -> WorkResult:
+        split, report = piece.split, begun
+        reading, counters, samples = _progress(begun)
+        source = self._source(piece)
+        documents = read_documents(split, source, self.config, counters, reading, samples)
+        batches = document_batches(documents)
+        for number in itertools.count(len(report.files)):
+            # An input without documents gives one empty shard.
+            if not self._write_shard(batches, report, number):
+                break
+            if hand_over is not None:
+                report.counters = counters
+                report.details = [reading.state(), counters.examples, samples.dump()]
+                hand_over.save(report)
+        prefixes = (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE)
+        names = {name: n for name, n in counters.items() if name.startswith(prefixes)}
+        parts = [name for name in counters if name.startswith(STREAM_PART)]
+        for name in (*names, *parts):
+            del counters[name]
+        by_source = {f"{name}@{split.source}": amount for name, amount in counters.items()}
+        counters.update(by_source)
+        report.counters = counters
+        streams = [json.loads(name.removeprefix(STREAM_PART)) for name in parts]
+        report.details = [counters.examples, names, streams, samples.dump()]
+        return report
+
+    def _write_shard(
+        self, batches: Iterator[pa.RecordBatch], report: WorkResult, number: int
+    ) -> bool:
+        """Write the next shard of a split; return False if no batch is left."""
+        path = _shard_path(report.index, number)
+        keys: list[pa.RecordBatch] = []
+        text_bytes, more = 0, False
+        with ShardWriter(path, schema=DOCUMENTS, output=self.output, compression="zstd") as shard:
+            for batch in batches:
+                shard.write(batch)
+                keys.append(batch.select(KEY_COLUMNS))
+                text_bytes += batch.column("sentences").flatten().nbytes
+                if text_bytes >= self.config.max_shard_bytes:
+                    more = True
+                    break
+        report.files.append(shard.entry())
+        if keys:
+            table = pa.Table.from_batches(keys)
+            report.blobs.extend(duplicate_key_blobs(table, shard=path, buckets=self.buckets))
+        return more
+
+
+def _progress(begun: WorkResult) -> tuple[RecordTracker, Counters, SampleSelector]:
+    """Return where to continue a split, with what an earlier worker counted and selected."""
+    counters = Counters(begun.counters)
+    if not begun.files:
+        return RecordTracker(), counters, SampleSelector()
+    state, examples, samples = begun.details
+    counters.examples = read_examples(examples)
+    return RecordTracker(**state), counters, SampleSelector(samples)
+
+
+def read_examples(details: Mapping[str, Any]) -> dict[str, list[Example]]:
+    """Return the examples of counters from their JSON values."""
+    return {name: [Example(*example) for example in examples] for name, examples in details.items()}
+
+
+def _shard_path(piece: int, number: int) -> str:
+    return f"part-{piece:05d}-{number:03d}.arrow"
+
+
+_log = logging.getLogger(__name__)
+
+
+def count_corrupt_streams(
+    config: DocumentsConfig, pieces: Sequence[DocumentItem], reports: Iterable[WorkResult]
+) -> dict[int, Counters]:
+    """Count the corrupt bzip2 streams among those whose blocks several workers read.
+
+    Args:
+        config: Configuration of the stage.
+        pieces: Planned work items.
+        reports: Their results, in the same order.
+
+    Returns:
+        Counts of corrupt streams by number of the work item.
+
+    Raises:
+        CorruptInputError: A CRC does not match and `on_corrupt` is "fail".
+    """
+    sources = {source.name: source for source in config.sources}
+    results = zip(pieces, reports, strict=True)
+    more: dict[int, Counters] = {}
+    for (name, file), group in itertools.groupby(
+        results, key=lambda pair: (pair[0].split.source, pair[0].split.file)
+    ):
+        numbers, parts = list[int](), list[StreamCrcPart]()
+        for piece, report in group:
+            numbers.append(piece.number)
+            parts += (StreamCrcPart(*part) for part in report.details[2])
+        for damage in verify_stream_crcs(parts):
+            source = sources[name]
+            if not isinstance(source, WikipediaSource) or source.on_corrupt == "fail":
+                raise CorruptInputError(
+                    f"{file.uri}: {damage.reason}; noticed at byte {damage.offset:,} of "
+                    f"{file.size:,}. Download it again, or set on_corrupt to keep-whole-pages",
+                    file=file.uri,
+                    offset=damage.offset,
+                )
+            _log.warning("%s, byte %d: %s", file.uri, damage.offset, damage.reason)
+            for suffix in ("", f"@{name}"):
+                more.setdefault(numbers[-1], Counters()).count(f"streams-dropped-corrupt{suffix}")
+    return more

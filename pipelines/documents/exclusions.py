@@ -1,0 +1,174 @@
+"""Document shards as later stages read them: without duplicates and excluded documents.
+
+`find-contamination` and `find-near-duplicates` write a table of the schema `EXCLUDED_DOCUMENTS`.
+`build-vocabulary` and `build-tokens` read it from each of `EXCLUSION_INPUTS` that they have.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.counters import Counters
+from pipelines.documents.duplicates import (
+    DUPLICATES_FILE,
+    SAME_ID,
+    SAME_TEXT,
+    duplicate_rows,
+    rows_by_shard,
+)
+from pipelines.io.shards import open_shard
+from pipelines.io.stage_inputs import EXCLUSION_INPUTS, InputFile, input_file
+from schemas.arrow import DOCUMENTS, EXCLUDED_DOCUMENTS
+from schemas.manifest import FileEntry, StageInput
+
+EXCLUSIONS_FILE = "__excluded__/excluded-documents.arrow"
+"""Path in the artifact. Readers of a dataset skip folders that start with `_`."""
+
+CONTAMINATED, NEAR_DUPLICATE = "contaminated", "near-duplicate"
+
+
+def exclusion_tables(inputs: Mapping[str, StageInput]) -> list[InputFile]:
+    """Return the tables of excluded documents of a stage's inputs, by priority."""
+    return [
+        input_file(inputs[name], EXCLUSIONS_FILE) for name in EXCLUSION_INPUTS if name in inputs
+    ]
+
+
+def excluded_rows(table: InputFile, *, shard: str) -> dict[int, str]:
+    """Return the excluded rows of a document shard with their reasons."""
+    found = _by_shard(table).get(shard, {})
+    return {row: reason for reason, rows in found.items() for row in rows.tolist()}
+
+
+@functools.lru_cache(maxsize=4)
+def _by_shard(table: InputFile) -> Mapping[str, Mapping[str, npt.NDArray[np.uint32]]]:
+    found: dict[str, dict[str, npt.NDArray[np.uint32]]] = {}
+    for (shard, reason), rows in rows_by_shard(table, expected=EXCLUDED_DOCUMENTS).items():
+        found.setdefault(shard, {})[reason] = rows
+    return found
+
+
+def document_shards(documents: StageInput) -> list[FileEntry]:
+    """Return the document shards of an artifact in order, without its table of duplicates."""
+    return [entry for entry in documents.files if entry.path != DUPLICATES_FILE]
+
+
+class ShardItem(NamedTuple):
+    """A shard of an input artifact."""
+
+    number: int
+    path: str
+    """Logical name of the shard."""
+
+    file: InputFile
+    weight: int
+    duplicates: InputFile | None
+    """Table of duplicates, if the artifact has one."""
+
+    remove_duplicates: bool
+    """True: rows with equal texts are excluded. Rows with repeated ids always are."""
+
+    exclusions: tuple[InputFile, ...] = ()
+    """Tables of further excluded rows."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the documents of `kept_documents`."""
+        repeated, duplicates = self.repeated_id_rows(), self.duplicate_rows()
+        others = {"others": found} if (found := sorted(self.excluded_rows().items())) else {}
+        return {
+            "shard": self.file.sha256,
+            "repeated": sorted(repeated),
+            "left-out": sorted(duplicates),
+            **others,
+        }
+
+    def repeated_id_rows(self) -> frozenset[int]:
+        """Return the rows with repeated ids, which `build-documents` wrote and then dropped."""
+        return self._rows(SAME_ID)
+
+    def duplicate_rows(self) -> frozenset[int]:
+        """Return the excluded rows with equal texts."""
+        return self._rows(SAME_TEXT) if self.remove_duplicates else frozenset()
+
+    def excluded_rows(self) -> dict[int, str]:
+        """Return further excluded rows, each with the reason of highest priority."""
+        found: dict[int, str] = {}
+        for table in reversed(self.exclusions):
+            found |= excluded_rows(table, shard=self.path)
+        return found
+
+    def _rows(self, reason: str) -> frozenset[int]:
+        if self.duplicates is None:
+            return frozenset()
+        return duplicate_rows(self.duplicates, shard=self.path, reason=reason)
+
+
+def shard_items(
+    documents: StageInput, *, remove_duplicates: bool, exclusions: Sequence[InputFile] = ()
+) -> list[ShardItem]:
+    """Return one work item per document shard, in order.
+
+    Args:
+        documents: Artifact of documents.
+        remove_duplicates: Whether to exclude rows with equal texts.
+        exclusions: Tables of further excluded rows, by priority after duplicates.
+    """
+    tables = [entry for entry in documents.files if entry.path == DUPLICATES_FILE]
+    table = InputFile.of(documents, tables[0]) if tables else None
+    return [
+        ShardItem(
+            index,
+            entry.path,
+            InputFile.of(documents, entry),
+            entry.size_bytes,
+            table,
+            remove_duplicates,
+            tuple(exclusions),
+        )
+        for index, entry in enumerate(document_shards(documents))
+    ]
+
+
+def kept_documents(piece: ShardItem, counters: Counters) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of a shard without the excluded ones, and count `documents-*`.
+
+    Rows with repeated ids are not counted: `build-documents` dropped and counted them.
+    """
+    for _, batch in kept_rows(piece, counters):
+        yield batch
+
+
+def kept_rows(piece: ShardItem, counters: Counters) -> Iterator[tuple[list[int], pa.RecordBatch]]:
+    """Yield the batches of `kept_documents` with the numbers of their rows in the shard."""
+    repeated = piece.repeated_id_rows()
+    unwanted = piece.excluded_rows() | dict.fromkeys(piece.duplicate_rows(), "duplicate")
+    first = 0
+    with open_shard(piece.file, expected=DOCUMENTS) as reader:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            rows = range(first, first + batch.num_rows)
+            first += batch.num_rows
+            there = [row for row in rows if row not in repeated]
+            counters.count("documents-in", len(there))
+            keep = [row - rows.start for row in there if row not in unwanted]
+            counters.count("documents-kept", len(keep))
+            if len(keep) < len(there):
+                dropped = Counter(unwanted[row] for row in there if row in unwanted)
+                for reason, count in dropped.items():
+                    counters.count(f"documents-dropped-{reason}", count)
+            if len(keep) < batch.num_rows:
+                batch = batch.take(pa.array(keep, pa.int64()))
+            if batch.num_rows:
+                yield [rows.start + row for row in keep], batch
+
+
+def sentences_of(batch: pa.RecordBatch) -> pa.StringArray:
+    """Return the sentences of a batch of documents, end to end."""
+    return batch.column("sentences").flatten()

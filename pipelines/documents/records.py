@@ -1,0 +1,173 @@
+"""A raw text, a document, and the step between them: sentences, limits and the digest of a text.
+
+`build-documents` and the public transforms call the same functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pipelines.counters import Count, Example
+from pipelines.documents.sentences import normalize_text, split_sentences
+from schemas.corpus_configs import DocumentsConfig
+from schemas.errors import InputError
+
+_WORD = re.compile(r"\w+")
+
+
+class RawText(NamedTuple):
+    """A cleaned text that is not split into sentences yet.
+
+    >>> RawText(["Call me Ishmael. Some years ago."], language="en").title
+    ''
+    """
+
+    paragraphs: Sequence[str]
+    """Paragraphs in order, without line breaks."""
+
+    language: str = "en"
+    """ISO 639 code."""
+
+    position: str = ""
+    """Sort key in plan order. Among documents with equal ids, the first is kept; rows of a pool or
+    of a shard are in this order. Empty if the order does not matter."""
+
+    source: str = ""
+    """Name of the source."""
+
+    title: str = ""
+    file: str = ""
+    """sha256 of the raw file."""
+
+    byte_start: int = 0
+    """Byte offset of the stream or member in the raw file, as stored."""
+
+    byte_end: int = 0
+    """End of the stream or member (exclusive)."""
+
+    page_id: int | None = None
+    """MediaWiki's number of the page."""
+
+    revision_id: int | None = None
+    """MediaWiki's number of the revision."""
+
+    timestamp: str | None = None
+    """Time of the revision."""
+
+
+class Document(NamedTuple):
+    """A text as sentences, with the columns of the table `schemas.arrow.DOCUMENTS`.
+
+    >>> Document(["Call me Ishmael."], digest=text_digest(["Call me Ishmael."])).sentences
+    ['Call me Ishmael.']
+    """
+
+    sentences: Sequence[str]
+    digest: bytes
+    """16 bytes, equal for equal text, see `text_digest`."""
+
+    position: str = ""
+    """See `RawText`, as for the fields below."""
+
+    source: str = ""
+    title: str = ""
+    file: str = ""
+    byte_start: int = 0
+    byte_end: int = 0
+    page_id: int | None = None
+    revision_id: int | None = None
+    timestamp: str | None = None
+
+
+class DocumentLimits(NamedTuple):
+    """Minimum size of a document and maximum size of a sentence."""
+
+    min_words: int
+    min_sentences: int
+    max_sentence_characters: int
+
+
+def split_text(
+    text: RawText,
+    *,
+    limits: DocumentLimits | DocumentsConfig,
+    count: Count,
+    example: Example | str = "",
+) -> Document | None:
+    """Split a text into sentences, or return None if it is too short.
+
+    Args:
+        text: Text to split. Its language decides how.
+        limits: Minimum size of a document and maximum size of a sentence.
+        count: Called with `documents-in`, `documents-kept` or `documents-dropped-REASON`, and for
+            a kept document with `sentences`, `words` and `characters`.
+        example: The document, for readers of the counters.
+    """
+    sentences = split_sentences(
+        list(text.paragraphs), text.language, max_characters=limits.max_sentence_characters
+    )
+    count("documents-in")
+    if len(sentences) < limits.min_sentences:
+        count("documents-dropped-too-few-sentences", example=example)
+        return None
+    if not _has_words(sentences, limits.min_words):
+        count("documents-dropped-too-few-words", example=example)
+        return None
+    count("documents-kept")
+    count("sentences", len(sentences))
+    count("words", sum(len(sentence.split()) for sentence in sentences))
+    count("characters", sum(map(len, sentences)))
+    return Document(sentences, text_digest(sentences), *text[2:])
+
+
+def _has_words(sentences: list[str], min_words: int) -> bool:
+    words = itertools.chain.from_iterable(map(_WORD.finditer, sentences))
+    return sum(1 for _ in itertools.islice(words, min_words)) >= min_words
+
+
+def text_digest(sentences: list[str]) -> bytes:
+    """Return 16 bytes that are equal for texts that differ only in case and white space.
+
+    >>> text_digest(["Call me Ishmael."]) == text_digest(["call me", "ISHMAEL."])
+    True
+    """
+    return hashlib.blake2b(normalize_text(sentences).encode(), digest_size=16).digest()
+
+
+def record_batch(rows: Sequence[tuple[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Return pairs of a document id and a record as rows of a table.
+
+    Args:
+        rows: Pairs.
+        schema: Schema of the table. Its columns are `document_id` and fields of the records.
+
+    Raises:
+        InputError: A record has no such field, or a value does not fit the type of its column.
+    """
+    columns = [_column(field, rows) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(field: pa.Field, rows: Sequence[tuple[str, Any]]) -> pa.Array:
+    try:
+        if field.name == "document_id":
+            values = [document_id for document_id, _ in rows]
+        else:
+            values = [getattr(record, field.name) for _, record in rows]
+        return pa.array(values, field.type)
+    except AttributeError as error:
+        raise InputError(
+            f"schema: expected columns that are document_id or a field of the record, got "
+            f"{field.name!r} for {error.obj!r:.200}"
+        ) from error
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise InputError(
+            f"schema: the column {field.name!r} cannot be {field.type}: {error}. Give it a type "
+            "that holds the records' values"
+        ) from error
