@@ -126,16 +126,16 @@ def _contents(tables: Tables) -> dict[str, bytes]:
     # start-up: 120 ms
     from model.tables.charts import chart_of
     from model.tables.document import JSON_FILE
-    from model.tables.grids import (
-        all_grids,
+    from model.tables.render import (
         comparisons_csv,
+        text_tables,
         to_csv,
         to_markdown,
         to_text,
         variants_csv,
     )
 
-    grids = all_grids(tables.results, tables.comparisons, tables.tables)
+    grids = text_tables(tables.results, tables.comparisons, tables.tables)
     texts = {
         "verdicts": [verdict.sentence for verdict in tables.verdicts],
         "closing": _closing(tables.tables),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from flows.report.run_steps import Steps
 from flows.store.artifacts import ArtifactStore
-from model.tables.grids import Grid
+from model.tables.render import TextTable
 from pipelines.contamination import PASSAGES_FILE
 from schemas.errors import StoreError
 from schemas.manifest import Manifest
@@ -23,9 +23,9 @@ class Contamination(NamedTuple):
     """The section about evaluation texts in the corpus."""
 
     summary: str
-    fields: Grid
-    splits: Grid
-    passages: Grid
+    fields: TextTable
+    splits: TextTable
+    passages: TextTable
     """Longest passages that corpus and tasks share."""
 
     problem: str = ""
@@ -56,9 +56,9 @@ def contamination_of(store: ArtifactStore, manifest: Manifest) -> Contamination:
             f"{counters['ngrams']:,} n-grams of {config['ngram_size']} words are in more than "
             f"{config['max_document_frequency']} documents and are ignored."
         ),
-        fields=_fields_grid(manifest.statistics["fields"]),
-        splits=_splits_grid(manifest.statistics["splits"]),
-        passages=_passages_grid(passages),
+        fields=_fields_table(manifest.statistics["fields"]),
+        splits=_splits_table(manifest.statistics["splits"]),
+        passages=_passages_table(passages),
         problem=problem,
     )
 
@@ -67,7 +67,7 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def _fields_grid(rows: Sequence[dict[str, Any]]) -> Grid:
+def _fields_table(rows: Sequence[dict[str, Any]]) -> TextTable:
     overlaps = [name for name in (rows[0] if rows else ()) if name.startswith("found-")]
     header = (
         *("task", "split", "field", "texts", "too short", "clean", "found"),
@@ -84,10 +84,10 @@ def _fields_grid(rows: Sequence[dict[str, Any]]) -> Grid:
         )
         for row in rows
     )
-    return Grid("Texts of tasks that are in the corpus", header, (cells,), (), texts=3)
+    return TextTable("Texts of tasks that are in the corpus", header, (cells,), (), texts=3)
 
 
-def _splits_grid(rows: Sequence[dict[str, Any]]) -> Grid:
+def _splits_table(rows: Sequence[dict[str, Any]]) -> TextTable:
     header = ("task", "split", "examples", "with a text found", "share")
     cells = tuple(
         (
@@ -97,10 +97,10 @@ def _splits_grid(rows: Sequence[dict[str, Any]]) -> Grid:
         )
         for row in rows
     )
-    return Grid("Examples with such a text", header, (cells,), (), texts=2)
+    return TextTable("Examples with such a text", header, (cells,), (), texts=2)
 
 
-def _passages_grid(rows: Sequence[dict[str, Any]]) -> Grid:
+def _passages_table(rows: Sequence[dict[str, Any]]) -> TextTable:
     cells = tuple(
         (
             f"{row['task']} {row['split']} {row['example_id']}",
@@ -112,7 +112,7 @@ def _passages_grid(rows: Sequence[dict[str, Any]]) -> Grid:
         )
         for row in rows
     )
-    return Grid("The longest passages", _PASSAGE_HEADER, (cells,), (), texts=6)
+    return TextTable("The longest passages", _PASSAGE_HEADER, (cells,), (), texts=6)
 
 
 def _cut(text: str) -> str:

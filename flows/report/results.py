@@ -12,17 +12,17 @@ from pydantic import ValidationError
 from flows.report.figure_cache import Figure, cached_figure
 from flows.report.result_charts import overview_figure, restarts_figure, sweep_figure
 from flows.report.run_steps import Steps
-from flows.report.task_results import overview_grid, task_results
+from flows.report.task_results import overview_table, task_results
 from flows.store.artifacts import ArtifactStore
 from model.tables.charts import chart_of
 from model.tables.document import JSON_FILE, Tables
-from model.tables.grids import (
-    Grid,
-    comparisons_grid,
-    entries_grid,
-    paper_grid,
-    results_grid,
-    variants_grid,
+from model.tables.render import (
+    TextTable,
+    comparisons_table,
+    entries_table,
+    paper_table,
+    results_table,
+    variants_table,
 )
 from model.tables.results import wrong_fields
 from schemas.errors import ArtifactCorruptError, StoreError
@@ -35,8 +35,8 @@ GetFigure = Callable[[str, Callable[..., Figure]], Figure]
 class TableView(NamedTuple):
     """A table of the paper with rows of the run, or a table of a sweep."""
 
-    rows: Grid
-    differences: Grid | None
+    rows: TextTable
+    differences: TextTable | None
     """Comparison of the variants."""
 
     figure: Figure | None
@@ -51,11 +51,11 @@ class Results:
     """Why there are no tables."""
 
     tables: Tables | None = None
-    overview: Grid | None = None
+    overview: TextTable | None = None
     """A row for each task."""
 
     overview_figure: Figure | None = None
-    grids: Sequence[Grid] = ()
+    grids: Sequence[TextTable] = ()
     """Results, entries, and comparisons of entries."""
 
     paper: Sequence[TableView] = ()
@@ -119,20 +119,20 @@ def show_results(
     figure = get_figure or (lambda kind, draw: draw(name=kind))
     rows, is_sweep = tables.main, any(table.axis for table in tables.tables)
     by_task = [] if is_sweep else task_results(tables)
-    grids = [results_grid(rows), entries_grid(rows)] if rows else []
+    grids = [results_table(rows), entries_table(rows)] if rows else []
     if tables.comparisons:
-        grids.append(comparisons_grid(tables.comparisons))
+        grids.append(comparisons_table(tables.comparisons))
     views = []
     for table in tables.tables:
         if table.rows:
             chart = chart_of(table)
             drawing = figure(table.key, partial(sweep_figure, chart)) if chart else None
-            differences = variants_grid(table) if table.comparisons else None
-            views.append(TableView(paper_grid(table), differences, drawing))
+            differences = variants_table(table) if table.comparisons else None
+            views.append(TableView(paper_table(table), differences, drawing))
     overview = figure("overview", partial(overview_figure, by_task)) if by_task else None
     return Results(
         tables=tables,
-        overview=overview_grid(by_task) if by_task else None,
+        overview=overview_table(by_task) if by_task else None,
         overview_figure=overview,
         grids=grids,
         paper=views,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from model.monitoring.formatting import format_percent
 from model.tables.document import Tables
-from model.tables.grids import Grid
+from model.tables.render import TextTable
 from model.tables.results import ResultRow
 from model.tables.verdicts import Verdict
 from model.tasks import TASKS
@@ -55,7 +55,7 @@ def task_results(tables: Tables) -> list[TaskResult]:
     return results
 
 
-def overview_grid(results: Sequence[TaskResult]) -> Grid:
+def overview_table(results: Sequence[TaskResult]) -> TextTable:
     """Return a table with a row for each task."""
     header = (
         *("task", "metric", "pretrained", "from scratch", "majority class", "restarts"),
@@ -73,7 +73,7 @@ def overview_grid(results: Sequence[TaskResult]) -> Grid:
         )
         for result in results
     )
-    return Grid("Mean ± standard deviation on dev, times 100", header, (rows,), (), texts=2)
+    return TextTable("Mean ± standard deviation on dev, times 100", header, (rows,), (), texts=2)
 
 
 def _score(row: ResultRow | None) -> str:

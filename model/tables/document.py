@@ -1,4 +1,4 @@
-"""What `tables.json` holds, to be written and read: ours as shares of 1, the paper's as printed."""
+"""Contents of `tables.json`: scores in fractions of 1, the paper's as printed."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ JSON_FILE = "tables.json"
 
 
 class SubmittedFiles(TableModel):
-    """What GLUE's submission is made of."""
+    """Files of the GLUE submission."""
 
     entries: dict[str, str]
-    """Whose predictions each file holds."""
+    """Entry of each file."""
 
     missing: tuple[str, ...]
-    """Files that the server asks for and that are not there."""
+    """Files that the server requires and no entry has."""
 
 
 class Tables(TableModel):
-    """All numbers of a recipe's evaluations."""
+    """Results of all evaluations of a recipe."""
 
     results: tuple[ResultRow, ...]
     comparisons: tuple[EntryComparison, ...]
     tables: tuple[FilledTable, ...]
     submission: SubmittedFiles | None = None
     verdicts: tuple[Verdict, ...] = ()
-    """What the comparisons say, most important first."""
+    """Verdicts on the comparisons, most important first."""
 
     @property
     def main(self) -> list[ResultRow]:
-        """The row of every entry on dev by the metric that chooses."""
+        """Row of each entry on dev in the main metric of its task."""
         return [row for row in self.results if row.is_main and row.split == DEV]
 
     @property
     def headline(self) -> str:
-        """The most important sentence; "" where nothing is compared."""
+        """Most important sentence, or ""."""
         return self.verdicts[0].sentence if self.verdicts else ""
 
     def to_json(self) -> bytes:
-        """The file: sorted keys, so that equal tables are equal bytes."""
+        """Return the file; keys are sorted, so that equal tables give equal bytes."""
         data = self.model_dump(mode="json")
         return (json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()

@@ -29,7 +29,7 @@ from support.paths import ROOT
 import model.tabulate
 from model.tables.comparisons import compare_entries
 from model.tables.filled_tables import fill_tables
-from model.tables.grids import Grid, paper_grid, results_grid, to_markdown, to_text
+from model.tables.render import TextTable, paper_table, results_table, to_markdown, to_text
 from model.tables.result_pictures import draw_results
 from model.tables.results import Evaluation, in_order, model_label, result_rows
 from model.tables.significance import mean_difference
@@ -316,7 +316,7 @@ def test_an_ensemble_over_entries_shows_itself_alone() -> None:
     assert compare_entries(evaluations(entry, together)) == []
 
 
-def grid_rows(grid: Grid, *names: str) -> list[tuple[str, ...]]:
+def grid_rows(grid: TextTable, *names: str) -> list[tuple[str, ...]]:
     places = [grid.header.index(name) for name in names]
     return [tuple(row[place] for place in places) for row in grid.rows]
 
@@ -326,7 +326,7 @@ def test_results_of_each_task_end_with_majority_class() -> None:
         written("sst-2", "sst-2", [0.9, 0.92], baseline=0.509),
         written("cola", "cola", [0.3, 0.4], baseline=0.0),
     )
-    grid = results_grid(list(found.values()))
+    grid = results_table(list(found.values()))
     assert grid_rows(grid, "entry", "metric", "mean ± sd", "restarts") == [
         ("cola", "matthews", "35.0 ± 7.1", "2"),
         ("majority class", "matthews", "0.0", ""),
@@ -338,7 +338,7 @@ def test_results_of_each_task_end_with_majority_class() -> None:
 def test_majority_entry_is_not_repeated_as_majority_class() -> None:
     given = [written("a", "sst-2", [0.9], baseline=0.509), majority("m", "sst-2", 0.509)]
     found = rows_of(*given)
-    assert {entry for (entry,) in grid_rows(results_grid(list(found.values())), "entry")} == {
+    assert {entry for (entry,) in grid_rows(results_table(list(found.values())), "entry")} == {
         "a",
         "m",
     }
@@ -352,7 +352,7 @@ def test_paper_table_has_majority_class_and_restarts() -> None:
         majority("wnli", "wnli", 0.56),
     ]
     (table,) = [one for one in fill_tables(evaluations(*given), tasks=TASKS) if one.rows]
-    assert grid_rows(paper_grid(table), "system", "SST-2", "CoLA", "restarts")[-2:] == [
+    assert grid_rows(paper_table(table), "system", "SST-2", "CoLA", "restarts")[-2:] == [
         ("ours: phase-2, L=2 H=128 A=2 [dev]", "91.0 ± 1.0", "35.0 ± 7.1", "2 to 3"),
         ("majority class [dev]", "50.9", "0.0", ""),
     ]
@@ -431,7 +431,7 @@ def test_entries_of_different_tasks_are_not_compared() -> None:
 
 
 def test_markdown_and_text_of_a_grid() -> None:
-    grid = Grid("A_b", ("name", "x"), ((("a|b", "1"),), (("c", "22.0"),)), ("Note.",))
+    grid = TextTable("A_b", ("name", "x"), ((("a|b", "1"),), (("c", "22.0"),)), ("Note.",))
     assert to_markdown([grid]) == (
         "## A\\_b\n\n| name | x |\n| --- | ---: |\n| a\\|b | 1 |\n| c | 22.0 |\n\nNote.\n"
     )

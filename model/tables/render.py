@@ -1,6 +1,6 @@
-"""Tables of texts: each described once, written as GitHub Markdown or aligned text; values as CSV.
+"""Render results as GitHub Markdown, aligned text and CSV.
 
-A run's page shows the same tables as HTML (`flows/report/templates`).
+The report of a run shows the same tables as HTML (`flows/report/templates`).
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ _REFERENCE = "reference"
 _Rows = tuple[tuple[str, ...], ...]
 
 
-class Grid(NamedTuple):
-    """A table of texts."""
+class TextTable(NamedTuple):
+    """Table of formatted cells."""
 
     title: str
     header: tuple[str, ...]
     groups: tuple[_Rows, ...]
-    """Rows in groups; plain text parts them with an empty line."""
+    """Groups of rows, which plain text separates with an empty line."""
 
     notes: tuple[str, ...]
     texts: int = 1
-    """How many columns from the left are words; the others are numbers, set to the right."""
+    """Number of left-aligned columns; the others are numbers, aligned right."""
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The rows of all groups."""
+        """Rows of all groups."""
         return [row for group in self.groups for row in group]
 
     @property
     def columns(self) -> list[tuple[str, tuple[str, ...]]]:
-        """(title, cells) of each column."""
+        """Title and cells of each column."""
         return list(zip(self.header, zip(*self.rows, strict=True), strict=True))
 
 
-def all_grids(
+def text_tables(
     rows: Sequence[ResultRow],
     comparisons: Sequence[EntryComparison],
     filled: Sequence[FilledTable],
-) -> list[Grid]:
-    """Results, entries, comparisons, and those tables that have rows of ours, each with how its
-    variants compare."""
+) -> list[TextTable]:
+    """Return the tables of results, entries and comparisons, and the paper's tables with results
+    of the recipe, each with the comparisons of its variants."""
     listed = [row for row in rows if row.is_listed]
-    grids = [results_grid(listed), entries_grid(rows)] if rows else []
+    grids = [results_table(listed), entries_table(rows)] if rows else []
     if comparisons:
-        grids.append(comparisons_grid(comparisons))
+        grids.append(comparisons_table(comparisons))
     for table in filled:
-        grids += [paper_grid(table)] if table.rows else []
-        grids += [variants_grid(table)] if table.comparisons else []
+        grids += [paper_table(table)] if table.rows else []
+        grids += [variants_table(table)] if table.comparisons else []
     return grids
 
 
@@ -86,15 +86,15 @@ _ENTRY: dict[str, Callable[[ResultRow], str]] = {
 }
 
 
-def entries_grid(rows: Sequence[ResultRow]) -> Grid:
-    """What each entry is."""
+def entries_table(rows: Sequence[ResultRow]) -> TextTable:
+    """Return the model and the number of trials of each entry."""
     firsts = {row.entry: row for row in reversed(rows)}
     shown = [firsts[entry] for entry in dict.fromkeys(row.entry for row in rows)]
     notes = ("cells: trainings of the entry, over its grid and restarts.",)
     columns = dict(_ENTRY)
     if not any(row.reference for row in rows):
         del columns[_REFERENCE]
-    return Grid("Entries", tuple(columns), (_cells(columns, shown),), notes, texts=3)
+    return TextTable("Entries", tuple(columns), (_cells(columns, shown),), notes, texts=3)
 
 
 _RESULT: dict[str, Callable[[ResultRow], str]] = {
@@ -112,7 +112,7 @@ _RESULT: dict[str, Callable[[ResultRow], str]] = {
 }
 
 
-def results_grid(rows: Sequence[ResultRow]) -> Grid:
+def results_table(rows: Sequence[ResultRow]) -> TextTable:
     """Return the entries by task, a row for each split and metric, then the majority class."""
     columns = dict(_RESULT)
     if all(row.ensemble is None for row in rows):
@@ -122,7 +122,7 @@ def results_grid(rows: Sequence[ResultRow]) -> Grid:
     tasks = dict.fromkeys(row.task for row in rows)
     by_task = ([row for row in rows if row.task == task] for task in tasks)
     groups = tuple((*_cells(columns, group), *_majority_rows(group, columns)) for group in by_task)
-    return Grid("Results", tuple(columns), groups, tuple(_result_notes(rows)), texts=4)
+    return TextTable("Results", tuple(columns), groups, tuple(_result_notes(rows)), texts=4)
 
 
 def _majority_rows(rows: Sequence[ResultRow], columns: Iterable[str]) -> Iterator[tuple[str, ...]]:
@@ -185,7 +185,7 @@ def _interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{100 * low:+.1f} to {100 * high:+.1f}"
 
 
-def comparisons_grid(comparisons: Sequence[EntryComparison]) -> Grid:
+def comparisons_table(comparisons: Sequence[EntryComparison]) -> TextTable:
     """Return the difference of means of each two entries of a task with its 95 % interval."""
     cut = cut_notes(
         pair
@@ -202,24 +202,24 @@ def comparisons_grid(comparisons: Sequence[EntryComparison]) -> Grid:
         *cut,
     )
     rows = _cells(_COMPARISON, comparisons)
-    return Grid("Entries on the same task", tuple(_COMPARISON), (rows,), notes, texts=3)
+    return TextTable("Entries on the same task", tuple(_COMPARISON), (rows,), notes, texts=3)
 
 
-def paper_grid(filled: FilledTable) -> Grid:
-    """Return the paper's rows, beneath them ours and the majority class."""
+def paper_table(filled: FilledTable) -> TextTable:
+    """Return the rows of the paper, of the recipe and of the majority class."""
     header = ["system", *(column.key for column in filled.columns)]
     header += ["Average", "restarts"] if filled.has_average else ["restarts"]
     paper = tuple((row.name, *_paper_cells(row, filled), "") for row in filled.paper)
     ours = [(f"ours: {row.name}", *_our_cells(row, filled), row.restarts) for row in filled.rows]
     if (majority := filled.majority) is not None:
         ours.append((majority.name, *_our_cells(majority, filled), ""))
-    return Grid(
+    return TextTable(
         filled.title, tuple(header), (paper, tuple(ours)), (*filled.notes, *_references(filled))
     )
 
 
 def _references(filled: FilledTable) -> Iterator[str]:
-    """Where each number of ours is from, one note for all of them."""
+    """Yield a note with the references of all scores of the recipe."""
     rows = [
         f"{row.name}: " + ", ".join(f"{key} {cell.reference}" for key, cell in cells.items())
         for row in filled.rows
@@ -235,14 +235,14 @@ def _paper_cells(row: PaperRow, filled: FilledTable) -> list[str]:
 
 
 def _paper_number(value: float | None, column: Column | None = None) -> str:
-    """As the paper prints it: perplexities with two decimals."""
+    """Return a number as the paper prints it: perplexities with two decimals."""
     if value is None:
         return "-"
     return f"{value:.1f}" if column is None or column.is_share else f"{value:.2f}"
 
 
 def _our_cells(row: OurRow, filled: FilledTable) -> Iterator[str]:
-    """Marked with * where others of the row are on another split than the paper's."""
+    """Yield cells; * marks those on the paper's split in a row that also has other splits."""
     others = other_splits(filled.columns, row.cells)
     for column in filled.columns:
         cell = row.cells.get(column.key)
@@ -266,7 +266,7 @@ _VARIANTS: dict[str, Callable[[VariantComparison], str]] = {
 }
 
 
-def variants_grid(filled: FilledTable) -> Grid:
+def variants_table(filled: FilledTable) -> TextTable:
     """Return the comparisons of a table's variants, with the paper's differences."""
     columns = dict(_VARIANTS)
     if not any(item.context for item in filled.comparisons):
@@ -276,11 +276,11 @@ def variants_grid(filled: FilledTable) -> Grid:
     title = f"{filled.title}: differences"
     rows = _cells(columns, filled.comparisons)
     texts = 5 if "with" in columns else 4
-    return Grid(title, tuple(columns), (rows,), ("Times 100.", TEST_NOTE), texts=texts)
+    return TextTable(title, tuple(columns), (rows,), ("Times 100.", TEST_NOTE), texts=texts)
 
 
 def to_markdown(
-    grids: Sequence[Grid], *, verdicts: Sequence[str] = (), closing: Sequence[str] = ()
+    grids: Sequence[TextTable], *, verdicts: Sequence[str] = (), closing: Sequence[str] = ()
 ) -> str:
     """Return a list of verdicts and GitHub's tables, each with a heading and its notes below."""
     items = "\n".join(f"- {_escaped(sentence)}" for sentence in verdicts)
@@ -306,7 +306,7 @@ def _escaped(text: str) -> str:
 
 
 def to_text(
-    grids: Sequence[Grid], *, verdicts: Sequence[str] = (), closing: Sequence[str] = ()
+    grids: Sequence[TextTable], *, verdicts: Sequence[str] = (), closing: Sequence[str] = ()
 ) -> str:
     """Return a list of verdicts, then columns aligned with spaces, an empty line between groups and
     notes below."""
@@ -316,7 +316,7 @@ def to_text(
     return "\n\n".join([*blocks, *closing]) + "\n"
 
 
-def _text_block(grid: Grid) -> str:
+def _text_block(grid: TextTable) -> str:
     widths = [max(map(len, column)) for column in zip(grid.header, *grid.rows, strict=True)]
     rule = "  ".join("-" * width for width in widths)
     lines = [grid.title, "", _text_row(grid.header, widths, grid.texts), rule]
@@ -350,7 +350,7 @@ def _result_cells(row: ResultRow) -> Iterator[list[object]]:
 
 
 def variants_csv(filled: Sequence[FilledTable]) -> str:
-    """A line for each cell of the rows that a sweep made: shares of 1, the paper's / 100."""
+    """Return one line per cell of a sweep: ratios in full, the paper's values divided by 100."""
     rows = (
         _variant_cells(table, row, column)
         for table in filled
@@ -380,7 +380,7 @@ def _comparison_cells(table: FilledTable, item: VariantComparison) -> list[objec
 
 
 def comparisons_csv(filled: Sequence[FilledTable]) -> str:
-    """A line for each comparison of variants: shares of 1, the paper's difference / 100."""
+    """Return one line per comparison of variants: ratios, the paper's difference divided by 100."""
     rows = (_comparison_cells(table, item) for table in filled for item in table.comparisons)
     return _csv(COMPARISONS_COLUMNS, rows)
 
