@@ -54,11 +54,11 @@ def tabulate(
         ArtifactCorruptError: predictions are not those that their manifest lists.
     """
     # start-up: 120 ms
+    from model.tables.comparisons import compare_entries
     from model.tables.document import SubmittedFiles, Tables
-    from model.tables.entry_comparison import compare_entries
     from model.tables.evaluations import Evaluation
+    from model.tables.glue_submission import build_submission
     from model.tables.result_rows import in_order, result_rows
-    from model.tables.submission import build_submission
     from model.tables.sweeps import Sweep, all_tables
     from model.tables.verdicts import find_verdicts
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from model.monitoring.formatting import format_percent
-from model.tables.contrasts import Contrast, chance_of, contrast, difference, mean_difference
 from model.tables.document import Tables
-from model.tables.evaluations import DEV, Record
+from model.tables.evaluations import DEV, TableModel
 from model.tables.filled_tables import FilledTable, OurRow
 from model.tables.paper_tables import GLUE_COLUMNS, PAPER_TABLES
 from model.tables.result_rows import ResultRow
+from model.tables.significance import TestResult, mean_difference, prediction_p_value, welch_test
 from model.tasks import TASKS
 
 LEVEL = 0.05 / 7
@@ -33,7 +33,7 @@ _SMALL_TASK = "MRPC"  # 3,600 training examples: what 5.2 says is helped too
 Status = Literal["shown", "not shown", "not run"]
 
 
-class Finding(Record):
+class Finding(TableModel):
     """What one recipe's tables say of a claim."""
 
     recipe: str
@@ -57,7 +57,7 @@ class Finding(Record):
     status: Status
 
 
-class JudgedClaim(Record):
+class JudgedClaim(TableModel):
     """A claim, and all there is about it."""
 
     key: str
@@ -106,7 +106,7 @@ class _Tested(NamedTuple):
     of: str
     data: str
     ours: str
-    found: Contrast
+    found: TestResult
     is_more: bool = True  # whether what is not tested holds too
 
 
@@ -168,7 +168,7 @@ def _above_prior(source: Source) -> Iterator[_Tested]:
         return
     weights = [1 / len(known)] * len(known)
     bar = statistics.fmean(best[key] for key in known) / 100
-    found = contrast(list(known.values()), weights, less=bar)
+    found = welch_test(list(known.values()), weights, null_value=bar)
     ours = (
         f"{row.name}: {format_percent(found.estimate + bar)} on dev, the best before "
         f"{100 * bar:.1f} on test, mean of {len(known)} of {len(GLUE_COLUMNS)} columns"
@@ -218,7 +218,7 @@ def _title(table: FilledTable) -> str:
 
 
 def _said(
-    a: OurRow, b: OurRow, pairs: Mapping[str, tuple[Sequence[float], ...]], found: Contrast
+    a: OurRow, b: OurRow, pairs: Mapping[str, tuple[Sequence[float], ...]], found: TestResult
 ) -> str:
     means = [statistics.fmean(statistics.fmean(pair[n]) for pair in pairs.values()) for n in (0, 1)]
     return (
@@ -302,9 +302,9 @@ def _ensemble(source: Source) -> Iterator[_Tested]:
             gain = mean - statistics.fmean(single)
             ours += f", {format_percent(statistics.fmean(single))} of single ones"
         if len(scores) > 1 and single:
-            found = difference(scores, single)
+            found = mean_difference([(scores, single)])
         else:
-            found = Contrast(gain, None, None, None, chance_of(mean, single), "")
+            found = TestResult(gain, None, None, None, prediction_p_value(mean, single), "")
         is_above = bool(data) or 100 * mean > _PRIOR_SQUAD_1
         yield _Tested(", ".join(row.entry for row in group), data, ours, found, is_above)
 
@@ -314,7 +314,7 @@ def _squad_2(source: Source) -> Iterator[_Tested]:
     for row in source.rows("squad-2.0"):
         if row.data or row.start == "scratch" or row.entry in source.swept or len(row.runs) < 2:
             continue
-        found = contrast([row.runs], [1.0], less=_PRIOR_SQUAD_2 / 100)
+        found = welch_test([row.runs], [1.0], null_value=_PRIOR_SQUAD_2 / 100)
         f1 = format_percent(row.mean, row.sd)
         ours = f"{row.entry}: F1 {f1} on dev, the best before 78.0 on test"
         yield _Tested("Table 3", "", ours, found)
@@ -331,7 +331,7 @@ def _features(source: Source) -> Iterator[_Tested]:
         last, floor = known.get("concat-last-4"), known.get("embeddings")
         if fine is None or last is None or floor is None:
             continue
-        found = contrast([last.runs, fine.runs, floor.runs], [1.0, -CLOSE, CLOSE - 1.0])
+        found = welch_test([last.runs, fine.runs, floor.runs], [1.0, -CLOSE, CLOSE - 1.0])
         ours = (
             f"F1 {format_percent(last.mean, last.sd)} of the last four layers, "
             f"{format_percent(fine.mean, fine.sd)} fine-tuned, "
@@ -339,12 +339,12 @@ def _features(source: Source) -> Iterator[_Tested]:
             f"{_difference(found)} above {100 * CLOSE:.0f} % of the way"
         )
         yield _Tested("Table 7", fine.data, ours, found)
-        gain = contrast([fine.runs, floor.runs], [1.0, -1.0])
+        gain = welch_test([fine.runs, floor.runs], [1.0, -1.0])
         ours = f"fine-tuned less features of the embeddings: {_difference(gain)}"
         yield _Tested("Table 7", fine.data, ours, gain)
 
 
-def _difference(found: Contrast) -> str:
+def _difference(found: TestResult) -> str:
     interval = ""
     if found.low is not None and found.high is not None:
         interval = f" ({100 * found.low:+.1f} to {100 * found.high:+.1f})"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from model.tables.entry_comparison import EntryComparison
-from model.tables.evaluations import DEV, Record
+from model.tables.comparisons import EntryComparison
+from model.tables.evaluations import DEV, TableModel
 from model.tables.filled_tables import FilledTable
 from model.tables.result_rows import ResultRow
 from model.tables.verdicts import Verdict
@@ -13,7 +13,7 @@ from model.tables.verdicts import Verdict
 JSON_FILE = "tables.json"
 
 
-class SubmittedFiles(Record):
+class SubmittedFiles(TableModel):
     """What GLUE's submission is made of."""
 
     entries: dict[str, str]
@@ -23,7 +23,7 @@ class SubmittedFiles(Record):
     """Files that the server asks for and that are not there."""
 
 
-class Tables(Record):
+class Tables(TableModel):
     """All numbers of a recipe's evaluations."""
 
     results: tuple[ResultRow, ...]

@@ -23,7 +23,7 @@ Metrics = dict[str, dict[str, float | None]]
 constant, say)."""
 
 
-class Record(BaseModel):
+class TableModel(BaseModel):
     """What is read from statistics or `tables.json`; what another version adds is no fault."""
 
     model_config = ConfigDict(
@@ -40,7 +40,7 @@ def wrong_fields(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
 
 
-class Scores(Record):
+class Scores(TableModel):
     """One metric of one entry on one split, in shares of 1."""
 
     runs: tuple[float, ...]
@@ -78,7 +78,7 @@ class Scores(Record):
         return next((x for x in (self.mean, self.ensemble, self.best) if x is not None), None)
 
 
-class Trial(Record):
+class Trial(TableModel):
     """What one training of a grid scored."""
 
     name: str
@@ -96,7 +96,7 @@ class Trial(Record):
         return grid_point(self.name)
 
 
-class Evaluation(Record):
+class Evaluation(TableModel):
     """The statistics of one `evaluate` artifact."""
 
     entry: str
@@ -224,7 +224,7 @@ def number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def repeats_others(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> bool:
+def is_redundant_ensemble(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> bool:
     """Whether an ensemble's single models are all those of other entries, and stand there already.
 
     That is so for an ensemble over the trials of entries; an entry of its own trains its own.

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from pydantic import Field, SerializerFunctionWrapHandler, computed_field, model_serializer
 
 from model.monitoring.formatting import format_percent
+from model.tables.comparisons import VariantComparison, compare_features
 from model.tables.evaluations import (
     MAJORITY_CLASS,
     Evaluation,
-    Record,
+    TableModel,
+    is_redundant_ensemble,
     model_label,
-    repeats_others,
 )
 from model.tables.paper_tables import (
     GLUE_TABLE,
@@ -24,7 +25,6 @@ from model.tables.paper_tables import (
     glue_average,
     paper_cells,
 )
-from model.tables.variant_comparisons import VariantComparison, compare_features
 from model.tasks.cut_data import cut_notes, marked
 from model.tasks.task import Task
 
@@ -35,7 +35,7 @@ RESTARTS_NOTE = (
 )
 
 
-class FilledCell(Record):
+class FilledCell(TableModel):
     """A number of ours, in shares of 1 but for perplexities."""
 
     is_share: bool = Field(default=True, exclude=True)
@@ -72,7 +72,7 @@ class FilledCell(Record):
         return marked(shown, self.cut)
 
 
-class PaperRow(Record):
+class PaperRow(TableModel):
     """A system of the paper over the columns of a table, times 100 as printed."""
 
     name: str = Field(alias="system")
@@ -82,7 +82,7 @@ class PaperRow(Record):
     """What a sweep calls it, of the paper's ablations."""
 
 
-class OurRow(Record):
+class OurRow(TableModel):
     """A model of ours over the columns of a table."""
 
     name: str = Field(alias="system")
@@ -108,7 +108,7 @@ class OurRow(Record):
         )
 
 
-class FilledTable(Record):
+class FilledTable(TableModel):
     """A table of the paper with ours, as `tables.json` has it; or ours alone, of a sweep."""
 
     key: str
@@ -260,7 +260,7 @@ class _Part(NamedTuple):
 def _parts(
     evaluation: Evaluation, task: Task, table: PaperTable, *, evaluations: Sequence[Evaluation]
 ) -> Iterator[_Part]:
-    sizes = [] if repeats_others(evaluation, evaluations) else [1]
+    sizes = [] if is_redundant_ensemble(evaluation, evaluations) else [1]
     if evaluation.ensemble > 1:
         sizes.append(evaluation.ensemble)
     for size in sizes:

@@ -11,8 +11,8 @@ from model.tables.evaluations import (
     Evaluation,
     Scores,
     feature_layers,
+    is_redundant_ensemble,
     model_label,
-    repeats_others,
 )
 from model.tables.paper_tables import PAPER_TABLES, PaperModel
 from model.tasks.task import Task
@@ -96,7 +96,9 @@ def result_rows(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task])
     return [
         row
         for item in evaluations
-        for row in _rows(item, tasks.get(item.task), is_repeat=repeats_others(item, evaluations))
+        for row in _rows(
+            item, tasks.get(item.task), is_repeat=is_redundant_ensemble(item, evaluations)
+        )
     ]
 
 

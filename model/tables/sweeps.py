@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from model.tables.comparisons import ONCE_NOTE, VariantPair, compare_variants
 from model.tables.evaluations import DEV, Evaluation, digits_of, reference_to
 from model.tables.filled_tables import (
     RESTARTS_NOTE,
@@ -22,7 +23,6 @@ from model.tables.filled_tables import (
 )
 from model.tables.paper_ablations import ABLATIONS, PERPLEXITY, UNNAMED, Ablation
 from model.tables.paper_tables import PAPER_TABLES, Column
-from model.tables.variant_comparisons import ONCE_NOTE, Pair, compare_variants
 from model.tasks.task import Task
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
 
@@ -273,7 +273,7 @@ class _Point(NamedTuple):
     context: Mapping[str, str]
 
 
-def _pairs(sweep: Sweep, found: _Variants, rows: Sequence[OurRow]) -> Iterator[Pair]:
+def _pairs(sweep: Sweep, found: _Variants, rows: Sequence[OurRow]) -> Iterator[VariantPair]:
     """What is compared, on each column that both rows have restarts in."""
     metrics = {line.column.key: line.column.metric for line in _lines(sweep, found)}
 
@@ -291,7 +291,7 @@ def _pairs(sweep: Sweep, found: _Variants, rows: Sequence[OurRow]) -> Iterator[P
                 continue
             runs = [sweep.evaluations[cell.entry].scores(DEV, metric).runs for cell in cells]
             paper = found.ablation.paper_difference(first.variant, second.variant, key)
-            yield Pair(key, first.name, second.name, context, runs[0], runs[1], paper)
+            yield VariantPair(key, first.name, second.name, context, runs[0], runs[1], paper)
 
 
 def _compared(found: _Variants) -> Iterator[tuple[_Point, _Point, str]]:

@@ -11,12 +11,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from model.monitoring.formatting import format_percent
-from model.tables.contrasts import contrast, mean_difference
-from model.tables.entry_comparison import EntryComparison, comparable_entries, is_comparable
-from model.tables.evaluations import DEV, Evaluation, Record
+from model.tables.comparisons import (
+    FINE_TUNED,
+    LEVEL,
+    MEAN,
+    EntryComparison,
+    VariantComparison,
+    comparable_entries,
+    is_comparable,
+)
+from model.tables.evaluations import DEV, Evaluation, TableModel
 from model.tables.filled_tables import FilledTable
 from model.tables.paper_ablations import ABLATIONS, UNNAMED
-from model.tables.variant_comparisons import FINE_TUNED, LEVEL, MEAN, VariantComparison
+from model.tables.significance import mean_difference, welch_test
 from model.tasks.task import Task
 
 Kind = Literal["pretraining", "variants", "entries", "baseline"]
@@ -26,7 +33,7 @@ _SCRATCH = "scratch"
 _EXACT = 1e-9  # two computations of one score differ by less
 
 
-class Verdict(Record):
+class Verdict(TableModel):
     """A comparison of two sides, or of one and the majority class, and its test; shares of 1."""
 
     kind: Kind
@@ -436,7 +443,7 @@ def _over_majority(item: Evaluation) -> _Result | None:
     if majority is None:
         return None
     runs = _runs(item)
-    found = contrast([runs], [1.0], less=majority)
+    found = welch_test([runs], [1.0], null_value=majority)
     p = found.p_greater
     is_above = found.estimate > _EXACT if p is None else p < LEVEL
     counts = (len(runs), len(runs))

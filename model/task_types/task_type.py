@@ -142,7 +142,7 @@ class TaskType(ABC):
     ) -> dict[str, bytes]:
         """Files by name as the task's own scorer reads them; none where there is no such form.
 
-        GLUE's submission is written by `model.tables.submission`.
+        GLUE's submission is written by `model.tables.glue_submission`.
         """
         del examples, predictions, task, split, threshold
         return {}

@@ -20,7 +20,7 @@ from model.evaluate import evaluate
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer, run_evaluation
 from model.launch.stopping import StopRequest
-from model.tables.evaluations import Evaluation, repeats_others
+from model.tables.evaluations import Evaluation, is_redundant_ensemble
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
@@ -176,7 +176,7 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     of_one = {f"a.{name}": given for name, given in restarts.items()}
     told = evaluated(tmp_path / "one", examples, of_one, entry="four", ensemble_size=4).statistics
     rows = [Evaluation.read("a", single), Evaluation.read("four", told)]
-    assert repeats_others(rows[1], rows)
+    assert is_redundant_ensemble(rows[1], rows)
 
 
 def test_members_of_other_vocabularies_are_refused(

@@ -27,13 +27,13 @@ from support.evaluation_builder import (
 from support.paths import ROOT
 
 import model.tabulate
-from model.tables.contrasts import difference
-from model.tables.entry_comparison import compare_entries
+from model.tables.comparisons import compare_entries
 from model.tables.evaluations import Evaluation, model_label
 from model.tables.filled_tables import fill_tables
 from model.tables.grids import Grid, paper_grid, results_grid, to_markdown, to_text
 from model.tables.result_pictures import draw_results
 from model.tables.result_rows import in_order, result_rows
+from model.tables.significance import mean_difference
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
@@ -378,7 +378,7 @@ def test_names_of_models() -> None:
 
 def test_comparison_is_welchs() -> None:
     a, b = [0.90, 0.91, 0.92, 0.89], [0.80, 0.84, 0.79]
-    low, high, p = difference(a, b)[1:4]
+    low, high, p = mean_difference([(a, b)])[1:4]
     expected = stats.ttest_ind(a, b, equal_var=False)
     interval = expected.confidence_interval(0.95)
     assert (low, high) == pytest.approx((interval.low, interval.high))
@@ -390,7 +390,7 @@ def test_the_interval_holds_the_difference_as_often_as_it_says() -> None:
     held = 0
     for _ in range(2_000):
         a, b = draws.normal(0.9, 0.01, 5), draws.normal(0.8, 0.03, 5)
-        low, high = difference(a.tolist(), b.tolist())[1:3]
+        low, high = mean_difference([(a.tolist(), b.tolist())])[1:3]
         held += low <= 0.1 <= high
     assert 0.93 <= held / 2_000 <= 0.97
 

@@ -14,13 +14,13 @@ from support.sweep_builder import FAIR, GOOD, POOR, entry
 from flows.report.page import section
 from flows.report.results import show_results
 from model.tables.charts import chart_of
-from model.tables.contrasts import contrast, difference, holm, mean_difference
+from model.tables.comparisons import MEAN, VariantComparison
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable
 from model.tables.line_pictures import draw_chart
 from model.tables.paper_ablations import ABLATIONS
+from model.tables.significance import holm_adjust, mean_difference, welch_test
 from model.tables.sweeps import Sweep, all_tables
-from model.tables.variant_comparisons import MEAN, VariantComparison
 from model.tasks import TASKS as REAL_TASKS
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
 
@@ -251,10 +251,12 @@ def test_features_are_compared_with_fine_tuning_in_table_7() -> None:
 # The test itself.
 
 
-def test_holm_is_that_of_the_book() -> None:
-    assert holm([0.01, 0.04, None, 0.03]) == pytest.approx([0.03, 0.06, None, 0.06], nan_ok=True)
-    assert holm([0.6, 0.7]) == [1.0, 1.0]
-    assert holm([]) == []
+def test_holm_adjustment() -> None:
+    assert holm_adjust([0.01, 0.04, None, 0.03]) == pytest.approx(
+        [0.03, 0.06, None, 0.06], nan_ok=True
+    )
+    assert holm_adjust([0.6, 0.7]) == [1.0, 1.0]
+    assert holm_adjust([]) == []
 
 
 def test_a_mean_over_tasks_is_satterthwaites() -> None:
@@ -270,20 +272,20 @@ def test_a_mean_over_tasks_is_satterthwaites() -> None:
 
 
 def test_runs_that_do_not_differ_are_judged_by_their_permutations() -> None:
-    found = difference([0.9] * 5, [0.5] * 5)
+    found = mean_difference([([0.9] * 5, [0.5] * 5)])
     assert (found.test, found.p) == ("permutation", 2 / 252)
     assert found.p_greater == 1 / 252
     exact = stats.permutation_test(
         ([0.9] * 5, [0.5] * 5), lambda a, b: np.mean(a) - np.mean(b), n_resamples=np.inf
     )
     assert found.p == pytest.approx(exact.pvalue)
-    assert difference([0.9] * 5, [0.9] * 5).p == 1.0
-    assert difference([0.9], [0.8, 0.7]).p is None
+    assert mean_difference([([0.9] * 5, [0.9] * 5)]).p == 1.0
+    assert mean_difference([([0.9], [0.8, 0.7])]).p is None
 
 
 def test_the_one_sided_p_is_that_of_the_greater() -> None:
     expected = stats.ttest_ind(FAIR, GOOD, equal_var=False, alternative="greater")
-    assert contrast([FAIR, GOOD], [1.0, -1.0]).p_greater == pytest.approx(expected.pvalue)
+    assert welch_test([FAIR, GOOD], [1.0, -1.0]).p_greater == pytest.approx(expected.pvalue)
 
 
 def test_comparisons_are_the_same_read_back() -> None:

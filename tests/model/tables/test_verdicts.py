@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from support.evaluation_builder import BASE, SCRATCH, TASKS, evaluations, majority, written
 
-from model.tables.contrasts import difference, mean_difference
-from model.tables.entry_comparison import compare_entries
+from model.tables.comparisons import compare_entries
 from model.tables.evaluations import Evaluation
 from model.tables.filled_tables import fill_tables
+from model.tables.significance import mean_difference
 from model.tables.sweeps import Sweep, all_tables
 from model.tables.verdicts import Verdict, find_verdicts
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
@@ -143,7 +143,7 @@ def test_p_is_corrected_for_all_pairs_of_entries() -> None:
 def test_means_of_samples_without_spread_are_tested_together() -> None:
     pair = ([1.0] * 3, [0.5] * 3)
     assert mean_difference([pair, pair]).p == pytest.approx(2 / 400)
-    assert mean_difference([pair, ([0.5] * 3, [0.5] * 3)]).p == difference(*pair).p
+    assert mean_difference([pair, ([0.5] * 3, [0.5] * 3)]).p == mean_difference([pair]).p
     assert mean_difference([pair, ([0.5] * 3, [0.9] * 3)]).p is None  # of opposite signs
 
 

@@ -20,7 +20,7 @@ from support.evaluation_builder import (
     written,
 )
 
-from model.tables.submission import SERVER_FILES, Submission, build_submission, to_zip
+from model.tables.glue_submission import SERVER_FILES, Submission, build_submission, to_zip
 from model.tasks import TASKS as REAL_TASKS
 from model.tasks.task import Task
 from schemas.errors import ArtifactCorruptError, PredictionsError
@@ -189,7 +189,7 @@ def test_ids_other_than_0_to_n_are_left_out_with_a_note(
     )
     assert list(found.entries) == ["RTE.tsv"]
     assert "CoLA.tsv" in found.missing
-    (note,) = [note for note in found.notes if "left out" in note]
+    (note,) = [note for note in found.notes if "skipped" in note]
     assert message in note
     assert "cola has" in note
 

@@ -1,4 +1,4 @@
-"""The zip file that GLUE's test server takes, made of test predictions (gluebenchmark.com)."""
+"""Zip file with test predictions for GLUE's test server (gluebenchmark.com)."""
 
 from __future__ import annotations
 
@@ -29,37 +29,36 @@ SERVER_FILES = {
     "WNLI.tsv": 146,
     "AX.tsv": 1_104,
 }
-"""Every file that the server asks for, with its rows (those of GLUE's test sets)."""
+"""Number of rows of each file that the server requires."""
 
 WNLI_FILE = "WNLI.tsv"
 _HEADER = "index\tprediction"
-_SCORES = (0.0, 5.0)  # of STS-B
-_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest a zip file can say; always the same bytes
-_SHOWN = 5
+_SCORES = (0.0, 5.0)  # range of STS-B
+_DATE = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal files give equal bytes
+_MAX_SHOWN = 5
 
 
 class _Candidate(NamedTuple):
-    """Predictions of an entry that could be one of the server's files."""
+    """Predictions of an entry for one of the server's files."""
 
     evaluation: Evaluation
     task: Task
     file: InputFile
-    """The predictions, a file of its artifact."""
 
     path: str
 
 
 class Submission(NamedTuple):
-    """What to send to the server."""
+    """Files for the server."""
 
     data: bytes
-    """The zip file; b"" where no entry has predictions for it."""
+    """Zip file, or b"" if no entry has predictions for the server."""
 
     entries: dict[str, str]
-    """Whose predictions each file holds, in the server's order."""
+    """Entry of each file, in the order of the server."""
 
     missing: tuple[str, ...]
-    """Files that the server asks for and that are not there."""
+    """Files that the server requires and no entry has."""
 
     notes: tuple[str, ...]
 
@@ -70,30 +69,29 @@ def build_submission(
     inputs: Mapping[str, StageInput],
     tasks: Mapping[str, Task],
 ) -> Submission:
-    """GLUE's zip file of all entries' test predictions.
+    """Return the zip file with the test predictions of all entries.
 
-    Where several entries answer the same file, the best on dev is taken and a note names them. For
-    WNLI an entry with method `majority` comes first, as the paper submits the majority class. A
-    file whose ids are not 0 to n - 1 is left out with a note. Entries on other data than GLUE's
-    own are passed over.
+    Of several entries for a file the best on dev is used. For WNLI, an entry with method `majority`
+    has priority, as the paper submits the majority class. A file whose ids are not 0 to n - 1 is
+    skipped. Each of these adds a note. Entries on other data than GLUE's are ignored.
 
     Args:
-        evaluations: of the entries, GLUE's or others.
-        inputs: their artifacts, by entry.
-        tasks: by name; their `submission` says which split makes which file.
+        evaluations: Evaluations of entries.
+        inputs: Artifact of each entry.
+        tasks: Tasks by name; `submission` maps a split to a file.
 
     Raises:
-        PredictionsError: a prediction has no label or score, or one that its task has not.
-        ArtifactCorruptError: a file is not the one that its manifest lists.
+        PredictionsError: A prediction has no label or score, or one that the task does not have.
+        ArtifactCorruptError: A file does not match its manifest.
     """
-    found: dict[str, list[_Candidate]] = {}
+    candidates: dict[str, list[_Candidate]] = {}
     for name, candidate in _candidates(evaluations, inputs=inputs, tasks=tasks):
-        found.setdefault(name, []).append(candidate)
+        candidates.setdefault(name, []).append(candidate)
     notes: list[str] = []
     texts: dict[str, str] = {}
     entries: dict[str, str] = {}
-    for name in (name for name in SERVER_FILES if name in found):
-        chosen = _choose(name, found[name], notes=notes)
+    for name in (name for name in SERVER_FILES if name in candidates):
+        chosen = _choose(name, candidates[name], notes=notes)
         text = _file_text(name, chosen, notes=notes)
         if text is not None:
             texts[name] = text
@@ -105,17 +103,17 @@ def build_submission(
 
 
 def to_zip(texts: Mapping[str, str]) -> bytes:
-    """A zip file of texts in their order: equal texts, equal bytes, on any machine.
+    """Return a zip file of texts in their order; equal texts give equal bytes on any machine.
 
-    Nothing is compressed, since what a compressor writes differs from one version to the next.
+    Files are stored uncompressed, because the output of compressors depends on their version.
     """
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
         for name, text in texts.items():
-            about = zipfile.ZipInfo(name, date_time=_DATE)
-            about.create_system = 3  # Unix, also where this runs on another system
-            about.external_attr = 0o644 << 16
-            archive.writestr(about, text.encode())
+            info = zipfile.ZipInfo(name, date_time=_DATE)
+            info.create_system = 3  # Unix, on any system
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, text.encode())
     return data.getvalue()
 
 
@@ -167,13 +165,13 @@ def _scored(candidate: _Candidate) -> str:
 
 
 def _file_text(name: str, candidate: _Candidate, *, notes: list[str]) -> str | None:
-    """The file's content, or None where its ids are not what the server numbers its rows by."""
-    candidate.file.read()  # which compares it with the manifest
+    """Return the content of a file, or None if its ids are not those of the server."""
+    candidate.file.read()  # checks the digest
     predictions = read_lines(candidate.file.url)
     fault = _id_fault(predictions)
     if fault:
         notes.append(
-            f"{name}: left out: {candidate.evaluation.entry} has {len(predictions):,} predictions, "
+            f"{name}: skipped: {candidate.evaluation.entry} has {len(predictions):,} predictions, "
             f"{fault}; the server expects one for each row of the test file, index 0 to n - 1"
         )
         return None
@@ -188,7 +186,7 @@ def _file_text(name: str, candidate: _Candidate, *, notes: list[str]) -> str | N
 
 
 def _id_fault(predictions: Sequence[Mapping[str, Any]]) -> str:
-    """What is wrong with the ids, or "" where they are 0 to n - 1 in any order."""
+    """Return the problem of ids that are not a permutation of 0 to n - 1, or ""."""
     ids = [str(item["id"]) for item in predictions]
     known = set(ids)
     expected = {str(number) for number in range(len(ids))}
@@ -197,15 +195,15 @@ def _id_fault(predictions: Sequence[Mapping[str, Any]]) -> str:
     if known == expected:
         return ""
     if len(known) < len(ids):
-        twice = [item for item, count in Counter(ids).items() if count > 1][:_SHOWN]
-        return f"ids twice: {', '.join(twice)}"
-    strange = [item for item in ids if item not in expected][:_SHOWN]
-    lacking = [str(number) for number in range(len(ids)) if str(number) not in known][:_SHOWN]
-    return f"with ids such as {', '.join(strange)} and without {', '.join(lacking)}"
+        duplicates = [item for item, count in Counter(ids).items() if count > 1][:_MAX_SHOWN]
+        return f"ids twice: {', '.join(duplicates)}"
+    unexpected = [item for item in ids if item not in expected][:_MAX_SHOWN]
+    missing = [str(number) for number in range(len(ids)) if str(number) not in known][:_MAX_SHOWN]
+    return f"with ids such as {', '.join(unexpected)} and without {', '.join(missing)}"
 
 
 def _answer(prediction: Mapping[str, Any], candidate: _Candidate) -> str:
-    """As the server wants it: the label's name or number, or a number with three decimals."""
+    """Return the name or number of a label, or a score with three decimals."""
     task = candidate.task
     where = f"{candidate.path} of {candidate.evaluation.entry}, id {prediction['id']}"
     if task.type == "regression":
