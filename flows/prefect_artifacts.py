@@ -13,7 +13,7 @@ from flows.artifact_markdown import run_markdown, stage_markdown, stage_title
 from flows.formatting import format_count, format_duration
 from flows.run.events import Event, RunFinished, StepFinished, StepProgress, StepStarted
 from flows.run.run import Run
-from pipelines.telling.progress import Reading
+from pipelines.progress import ProgressUpdate
 from schemas.redaction import escape_control_characters, redact
 
 _PROGRESS_SECONDS = 10.0
@@ -43,7 +43,7 @@ class ArtifactListener:
             case RunFinished(run):
                 _publish_summary(run)
 
-    def _log_progress(self, label: str, reading: Reading) -> None:
+    def _log_progress(self, label: str, reading: ProgressUpdate) -> None:
         now = time.monotonic()
         if label in self._contexts and now - self._logged_at[label] >= _PROGRESS_SECONDS:
             self._logged_at[label] = now
@@ -51,8 +51,8 @@ class ArtifactListener:
             context.run(lambda: get_run_logger().info("%s", progress_text(reading)))
 
 
-def progress_text(reading: Reading) -> str:
-    """Return how far a job is: `build-documents: 3 of 12 shards, 1,204 rows, about 20.0 s left`."""
+def progress_text(reading: ProgressUpdate) -> str:
+    """Return how far a job is: `build-documents: 3 of 12 items, 1,204 rows, about 20.0 s left`."""
     total = f" of {reading.total:,.0f}" if reading.total else ""
     text = f"{reading.job}: {reading.done:,.0f}{total} {reading.unit}s"
     if reading.rows:

@@ -25,7 +25,7 @@ from model.training.artifact_files import to_json, write_folder
 from model.training.health import summarize_restarts, warnings_json
 from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.io.temporary_folders import temporary_folder
-from pipelines.telling.progress import step_name
+from pipelines.progress import current_step_name
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import EvaluateConfig
 from schemas.fingerprint import content_digest
@@ -185,7 +185,7 @@ def _ask(
     for trial in trials:
         check_files(trial.given)  # which models are read by their folders' URLs
     job = EvaluationJob(
-        name=step_name(f"evaluate {config.entry}"),
+        name=current_step_name(f"evaluate {config.entry}"),
         examples=examples,
         members=tuple(trial.given for trial in trials),
         splits=splits,

@@ -37,7 +37,7 @@ from model.training.artifact_files import (
 )
 from pipelines.io.stage_inputs import check_files
 from pipelines.io.temporary_folders import temporary_folder
-from pipelines.telling.progress import following, step_name
+from pipelines.progress import current_step_name, forward_progress
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
@@ -103,7 +103,7 @@ def finetune(
         at = config.init_from_step
         checkpoint = without_snapshots(checkpoint) if at is None else at_snapshot(checkpoint, at)
     job = TrialJob(
-        name=step_name(f"finetune {examples.statistics['task']} {trial_name(config)}"),
+        name=current_step_name(f"finetune {examples.statistics['task']} {trial_name(config)}"),
         config=config,
         examples=examples,
         checkpoint=checkpoint,
@@ -117,7 +117,7 @@ def finetune(
         # Read by the folder's URL, as a checkpoint from outside is.
         check_files(job.checkpoint, without=(OPTIMIZER_FILE, STATE_FILE))
     try:
-        with following(job.folder()):
+        with forward_progress(job.folder()):
             found = call_in_worker("model.finetuning.loop:train_trial", job)
         files = write_folder(job.results(), output=output, records=RECORDS)
     finally:

@@ -21,7 +21,7 @@ from model.training.artifact_files import (
     write_file,
 )
 from pipelines.io.stage_inputs import check_files, input_file
-from pipelines.telling.progress import step_name
+from pipelines.progress import current_step_name
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, VOCAB_FILE
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, RawInput, StageInput, StageOutput
@@ -74,7 +74,7 @@ def pretrain(
         carries = config.optimizer_state == "restore"
         check_files(before, without=() if carries else (OPTIMIZER_FILE, STATE_FILE))
     job = TrainingJob(
-        name=step_name(f"pretrain {config.instances}"),
+        name=current_step_name(f"pretrain {config.instances}"),
         config=config,
         instances=inputs["instances"],
         vocabulary=inputs["vocabulary"],

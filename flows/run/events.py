@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Protocol
 from flows.run.graph import Step
 from flows.run.step_execution import StepResult
 from flows.store.runs import RunState
+from pipelines.progress import ProgressUpdate
 from pipelines.runners.submission import SubmittedJob
-from pipelines.telling.progress import Reading
 from schemas.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class StepStarted(StepEvent):
 class StepProgress(StepEvent):
     """A job or a training of a step reports how far it is, about once a second."""
 
-    reading: Reading
+    reading: ProgressUpdate
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,11 @@ from flows.store.pointers import pointer_to
 from flows.store.runs import RunState
 from flows.store.verification import quarantine, verify
 from model.launch.launcher import stop_running_calls
+from pipelines.progress import progress_listener
 from pipelines.runners.checks import steps_at_once
 from pipelines.runners.launch import RUNNERS_HERE
 from pipelines.runners.local import close_pools
 from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
-from pipelines.telling.progress import listening
 from schemas.errors import ArtifactNotFoundError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
@@ -321,7 +321,7 @@ class Run:
         self.emit(StepStarted(self, step, self.inputs(step), key.cache_key, work))
         with (
             submitting(self._submission(step, lease)),
-            listening(lambda reading: self.emit(StepProgress(self, step, reading))),
+            progress_listener(lambda reading: self.emit(StepProgress(self, step, reading))),
         ):
             yield
 

@@ -17,8 +17,8 @@ from flows.store.pointers import now
 from flows.store.runs import StepRecord
 from model.launch.launcher import call_group
 from model.training.health import read_warnings
+from pipelines.progress import step_scope
 from pipelines.runners.code import code_digest
-from pipelines.telling.progress import working_on
 from schemas.errors import BertloomError, LeaseLostError, NetworkError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.fingerprint import content_digest, logical_digest
@@ -95,7 +95,7 @@ def build_step(
     with (
         _discard_on_error(step, attempt, store=store),
         _stop_when_lost(lease, step),
-        working_on(step.label),
+        step_scope(step.label),
     ):
         stage_inputs = {name: stage_input(name, inputs[name], store=store) for name in step.inputs}
         output = stage.run(

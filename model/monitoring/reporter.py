@@ -30,7 +30,7 @@ from model.monitoring.training_log import (
 )
 from model.training.amounts import Amounts, Unit, budget_unit
 from model.training.artifact_files import CURVES_PICTURE
-from pipelines.telling.progress import PLACES, READING_FILE, ReadingFile
+from pipelines.progress import PROGRESS_FILE, TERMINAL_LINES, ProgressFile
 from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
 
 _LOGGER = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class TrainingProgress:
     ) -> None:
         self._name, self._amounts = name, done
         self._unit, self._total = budget_unit(budget)
-        self._file = ReadingFile(progress_file, job=name, unit=self._unit.removesuffix("s"))
+        self._file = ProgressFile(progress_file, job=name, unit=self._unit.removesuffix("s"))
         self._file.write(done.in_unit(self._unit), total=self._total)
         self._details: Sequence[str] = ()
         self._is_logged = True
@@ -66,6 +66,9 @@ class TrainingProgress:
         self._pace: deque[tuple[float, float]] = deque()
         self._in_terminal = sys.stderr.isatty()
         self._exit_stack = contextlib.ExitStack()
+        line = None
+        if self._in_terminal:
+            line = self._exit_stack.enter_context(TERMINAL_LINES.reserve())
         self._bar = tqdm(
             total=self._total,
             initial=done.in_unit(self._unit),
@@ -73,7 +76,7 @@ class TrainingProgress:
             bar_format=_BAR_FORMAT,
             leave=False,
             disable=not self._in_terminal,
-            position=self._exit_stack.enter_context(PLACES.taken()) if self._in_terminal else None,
+            position=line,
         )
 
     def update(self, done: Amounts) -> None:
@@ -246,7 +249,7 @@ class PretrainingLogger:
             self._main = (
                 CurveWriter(curves, resume_step=done.steps),
                 TrainingProgress(
-                    name, budget=config.budget, done=done, progress_file=folder / READING_FILE
+                    name, budget=config.budget, done=done, progress_file=folder / PROGRESS_FILE
                 ),
             )
 
@@ -324,7 +327,7 @@ class TrialLogger:
             name,
             budget=BudgetConfig(max_steps=total),
             done=Amounts(steps=done),
-            progress_file=folder / READING_FILE,
+            progress_file=folder / PROGRESS_FILE,
         )
 
     def on_step_end(self, steps: int, *, loss: float) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from model.launch.launcher import local_folder, run_job
-from pipelines.telling.progress import following
+from pipelines.progress import forward_progress
 from schemas.manifest import StageInput
 from schemas.model_configs import PretrainConfig
 
@@ -42,7 +42,7 @@ class TrainingJob(BaseModel):
             RunnerError: its process was killed; run again, it goes on from its last checkpoint.
         """
         folder = self.folder()
-        with following(folder):
+        with forward_progress(folder):
             run_job(
                 "model.pretraining.process",
                 self,

@@ -29,6 +29,7 @@ from pipelines.beam.shard_work import (
     reduce_bucket,
 )
 from pipelines.io.file_systems import file_system
+from pipelines.progress import current_progress
 from pipelines.runners.code import SameCode
 from pipelines.runners.errors import ErrorFiles
 from pipelines.runners.local import map_items
@@ -71,6 +72,9 @@ class _ProcessItems(beam.DoFn):
         items = itertools.chain.from_iterable(map(self._plan.items, element[1]))
         for result in map_items(self._processor, items, workers=self._workers):
             rows = sum(entry.rows or 0 for entry in result.files)
+            if progress := current_progress():
+                size_bytes = sum(entry.size_bytes for entry in result.files)
+                progress.finish_item(result.index, rows=rows, size_bytes=size_bytes)
             for name, amount in {**result.counters, "rows": rows}.items():
                 # For the runner's console. Manifests have the counters of the results, as a retried
                 # bundle cannot count these twice.

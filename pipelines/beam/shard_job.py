@@ -29,10 +29,10 @@ from pipelines.beam.item_cache import (
 from pipelines.beam.shard_work import BucketReduce, ResultList, SharedInput, WorkResult, write_plan
 from pipelines.io.file_systems import file_system
 from pipelines.io.temporary_folders import temporary_folder
+from pipelines.progress import Progress
 from pipelines.runners.earlier import wait_for_earlier_job
 from pipelines.runners.errors import ErrorFiles
 from pipelines.runners.launch import Launch
-from pipelines.telling.progress import Progress
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
@@ -121,7 +121,9 @@ def run_shard_job(
             spill=f"{folder}/blobs" if launch.is_local else "",
             workers=launch.workers,
         )
-        with Progress(job, fs=fs, folder=path, total=len(planned)), errors.raised_again(job):
+        weights = {item.number: item.weight for item in planned}
+        progress = Progress(job, fs=fs, folder=path, weights=weights)
+        with progress, errors.raised_again(job):
             run_pipeline(job, build, launch=launch, pieces=len(elements))
         results = ResultList(urls["work"])
         groups = ResultList(urls["groups"]) if grouping is not None else []

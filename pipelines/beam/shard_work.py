@@ -26,6 +26,7 @@ from pydantic import TypeAdapter
 from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.files import add_path_to_errors
+from pipelines.progress import item_scope
 from pipelines.runners.errors import ErrorFiles
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, StageInput
@@ -124,7 +125,7 @@ class ItemProcessor:
     _is_set_up: bool = False
 
     def __call__(self, item: Any) -> WorkResult:
-        with self.errors.telling(item):
+        with self.errors.telling(item), item_scope(item.number):
             if not self._is_set_up:
                 self.work.setup()
                 self._is_set_up = True

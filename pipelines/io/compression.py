@@ -19,6 +19,7 @@ from typing import IO, Literal, NamedTuple
 
 import zstandard
 
+from pipelines.progress import report_fraction
 from schemas.errors import InputError
 
 Compression = Literal["plain", "bz2", "gz", "zst"]
@@ -120,14 +121,18 @@ def decompressed(
         streams: where bzip2 streams start in the range. After a damaged one, the next is tried.
     """
     source.seek(start)
+    chunks: Iterator[Chunk | Damage]
     if compression == "plain":
-        yield from _plain_chunks(source, start=start, end=end)
+        chunks = _plain_chunks(source, start=start, end=end)
     elif compression == "bz2":
-        yield from _bz2_chunks(source, start=start, end=end, streams=streams)
+        chunks = _bz2_chunks(source, start=start, end=end, streams=streams)
     elif compression == "gz":
-        yield from _gzip_chunks(source, end=end)
+        chunks = _gzip_chunks(source, end=end)
     else:
-        yield from _zstd_chunks(source, end=end)
+        chunks = _zstd_chunks(source, end=end)
+    for chunk in chunks:
+        report_fraction((source.tell() - start) / max(1, end - start))
+        yield chunk
 
 
 def _plain_chunks(source: IO[bytes], *, start: int, end: int) -> Iterator[Chunk]:

@@ -17,12 +17,12 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.io.temporary_folders import temporary_folder
+from pipelines.progress import current_progress
 from pipelines.runners.causes import root_cause
 from pipelines.runners.dataflow_api import DONE, OVER, DataflowApi
 from pipelines.runners.launch import Launch
 from pipelines.runners.submission import Submission, SubmittedJob
 from pipelines.runners.worker_package import file_system_packages, write_worker_package
-from pipelines.telling.progress import note_rows
 from schemas.errors import BertloomError, RunnerError
 
 ROWS = "rows"
@@ -109,7 +109,9 @@ def _followed(api: DataflowApi, job: str, submission: Submission) -> str:
             state = ""
         if state:
             with _not_needed(job):
-                note_rows(int(api.counters(job).get(ROWS, 0)))
+                rows = int(api.counters(job).get(ROWS, 0))
+                if progress := current_progress():
+                    progress.rows = rows
         if state in OVER:
             return state
         submission.pause(seconds)

@@ -24,6 +24,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from pipelines.progress import Progress, current_progress, set_reporter
 from pipelines.runners.submission import current_submission
 from schemas.error_serialization import deserialize_error, serialize_error
 from schemas.errors import RunnerError
@@ -57,15 +58,15 @@ class WorkerPool:
         context: Any = multiprocessing.get_context(method)
         if method == "forkserver":
             context.set_forkserver_preload(list(_PRELOAD))
-        logs = context.Queue()
-        self._log_listener = logging.handlers.QueueListener(logs, _LogHandler())
-        self._log_listener.start()
+        messages = context.Queue()
+        self._listener = _Listener(messages, _LogHandler())
+        self._listener.start()
         self._max_queued = workers * _QUEUED_PER_WORKER
         self._executor = ProcessPoolExecutor(
             workers,
             mp_context=context,
             initializer=_initialize_worker,
-            initargs=(dict(os.environ), logs, logging.getLogger().level),
+            initargs=(dict(os.environ), messages, logging.getLogger().level),
         )
 
     def map_unordered(
@@ -83,6 +84,7 @@ class WorkerPool:
         """
         pickled, waiting = pickle.dumps(function), iter(arguments)
         submission, running = current_submission("job"), set[Future[Any]]()
+        self._listener.progress = current_progress()
         try:
             while True:
                 for argument in waiting:
@@ -120,7 +122,19 @@ class WorkerPool:
             process.join(max(0.0, deadline - time.monotonic()))
             process.kill()
         self._executor.shutdown(cancel_futures=True)
-        self._log_listener.stop()
+        self._listener.stop()
+
+
+class _Listener(logging.handlers.QueueListener):
+    """Receives log records, and progress of items as (number, fraction), from the workers."""
+
+    progress: Progress | None = None
+
+    def handle(self, record: Any) -> None:
+        if isinstance(record, logging.LogRecord):
+            super().handle(record)
+        elif self.progress is not None:
+            self.progress.set_fraction(*record)
 
 
 class _LogHandler(logging.Handler):
@@ -202,13 +216,14 @@ def close_pools() -> None:
 # In a worker process
 
 
-def _initialize_worker(environment: dict[str, str], logs: Any, level: int) -> None:
+def _initialize_worker(environment: dict[str, str], messages: Any, level: int) -> None:
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends workers
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    logging.getLogger().addHandler(logging.handlers.QueueHandler(logs))
+    logging.getLogger().addHandler(logging.handlers.QueueHandler(messages))
     logging.getLogger().setLevel(level)
+    set_reporter(lambda number, fraction: messages.put_nowait((number, fraction)))
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 

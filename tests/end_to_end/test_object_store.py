@@ -35,13 +35,13 @@ from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage_collection import collect_garbage
 from flows.store.leases import Lease, acquire_or_holder, live_holders
 from flows.store.verification import verify
+from pipelines import progress
 from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import WorkResult
 from pipelines.io.file_systems import SMALL_READ_AHEAD, file_system, read_file
 from pipelines.io.files import FileWriter
 from pipelines.io.raw_files import expand_paths, open_file
-from pipelines.telling import progress
-from pipelines.telling.progress import Reading, listening
+from pipelines.progress import ProgressUpdate, progress_listener
 from schemas.errors import DeterminismError, InputError, MissingInputError, StoreError
 from schemas.execution_configs import ExecutionConfig
 
@@ -232,11 +232,11 @@ PIECES = [_Piece(number, SHARD_BYTES) for number in range(4)]
 def test_a_job_that_is_watched_finds_its_reports(
     workers: int, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_REMOTE_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "_REMOTE_POLL_SECONDS", 0.05)
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)  # workers import this module
     output = f"{bucket}/store/artifacts/build-things/1/data"
-    told: list[Reading] = []
-    with listening(told.append):
+    told: list[ProgressUpdate] = []
+    with progress_listener(told.append):
         done = run_shard_job(
             "job",
             PIECES,

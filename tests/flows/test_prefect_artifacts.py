@@ -15,7 +15,7 @@ from flows.run.executor import local_executor, run_steps
 from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
-from pipelines.telling.progress import Reading
+from pipelines.progress import ProgressUpdate
 
 
 @pytest.fixture
@@ -111,5 +111,5 @@ def test_run_has_one_artifact_per_stage_and_a_summary(
 def test_progress_is_text() -> None:
     from flows.prefect_artifacts import progress_text
 
-    reading = Reading("build", 3, 4, "shard", seconds=10.0, rows=7)
+    reading = ProgressUpdate("build", 3, 4, "shard", seconds=10.0, rows=7)
     assert progress_text(reading) == "build: 3 of 4 shards, 7 rows, about 3.3 s left"

@@ -1,104 +1,181 @@
-"""What a job's progress tells those who listen."""
+"""Progress of jobs as listeners get it."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import logging
+import os
 import threading
+import time
 from pathlib import Path
+from typing import NamedTuple
 
 import fsspec
-import pyarrow as pa
 import pytest
 
-from pipelines.telling import progress
-from pipelines.telling.progress import Progress, Reading, ReadingFile, following, listening
+from pipelines import progress
+from pipelines.beam.shard_job import run_shard_job
+from pipelines.beam.shard_work import WorkResult
+from pipelines.io.compression import decompressed
+from pipelines.progress import (
+    Progress,
+    ProgressFile,
+    ProgressUpdate,
+    forward_progress,
+    item_scope,
+    progress_listener,
+    report_fraction,
+)
+from schemas.execution_configs import ExecutionConfig
 
 
 @pytest.fixture(autouse=True)
-def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_LOOK_SECONDS", 0.01)
+def _report_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(progress, "_REPORT_SECONDS", 0.0)
     monkeypatch.setattr(progress, "_WRITE_SECONDS", 0.0)
 
 
-def write_shard(path: Path, rows: int) -> None:
-    table = pa.table({"text": ["a"] * rows})
-    with pa.ipc.new_file(path, table.schema) as sink:
-        sink.write_table(table)
-
-
-def watch(folder: Path, *, total: int) -> Progress:
+def watch(folder: Path, *, total: int = 1, weights: dict[int, int] | None = None) -> Progress:
     fs, path = fsspec.core.url_to_fs(str(folder))
-    return Progress("build", fs=fs, folder=path, total=total)
+    return Progress("build", fs=fs, folder=path, weights=weights or dict.fromkeys(range(total), 1))
 
 
-def test_shards_rows_and_bytes_are_told(tmp_path: Path) -> None:
-    told: list[Reading] = []
-    seen = threading.Event()
+class Updates(list[ProgressUpdate]):
+    """Updates of a job."""
 
-    def note(reading: Reading) -> None:
-        told.append(reading)
-        if reading.done == 1:
-            seen.set()
+    def wait_for(self, done: float) -> None:
+        for _ in range(1000):
+            if any(update.done == done for update in self):
+                return
+            time.sleep(0.01)
+        pytest.fail(f"no update with done={done}: {self}")
 
-    with listening(note), watch(tmp_path, total=2):
-        write_shard(tmp_path / "part-0.arrow", 3)
-        assert seen.wait(10)
-        write_shard(tmp_path / "part-1.arrow", 4)
+
+def test_finished_items_count_by_their_weight(tmp_path: Path) -> None:
+    updates = Updates()
+    with progress_listener(updates.append), watch(tmp_path, weights={0: 30, 1: 10}) as job:
+        job.finish_item(1, rows=3, size_bytes=100)
+        updates.wait_for(0.5)
+        job.finish_item(0, rows=4, size_bytes=200)
+        (tmp_path / "part-0.arrow").touch()
+    assert updates[-1][:5] == ("build", 2, 2, "item", 300)
+    assert updates[-1].rows == 7
+
+
+def test_part_of_an_item_counts_and_does_not_fall(tmp_path: Path) -> None:
+    updates = Updates()
+    with progress_listener(updates.append), watch(tmp_path, total=1):
+        with item_scope(0):
+            report_fraction(0.25)
+            updates.wait_for(0.25)
+            report_fraction(0.125)
+            report_fraction(1.5)
+        updates.wait_for(0.99)
+        report_fraction(0.1)  # of no item
+    assert [update.done for update in updates] == sorted(update.done for update in updates)
+    assert updates[-1].done == 1
+
+
+def test_fraction_of_compressed_item_is_reported(tmp_path: Path) -> None:
+    """Of one gzip file, which is one item however many shards it has."""
+    data = gzip.compress(os.urandom(20 << 20))
+    updates = Updates()
+    with progress_listener(updates.append), watch(tmp_path, total=1), item_scope(0):
+        source = io.BytesIO(data)
+        for _ in decompressed(source, "gz", start=0, end=len(data)):
+            (tmp_path / "part-00000-000.arrow").touch()
+            time.sleep(0.02)
+    reported = {update.done for update in updates[:-1]}
+    assert len(reported) > 3
+    assert all(done < 1 for done in reported)
+
+
+def test_shards_of_an_engine_are_counted_in_the_output_folder(tmp_path: Path) -> None:
+    updates = Updates()
+    with progress_listener(updates.append), watch(tmp_path, total=2):
+        (tmp_path / "part-0.arrow").write_bytes(b"abc")
         (tmp_path / "notes.txt").write_text("no shard")
-    last = told[-1]
-    assert last[:4] == ("build", 2, 2, "shard")
-    assert last.rows == 7
-    assert last.bytes == sum(file.stat().st_size for file in tmp_path.glob("*.arrow"))
+        updates.wait_for(1)
+    assert updates[-1][:5] == ("build", 2, 2, "item", 3)
 
 
-def test_a_store_that_is_away_stops_no_watching(
+@pytest.mark.parametrize("workers", [1, 2])
+def test_local_job_rises_from_0_to_all_items(tmp_path: Path, workers: int) -> None:
+    """Also of a job without shards, such as the counting of words."""
+    updates = Updates()
+    items = [Item(number, 1 + number) for number in range(4)]
+    with progress_listener(updates.append):
+        run_shard_job(
+            "job",
+            items,
+            work=SlowWork(),
+            output=str(tmp_path),
+            execution=ExecutionConfig(workers=workers),
+        )
+    values = [update.done for update in updates]
+    assert values == sorted(values)
+    assert any(0 < value < 4 for value in values)
+    assert values[-1] == 4
+    assert any(left for left in (update.seconds_left() for update in updates))
+
+
+class Item(NamedTuple):
+    number: int
+    weight: int
+
+
+class SlowWork:
+    def setup(self) -> None:
+        """Open nothing."""
+
+    def process(self, item: Item) -> WorkResult:
+        report_fraction(0.5)
+        time.sleep(0.2)
+        return WorkResult(item.number)
+
+
+def test_unavailable_store_does_not_stop_the_updates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its client raises: that of S3 has errors of its own for a server that is gone."""
-    told: list[Reading] = []
+    """Clients of object stores raise errors of their own."""
+    updates: list[ProgressUpdate] = []
     asked, seen = threading.Event(), threading.Event()
 
-    def gone(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         asked.set()
         raise RuntimeError("Could not connect to the endpoint URL")
 
-    def note(reading: Reading) -> None:
-        told.append(reading)
+    def note(update: ProgressUpdate) -> None:
+        updates.append(update)
         seen.set()
 
-    with monkeypatch.context() as away, listening(note):
-        watched = watch(tmp_path, total=1)
-        away.setattr(watched._fs, "find", gone)
-        with watched:
+    with monkeypatch.context() as patch, progress_listener(note):
+        job = watch(tmp_path)
+        patch.setattr(job._fs, "find", fail)
+        with job:
             assert asked.wait(10)
-            assert told == []
-            away.undo()
+            assert updates == []
+            patch.undo()
             assert seen.wait(10)
 
 
-def test_a_shard_that_is_being_written_has_no_rows_yet(tmp_path: Path) -> None:
-    (tmp_path / "part-0.arrow").write_bytes(b"ARROW1")
-    told: list[Reading] = []
-    with listening(told.append), watch(tmp_path, total=1):
-        pass
-    assert told[-1].rows == 0
-
-
-def test_a_job_that_ends_is_done_also_with_fewer_shards_than_pieces(tmp_path: Path) -> None:
-    told: list[Reading] = []
-    with listening(told.append), watch(tmp_path, total=2):
-        write_shard(tmp_path / "part-0.arrow", 3)
-    assert told[-1][:4] == ("build", 2, 2, "shard")
-    assert told[-1].rows == 3
-    with pytest.raises(KeyboardInterrupt), listening(told.append), watch(tmp_path, total=9):
+def test_interrupted_job_does_not_end_at_100_percent(tmp_path: Path) -> None:
+    updates = Updates()
+    with (
+        pytest.raises(KeyboardInterrupt),
+        progress_listener(updates.append),
+        watch(tmp_path, total=9),
+    ):
         raise KeyboardInterrupt
-    assert (9, 9) not in {(reading.done, reading.total) for reading in told}
+    assert all(update.done < 9 for update in updates)
 
 
 def test_only_jobs_of_the_block_are_told(tmp_path: Path) -> None:
-    told: list[Reading] = []
-    with listening(told.append):
+    told: list[ProgressUpdate] = []
+    with progress_listener(told.append):
         pass
     with watch(tmp_path, total=1):
         pass
@@ -107,32 +184,32 @@ def test_only_jobs_of_the_block_are_told(tmp_path: Path) -> None:
 
 def test_a_listener_that_fails_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="pipelines")
-    told: list[Reading] = []
+    told: list[ProgressUpdate] = []
     calls = []
 
-    def fail(reading: Reading) -> None:
+    def fail(reading: ProgressUpdate) -> None:
         calls.append(reading)
         raise RuntimeError("the page is gone")
 
-    with listening(fail), listening(told.append):
+    with progress_listener(fail), progress_listener(told.append):
         for _ in range(2):
             with watch(tmp_path, total=1):
                 pass
         path = tmp_path / "reading.json"
-        with following(tmp_path):
+        with forward_progress(tmp_path):
             for step in range(3):
-                ReadingFile(path, job="train", unit="step").write(step, total=3)
+                ProgressFile(path, job="train", unit="step").write(step, total=3)
     assert told
     assert len(calls) <= 3  # once a job
     assert "the page is gone" in caplog.text
 
 
 def test_another_processs_readings_are_told(tmp_path: Path) -> None:
-    told: list[Reading] = []
+    told: list[ProgressUpdate] = []
     path = tmp_path / "reading.json"
-    path.write_text(json.dumps(Reading("old", 9, 9, "step")._asdict()))
-    with listening(told.append), following(tmp_path):
-        file = ReadingFile(path, job="train", unit="step")
+    path.write_text(json.dumps(ProgressUpdate("old", 9, 9, "step")._asdict()))
+    with progress_listener(told.append), forward_progress(tmp_path):
+        file = ProgressFile(path, job="train", unit="step")
         file.write(5, total=10)
         file.write(10, total=10)
     assert {reading.job for reading in told} == {"train"}
@@ -141,29 +218,29 @@ def test_another_processs_readings_are_told(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_where_nothing_can_be(tmp_path: Path) -> None:
-    file = ReadingFile(tmp_path / "gone" / "reading.json", job="train", unit="step")
+    file = ProgressFile(tmp_path / "gone" / "reading.json", job="train", unit="step")
     file.write(1, total=2)
-    ReadingFile(None, job="train", unit="step").write(1, total=2)
+    ProgressFile(None, job="train", unit="step").write(1, total=2)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("reading", "left"),
+    ("update", "left"),
     [
-        (Reading("a", 25, 100, "step", seconds=10), 30),
-        (Reading("a", 60, 100, "step", seconds=10, first=50), 40),
-        (Reading("a", 50, 100, "step", seconds=10, first=50), None),
-        (Reading("a", 5, 0, "step", seconds=10), None),
+        (ProgressUpdate("a", 25, 100, "step", seconds=10), 30),
+        (ProgressUpdate("a", 60, 100, "step", seconds=10, first=50), 40),
+        (ProgressUpdate("a", 50, 100, "step", seconds=10, first=50), None),
+        (ProgressUpdate("a", 5, 0, "step", seconds=10), None),
     ],
 )
-def test_time_left_is_at_the_pace_of_this_start(reading: Reading, left: float | None) -> None:
-    assert reading.seconds_left() == left
+def test_time_left_is_at_the_pace_of_this_start(update: ProgressUpdate, left: float | None) -> None:
+    assert update.seconds_left() == left
 
 
-def test_bars_take_lines_of_their_own() -> None:
-    places = progress.Places()
-    with places.taken() as first:
-        with places.taken() as second:
+def test_bars_have_different_lines() -> None:
+    lines = progress.TerminalLines()
+    with lines.reserve() as first:
+        with lines.reserve() as second:
             assert {first, second} == {0, 1}
-        with places.taken() as again:
+        with lines.reserve() as again:
             assert again == second

@@ -18,7 +18,7 @@ PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
 
 ORDER = {
     "pipelines": [
-        "arrays counters seeds telling",
+        "arrays counters progress seeds",
         "io",
         "lengths",
         "runners",
@@ -66,7 +66,7 @@ ORDER = {
 its own; modules of one line do not import each other."""
 
 PURE = [
-    "counters", "seeds", "telling.progress", "runners.launch", "runners.errors",
+    "counters", "seeds", "progress", "runners.launch", "runners.errors",
     "io.encodings",
     "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
     "documents.sentences",

@@ -24,7 +24,7 @@ from flows.run.events import Event, RunStarted, StepFailed, StepFinished
 from flows.run.log_lines import event_lines
 from flows.run.plan import PlannedStep
 from flows.running import run_recipe
-from pipelines.telling import progress
+from pipelines import progress
 from schemas.errors import InputError
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
@@ -174,8 +174,8 @@ def test_progress_bars_of_processes_have_different_lines(
 ) -> None:
     monkeypatch.setattr(progress.tempfile, "gettempdir", lambda: str(tmp_path))
     with terminal(monkeypatch):
-        one, other = progress.Places(), progress.Places()
-        with one.taken() as first, other.taken() as second, one.taken() as third:
+        one, other = progress.TerminalLines(), progress.TerminalLines()
+        with one.reserve() as first, other.reserve() as second, one.reserve() as third:
             assert (first, second, third) == (0, 1, 2)
-        with other.taken() as again:
+        with other.reserve() as again:
             assert again == 0

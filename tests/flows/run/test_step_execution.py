@@ -22,9 +22,9 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
 from model import pretrain
 from pipelines import build_tokens
+from pipelines.progress import current_step_name
 from pipelines.runners.code import code_digest
 from pipelines.runners.submission import SubmittedJob, current_submission
-from pipelines.telling.progress import step_name
 from schemas.corpus_configs import (
     DocumentsConfig,
     InstancesConfig,
@@ -134,7 +134,7 @@ def test_run_record_has_jobs_and_their_resource_usage(
 
     def submit_job(*args: Any, **kwargs: Any) -> Any:
         step = current_submission("no step")
-        steps.append(step_name("no step"))
+        steps.append(current_step_name("no step"))
         job = SubmittedJob(step.name, "dataflow", f"id of {step.name}", "https://page")
         step.told(job)
         step.ended(job, {"vcpu-seconds": float(len(step.name))})

@@ -21,6 +21,7 @@ from google.oauth2.credentials import Credentials
 from support.corpus_builder import digests, run_corpus, small_recipe, small_sample
 from support.fake_dataflow import FakeDataflow
 
+from pipelines.progress import ProgressUpdate, progress_listener
 from pipelines.runners import dataflow_jobs
 from pipelines.runners.checks import check_execution, launch_lines
 from pipelines.runners.earlier import wait_for_earlier_job
@@ -28,7 +29,6 @@ from pipelines.runners.launch import Launch
 from pipelines.runners.run import run_pipeline
 from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
 from pipelines.runners.worker_package import package_name, write_worker_package
-from pipelines.telling.progress import Reading, listening
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 
@@ -234,16 +234,16 @@ def test_a_job_is_told_of_with_its_page_and_what_it_took(server: FakeDataflow) -
 def test_rows_that_workers_count_are_progress(server: FakeDataflow) -> None:
     import fsspec
 
-    from pipelines.telling.progress import Progress
+    from pipelines.progress import Progress
 
     def run(job: str) -> None:
         server.count(job, "rows", 429, step="DoWork")
         server.finish(job)
 
     server.begin = run
-    readings: list[Reading] = []
+    readings: list[ProgressUpdate] = []
     fs = fsspec.filesystem("memory")
-    with listening(readings.append), Progress("j", fs=fs, folder="/none", total=1):
+    with progress_listener(readings.append), Progress("j", fs=fs, folder="/none", weights={0: 1}):
         submit(execution(server))
     assert readings[-1].rows == 429
 

@@ -1,0 +1,411 @@
+"""Progress of running jobs: bars, log lines, and updates for listeners.
+
+A local Beam job reports its work items here. The progress of a job on an engine is read from its
+output folder. A training process writes a small progress file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import fcntl
+import itertools
+import json
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import fsspec
+from tqdm import tqdm
+
+_LOGGER = logging.getLogger(__name__)
+_POLL_SECONDS = 1.0
+_REMOTE_POLL_SECONDS = 5.0  # each look into a bucket is a request
+_LINE_SECONDS = 15.0
+_REPORT_SECONDS = 0.5
+_WRITE_SECONDS = 1.0
+_MAX_UNFINISHED = 0.99
+_BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+
+PROGRESS_FILE = "reading.json"
+"""Name of the file, in its folder, to which a training process writes its progress."""
+
+
+class ProgressUpdate(NamedTuple):
+    """Progress of a job."""
+
+    job: str
+    """Name of the job or step."""
+
+    done: float
+    """Finished part of `total`, earlier starts included. Beam jobs count items by weight: half of
+    `total` is half of the input."""
+
+    total: float
+    """Number of units; 0 if it is not known."""
+
+    unit: str
+    """`item`, `step`, `token` or `minute`."""
+
+    bytes: int = 0
+    """Sum of the sizes of the finished shards; 0 for trainings."""
+
+    seconds: float = 0.0
+    """Seconds since this start of the job."""
+
+    rows: int = 0
+    """Rows of the finished shards (documents, instances). 0 for trainings, and on engines that do
+    not count them."""
+
+    first: float = 0.0
+    """Value of `done` when the job started."""
+
+    def seconds_left(self) -> float | None:
+        """Return the remaining seconds at the average pace; None before there is one."""
+        if self.done <= self.first or not self.total:
+            return None
+        return max(0.0, self.total - self.done) * self.seconds / (self.done - self.first)
+
+
+Listener = Callable[[ProgressUpdate], None]
+_LISTENERS: contextvars.ContextVar[tuple[Listener, ...]] = contextvars.ContextVar(
+    "_LISTENERS", default=()
+)
+
+
+@contextlib.contextmanager
+def progress_listener(callback: Listener) -> Iterator[None]:
+    """Send updates of the jobs that this thread starts in the block to `callback`.
+
+    Other threads call it about once per second and job, and at the end of a job. It should return
+    at once; a callback that raises is not called again.
+    """
+    token = _LISTENERS.set((*_LISTENERS.get(), callback))
+    try:
+        yield
+    finally:
+        _LISTENERS.reset(token)
+
+
+_STEP: contextvars.ContextVar[str] = contextvars.ContextVar("_STEP", default="")
+
+
+@contextlib.contextmanager
+def step_scope(step: str) -> Iterator[None]:
+    """Name the jobs that this thread starts in the block after a step of the recipe."""
+    token = _STEP.set(step)
+    try:
+        yield
+    finally:
+        _STEP.reset(token)
+
+
+def current_step_name(default: str) -> str:
+    """Return the name of the step in progress, such as `pretrain.phase-1`, or the default."""
+    return _STEP.get() or default
+
+
+class Listeners:
+    """Listeners of the block that a job starts in."""
+
+    def __init__(self) -> None:
+        self._callbacks = list(_LISTENERS.get())
+
+    def __bool__(self) -> bool:
+        return bool(self._callbacks)
+
+    def notify(self, update: ProgressUpdate) -> None:
+        """Call all listeners."""
+        for callback in tuple(self._callbacks):
+            try:
+                callback(update)
+            except Exception as error:  # a listener must not stop the work
+                _LOGGER.debug("%s: dropping a listener: %r", update.job, error)
+                self._callbacks.remove(callback)
+
+
+class TerminalLines:
+    """Lines of the terminal for bars of concurrent jobs, also of other processes.
+
+    A process reserves a line by a lock on a small file, which the system releases when it ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reserved: set[int] = set()
+
+    @contextlib.contextmanager
+    def reserve(self) -> Iterator[int]:
+        """Yield the first line that no other job of the terminal has."""
+        with contextlib.ExitStack() as locks:
+            with self._lock:
+                line = next(
+                    line
+                    for line in itertools.count()
+                    if line not in self._reserved
+                    and (line >= _MAX_LOCKED_LINES or _lock_line(line, locks))
+                )
+                self._reserved.add(line)
+            try:
+                yield line
+            finally:
+                with self._lock:
+                    self._reserved.discard(line)
+
+
+_MAX_LOCKED_LINES = 16
+
+
+def _lock_line(line: int, locks: contextlib.ExitStack) -> bool:
+    """Lock a line of this terminal until `locks` is closed; False if another process has it."""
+    try:
+        terminal = os.ttyname(sys.stderr.fileno()).strip("/").replace("/", "-")
+        path = Path(tempfile.gettempdir()) / f"bertloom-bar-{os.getuid()}-{terminal}-{line}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(path, flags, 0o600)
+    except (OSError, ValueError):
+        return True  # without a terminal or a lock file, bars may overlap
+    locks.callback(os.close, handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+TERMINAL_LINES = TerminalLines()
+
+
+# Beam jobs
+
+_CURRENT: contextvars.ContextVar[Progress | None] = contextvars.ContextVar("_CURRENT", default=None)
+_ITEM: contextvars.ContextVar[int | None] = contextvars.ContextVar("_ITEM", default=None)
+_last_report = 0.0
+
+
+def current_progress() -> Progress | None:
+    """Return the progress of this thread's job."""
+    return _CURRENT.get()
+
+
+def _report_to_current(number: int, fraction: float) -> None:
+    if progress := _CURRENT.get():
+        progress.set_fraction(number, fraction)
+
+
+_report: Callable[[int, float], None] = _report_to_current
+
+
+def set_reporter(report: Callable[[int, float], None]) -> None:
+    """Call `report` with item number and fraction, in a process without a `Progress`."""
+    global _report
+    _report = report
+
+
+@contextlib.contextmanager
+def item_scope(number: int) -> Iterator[None]:
+    """Report fractions as those of an item while the block runs."""
+    token = _ITEM.set(number)
+    try:
+        yield
+    finally:
+        _ITEM.reset(token)
+
+
+def report_fraction(fraction: float) -> None:
+    """Report how much of its input the item in progress has read, in [0, 1]."""
+    global _last_report
+    number, now = _ITEM.get(), time.monotonic()
+    if number is not None and now - _last_report >= _REPORT_SECONDS:
+        _last_report = now
+        _report(number, min(fraction, _MAX_UNFINISHED))
+
+
+class Progress:
+    """Progress of a Beam job from the start to the end of its `with` block."""
+
+    rows = 0
+    """Rows of the finished shards, as the engine or the finished items count them."""
+
+    def __init__(
+        self,
+        job: str,
+        *,
+        fs: fsspec.AbstractFileSystem,
+        folder: str,
+        weights: Mapping[int, int],
+    ) -> None:
+        """Watch a job.
+
+        Args:
+            job: Name of the job.
+            fs: File system of `folder`.
+            folder: Output folder. Its shards are counted while no item is reported.
+            weights: Weight of each item, by number.
+        """
+        self._job, self._fs, self._folder, self._weights = job, fs, folder, weights
+        self._total, self._total_weight = len(weights), sum(weights.values()) or 1
+        is_local = isinstance(fs, fsspec.get_filesystem_class("file"))
+        self._poll_seconds = _POLL_SECONDS if is_local else _REMOTE_POLL_SECONDS
+        self._fractions: dict[int, float] = {}
+        self._bytes = 0
+        self._listeners = Listeners()
+        self._started = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"progress-{job}", daemon=True)
+
+    def set_fraction(self, number: int, fraction: float) -> None:
+        """Note how much of an item is done, in [0, 1]; a fraction does not fall."""
+        self._fractions[number] = max(fraction, self._fractions.get(number, 0.0))
+
+    def finish_item(self, number: int, *, rows: int, size_bytes: int) -> None:
+        """Note that an item is finished, with the rows and the size of its shards."""
+        self.set_fraction(number, 1.0)
+        self.rows += rows
+        self._bytes += size_bytes
+
+    def __enter__(self) -> Self:
+        self._token = _CURRENT.set(self)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _CURRENT.reset(self._token)
+        self._stop.set()
+        self._thread.join()
+        if kind is None and self._listeners and (last := self._measure()) is not None:
+            self._listeners.notify(last._replace(done=last.total))
+
+    def _measure(self) -> ProgressUpdate | None:
+        """Return the progress; None if the output folder cannot be listed."""
+        fractions = dict(self._fractions)
+        if fractions:
+            done = sum(self._weights[number] * part for number, part in fractions.items())
+            done, size_bytes = self._total * done / self._total_weight, self._bytes
+        else:
+            try:
+                listed = self._fs.find(self._folder, detail=True).values()
+            except Exception as error:  # clients of object stores have errors of their own
+                _LOGGER.debug("%s: cannot list %s: %s", self._job, self._folder, error)
+                return None
+            sizes = [e.get("size") or 0 for e in listed if e["name"].endswith(".arrow")]
+            done, size_bytes = min(len(sizes), self._total), sum(sizes)
+        seconds = time.monotonic() - self._started
+        return ProgressUpdate(
+            self._job, done, self._total, "item", size_bytes, seconds=seconds, rows=self.rows
+        )
+
+    def _watch(self) -> None:
+        in_terminal = sys.stderr.isatty()
+        logged = time.monotonic()
+        with (
+            TERMINAL_LINES.reserve() as line,
+            tqdm(
+                total=self._total,
+                desc=self._job,
+                leave=False,
+                disable=not in_terminal,
+                position=line,
+                bar_format=_BAR_FORMAT,
+            ) as bar,
+        ):
+            while not self._stop.wait(self._poll_seconds):
+                update = self._measure()
+                if update is None:
+                    continue
+                bar.n = update.done
+                bar.refresh()
+                self._listeners.notify(update)
+                now = time.monotonic()
+                if not in_terminal and now - logged >= _LINE_SECONDS:
+                    logged = now
+                    left = update.seconds_left()
+                    _LOGGER.info(
+                        "%s: %.0f %% after %.0f s%s%s",
+                        self._job,
+                        100 * update.done / (self._total or 1),
+                        update.seconds,
+                        f", {self.rows:,} rows" if self.rows else "",
+                        "" if left is None else f", about {left:.0f} s left",
+                    )
+
+
+# Trainings
+
+
+class ProgressFile:
+    """Progress of a training process: one update, replaced at most once per second.
+
+    A file that cannot be written is ignored.
+    """
+
+    def __init__(self, path: Path | None, *, job: str, unit: str) -> None:
+        """Describe the training. `path`: file to write, None for none."""
+        self._path, self._job, self._unit = path, job, unit
+        self._started = time.monotonic()
+        self._written = -_WRITE_SECONDS
+        self._first: float | None = None
+
+    def write(self, done: float, *, total: float) -> None:
+        """Write an update, unless the last one is too new; the last update is always written."""
+        if self._path is None:
+            return
+        if self._first is None:
+            self._first, self._started = done, time.monotonic()
+        now = time.monotonic()
+        if now - self._written < _WRITE_SECONDS and done < total:
+            return
+        self._written = now
+        update = ProgressUpdate(
+            self._job, done, total, self._unit, seconds=now - self._started, first=self._first
+        )
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            temporary.write_text(json.dumps(update._asdict()), encoding="utf-8")
+            temporary.replace(self._path)
+        except OSError as error:
+            _LOGGER.debug("%s: cannot write %s: %s", self._job, self._path, error)
+            self._path = None
+
+
+@contextlib.contextmanager
+def forward_progress(folder: Path) -> Iterator[None]:
+    """Send the listeners what a process writes to its `ProgressFile` in a folder."""
+    listeners = Listeners()
+    if not listeners:
+        yield
+        return
+    path = folder / PROGRESS_FILE
+    path.unlink(missing_ok=True)
+    stop = threading.Event()
+
+    def follow() -> None:
+        last = ""
+        is_ending = False
+        while not is_ending:
+            is_ending = stop.wait(_POLL_SECONDS)
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                text = path.read_text(encoding="utf-8")
+                if text != last:
+                    listeners.notify(ProgressUpdate(**json.loads(text)))
+                last = text
+
+    thread = threading.Thread(target=follow, name=f"progress-{path.parent.name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
