@@ -112,4 +112,4 @@ def test_a_dump_in_another_language_than_the_recipe_says_is_noted(tmp_path) -> N
             execution=ExecutionConfig(),
         )
         assert len(made.notes) == notes
-        assert all("in en, the recipe says it" in note for note in made.notes)
+        assert all("language en, recipe says it" in note for note in made.notes)
