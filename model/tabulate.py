@@ -56,9 +56,8 @@ def tabulate(
     # start-up: 120 ms
     from model.tables.comparisons import compare_entries
     from model.tables.document import SubmittedFiles, Tables
-    from model.tables.evaluations import Evaluation
     from model.tables.glue_submission import build_submission
-    from model.tables.result_rows import in_order, result_rows
+    from model.tables.results import Evaluation, in_order, result_rows
     from model.tables.sweeps import Sweep, all_tables
     from model.tables.verdicts import find_verdicts
 
@@ -73,7 +72,7 @@ def tabulate(
         )
     evaluations = in_order(
         [
-            Evaluation.read(entry, given.statistics, content=content_digest(given.files))
+            Evaluation.from_statistics(entry, given.statistics, content=content_digest(given.files))
             for entry, given in evaluated.items()
         ],
         tasks=TASKS,

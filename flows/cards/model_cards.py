@@ -13,7 +13,7 @@ from flows.cards.dataset_cards import corpus_sources, dataset_name, languages_of
 from flows.cards.licenses import UNKNOWN
 from flows.cards.markdown import render
 from flows.formatting import format_metric
-from model.tables.evaluations import Evaluation, Scores
+from model.tables.results import Evaluation, Scores
 from model.tasks.cut_data import cut_on
 from schemas.manifest import Manifest
 from schemas.publish_configs import CardsConfig
@@ -108,7 +108,7 @@ def scores_of(manifest: Manifest) -> list[Score]:
             Score(split="held-out", metric=name, value=value, **_NO_RESTARTS)
             for name, value in facts["held_out"].items()
         ]
-    evaluation = Evaluation.read("", {"metric": "", **facts})
+    evaluation = Evaluation.from_statistics("", {"metric": "", **facts})
     return [
         Score(
             split=split,

@@ -11,7 +11,7 @@ from flows.report.figure_cache import Figure, Key, Panel
 from flows.report.task_results import TaskResult
 from model.monitoring.palette import INK
 from model.tables.charts import Chart
-from model.tables.result_rows import ResultRow
+from model.tables.results import ResultRow
 from model.tasks.cut_data import cut_notes, marked
 
 if TYPE_CHECKING:

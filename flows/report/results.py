@@ -16,7 +16,6 @@ from flows.report.task_results import overview_grid, task_results
 from flows.store.artifacts import ArtifactStore
 from model.tables.charts import chart_of
 from model.tables.document import JSON_FILE, Tables
-from model.tables.evaluations import wrong_fields
 from model.tables.grids import (
     Grid,
     comparisons_grid,
@@ -25,6 +24,7 @@ from model.tables.grids import (
     results_grid,
     variants_grid,
 )
+from model.tables.results import wrong_fields
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from model.monitoring.formatting import format_percent
 from model.tables.document import Tables
 from model.tables.grids import Grid
-from model.tables.result_rows import ResultRow
+from model.tables.results import ResultRow
 from model.tables.verdicts import Verdict
 from model.tasks import TASKS
 from model.tasks.cut_data import marked

@@ -10,14 +10,14 @@ from typing import Literal, NamedTuple
 
 from pydantic import computed_field
 
-from model.tables.evaluations import (
+from model.tables.paper_tables import PAPER_TABLES, paper_cells
+from model.tables.results import (
     DEV,
     Evaluation,
     TableModel,
     feature_layers,
     is_redundant_ensemble,
 )
-from model.tables.paper_tables import PAPER_TABLES, paper_cells
 from model.tables.significance import TestName, TestResult, holm_adjust, mean_difference
 from model.tasks.task import Task
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 from model.tables.comparisons import EntryComparison
-from model.tables.evaluations import DEV, TableModel
 from model.tables.filled_tables import FilledTable
-from model.tables.result_rows import ResultRow
+from model.tables.results import DEV, ResultRow, TableModel
 from model.tables.verdicts import Verdict
 
 JSON_FILE = "tables.json"

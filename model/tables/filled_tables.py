@@ -10,13 +10,6 @@ from pydantic import Field, SerializerFunctionWrapHandler, computed_field, model
 
 from model.monitoring.formatting import format_percent
 from model.tables.comparisons import VariantComparison, compare_features
-from model.tables.evaluations import (
-    MAJORITY_CLASS,
-    Evaluation,
-    TableModel,
-    is_redundant_ensemble,
-    model_label,
-)
 from model.tables.paper_tables import (
     GLUE_TABLE,
     PAPER_TABLES,
@@ -24,6 +17,13 @@ from model.tables.paper_tables import (
     PaperTable,
     glue_average,
     paper_cells,
+)
+from model.tables.results import (
+    MAJORITY_CLASS,
+    Evaluation,
+    TableModel,
+    is_redundant_ensemble,
+    model_label,
 )
 from model.tasks.cut_data import cut_notes, marked
 from model.tasks.task import Task

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from model.tables.evaluations import Evaluation
+from model.tables.results import Evaluation
 from model.task_types.prediction_files import predictions_file, read_lines
 from model.tasks.task import Task
 from pipelines.io.stage_inputs import InputFile

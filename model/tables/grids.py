@@ -12,10 +12,9 @@ from typing import NamedTuple, TypeVar
 
 from model.monitoring.formatting import format_percent
 from model.tables.comparisons import TEST_NOTE, EntryComparison, VariantComparison
-from model.tables.evaluations import MAJORITY, MAJORITY_CLASS
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
 from model.tables.paper_tables import Column
-from model.tables.result_rows import ResultRow
+from model.tables.results import MAJORITY, MAJORITY_CLASS, ResultRow
 from model.tasks.cut_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from model.tables.comparisons import ONCE_NOTE, VariantPair, compare_variants
-from model.tables.evaluations import DEV, Evaluation, digits_of, reference_to
 from model.tables.filled_tables import (
     RESTARTS_NOTE,
     FilledCell,
@@ -23,6 +22,7 @@ from model.tables.filled_tables import (
 )
 from model.tables.paper_ablations import ABLATIONS, PERPLEXITY, UNNAMED, Ablation
 from model.tables.paper_tables import PAPER_TABLES, Column
+from model.tables.results import DEV, Evaluation, digits_of, reference_to
 from model.tasks.task import Task
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
 

@@ -20,9 +20,9 @@ from model.tables.comparisons import (
     comparable_entries,
     is_comparable,
 )
-from model.tables.evaluations import DEV, Evaluation, TableModel
 from model.tables.filled_tables import FilledTable
 from model.tables.paper_ablations import ABLATIONS, UNNAMED
+from model.tables.results import DEV, Evaluation, TableModel
 from model.tables.significance import mean_difference, welch_test
 from model.tasks.task import Task
 

@@ -5,50 +5,49 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from pipelines.books import back_matter as behind
-from pipelines.books import matter
+from pipelines.books import back_matter, matter
 from pipelines.books.blocks import BlockKind, Book
 
-_BACK_SHARE = 0.75  # of the blocks: notes stand behind this
+_BACK_SHARE = 0.75  # of the blocks: notes are after this
 _MAX_BACK_SHARE = 0.3  # of the words: no advertisement, however long, is more of a book
 _TAIL_SHARE = 0.03  # of the words may follow "THE END", in ...
-_TAIL_PROSE_BLOCKS = 3  # ... so many paragraphs
+_TAIL_PROSE_BLOCKS = 3  # ... this many paragraphs
 _ADVERTISED_BLOCKS = 6
 _LISTED_BLOCKS = 12  # below the heading of a publisher's list, the first entry with a price
 _MAX_LAST_LINE = 120
 _MAX_BACK_WORDS = 80
 _MAX_BACK_CAPITALS = 10
 _MIN_ENTRIES = 3  # of a catalogue, with prices or formats ...
-_MAX_BETWEEN = 3  # ... and at most so many blocks of praise between two of them
+_MAX_BETWEEN = 3  # ... and this many blocks of praise between two of them
 _MIN_ERRATA = 2
 _MIN_NOTES = 2
 _MAX_CONTINUATION = 4  # blocks of quotations and the like that continue a note
 
 
 def classify_back(book: Book) -> None:
-    """Mark the notes, advertisements and printers' lines behind the text as left out."""
+    """Exclude the notes, advertisements and printers' lines after the text."""
     end = len(book.texts)
     for number in range(_last_chapter(book), end):
         if _ends_book(book, number):
             end = number
             break
     end = _notes_start(book, end)
-    listed = _tail_start(book, end, behind.is_catalogued, least=_MIN_ENTRIES)
-    end = _tail_start(book, listed, behind.is_erratum, least=_MIN_ERRATA)
+    listed = _tail_start(book, end, back_matter.is_catalogued, least=_MIN_ENTRIES)
+    end = _tail_start(book, listed, back_matter.is_erratum, least=_MIN_ERRATA)
     end = _notes_start(book, end)
-    end = _tail_start(book, end, behind.is_bracketed_note, least=_MIN_NOTES, max_between=0)
+    end = _tail_start(book, end, back_matter.is_bracketed_note, least=_MIN_NOTES, max_between=0)
     while end and _is_back(book, end - 1):
         end -= 1
     for number in range(end, len(book.texts)):
         if book.kinds[number] is BlockKind.TEXT:
-            book.kinds[number] = BlockKind.LEFT_OUT
+            book.kinds[number] = BlockKind.EXCLUDED
 
 
 def _notes_start(book: Book, end: int) -> int:
-    """Return the index of the heading of the notes that end a book, or `end` if there is none."""
+    """Return the index of the heading of the notes at the end of a book, or `end` without notes."""
     start = end
     for number in range(end - 1, int(_BACK_SHARE * len(book.texts)) - 1, -1):
-        if not behind.is_endnotes_heading(book.texts[number]):
+        if not back_matter.is_endnotes_heading(book.texts[number]):
             continue
         if _is_much(book, number) or not _holds_only_notes(book, number, start):
             break
@@ -73,14 +72,14 @@ def _holds_only_notes(book: Book, heading: int, end: int) -> bool:
     noted = [
         index
         for index, text in enumerate(texts)
-        if behind.is_endnote(text) and not is_heading[index]
+        if back_matter.is_endnote(text) and not is_heading[index]
     ]
-    if len(texts) == 1 and behind.is_footnotes_heading(book.texts[heading]):
+    if len(texts) == 1 and back_matter.is_footnotes_heading(book.texts[heading]):
         return True
     if not noted or noted[0] != 0 or noted[-1] != len(texts) - 1 or 2 * len(noted) < len(texts):
         return False
     for is_above_heading, text in zip(is_heading, texts[1:], strict=False):
-        if is_above_heading and not behind.is_bracketed_note(text):
+        if is_above_heading and not back_matter.is_bracketed_note(text):
             return False
     return all(lower - upper <= _MAX_CONTINUATION + 1 for upper, lower in itertools.pairwise(noted))
 
@@ -155,7 +154,7 @@ def _advertises(book: Book, number: int) -> bool:
 
 
 def _ends_book(book: Book, number: int) -> bool:
-    """Whether nothing of the book's text follows block `number`."""
+    """Return whether the text of the book ends before block `number`."""
     kind, text = book.kinds[number], book.texts[number]
     behind = number >= _BACK_SHARE * len(book.texts)
     if kind is BlockKind.NOTE:
@@ -173,7 +172,7 @@ def _ends_book(book: Book, number: int) -> bool:
 
 
 def _is_tail(book: Book, start: int) -> bool:
-    """Whether the blocks from `start` on are what stands behind a text, not more of it."""
+    """Return whether the blocks from `start` are back matter."""
     shown = book.texts[start : start + _ADVERTISED_BLOCKS]
     share = book.words(start) / max(1, book.words())
     if share <= _MAX_BACK_SHARE and any(map(matter.is_publisher, shown)):

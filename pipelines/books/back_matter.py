@@ -1,7 +1,6 @@
-"""Telling what stands behind a book's text by its lines: catalogues, errata, notes.
+"""Recognize back matter by its lines: catalogues, errata, notes.
 
-Each function judges one block by itself; `pipelines.books.back` decides, with its place in the
-book.
+Each function looks at one block. `pipelines.books.back` also considers its position in the book.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _MAX_ERRATUM_WORDS = 40
 
 
 def is_catalogued(text: str) -> bool:
-    """An entry of a catalogue: a format, a binding or a price, as no story tells them."""
+    """Return whether a block is an entry of a catalogue, with a format, binding or price."""
     return text.count(" ") < _MAX_ENTRY_WORDS and _CATALOGUED.search(text) is not None
 
 
@@ -50,7 +49,7 @@ def is_errata_heading(line: str) -> bool:
 
 
 def is_erratum(text: str) -> bool:
-    """A line of an errata table: `Page 12, line 3, for x read y`."""
+    """Return whether a block is a line of an errata table: `Page 12, line 3, for x read y`."""
     return text.count(" ") < _MAX_ERRATUM_WORDS and _ERRATUM.search(text) is not None
 
 

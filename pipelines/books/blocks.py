@@ -1,4 +1,4 @@
-"""A book as a list of blocks, each with what it has been judged to be so far."""
+"""A book as a list of blocks with their kinds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pipelines.books.layout import Block
 
 MAX_TITLE_LINES = 4
 _MAX_HEADING_LINE = 150
-_MIN_TURNS = 3  # of somebody who speaks
+_MIN_TURNS = 3  # of one speaker
 _TURNS_SHARE = 0.2  # of the blocks of a book that is, or has, a play
 
 
 class BlockKind(enum.Enum):
-    """What a block is."""
+    """Kind of a block."""
 
     TEXT = "text"
     HEADING = "heading"
@@ -28,24 +28,24 @@ class BlockKind(enum.Enum):
     ORNAMENT = "ornament"
     ENDING = "ending"
     NOTE = "note"
-    LEFT_OUT = "left out"
+    EXCLUDED = "excluded"
     """Front matter, back matter, a publisher's line."""
 
 
 class Book:
-    """The blocks of one book.
+    """Blocks of one book.
 
     Args:
-        blocks: as `pipelines.books.layout.split_blocks` gives them.
-        title: the book's title, "" where it is not known.
+        blocks: Blocks from `pipelines.books.layout.split_blocks`.
+        title: Title of the book, or "".
 
     Attributes:
-        blocks: the blocks, headings parted from what stands around them.
-        texts: each block in one line.
-        kinds: what each block is; all text at first.
-        title_key: the title as `pipelines.books.matter.entry_key` has it.
-        entries: such keys of the entries of the book's lists of contents and illustrations.
-        usual_gap: how many blank lines mostly stand between two blocks.
+        blocks: The blocks, with headings separated from the text around them.
+        texts: Text of each block in one line.
+        kinds: Kind of each block. Initially all are text.
+        title_key: Key of the title (`pipelines.books.matter.entry_key`).
+        entries: Keys of the entries of the lists of contents and illustrations.
+        usual_gap: Usual number of blank lines between two blocks.
     """
 
     def __init__(self, blocks: list[Block], title: str) -> None:
@@ -59,30 +59,30 @@ class Book:
         self._prose: dict[int, bool] = {}
 
     def words(self, start: int = 0) -> int:
-        """Words of the blocks from `start` on."""
+        """Return the number of words of the blocks from `start`."""
         return self._words_from[start]
 
     def is_prose(self, number: int) -> bool:
-        """Whether a block is sentences; asked of it by each heading before it, found once."""
+        """Return whether a block consists of sentences. The result is cached."""
         if number not in self._prose:
             self._prose[number] = matter.is_prose(self.texts[number])
         return self._prose[number]
 
     def is_dialogue_turn(self, number: int) -> bool:
-        """Whether a block is somebody's turn in a play: a speaker's name, and what is said."""
-        return bool(self._speakers) and matter.speaker(self.texts[number]) in self._speakers
+        """Return whether a block is a turn in a play: the name of a speaker and a text."""
+        return bool(self._speakers) and matter.speaker_name(self.texts[number]) in self._speakers
 
     @functools.cached_property
     def _speakers(self) -> frozenset[str]:
-        """Who speaks in a play; nobody does in a book with few turns, or with one speaker."""
-        turns = Counter(name for text in self.texts if (name := matter.speaker(text)))
+        """Return the speakers of a play. A book with few turns or one speaker has none."""
+        turns = Counter(name for text in self.texts if (name := matter.speaker_name(text)))
         often = {name: count for name, count in turns.items() if count >= _MIN_TURNS}
         share = sum(often.values()) / max(1, len(self.texts))
         return frozenset(often) if len(often) > 1 and share >= _TURNS_SHARE else frozenset()
 
     @functools.cached_property
     def prose_from(self) -> list[int]:
-        """How many blocks of sentences there are from each block on."""
+        """Return the number of blocks of sentences from each block to the end."""
         return _sums_from([self.is_prose(number) for number in range(len(self.texts))])
 
     @functools.cached_property
@@ -91,18 +91,18 @@ class Book:
 
 
 def _sums_from(values: list[int]) -> list[int]:
-    """The sum from each value to the end, and the 0 behind the last."""
+    """Return the sum from each value to the end, and a final 0."""
     return list(itertools.accumulate(reversed(values), initial=0))[::-1]
 
 
 def is_speech(text: str) -> bool:
-    """Whether a block ends like a sentence or a turn of a dialogue."""
+    """Return whether a block ends like a sentence or a turn of a dialogue."""
     ended = text.endswith(tuple(".!?-:;,\"'\u201d\u2019\u2014"))
     return ended and not matter.is_capitals(text) and not matter.is_date_line(text)
 
 
 def _split_headings(blocks: list[Block]) -> Iterator[Block]:
-    """Part a chapter's heading from text that follows it without a blank line."""
+    """Separate a chapter heading from text that follows without a blank line."""
     for block in _split_inner_headings(blocks):
         first, rest = block.lines[0], block.lines[1:]
         headed = matter.is_part_heading(first) or matter.is_end_marker(first)
@@ -110,7 +110,7 @@ def _split_headings(blocks: list[Block]) -> Iterator[Block]:
             yield block
             continue
         heading, at = [first], 0
-        while at < len(rest) and _goes_on(rest, at):
+        while at < len(rest) and _continues(rest, at):
             heading.append(rest[at].lstrip())
             at += 1
         yield Block([" ".join((*map(str.rstrip, heading[:-1]), heading[-1]))], block.gap)
@@ -129,8 +129,8 @@ def _split_inner_headings(blocks: list[Block]) -> Iterator[Block]:
         yield Block(block.lines[inner[0] :], 0)
 
 
-def _goes_on(lines: list[str], at: int) -> bool:
-    """Whether the heading above line `at` of a block goes on there."""
+def _continues(lines: list[str], at: int) -> bool:
+    """Return whether the heading above line `at` of a block continues there."""
     return matter.is_capitals(lines[at]) or (len(lines) - at <= 3 and _is_lone_title(lines[at:]))
 
 

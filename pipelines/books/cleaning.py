@@ -1,9 +1,9 @@
-"""Cleaning one book: from the text as found to paragraphs of prose.
+"""Extract the paragraphs of prose from a book.
 
-What is left out: Project Gutenberg's header, licence and notes; title page, publisher's lines,
-dedication; lists of contents and illustrations; headings; captions; ornaments; the advertisements
-behind the last page. What stays: every paragraph, letter, verse, preface and introduction. A block
-of which it is not clear stays, because a lost sentence is worse than a kept line.
+Excluded are Project Gutenberg's header, license and notes; title page, lines of the publisher,
+dedication; lists of contents and illustrations; headings; captions; ornaments; advertisements after
+the last page. All paragraphs, letters, verses, prefaces and introductions are kept. Unclear blocks
+are kept too, because a lost sentence is worse than an extra line.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _SPACES_RUN = re.compile(r" {2,}")
 
 
 class CleanedBook(NamedTuple):
-    """The prose of one book."""
+    """Prose of one book."""
 
     title: str
-    """As Project Gutenberg's header gives it; "" where there is none."""
+    """Title in Project Gutenberg's header, or ""."""
 
     author: str
     paragraphs: list[str]
-    """One string a paragraph or stanza, no line breaks inside, in order; may be empty."""
+    """Paragraphs and stanzas in order, without line breaks. May be empty."""
 
 
 def clean_book(text: str) -> CleanedBook:
-    """Take the prose out of one book.
+    """Return the prose of one book.
 
     Args:
-        text: the whole text, decoded; any line ends, wrapped or one line a paragraph.
+        text: Decoded text with any line ends, hard-wrapped or with one line per paragraph.
     """
     source = strip_gutenberg(normalise(text))
     body = _BOX.sub(lambda match: match["inside"] or "", drop_brackets(source.body))

@@ -1,4 +1,4 @@
-"""Where a book's text begins, and what before it is no text: title page, imprint, dedication."""
+"""Find the start of a book's text, after title page, imprint and dedication."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pipelines.books.layout import Block
 
 _FRONT_SHARE = 0.12  # of the characters: the first chapter begins before that ...
 _FRONT_BLOCKS = 160  # ... or before this many blocks
-_RUNNING_BLOCKS = 6  # so many in a row, and the book's text has begun ...
-_RUNNING_WORDS = 300  # ... or so many words of them
-_OPENING_BLOCKS = 4  # of speech or verse that may stand between a heading and the first prose
+_RUNNING_BLOCKS = 6  # this many in a row are the start of the text ...
+_RUNNING_WORDS = 300  # ... or this many words in a row
+_OPENING_BLOCKS = 4  # of speech or verse between a heading and the first prose
 _PREPARER_BLOCKS = 40
 _MAX_IMPRINT = 60  # characters
 _RULE = 60  # characters of a line of underscores that ends a preparer's introduction
@@ -21,7 +21,7 @@ def classify_front(book: Book) -> None:
     preparer = _preparer_end(book)
     note = preface = False
     start = max(preparer, _front_end(book))
-    _leave_imprint(book, start)
+    _exclude_imprint(book, start)
     for number in range(start):
         block, text = book.blocks[number], book.texts[number]
         if book.kinds[number] is BlockKind.NOTE:
@@ -34,18 +34,18 @@ def classify_front(book: Book) -> None:
             continue
         stays = (preface and not matter.is_date_line(text)) or _is_front_text(block, text)
         if note or number < preparer or not stays:
-            book.kinds[number] = BlockKind.LEFT_OUT
+            book.kinds[number] = BlockKind.EXCLUDED
 
 
-def _leave_imprint(book: Book, start: int) -> None:
-    """Leave out dates and publisher's lines between the first heading and the first text."""
+def _exclude_imprint(book: Book, start: int) -> None:
+    """Exclude dates and publisher's lines between the first heading and the first text."""
     for number in range(start, len(book.texts)):
         text = book.texts[number]
         imprint = matter.is_date_line(text) or matter.is_publisher(text)
         if book.kinds[number] is BlockKind.TEXT and not (imprint and len(text) <= _MAX_IMPRINT):
             return
         if book.kinds[number] is BlockKind.TEXT:
-            book.kinds[number] = BlockKind.LEFT_OUT
+            book.kinds[number] = BlockKind.EXCLUDED
 
 
 def _is_front_text(block: Block, text: str) -> bool:
@@ -55,7 +55,7 @@ def _is_front_text(block: Block, text: str) -> bool:
 
 
 def _preparer_end(book: Book) -> int:
-    """Some producers put an introduction of their own before a long rule of underscores."""
+    """Return the end of an introduction by the producer, which ends with a rule of underscores."""
     for number in range(min(_PREPARER_BLOCKS, len(book.texts)) - 1, -1, -1):
         if book.kinds[number] is BlockKind.ORNAMENT and book.texts[number].count("_") >= _RULE:
             return number
@@ -81,7 +81,7 @@ def _front_end(book: Book) -> int:
 
 
 def _is_running(book: Book, number: int) -> bool:
-    """Whether a block is like those of running text: sentences or speech."""
+    """Return whether a block looks like running text: sentences or speech."""
     text = book.texts[number]
     if matter.is_publisher(text):
         return False
@@ -89,7 +89,7 @@ def _is_running(book: Book, number: int) -> bool:
 
 
 def _next_deciding(book: Book) -> list[int]:
-    """For each block, and for the end, the next from there on that is text or part of a list."""
+    """Return for each block, and for the end, the next block that is text or part of a list."""
     deciding, found = [len(book.kinds)], len(book.kinds)
     for number in range(len(book.kinds) - 1, -1, -1):
         if book.kinds[number] in (BlockKind.TEXT, BlockKind.LISTING, BlockKind.LIST_HEADING):
@@ -99,7 +99,7 @@ def _next_deciding(book: Book) -> list[int]:
 
 
 def _opens_chapter(book: Book, number: int, deciding: list[int]) -> bool:
-    """Whether prose follows a numbered heading before long."""
+    """Return whether prose follows soon after a numbered heading."""
     text = book.texts[number]
     first = book.blocks[number].lines[0].strip()
     numbered = matter.is_part_heading(text) or matter.is_numeral(text)

@@ -1,7 +1,8 @@
 # ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
-"""Taking Project Gutenberg's own words off a text: header, licence, footer, producers' notes.
+"""Remove Project Gutenberg's additions to a text: header, license, footer, notes of producers.
 
-Markers of all generations are known: `*** START OF THE PROJECT GUTENBERG EBOOK ... ***` (2003 on),
+All generations of markers are recognized:
+`*** START OF THE PROJECT GUTENBERG EBOOK ... ***` (2003 on),
 `*END THE SMALL PRINT! ...*END*` (to 2003), `End of the Project Gutenberg Etext of ...`, and the
 editorial brackets (`[Illustration: ...]`, `[Transcriber's Note: ...]`, `[Footnote 1: ...]`).
 """
@@ -55,20 +56,20 @@ _MAX_BRACKET = 20_000
 
 
 class GutenbergText(NamedTuple):
-    """A text without Project Gutenberg's header and licence."""
+    """A text without Project Gutenberg's header and license."""
 
     body: str
     title: str
-    """From the header; "" where there is none."""
+    """Title in the header, or ""."""
 
     author: str
 
 
 def strip_gutenberg(text: str) -> GutenbergText:
-    """Take off header, small print, licence and footer; a text without them stays as it is.
+    """Remove header, small print, license and footer, if the text has them.
 
     Args:
-        text: a whole book, lines ended by LF.
+        text: Text of a book with LF line ends.
     """
     head = text[:_HEADER_CHARACTERS]
     start = 0
@@ -91,10 +92,10 @@ def _names(header: str, text: str) -> tuple[str, str]:
 
 
 def drop_brackets(text: str) -> str:
-    """Take out editorial brackets, nested ones and those over several lines included.
+    """Remove editorial brackets, also nested ones and those over several lines.
 
-    A footnote that stands as a paragraph of its own is the author's prose and stays, without the
-    bracket; within a paragraph it goes. A bracket that is never closed ends at the next blank line.
+    A footnote in a separate paragraph is kept without its bracket, because it is the author's
+    prose. An unclosed bracket ends at the next blank line.
     """
     parts: list[str] = []
     at = 0
@@ -113,7 +114,7 @@ def drop_brackets(text: str) -> str:
 
 
 def _bracket_ends(text: str) -> dict[int, int]:
-    """Where each `[` that is closed stands, and where the bracket that closes it ends."""
+    """Return the end of the closing bracket by the offset of each closed `[`."""
     ends: dict[int, int] = {}
     opened: list[int] = []
     for match in _ANY_BRACKET.finditer(text):

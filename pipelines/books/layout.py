@@ -1,14 +1,14 @@
 # ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
-"""How a book's lines are laid out: which of them make one paragraph.
+"""Join the lines of a book to paragraphs, depending on its layout.
 
-Three layouts occur in the wild, and some books mix them:
+There are three layouts, and some books mix them:
 
-* hard-wrapped lines, a blank line (or an indent) between paragraphs: Project Gutenberg;
-* one line a paragraph, with or without blank lines between: BookCorpusOpen, many web editions;
-* hard-wrapped lines and no blank line at all: a paragraph ends where the next word would still
-  have fitted on the line.
+* hard-wrapped lines with a blank line or an indent between paragraphs: Project Gutenberg;
+* one line per paragraph, with or without blank lines: BookCorpusOpen, many web editions;
+* hard-wrapped lines without blank lines: a paragraph ends if the next word would fit on its last
+  line.
 
-A stanza of verse is one block, so its lines are joined like those of a paragraph.
+A stanza of verse is one block. Its lines are joined like those of a paragraph.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Block(NamedTuple):
 
 
 def find_layout(lines: list[str]) -> Layout:
-    """Which of the three layouts most of a text has."""
+    """Return the layout of most of a text."""
     written = [line for line in lines if line.strip()]
     characters = sum(map(len, written))
     long = sum(len(line) for line in written if len(line) > _LONG_LINE)
@@ -64,11 +64,11 @@ def find_layout(lines: list[str]) -> Layout:
 
 
 def split_blocks(lines: list[str], *, is_heading: Callable[[str], bool]) -> list[Block]:
-    """Cut a text's lines into blocks.
+    """Split the lines of a text into blocks.
 
     Args:
-        lines: the text, without line ends.
-        is_heading: whether a line is a heading whatever stands around it; it gets its own block.
+        lines: The text, without line ends.
+        is_heading: Return whether a line is a heading in any context. It gets a separate block.
     """
     layout = find_layout(lines)
     width = _median_width(lines)
@@ -115,7 +115,7 @@ def _groups(lines: list[str]) -> Iterator[Block]:
 def _paragraphs(
     lines: list[str], *, layout: Layout, width: int, is_heading: Callable[[str], bool]
 ) -> Iterator[list[str]]:
-    """The blocks of lines between which there is no blank line."""
+    """Return the blocks of lines without blank lines between them."""
     indented = _is_indented_prose(lines) if layout != "one-line" else False
     paragraph: list[str] = []
     headed = False
@@ -140,7 +140,7 @@ def _paragraphs(
 
 
 def _breaks(paragraph: list[str], line: str, *, layout: Layout, width: int, indented: bool) -> bool:
-    """Whether a new paragraph begins at `line`, which follows `paragraph` directly."""
+    """Return whether a new paragraph begins at `line`, directly after `paragraph`."""
     last = paragraph[-1]
     if indented and _indent(last) + _INDENT <= _indent(line) <= _MAX_INDENT:
         return _ENDS_STRONGLY.search(last) is not None
@@ -149,7 +149,7 @@ def _breaks(paragraph: list[str], line: str, *, layout: Layout, width: int, inde
     text = line.lstrip()
     starts = _STARTS_PARAGRAPH.match(text) is not None
     if layout == "one-line":
-        # A line that ends in mid-sentence and is as narrow as wrapped ones goes on in the next.
+        # A narrow line that ends within a sentence continues in the next one.
         wrapped = len(last) <= _LONG_LINE // 2 and not _ENDS_SENTENCE.search(last)
         return not (wrapped and (_STARTS_LOWER.match(text) or not starts))
     if not starts or not _ENDS_SENTENCE.search(last):
@@ -176,7 +176,7 @@ def join_wrapped_lines(text: str) -> list[str]:
     Lines are hard-wrapped if the longest has 30 to 160 characters, if 7 of 10 are full (with the
     next line's first word they would be longer than 0.9 of the longest), and if a third run on (no
     sentence ends and no capital follows) or no line ends a sentence. The last line is not counted.
-    Lines that are not hard-wrapped are paragraphs of their own.
+    Lines that are not hard-wrapped are separate paragraphs.
 
     >>> join_wrapped_lines("He walked to the river and saw that\\nit was high.\\n\\nOne.\\nTwo.")
     ['He walked to the river and saw that it was high.', 'One.', 'Two.']
@@ -227,14 +227,14 @@ def _is_spaceless(character: str) -> bool:
 
 
 class LineJoiner:
-    """Joins a block's wrapped lines to one line of text, and mends words cut at line ends.
+    """Joins the wrapped lines of a block to one line, and words hyphenated at line ends.
 
-    A word cut by a hyphen at a line's end is put together where the book elsewhere writes it as
-    one word; the hyphen stays where the book elsewhere writes it with one, or where both halves
-    are words of the book ("broad-" + "brimmed"); otherwise the hyphen is taken for a cut.
+    The hyphen is removed if the book elsewhere has the word without it. It is kept if the book
+    elsewhere has the word with it, or if both parts are words of the book ("broad-" + "brimmed").
+    Otherwise it is removed.
 
     Args:
-        text: the whole book, from which its words are learnt when first needed.
+        text: Text of the book, whose words are collected on first use.
         prefers_hyphens: Whether a hyphen stays unless the text elsewhere has the word without it.
             For short texts, and lines that a program wrapped.
     """
@@ -245,7 +245,7 @@ class LineJoiner:
         self._words: frozenset[str] | None = None
 
     def join(self, lines: list[str]) -> str:
-        """One line, single-spaced, of a block's lines."""
+        """Return the lines of a block as one line with single spaces."""
         parts = [" ".join(lines[0].split())]
         for line in lines[1:]:
             after = " ".join(line.split())
@@ -259,7 +259,7 @@ class LineJoiner:
         return "".join(parts)
 
     def _at_dash(self, before: str, after: str) -> tuple[str, str]:
-        """The line before a dash or hyphen at a line's border, and what to put between the two."""
+        """Return the line without a dash or hyphen at its end, and the text between both lines."""
         if before.endswith(("--", "—")) or after.startswith(("--", "—")):
             spaced = before.endswith((" --", " —")) or after.startswith(("-- ", "— "))
             return before, " " if spaced else ""

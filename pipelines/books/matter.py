@@ -1,9 +1,8 @@
 # ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
-"""Telling a book's prose from everything else that is printed in it.
+"""Classify a block of lines: heading, entry of a list of contents, publisher's line, ornament,
+verse, prose.
 
-Each function judges one block of lines by itself: heading, entry of a contents list, publisher's
-line, ornament, verse, prose. `pipelines.books.cleaning` decides, with the block's place in the
-book, what to leave out.
+Each function looks at one block. `pipelines.books.sections` also considers its position.
 """
 
 from __future__ import annotations
@@ -146,7 +145,7 @@ _PAGE_NUMBER = re.compile(
 _SENTENCE_END = re.compile(r"(?:[.!?:;,]|--|—|–|-)[\"'”’»)\]_*=]*$")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 QUOTES = ('"', "“", "‘", "'")
-"""What speech begins with."""
+"""Marks at the start of speech."""
 
 _CLOSING_QUOTES = ('"', "”", "’", "'")
 _MAX_TITLE_WORDS = 24
@@ -156,7 +155,7 @@ _MAX_NUMBERS = 4  # of volume, book, part and chapter, in one line
 
 
 def is_ornament(text: str) -> bool:
-    """A separator of stars, dashes or dots, or a rule."""
+    """Return whether a block is a separator of stars, dashes or dots, or a rule."""
     return _ORNAMENT.match(text) is not None
 
 
@@ -171,29 +170,29 @@ def is_end_marker(text: str) -> bool:
 
 
 def is_note_heading(text: str) -> bool:
-    """The first line of a transcriber's note."""
+    """Return whether a line begins a transcriber's note."""
     return _NOTE_HEADING.match(text) is not None
 
 
 def is_date_line(text: str) -> bool:
-    """A place and a date, or a date alone, with its year: `LONDON, _May_ 1886.`, `1883.`"""
+    """Return whether a block is a date with an optional place: `LONDON, _May_ 1886.`, `1883.`"""
     return _DATE_LINE.match(text.replace("_", "")) is not None
 
 
 def is_persons_heading(text: str) -> bool:
-    """Whether a list's heading is that of a play's persons."""
+    """Return whether a heading is that of the persons of a play."""
     return _PERSONS.match(text) is not None
 
 
-def speaker(text: str) -> str:
-    """Whose turn a block of a play looks like: `HAMLET. To be`, `_Ham._ To be`, or `HAMLET` above
-    it, alone; "" if nobody's."""
+def speaker_name(text: str) -> str:
+    """Return the speaker of a turn in a play, or "": `HAMLET. To be`, `_Ham._ To be`, or `HAMLET`
+    in a separate block."""
     match = _TURN.match(text) or _LONE_NAME.match(text)
     return "" if match is None else match["name"].strip(" .").upper()
 
 
 def is_author_note(text: str) -> bool:
-    """The heading of what stands behind a book: about the author, other books, the type."""
+    """Return whether a heading begins back matter: about the author, other books, the type."""
     return _AUTHOR_NOTE.match(text) is not None and is_title(text, strict=True)
 
 
@@ -211,7 +210,7 @@ def is_part_heading(line: str) -> bool:
 
 
 def is_numeral(text: str) -> bool:
-    """A chapter number alone: `IV.`, `12`, `2.`"""
+    """Return whether a block is a chapter number: `IV.`, `12`, `2.`"""
     return _BARE_NUMERAL.match(text) is not None
 
 
@@ -225,7 +224,7 @@ def is_named_heading(text: str) -> bool:
 
 
 def is_preface(text: str) -> bool:
-    """The heading of a preface, an introduction or the like: the author's prose follows it."""
+    """Return whether a heading precedes prose of the author: preface, introduction."""
     return is_named_heading(text) and _PREFACE.match(text) is not None
 
 
@@ -236,17 +235,17 @@ def is_numbered_title(text: str) -> bool:
 
 
 def is_capitals(text: str) -> bool:
-    """Whether all of a text's letters are capitals (small words and roman numerals apart)."""
+    """Return whether at least 90% of the letters of a text are capitals."""
     letters = [character for character in text if character.isalpha()]
     return len(letters) > 1 and sum(map(str.isupper, letters)) >= 0.9 * len(letters)
 
 
 def is_title(text: str, *, strict: bool = False) -> bool:
-    """Whether a text directly under a chapter's number can be the chapter's title.
+    """Return whether a text directly after a chapter number can be the chapter's title.
 
     Args:
-        text: the block, in one line.
-        strict: only capitals or Title Case will do; else also a short line without a full stop.
+        text: Text of the block in one line.
+        strict: Require capitals or title case, not only a short line without a full stop.
     """
     text = text.strip(" _*=")
     words = _WORD.findall(text)
@@ -272,7 +271,7 @@ def _reads_like_speech(text: str) -> bool:
 
 
 def is_publisher(text: str) -> bool:
-    """A line of the title page or its back, of the producers or of an advertisement.
+    """Return whether a block is from a title page, imprint, producer or advertisement.
 
     In a long paragraph "published by" and the like prove nothing: a preface may say them.
     """
@@ -284,12 +283,12 @@ def is_publisher(text: str) -> bool:
 
 
 def is_printer(text: str) -> bool:
-    """The printer's line that ends a book: `PRINTED BY ...`, `TURNBULL AND SPEARS, PRINTERS`."""
+    """Return whether a line is that of the printer: `PRINTED BY ...`, `SPEARS, PRINTERS`."""
     return text.count(" ") < 14 and _PRINTER.match(text) is not None
 
 
 def is_advertisement(text: str) -> bool:
-    """A line with a price or a binding, as in lists of a publisher's other books."""
+    """Return whether a line has a price or a binding, as in lists of other books."""
     return _PRICE.search(text) is not None or _names_series(text)
 
 
@@ -331,7 +330,7 @@ def is_listing(lines: list[str]) -> bool:
 
 
 def entry_key(text: str) -> str:
-    """What is left of a heading or a contents entry without number and page, for comparison."""
+    """Return a heading or an entry of contents without number and page, for comparison."""
     text = _PAGE_NUMBER.sub("", text)
     match = _PART_HEADING.match(text)
     numbered = _NUMBERED_TITLE.match(text) if match is None else None
@@ -345,7 +344,7 @@ def entry_key(text: str) -> str:
 
 
 def is_breaking_heading(line: str) -> bool:
-    """Whether a line is a heading even between lines of text, where no blank line is."""
+    """Return whether a line is a heading even between lines of text without blank lines."""
     return (
         is_part_heading(line)
         or is_list_heading(line)

@@ -1,12 +1,11 @@
-"""Which blocks of a book are its text, judged by what they are and where they stand."""
+"""Classify the blocks of a book by their text and position."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 
-from pipelines.books import back_matter as behind
-from pipelines.books import matter
+from pipelines.books import back_matter, matter
 from pipelines.books.back import classify_back
 from pipelines.books.blocks import MAX_TITLE_LINES, BlockKind, Book
 from pipelines.books.front import classify_front
@@ -20,23 +19,23 @@ _MAX_PERSONS = 30  # blocks, where each person has one
 
 
 def classify_blocks(blocks: list[Block], *, title: str) -> Iterator[tuple[BlockKind, Block]]:
-    """The blocks in order, each with what it is; only `BlockKind.TEXT` belongs to the book's text.
+    """Yield the blocks in order with their kinds. Only `BlockKind.TEXT` is text of the book.
 
     Args:
-        blocks: as `pipelines.books.layout.split_blocks` gives them.
-        title: the book's title where known, so that its repetitions are told from text.
+        blocks: Blocks from `pipelines.books.layout.split_blocks`.
+        title: Title of the book, or "". Its repetitions are not text.
     """
     book = Book(blocks, title)
-    _judge_kinds(book)
-    _judge_listings(book)
-    _judge_repetitions(book)
+    _classify_kinds(book)
+    _classify_listings(book)
+    _classify_repetitions(book)
     classify_front(book)
     classify_back(book)
     yield from zip(book.kinds, book.blocks, strict=True)
 
 
-def _judge_kinds(book: Book) -> None:
-    """What each block is by itself, and what a heading's neighbours are by that."""
+def _classify_kinds(book: Book) -> None:
+    """Classify each block by its text, and titles after chapter numbers."""
     expects_title = False
     for number, (block, text) in enumerate(zip(book.blocks, book.texts, strict=True)):
         kind = _kind(book, block, text)
@@ -58,7 +57,7 @@ def _judge_kinds(book: Book) -> None:
 
 
 def _is_chapter_title(book: Book, number: int) -> bool:
-    """Whether a block right under a chapter's number is its title, not an epigraph or text."""
+    """Return whether a block directly after a chapter number is its title."""
     text = book.texts[number]
     if matter.is_title(text, strict=True):
         return True
@@ -68,7 +67,7 @@ def _is_chapter_title(book: Book, number: int) -> bool:
 
 
 def _kind(book: Book, block: Block, text: str) -> BlockKind:
-    if behind.is_errata_heading(block.lines[0]):
+    if back_matter.is_errata_heading(block.lines[0]):
         return BlockKind.NOTE  # with its table, however long
     if len(text) > _LONG_TEXT:
         return BlockKind.TEXT
@@ -95,17 +94,17 @@ def _is_heading(book: Book, block: Block, text: str) -> bool:
     return spaced and not quoted and len(text) < _MAX_CAPITALS and matter.is_capitals(text)
 
 
-def _judge_listings(book: Book) -> None:
+def _classify_listings(book: Book) -> None:
     """Lists of contents and illustrations, from their headings to the first sentence."""
     number = 0
     while number < len(book.kinds):
         if book.kinds[number] is not BlockKind.LIST_HEADING:
             number += 1
             continue
-        number = _judge_listing(book, number)
+        number = _classify_listing(book, number)
 
 
-def _judge_listing(book: Book, start: int) -> int:
+def _classify_listing(book: Book, start: int) -> int:
     """Judge one list; returns the index of the first block behind it."""
     seen: set[str] = set()
     entries: set[str] = set()
@@ -133,9 +132,9 @@ def _judge_listing(book: Book, start: int) -> int:
 
 
 def _ends_persons(book: Book, number: int, passed: int) -> bool:
-    """Whether a play's list of persons is over: an act, a turn, or more than such a list holds.
+    """Return whether the list of persons of a play ends: at an act, a turn, or its maximum length.
 
-    Unlike other lists it may hold sentences: "PELL, a miller, who is in love with Orla."
+    Unlike other lists it can have sentences: "PELL, a miller, who is in love with Orla."
     """
     heading = book.kinds[number] in (BlockKind.HEADING, BlockKind.NOTE, BlockKind.ENDING)
     running = passed == 1 and "," not in book.blocks[number].lines[0]
@@ -153,7 +152,7 @@ def _ends_listing(book: Book, number: int, *, seen: set[str], entries: set[str])
     return repeated or not (kind is BlockKind.HEADING or matter.is_listing(block.lines))
 
 
-def _judge_repetitions(book: Book) -> None:
+def _classify_repetitions(book: Book) -> None:
     """Blocks that say the book's title or an entry of its contents are headings."""
     for number, (block, text) in enumerate(zip(book.blocks, book.texts, strict=True)):
         short = len(block.lines) <= MAX_TITLE_LINES and len(text) < _MAX_REPETITION

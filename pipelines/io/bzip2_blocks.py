@@ -1,17 +1,14 @@
-"""The blocks of a bzip2 file, each decompressed by itself, from any block on.
+"""Read the blocks of a bzip2 file from any block, so that one long stream can be split.
 
-A block begins with 48 bits, at whatever bit the one before it ended, so one long stream can be cut
-there. Within a block these bits stand by chance once in 2**48 places, or because somebody meant it;
-such a false mark does no harm: from a true one on, blocks end where the decoder says, and whoever
-cuts a file asks `block_at_or_after`, which decompresses the block first.
+A block begins with a mark of 48 bits at any bit of a byte. These bits also occur within blocks, by
+chance (once in 2**48 positions) or on purpose. Such a false mark is harmless: blocks end where the
+decoder says, and `block_at_or_after` decompresses a block before a range starts there.
 
-Every block's CRC is checked before a byte of it is given. The checksum of a stream is made of those
-of its blocks: whoever reads a range says what his blocks add to it (`StreamCrcPart`), and
-`verify_stream_crcs` puts the parts together.
+The CRC of a block is checked before its bytes are returned. The CRC of a stream combines those of
+its blocks: each range reports its part (`StreamCrcPart`), and `verify_stream_crcs` combines them.
 
-After damage the next mark is tried at which a block decompresses, so what is lost is the damaged
-block, wherever a range begins. One that was never damaged is lost with it only if the mark behind
-it is.
+After damage the reader resumes at the next mark whose block decompresses. Only the damaged block is
+lost, unless the mark after it is damaged too.
 
 Format: https://github.com/dsnet/compress/blob/master/doc/bzip2-format.pdf
 """
@@ -36,27 +33,27 @@ _MARK_BITS, _CRC_BITS = 48, 32
 _HEADER_BITS = 32  # "BZh" and the block size
 _READ = 1 << 18
 _LONGEST = 8  # bytes that a mark touches, and one more
-# A true block is told from a false mark within a few hundred bytes, if nobody meant to deceive.
+# A false mark fails within a few hundred bytes, except in files made to mislead.
 _MOST_TRIES = 16
-# Bytes that may be decompressed in vain before damage is passed over faster: 20 true blocks.
+# Bytes decompressed without result before damage is skipped faster: 20 blocks.
 _PATIENCE = 32 << 20
 _CUTS_VERSION = "1"
 
 
 class StreamCrcPart(NamedTuple):
-    """What the blocks of a range add to the checksum of the stream that they belong to."""
+    """Part of a stream's CRC from the blocks of a range."""
 
     begins: bool
     """The stream begins in the range."""
 
     blocks: int | None
-    """How many they are; None where one of them is damaged."""
+    """Number of blocks; None if one of them is damaged."""
 
     crc: int
-    """Their checksum, as if the stream began with them."""
+    """CRC of a stream that consists of these blocks."""
 
     stored: int | None
-    """The stream's checksum as its end says; None where the end lies behind the range."""
+    """CRC stored at the end of the stream; None if the stream ends after the range."""
 
     offset: int
     """Byte where the stream ends, or the range."""
@@ -67,11 +64,11 @@ class _Mark(NamedTuple):
     """From the start of the file."""
 
     is_end: bool
-    """The stream ends here, with its checksum; else a block begins."""
+    """True: the stream ends here, with its CRC. False: a block begins."""
 
 
 def _words() -> dict[int, list[tuple[int, int, bool]]]:
-    """Two bytes of a mark at an even offset: (bytes before them, shift, whether it is an end)."""
+    """Return the possible pairs of bytes of a mark: (bytes before them, shift, is an end)."""
     found: dict[int, list[tuple[int, int, bool]]] = {}
     for pattern in (_BLOCK, _END):
         for shift in range(8):
@@ -87,7 +84,7 @@ _WORDS = _words()
 
 @functools.cache
 def _is_word() -> Any:
-    import numpy as np  # start-up: 80 ms
+    import numpy as np  # lazy: `plan` does not need it
 
     known = np.zeros(1 << 16, dtype=np.bool_)
     known[list(_WORDS)] = True
@@ -95,8 +92,8 @@ def _is_word() -> Any:
 
 
 def find_marks(data: bytes) -> list[tuple[int, bool]]:
-    """The bits at which marks begin that lie in the data, ascending, and whether they are ends."""
-    import numpy as np  # start-up: 80 ms
+    """Return the bit offsets of the marks in the data, ascending, and whether they are ends."""
+    import numpy as np  # lazy: `plan` does not need it
 
     found = []
     halves = np.frombuffer(data, "<u2", count=len(data) // 2)
@@ -112,7 +109,7 @@ def find_marks(data: bytes) -> list[tuple[int, bool]]:
 
 
 class _Window:
-    """The part of a file that is being looked at, with its marks."""
+    """Buffered part of a file with its marks."""
 
     def __init__(self, source: IO[bytes], *, start: int) -> None:
         source.seek(start)
@@ -124,16 +121,16 @@ class _Window:
 
     @property
     def end(self) -> int:
-        """Byte behind the last one that was read."""
+        """Offset after the last byte that was read."""
         return self._origin + len(self._data)
 
     def mark_behind(self, bit: int) -> _Mark | None:
-        """The first mark behind a bit in what was read, whether it is one or only looks like it."""
+        """Return the first possible mark after a bit, or None."""
         number = bisect.bisect_left(self._marks, (bit + 1,))
         return self._marks[number] if number < len(self._marks) else None
 
     def more(self, *, keep: int) -> bool:
-        """Read on, and forget what comes before byte `keep`; False at the end of the file."""
+        """Read more, and forget bytes before `keep`. Return False at the end of the file."""
         chunk = self._source.read(_READ)
         self.at_end = not chunk
         cut = max(0, min(keep, self._searched) - self._origin)
@@ -149,7 +146,7 @@ class _Window:
         return bool(chunk)
 
     def bits(self, start: int, end: int) -> bytes:
-        """The bits of a range, the first of them first; noughts fill the last byte up."""
+        """Return the bits of a range. Zeros fill the last byte."""
         end = min(end, 8 * self.end)
         if end <= start:
             return b""
@@ -159,7 +156,7 @@ class _Window:
         return (number << -(end - start) % 8).to_bytes(-(-(end - start) // 8), "big")
 
     def number(self, start: int, bits: int) -> int | None:
-        """So many bits as a number; None where the file ends before."""
+        """Return bits as a number, or None if the file ends before."""
         while 8 * self.end < start + bits:
             if not self.more(keep=start // 8):
                 return None
@@ -167,28 +164,28 @@ class _Window:
 
 
 class _Block(NamedTuple):
-    """What became of a block."""
+    """Result of decoding a block."""
 
     data: bytes
-    """b"" where it is damaged or cut off."""
+    """b"" if it is damaged or truncated."""
 
     next: _Mark | None
-    """What follows it, where that is known."""
+    """Mark after the block, if it is known."""
 
     noticed: int
-    """Byte that had been read when it was whole, or found not to be."""
+    """Number of bytes of the file read when the result was known."""
 
     reason: str = ""
 
 
 def _decode(window: _Window, start: int) -> _Block:
-    """The block whose mark is at bit `start`; it ends at a mark, the first that makes it whole."""
+    """Decode the block at bit `start`. It ends at the first mark that completes it."""
     decoder, fed, seen = bz2.BZ2Decompressor(), start, start
-    decoder.decompress(b"BZh9")  # a smaller block size than 9 says nothing but how small
+    decoder.decompress(b"BZh9")  # a smaller block size only limits the block
     while True:
         mark = window.mark_behind(seen)
         seen = mark.bit if mark else seen
-        # Whole bytes of the block: up to the one in which a mark begins, else to what was searched.
+        # Whole bytes of the block: up to the byte of the next mark, or to the searched bytes.
         limit = mark.bit if mark else 8 * (window.end - (0 if window.at_end else _LONGEST))
         fill = (start - limit) % 8 if mark or window.at_end else -((limit - start) % 8)
         try:
@@ -207,7 +204,7 @@ def _decode(window: _Window, start: int) -> _Block:
 
 
 class BlockReader:
-    """Reads the blocks of a file from one of them on."""
+    """Reader of the blocks of a file, from one of them."""
 
     def __init__(
         self,
@@ -219,18 +216,18 @@ class BlockReader:
         size: int,
         streams: Sequence[int] = (0,),
     ) -> None:
-        """Where to read.
+        """Prepare to read a range.
 
         Args:
-            source: the file as stored; it must be able to seek.
-            start: byte in which the first block begins, or a stream.
-            shift: bit of that byte in which a block begins; None for a stream.
-            end: where the range ends, as stored: a block begins in this byte, or the file ends.
-            size: of the file.
-            streams: where streams start in the file, as far as that is known.
+            source: Stored file; must support seeking.
+            start: Byte in which the first block or a stream begins.
+            shift: Bit of that byte in which a block begins; None for a stream.
+            end: End of the range in the stored file: a block begins in this byte, or the file ends.
+            size: Size of the file in bytes.
+            streams: Known offsets of streams in the file.
         """
         self.parts: list[StreamCrcPart] = []
-        """What the range's blocks add to the checksums of streams that leave it, in order."""
+        """Parts of the CRCs of streams that continue in other ranges, in order."""
 
         self._window = _Window(source, start=start)
         self._streams, self._end, self._size = streams, end, size
@@ -245,10 +242,10 @@ class BlockReader:
         self._is_behind = False
 
     def chunks(self) -> Iterator[Chunk | Damage]:
-        """What the blocks hold, those behind the range as well.
+        """Yield the contents of the blocks, also of those after the range.
 
-        A chunk's `start` and `end` are its block's. An empty one comes before the first block
-        behind the range, so that the caller may stop before it is decompressed.
+        `start` and `end` of a chunk are those of its block. An empty chunk precedes the first block
+        after the range, so that the caller can stop before it is decompressed.
         """
         mark: _Mark | None = self._first
         if self._begins:
@@ -354,7 +351,7 @@ class BlockReader:
         return Damage("truncated", self._window.end, reason, self._at)
 
     def _place(self) -> tuple[int, int]:
-        """Where the stream starts and the next, as far as that is known."""
+        """Return the known starts of the current and the next stream."""
         number = bisect.bisect_right(self._streams, self._at)
         following = self._streams[number] if number < len(self._streams) else self._size
         return self._streams[number - 1] if number else 0, following
@@ -369,18 +366,18 @@ class BlockReader:
 
     def _astray(self, byte: int) -> Damage:
         reason = (
-            f"expected a bzip2 block to start at byte {self._end:,}, where the file was cut, found "
-            f"that one goes on to byte {byte:,}, so the file has been made to deceive; to read it "
-            "in one piece, set target_split_bytes to more than its size"
+            f"a bzip2 block crosses the planned split at byte {self._end:,} and ends at byte "
+            f"{byte:,}: malformed file. To read it in one split, set target_split_bytes to more "
+            "than its size"
         )
         return Damage("untrusted", byte, reason, self._end - 1)
 
 
 def verify_stream_crcs(parts: Iterable[StreamCrcPart]) -> list[Damage]:
-    """What is wrong with the checksums of a file's streams.
+    """Return the streams whose CRC does not match their blocks.
 
     Args:
-        parts: of all ranges of the file, in order.
+        parts: Parts of all ranges of the file, in order.
     """
     found: list[Damage] = []
     blocks: int | None = 0
@@ -399,8 +396,8 @@ def verify_stream_crcs(parts: Iterable[StreamCrcPart]) -> list[Damage]:
 
 def _wrong_checksum(offset: int, *, start: int) -> Damage:
     reason = (
-        f"the bzip2 stream that ends at byte {offset:,} has another checksum than its blocks "
-        "together, so some are missing or in another order"
+        f"the CRC of the bzip2 stream that ends at byte {offset:,} does not match its blocks: "
+        "some are missing or reordered"
     )
     return Damage("stream", offset, reason, start)
 
@@ -413,19 +410,19 @@ def _rotated(crc: int, times: int) -> int:
 def split_at_blocks(
     file: SourceFile, *, start: int, end: int, target_split_bytes: int
 ) -> list[tuple[int, int]]:
-    """Where to cut a range of a file: at the first block behind `target_split_bytes` more.
+    """Return blocks at which to split a range of a file, about every `target_split_bytes`.
 
-    Only what lies around these places is read, by several threads. It is remembered of the file's
-    bytes (`pipelines.io.user_cache`).
+    Several threads read only the bytes around these offsets. The result is cached by the digest of
+    the file (`pipelines.io.user_cache`).
 
     Args:
-        file: a .bz2 file.
-        start: of the range, as stored, which is no place to cut.
-        end: of the range.
-        target_split_bytes: wanted length of a piece; the last may be half as long again.
+        file: A .bz2 file.
+        start: Start of the range in the stored file.
+        end: End of the range.
+        target_split_bytes: Target length of a split. The last one can be half as long again.
 
     Returns:
-        (byte, bit of it) in which a block begins, ascending.
+        (byte, bit) of the starts of blocks, ascending.
     """
     targets = range(start + target_split_bytes, end - target_split_bytes // 2, target_split_bytes)
     if not targets:

@@ -1,7 +1,7 @@
-"""Comparing files with the lists of checksums that are published beside them.
+"""Compare files with the checksum lists published in their folder.
 
-Wikimedia puts `enwiki-20250101-sha1sums.txt` and `-md5sums.txt` into the folder of each dump: one
-line a file, `hex  name`, as `sha1sum` writes them.
+Wikimedia publishes `enwiki-20250101-sha1sums.txt` and `-md5sums.txt` with each dump: one line per
+file, `hex  name`, as `sha1sum` writes them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pipelines.io.raw_files import FileDigests, digest_file, list_folder_of, ope
 from schemas.errors import ChecksumError, InputError
 from schemas.redaction import public_address
 
-# Where two lists name one file, the stronger digest counts.
+# If two lists have a file, the stronger digest is used.
 _ALGORITHMS = ("sha256", "sha1", "md5")
 _LIST = re.compile(r"(?:^|.*[-_.])(sha256|sha1|md5)sums?(?:\.txt|[-_.].*\.txt)?$", re.IGNORECASE)
 _LINE = re.compile(r"([0-9A-Fa-f]+) [ *](.+)")
@@ -23,33 +23,33 @@ _MOST_BYTES = 64 << 20
 
 
 class PublishedChecksum(NamedTuple):
-    """What a list says of one file."""
+    """Checksum of one file in a list."""
 
     algorithm: str
     hex_digest: str
     uri: str
-    """Where the list is."""
+    """Path or URL of the list."""
 
 
 def is_checksum_list(name: str) -> bool:
-    """Whether a file's name is that of a list, such as `enwiki-20250101-sha1sums.txt`."""
+    """Return whether a name is that of a list, such as `enwiki-20250101-sha1sums.txt`."""
     return _LIST.match(name.rpartition("/")[2]) is not None
 
 
 def published_checksums(
     uris: Iterable[str], *, algorithms: Sequence[str] = _ALGORITHMS
 ) -> dict[str, PublishedChecksum]:
-    """What the lists in the files' own folders say of them; each list is read once.
+    """Return the published checksums of files. Each list is read once.
 
     Args:
-        uris: of the files.
-        algorithms: of the lists that are read.
+        uris: Paths or URLs of the files.
+        algorithms: Algorithms of the lists to read.
 
     Returns:
-        file's uri to its checksum; files that no list names are left out.
+        Checksum by file. Files without a published checksum are not included.
 
     Raises:
-        InputError: a list has a line that is none.
+        InputError: A list has an invalid line.
     """
     lists: dict[str, Mapping[str, PublishedChecksum]] = {}
     found: dict[str, PublishedChecksum] = {}
@@ -66,27 +66,27 @@ def verify_file(
     uri: str,
     published: PublishedChecksum | None,
     *,
-    beside: Callable[[bytes], object] | None = None,
+    on_bytes: Callable[[bytes], object] | None = None,
 ) -> tuple[FileDigests, str]:
-    """Digests the file, and compares it with its published checksum if it has one.
+    """Digest a file and compare it with its published checksum, if it has one.
 
     Args:
-        uri: of the file.
-        published: what a list says of it.
-        beside: given all bytes in turn, where they are read.
+        uri: Path or URL of the file.
+        published: Published checksum of the file.
+        on_bytes: Called with all bytes in order, if the file is read.
 
     Returns:
-        its digests, sha256 among them, and the checksum it was verified against, `sha1:...`; "" if
-        none. All are computed in one pass and remembered: see `pipelines.io.raw_files.digest_file`.
+        Digests including sha256, and the verified checksum `sha1:...` or "". They are computed in
+        one pass and cached (`pipelines.io.raw_files.digest_file`).
 
     Raises:
         ChecksumError: the file is not the one that the list names.
         InputError: the file cannot be read.
     """
     if published is None:
-        return digest_file(uri, beside=beside), ""
+        return digest_file(uri, on_bytes=on_bytes), ""
     algorithm, expected, where = published
-    read = digest_file(uri, algorithms=("sha256", algorithm), beside=beside)
+    read = digest_file(uri, algorithms=("sha256", algorithm), on_bytes=on_bytes)
     if read.digests[algorithm] != expected:
         raise ChecksumError(
             f"{uri}: expected {algorithm} {expected}, as {where} says, found "
@@ -96,9 +96,9 @@ def verify_file(
     return read, f"{algorithm}:{expected}"
 
 
-def _read_lists(beside: str, *, algorithms: Sequence[str]) -> Mapping[str, PublishedChecksum]:
+def _read_lists(on_bytes: str, *, algorithms: Sequence[str]) -> Mapping[str, PublishedChecksum]:
     known: dict[str, PublishedChecksum] = {}
-    for uri, name in list_folder_of(beside):
+    for uri, name in list_folder_of(on_bytes):
         match = _LIST.match(name)
         algorithm = match[1].lower() if match is not None else ""
         if algorithm not in algorithms:

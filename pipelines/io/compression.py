@@ -1,12 +1,11 @@
-"""Bytes of a compressed file, chunk by chunk, and what can be trusted of a damaged one.
+"""Decompress a file in chunks, and report damage with its position.
 
-Nothing here raises on damage: a `Damage` takes the place of the bytes that are missing, and the
-caller decides whether to stop or to go on with what is whole.
+Functions do not raise on damage: a `Damage` replaces the missing bytes, and the caller decides
+whether to continue.
 
-What can be kept before the damage differs. bzip2 has a CRC for each block of up to 900 kB, and
-`_bz2_chunks` yields only blocks whose CRC was right. gzip and zstd have one checksum at the very
-end, so of a file that is merely cut off everything before the cut is right, but of a file with
-wrong bytes nothing is known to be: kind `untrusted`.
+bzip2 has a CRC for each block of up to 900 kB: only blocks with a correct CRC are returned. gzip
+and zstd have one checksum at the end. In a truncated file the bytes before the end are correct; in
+a file with wrong bytes none can be trusted (`untrusted`).
 """
 
 from __future__ import annotations
@@ -47,43 +46,42 @@ class Chunk(NamedTuple):
 
     data: bytes
     start: int
-    """Plain: offset of `data` in the file. Else: where the stream starts that it is from."""
+    """Offset of `data` in a plain file; otherwise start of its stream."""
 
     end: int
-    """Plain: offset of its end. Else: where that stream, or the range that was asked for, ends."""
+    """End of `data` in a plain file; otherwise end of its stream or of the range."""
 
     position: int
-    """Bytes of the file, as stored, that had been read for it."""
+    """Number of stored bytes read for it."""
 
     is_plain: bool = False
     stream: tuple[int, int] | None = None
-    """Where the bzip2 stream starts and ends that it is from, where `start` and `end` are those of
-    a block of it."""
+    """Start and end of the bzip2 stream, if `start` and `end` are those of a block."""
 
 
 class Damage(NamedTuple):
-    """A place where bytes are missing or wrong."""
+    """Missing or wrong bytes."""
 
     kind: DamageKind
     """`truncated`: the file ends too early. `stream`: a bzip2 block, or the rest of a stream, is
     lost. `untrusted`: what came before it may be wrong too. `page`: one page is not valid XML."""
 
     offset: int
-    """Byte in the file, as stored, that had been read when it was noticed."""
+    """Number of stored bytes read when it was noticed."""
 
     reason: str
     start: int = 0
-    """Where the stream starts that is damaged."""
+    """Start of the damaged stream."""
 
     cut_page: bool = False
-    """A page had begun and is lost."""
+    """True if an incomplete page is lost."""
 
 
 def compression_of(head: bytes, *, name: str) -> Compression:
-    """The compression of a file, told by its first bytes, whatever its name says.
+    """Return the compression of a file by its first bytes.
 
     Raises:
-        InputError: another kind of archive, or bytes that belie the name.
+        InputError: The file is another type of archive, or does not match its name.
     """
     for signature, other in _REFUSED:
         if head.startswith(signature):
@@ -109,16 +107,16 @@ def decompressed(
     end: int,
     streams: Sequence[int] = (),
 ) -> Iterator[Chunk | Damage]:
-    """What `source` holds from byte `start` to the end of the file.
+    """Yield the bytes from byte `start` to the end of the file.
 
-    It goes on past `end`, because the caller may need the rest of a record that begins before it;
-    no chunk has bytes of both sides. Only plain and bz2 files may be read from the middle.
+    They continue after `end`, because the caller may need the rest of a record that begins before
+    it; no chunk has bytes of both sides. Only plain and bz2 files can be read from the middle.
 
     Args:
-        source: the file as stored; it must be able to seek if `streams` is given.
-        start: where a stream starts (bz2), or any byte (plain).
-        end: where the range ends that the caller is to read.
-        streams: where bzip2 streams start in the range. After a damaged one, the next is tried.
+        source: Stored file; must support seeking if `streams` is given.
+        start: Start of a stream (bz2), or any byte (plain).
+        end: End of the range of the caller.
+        streams: Offsets of bzip2 streams in the range. After a damaged one the next is read.
     """
     source.seek(start)
     chunks: Iterator[Chunk | Damage]
@@ -161,7 +159,7 @@ def _bz2_chunks(
 def _bz2_run(
     source: IO[bytes], *, start: int, end: int, streams: Sequence[int]
 ) -> Generator[Chunk | Damage, None, int | None]:
-    """Yields streams up to the end of the file; returns where a damaged one starts, if it stops."""
+    """Yield streams up to the end of the file. Return the start of a damaged stream, or None."""
     decoder, stream, position, fed = bz2.BZ2Decompressor(), start, start, False
     while chunk := source.read(_READ):
         at = 0
@@ -179,7 +177,7 @@ def _bz2_run(
             if decoder.eof:
                 at, position = at - len(decoder.unused_data), position - len(decoder.unused_data)
                 decoder, stream, fed = bz2.BZ2Decompressor(), position, False
-                if position >= end:  # lets the caller stop before it is decompressed
+                if position >= end:  # the caller can stop before it is decompressed
                     yield Chunk(b"", position, position, position)
     if fed:
         reason = f"the bzip2 stream that starts at byte {stream:,} has no end"
@@ -193,7 +191,7 @@ def _end_of(stream: int, *, end: int, streams: Sequence[int]) -> int:
 
 
 def whole_blocks(decoder: bz2.BZ2Decompressor, step: bytes) -> bytes:
-    """What more can be put out of blocks whose CRC is right; raises OSError of one whose is not."""
+    """Return decompressed blocks with a correct CRC. Raises OSError if a CRC is wrong."""
     # libbz2 checks a block's CRC once the block is put out in full. So output counts only when
     # another call, with no input, has nothing more to put out and does not fail.
     out = decoder.decompress(step, _MOST_OUTPUT)
@@ -213,7 +211,7 @@ def _gzip_chunks(source: IO[bytes], *, end: int) -> Iterator[Chunk | Damage]:
     decoder, member, position, fed = zlib.decompressobj(31), 0, 0, False
     rest = b""
     while rest or (rest := source.read(_READ)):
-        if not fed and not rest.strip(b"\0"):  # padding after the last member, as tapes have it
+        if not fed and not rest.strip(b"\0"):  # padding after the last member
             position, rest = position + len(rest), b""
             continue
         fed, before = True, len(rest)

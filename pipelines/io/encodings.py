@@ -107,7 +107,7 @@ def _western(data: bytes) -> DecodedText | None:
 
 
 def _guessed(data: bytes) -> DecodedText | None:
-    import charset_normalizer  # start-up: 25 ms, and seldom needed
+    import charset_normalizer  # lazy: rarely needed
 
     best = charset_normalizer.from_bytes(data, threshold=0.2).best()
     if best is None:

@@ -1,10 +1,8 @@
-"""Opening files by path or URL: the one place that finds a file system.
+"""Open files by path or URL with fsspec.
 
-A listing that is remembered hides what other processes write, so none is. From S3 and GCS an object
-is copied by one request that also tells its size, and goes on after a cut: clients else ask for the
-size first, and s3fs fetches large objects in parts that it does not try again. Requests that fail
-in passing are repeated by the clients themselves, on S3 as `AWS_MAX_ATTEMPTS` and `AWS_RETRY_MODE`
-say.
+Listings are not cached, because a cached one hides files of other processes. An object of S3 or GCS
+is copied with one request, which resumes after a lost connection: s3fs does not retry parts of
+large objects. The clients retry transient errors (on S3: `AWS_MAX_ATTEMPTS`, `AWS_RETRY_MODE`).
 """
 
 from __future__ import annotations
@@ -57,10 +55,10 @@ def open_stream(fs: Any, path: str, *, ahead: int = READ_AHEAD) -> IO[bytes]:
     """Open a file for reading. The caller closes it.
 
     Args:
-        fs: as `file_system` gives it.
-        path: the same.
-        ahead: how many bytes more than are read an object store is asked for. By themselves s3fs
-            takes 50 MB, whatever is read of them, and gcsfs a request for each read.
+        fs: File system from `file_system`.
+        path: Path in it.
+        ahead: Bytes that an object store sends ahead of each read. By default s3fs requests 50 MB,
+            and gcsfs sends one request per read.
 
     Raises:
         SpecialFileError: The file is not a regular file.
@@ -77,13 +75,13 @@ def fetch_file(fs: Any, path: str, local: str) -> None:
     """Copy a file to this machine.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: The file does not exist.
     """
     fs.get_file(path, local, **({"concurrency": 1} if is_gcs(fs) else {}))
 
 
 def is_gcs(fs: Any) -> bool:
-    """Whether a file system is Google's."""
+    """Return whether a file system is Google Cloud Storage."""
     return not _GCS.isdisjoint(protocols_of(fs))
 
 
@@ -101,10 +99,10 @@ def read_file(url: str) -> bytes:
 
 
 def is_local(url: str) -> bool:
-    """Whether a file is read where it lies, not copied first."""
+    """Return whether a URL is a local file."""
     return "file" in protocols_of(file_system(url)[0])
 
 
 def protocols_of(fs: Any) -> tuple[str, ...]:
-    """Names of a file system's protocols, such as ("file", "local")."""
+    """Return the protocols of a file system, such as ("file", "local")."""
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)

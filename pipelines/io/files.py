@@ -1,8 +1,7 @@
-"""Files of an artifact: each written whole under a name of its own, and hashed meanwhile.
+"""Write the files of an artifact under unique names, and digest them while writing.
 
-A file is written under a physical name (`part-00003-<uuid>.arrow`), so that a worker that is
-retried or runs twice disturbs nobody; the manifest alone says which physical file is the logical
-`part-00003.arrow`.
+A file has a physical name (`part-00003-<uuid>.arrow`), so that retried and repeated workers do not
+overwrite each other. The manifest maps the logical name `part-00003.arrow` to it.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class _DigestingFile(io.RawIOBase):
 
 @contextlib.contextmanager
 def add_path_to_errors(path: str) -> Iterator[None]:
-    """Let an error of the system say which file it is about: that of a full disk does not."""
+    """Add the path to an `OSError` without one, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -62,13 +61,13 @@ def add_path_to_errors(path: str) -> Iterator[None]:
 
 
 def physical_name(path: str) -> str:
-    """A name for a logical one, `part-00003-<random>.arrow`, that no other file has."""
+    """Return a unique name `part-00003-<random>.arrow` for a logical name."""
     stem, dot, suffix = path.rpartition(".")
     return f"{stem}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
 
 
 def is_physical_name(name: str, path: str) -> bool:
-    """Whether `name` is one that `physical_name` may give for the logical name `path`."""
+    """Return whether `physical_name` could return `name` for the logical name `path`."""
     stem, dot, suffix = path.rpartition(".")
     random = name.removeprefix(f"{stem}-").removesuffix(f"{dot}{suffix}")
     return (
@@ -77,21 +76,21 @@ def is_physical_name(name: str, path: str) -> bool:
 
 
 class FileWriter:
-    """Writes one file of an artifact; it becomes visible under its physical name when it is whole.
+    """Writer of one file of an artifact, which becomes visible when it is complete.
 
-    Use as a context manager; after it ends, `entry()` describes the file. If the block raises, its
-    own file is taken away; a process that is killed may leave one ending in `.partial`, which no
-    reader looks at and `bertloom gc` deletes.
+    Use it as a context manager; afterwards `entry()` describes the file. If the block raises, the
+    file is deleted. A killed process can leave a file ending in `.partial`, which readers ignore
+    and `bertloom gc` deletes.
     """
 
     def __init__(self, path: str, *, output: str, is_only_writer: bool = False) -> None:
-        """Prepare to write; nothing is made yet.
+        """Prepare to write. No file is created yet.
 
         Args:
-            path: the logical name, e.g. `part-00003.arrow`.
-            output: the folder's URL.
-            is_only_writer: nobody else can be writing this file, so that its physical name may be
-                the logical one, as other programs expect it.
+            path: Logical name, e.g. `part-00003.arrow`.
+            output: URL of the folder.
+            is_only_writer: No other process can write this file. Its physical name is then the
+                logical one, as other programs expect it.
         """
         self.path = path
         self.stored_name = path if is_only_writer else physical_name(path)
@@ -133,8 +132,8 @@ class FileWriter:
         try:
             self._close_sink()
         except OSError:
-            # The answer to the last request of a large upload may be lost: the client asks again,
-            # and is told that there is no such upload. Nobody else writes under this name.
+            # If the response to the last request of a large upload is lost, the client retries and
+            # fails because the upload is complete. The name is unique, so the size is enough.
             if self._is_local or not self._is_whole():
                 raise
         if self._is_local:
@@ -142,7 +141,7 @@ class FileWriter:
 
     def _close_sink(self) -> None:
         if is_gcs(self._fs) and self._sink.offset is None:
-            # Nothing was sent yet: one request for all of it, where gcsfs takes two.
+            # Nothing was sent yet: one request instead of the two of gcsfs.
             self._fs.pipe_file(self._target, self._sink.buffer.getvalue())
             self._sink.closed = True
         else:
@@ -156,18 +155,18 @@ class FileWriter:
 
     def _give_up(self) -> None:
         if self._is_local:
-            # On a full disk closing fails as writing did: what was not written yet is tried again.
+            # On a full disk closing fails as well, because it writes the buffer again.
             with contextlib.suppress(OSError):
                 self._sink.close()
             Path(self._written).unlink(missing_ok=True)
             return
-        # An object store's upload is given up, not finished with half the bytes.
+        # Abort the upload to an object store instead of completing it with missing bytes.
         try:
             self._sink.discard()
-        except Exception as error:  # each cloud's client has its own; that of the block goes on
-            _LOGGER.warning("%s: the upload was not given up: %s", self._target, error)
+        except Exception as error:  # any client error; the error of the block is raised
+            _LOGGER.warning("%s: the upload was not aborted: %s", self._target, error)
         if isinstance(self._sink, AbstractBufferedFile):
-            # Else gcsfs uploads the half that it holds when this is collected as garbage.
+            # Otherwise gcsfs uploads its buffer when this object is garbage-collected.
             self._sink.closed = True
         elif self._fs.exists(self._target):  # memory:// shows a file from when it is opened
             self._fs.rm_file(self._target)

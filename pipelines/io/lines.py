@@ -1,7 +1,7 @@
-"""Lines of a file, plain or compressed, each with the position of its first byte.
+"""Read the lines of a file, plain or compressed, with the offset of each.
 
-Places are byte offsets in the decompressed text, so that a file gives the same ones compressed or
-not. Only plain files can be read from the middle.
+Offsets are those of the decompressed text, so that they do not depend on the compression. Only
+plain files can be read from the middle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEAD = 16
 _TAIL = 1 << 12
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
-# Also the marks of Chinese, Japanese and Hindi, in UTF-8; no space follows them.
+# Includes the marks of Chinese, Japanese and Hindi in UTF-8, without a following space.
 _SENTENCE_END = re.compile(
     rb"(?:[.!?]|\xe2\x80\xa6)(?:[\"')\]]|\xe2\x80[\x99\x9d])*\s+"
     rb"|(?:\xe3\x80\x82|\xef\xbc[\x81\x9f]|\xe0\xa5\xa4)(?:\xe3\x80[\x8d\x8f])?"
@@ -32,19 +32,19 @@ _WORD_END = re.compile(rb"\s+")
 
 
 class Line(NamedTuple):
-    """One line."""
+    """A line of a text."""
 
     start: int
-    """Offset of its first byte in the decompressed text."""
+    """Offset of the first byte in the decompressed text."""
 
     end: int
-    """Offset behind its line end."""
+    """Offset after the line end."""
 
     data: bytes
-    """Its bytes, without the line end and without a byte-order mark."""
+    """Bytes without line end and byte-order mark."""
 
-    is_cut: bool = False
-    """It was too long: what follows goes on with it."""
+    is_truncated: bool = False
+    """True if the next line continues this one, which is too long."""
 
 
 class Readable(Protocol):
@@ -54,10 +54,10 @@ class Readable(Protocol):
 
 
 def is_compressed(file: SourceFile) -> bool:
-    """Whether a file is compressed, told by its first bytes.
+    """Return whether a file is compressed, by its first bytes.
 
     Raises:
-        InputError: another kind of archive, or bytes that belie the name.
+        InputError: The file is another type of archive, or does not match its name.
     """
     with open_file(file.uri) as source:
         return compression_of(source.read(_HEAD), name=file.name) != "plain"
@@ -66,18 +66,18 @@ def is_compressed(file: SourceFile) -> bool:
 def read_lines(
     file: SourceFile, *, start: int = 0, end: int | None = None, longest: int = 0
 ) -> Generator[Line, None, None]:
-    """The lines from byte `start` on that begin before byte `end`.
+    """Yield the lines that begin in the bytes from `start` to `end`.
 
     Args:
-        file: plain, .gz, .bz2 or .zst.
-        start: where a line starts; not 0 only in a plain file.
-        end: None for the end of the file; must be None in a compressed one.
-        longest: longer lines are cut to so many bytes, where a sentence ends; 0 refuses those of
-            more than `MAX_LINE_BYTES`.
+        file: A plain, .gz, .bz2 or .zst file.
+        start: Start of a line. Must be 0 in a compressed file.
+        end: End of the range; None for the end of the file. Must be None in a compressed file.
+        longest: Maximum length of a line in bytes. Longer lines are split at the end of a sentence.
+            0: lines of more than `MAX_LINE_BYTES` are refused.
 
     Raises:
-        CorruptInputError: a compressed file is cut off or damaged.
-        InputError: the text is UTF-16 or UTF-32, or has a line that is too long to be one.
+        CorruptInputError: A compressed file is truncated or damaged.
+        InputError: The text is UTF-16 or UTF-32, or has a line of more than `MAX_LINE_BYTES`.
     """
     with open_file(file.uri) as source:
         compression = compression_of(source.read(_HEAD), name=file.name)
@@ -87,7 +87,7 @@ def read_lines(
 
 
 def stream_lines(stream: Readable, *, where: str) -> Generator[Line, None, None]:
-    """The lines of a stream, such as an archive's member; `where` names it in errors."""
+    """Yield the lines of a stream, such as an archive member. `where` names it in errors."""
     chunks = iter(lambda: stream.read(_CHUNK), b"")
     yield from _cut(chunks, where=where, start=0, end=None)
 
@@ -107,7 +107,7 @@ def _bytes_of(found: Iterable[Chunk | Damage], file: SourceFile) -> Iterator[byt
 def _cut(
     chunks: Iterable[bytes], *, where: str, start: int, end: int | None, longest: int = 0
 ) -> Generator[Line, None, None]:
-    position, rest, waiting = start, list[bytes](), 0  # of a line whose end is not yet read
+    position, rest, waiting = start, list[bytes](), 0  # of an incomplete line
     for chunk in chunks:
         if position == 0 and not rest:
             _refuse_wide(chunk, where=where)
@@ -125,7 +125,7 @@ def _cut(
         elif longest and waiting > longest and (end is None or position < end):
             position, data = yield from _shorten(position, b"".join(rest), longest=longest)
             rest, waiting = [data], len(data)
-            # The line began before `end`, so the whole of it is read.
+            # The line began before `end`, so it is read completely.
             end = None if end is None else max(end, position + 1)
         elif waiting > MAX_LINE_BYTES:
             raise InputError(
@@ -141,21 +141,20 @@ def _cut(
 def _shorten(
     position: int, data: bytes, *, longest: int
 ) -> Generator[Line, None, tuple[int, bytes]]:
-    """Yields parts of a line that is too long; returns where its last one starts, and that."""
+    """Yield parts of a line that is too long. Return the offset and bytes of the last part."""
     at = 0
     while longest and len(data) - at > longest:
         size = last_sentence_end(data[at : at + longest])
-        yield _line(position + at, data[at : at + size], size)._replace(is_cut=True)
+        yield _line(position + at, data[at : at + size], size)._replace(is_truncated=True)
         at += size
     return position + at, data[at:]
 
 
 def last_sentence_end(data: bytes) -> int:
-    """How many bytes of a text make whole sentences; else whole words; else whole characters.
+    """Return the end of the last sentence in bytes, or of the last word or character.
 
     Args:
-        data: UTF-8, or another encoding that writes ASCII as it is. What lies in its first half is
-            always taken.
+        data: Text in UTF-8 or another superset of ASCII. The result is at least half its length.
     """
     half = len(data) // 2
     for pattern in (_SENTENCE_END, _WORD_END):
@@ -168,7 +167,7 @@ def last_sentence_end(data: bytes) -> int:
 
 
 def _last_end(pattern: re.Pattern[bytes], data: bytes, start: int) -> int:
-    """Return the offset at which the last match behind `start` ends, 0 without a match."""
+    """Return the end of the last match after `start`, or 0."""
     width = _TAIL
     while True:  # from the end: most texts have a sentence end close to it
         begin = max(start, len(data) - width)
@@ -186,6 +185,6 @@ def _line(position: int, data: bytes, length: int) -> Line:
 def _refuse_wide(head: bytes, *, where: str) -> None:
     if head.startswith(_WIDE_MARKS):
         raise InputError(
-            f"{where}: is UTF-16 or UTF-32. Expected UTF-8, whose lines can be told by their "
-            "bytes: convert it, e.g. `iconv -f UTF-16 -t UTF-8`"
+            f"{where}: expected UTF-8, got UTF-16 or UTF-32. Convert it, e.g. `iconv -f UTF-16 -t "
+            "UTF-8`"
         )

@@ -39,7 +39,7 @@ def check_regular(path: str | Path) -> None:
 def file_lock(path: Path, *, before_waiting: Callable[[], object] | None = None) -> Iterator[None]:
     """Hold the lock of a file, which is made with its folder, until the block ends.
 
-    The operating system takes it back when its holder dies, so that a `kill -9` blocks nobody.
+    The operating system releases it when the process ends, also after `kill -9`.
     `flock` holds between the machines that share a disk by NFS 4 as well.
 
     Args:
@@ -66,7 +66,7 @@ def file_lock(path: Path, *, before_waiting: Callable[[], object] | None = None)
 
 @contextlib.contextmanager
 def temp_file_beside(target: Path, data: bytes) -> Iterator[Path]:
-    """Data on the disk under a hidden name beside a file's, to be linked or renamed to it."""
+    """Write data to a hidden file next to `target`, to be linked or renamed to it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     written = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:

@@ -1,8 +1,7 @@
-"""Finding raw files, local or remote, and saying which bytes they hold.
+"""Find raw files, local or remote, and compute their digests.
 
-A path may be a file, a folder or a glob pattern, on this machine or at any fsspec URL. What a
-file holds is known by its digests, which are remembered between runs in a folder of the user's
-cache, because a dump of 20 GB takes a minute to read: see `digest_file`.
+A path is a file, a folder or a glob pattern, local or any fsspec URL. Digests are cached between
+runs in the user's cache, because large dumps take minutes to read (`digest_file`).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class FileDigests(NamedTuple):
-    """How long a file is, and the hex digests of its bytes by algorithm."""
+    """Size of a file in bytes, and hex digests by algorithm."""
 
     size: int
     digests: dict[str, str]
@@ -56,21 +55,21 @@ class FileDigests(NamedTuple):
 def expand_paths(
     paths: Sequence[str], *, suffixes: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
-    """The files at `paths`, each once, as (uri, name) sorted by name.
+    """Return the distinct files of paths as (uri, name), sorted by name.
 
     Args:
-        paths: files, folders (searched recursively, hidden files left out) and glob patterns,
-            local or fsspec URLs.
-        suffixes: ends of names, such as `.txt`; of a folder or pattern only such files are taken.
-            A file that is named itself is always taken.
+        paths: Files, folders (searched recursively, without hidden files) and glob patterns, local
+            or fsspec URLs.
+        suffixes: Suffixes such as `.txt` of the files to take from folders and patterns. A file
+            given by its path is always taken.
 
     Returns:
-        uri: an absolute local path, or an fsspec URL. name: relative to the folder given, with
-        `/` between parts; the base name for a file or what a pattern matches. Names come from
-        `schemas.redaction.public_address`, so they hold no secret of a URL.
+        uri: Absolute local path or fsspec URL. name: Path relative to the given folder with `/`
+        between parts; the base name of a file and of matches of a pattern. Names have no secrets of
+        URLs (`schemas.redaction.public_address`).
 
     Raises:
-        MissingInputError: a path leads to nothing, or to no file with one of the suffixes.
+        MissingInputError: No file exists at a path, or none with one of the suffixes.
         InputError: A path is a named pipe, a device or a socket. In a folder or pattern, these
             are skipped with a warning.
     """
@@ -183,16 +182,16 @@ def describe_each(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
 
 
 def describe_files(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
-    """Files with their sizes and digests, and each with a name of its own, for ids are made of it.
+    """Return files with sizes, digests and unique names, from which ids are made.
 
-    Of two files with one name and the same bytes one is taken. Where the bytes differ, the names
-    get the digest before them, so that they depend on no path and no order.
+    Files with equal names and bytes are read once. If the bytes differ, the digest precedes the
+    name, so that names do not depend on paths or order.
 
     Args:
-        found: as `expand_paths` gives them.
+        found: Files from `expand_paths`.
 
     Raises:
-        InputError: as `describe_file`.
+        InputError: A file cannot be read (`describe_file`).
     """
     files: dict[tuple[str, str], SourceFile] = {}
     for file in describe_each(found):
@@ -210,21 +209,21 @@ def digest_file(
     uri: str,
     *,
     algorithms: Iterable[str] = ("sha256",),
-    beside: Callable[[bytes], object] | None = None,
+    on_bytes: Callable[[bytes], object] | None = None,
 ) -> FileDigests:
-    """Digests of the file's bytes, all computed in one pass.
+    """Return digests of a file, computed in one pass.
 
-    They are remembered (`pipelines.io.user_cache`) of the file as it is: by size, inode and times
-    of a local file, the ETag or generation in an object store. Where there is no such version, or a
-    local file changed within the last two seconds, nothing is remembered.
+    They are cached (`pipelines.io.user_cache`) by the version of the file: size, inode and times of
+    a local file, ETag or generation of an object. Files without a version, and local files that
+    changed within the last two seconds, are not cached.
 
     Args:
-        uri: an absolute path or fsspec URL.
-        algorithms: names that `hashlib` knows, such as `sha256`, `sha1`, `md5`.
-        beside: given all bytes in turn, where they are read.
+        uri: Absolute path or fsspec URL.
+        algorithms: Names of `hashlib`, such as `sha256`, `sha1`, `md5`.
+        on_bytes: Called with all bytes in order, if the file is read.
 
     Raises:
-        InputError: the file is missing, cannot be read, or changes while it is read.
+        InputError: The file is missing, cannot be read, or changes while it is read.
     """
     fs, path = filesystem(uri)
     size, version = _stat(fs, path, uri)
@@ -233,7 +232,7 @@ def digest_file(
     known = cache.get(cache_name, version) if version else {}
     if not set(wanted) <= set(known):
         missing = [name for name in wanted if name not in known]
-        known |= _compute(uri, missing, size=size, beside=beside)
+        known |= _compute(uri, missing, size=size, on_bytes=on_bytes)
         if _stat(fs, path, uri) != (size, version):
             raise InputError(f"{uri}: changed while it was read; run again when it is whole")
         # An ETag or generation changes with every write.
@@ -243,10 +242,10 @@ def digest_file(
 
 
 def file_size(uri: str) -> int:
-    """How many bytes a file has.
+    """Return the size of a file in bytes.
 
     Raises:
-        InputError: it is missing or cannot be read.
+        InputError: The file is missing or cannot be read.
     """
     return _stat(*filesystem(uri), uri)[0]
 
@@ -288,8 +287,8 @@ def _reaching(uri: str, fs: Any) -> Iterator[None]:
         if is_local and not isinstance(error, OSError):
             raise
         raise InputError(
-            f"{uri}: cannot be reached or read: {told}. Check that it is there, and may be read by "
-            "you" + ("" if is_local else "; the network; the credentials")
+            f"{uri}: cannot be reached or read: {told}. Check that it exists and that you have "
+            + ("permission" if is_local else "permission, the network and the credentials")
         ) from error
 
 
@@ -409,7 +408,7 @@ def _warn_skipped(given: str, special: tuple[str, ...]) -> None:
 
 
 def _check_name(name: str, *, given: str) -> None:
-    """Names become ids, and stand in manifests."""
+    """Refuse names that are not valid Unicode: they become ids and are in manifests."""
     try:
         name.encode()
     except UnicodeEncodeError as error:
@@ -455,7 +454,7 @@ def _match(fs: Any, pattern: str) -> list[tuple[str, str]]:
     for path, told in sorted(found.items()):
         if "/." in path[fixed.rfind("/") :] and not takes_hidden:
             continue
-        # A listing tells it of an object store: no request for each file. A link may be a folder.
+        # The listing of an object store has the type. A local link may be a folder.
         if fs.isdir(path) if isinstance(fs, LocalFileSystem) else told["type"] == "directory":
             files += _walk(fs, path, root=_parent(path))
         else:
@@ -518,7 +517,7 @@ def _compute(
     algorithms: Sequence[str],
     *,
     size: int,
-    beside: Callable[[bytes], object] | None,
+    on_bytes: Callable[[bytes], object] | None,
 ) -> dict[str, str]:
     digests = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
     read = 0
@@ -528,8 +527,8 @@ def _compute(
                 read += len(chunk)
                 for digest in digests.values():
                     digest.update(chunk)
-                if beside is not None:
-                    beside(chunk)
+                if on_bytes is not None:
+                    on_bytes(chunk)
     except OSError as error:
         raise InputError(f"{uri}: cannot be read after byte {read:,}: {error}") from error
     if read != size:

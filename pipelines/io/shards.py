@@ -99,8 +99,8 @@ def open_shard(
             reader = pa.ipc.open_file(mapped)
         except pa.ArrowInvalid as error:
             raise ArtifactCorruptError(
-                f"{url}: expected an Arrow IPC file, found something else ({error}). "
-                "`bertloom verify` tells which files of an artifact are damaged."
+                f"{url}: expected an Arrow IPC file ({error}). `bertloom verify` lists the damaged "
+                "files of an artifact."
             ) from error
         if expected is not None:
             check_schema(reader.schema, expected, where=url)

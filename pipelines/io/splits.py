@@ -1,13 +1,13 @@
-"""What a source of documents is: it plans splits, and reads the documents of one split.
+"""Interface of a source of documents: plan splits, and read the documents of one split.
 
 A source is a module with two functions, listed in `pipelines.sources.SOURCES` under its `kind`:
 
-* `plan(config) -> list[Split]` runs once, on the launching machine;
-* `read(split, config, count, reading) -> Iterator[RawDocument]` runs on a worker, for one split.
+* `plan(config) -> list[Split]` runs once, on the submitting machine;
+* `read(split, config, count, reading) -> Iterator[RawDocument]` runs on a worker for one split.
 
-`read` counts every record of the raw input (`pages-in`, `books-in`, `rows-in`), every one it drops
-(`pages-dropped-redirect`, ...) and every one it yields (`pages-kept`). See `pipelines.counters`.
-By `reading` it goes on where another worker was stopped (`RecordTracker`).
+`read` counts the records of the raw input (`pages-in`, `books-in`, `rows-in`), the dropped ones
+(`pages-dropped-redirect`, ...) and the ones it yields (`pages-kept`). See `pipelines.counters`.
+`reading` lets it resume after another worker (`RecordTracker`).
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ _Record = TypeVar("_Record")
 
 
 class SourceFile(NamedTuple):
-    """One raw file."""
+    """A raw file."""
 
     uri: str
-    """Where it is: an absolute path or an fsspec URL."""
+    """Absolute path or fsspec URL."""
 
     name: str
-    """Its name within the source: relative to the folder given, or its base name."""
+    """Name in the source: path relative to the given folder, or base name."""
 
     size: int
-    """Bytes, as stored."""
+    """Stored size in bytes."""
 
     sha256: str
-    """Hex digest of the bytes, as stored."""
+    """Hex digest of the stored bytes."""
 
     checksum: str = ""
-    """The published checksum it was verified against, `sha1:...` or `md5:...`; "" if none."""
+    """Verified published checksum, `sha1:...` or `md5:...`, or ""."""
 
     believed: str = ""
-    """The list whose word was taken for `sha256`, as the recipe allows; "" where it was read."""
+    """Checksum list from which `sha256` was taken (`trust_checksums`), or ""."""
 
 
 class GroupedFile(NamedTuple):
-    """One file of a group that is read as one split; as JSON in `Split.detail`."""
+    """A file of a group that is read as one split. Stored as JSON in `Split.detail`."""
 
     uri: str
     name: str
@@ -56,7 +56,7 @@ class GroupedFile(NamedTuple):
 
 
 def group_files(files: Sequence[SourceFile]) -> SourceFile:
-    """Files as one: its digest is that of their names, sizes and digests."""
+    """Return a group as one file. Its digest is that of the names, sizes and digests."""
     first, last = files[0], files[-1]
     if len(files) == 1:
         return first
@@ -98,7 +98,7 @@ def split_bytes(configured: int | None, files: Iterable[SourceFile]) -> int:
 
 
 class Split(NamedTuple):
-    """A planned piece of input, small enough to send to any worker."""
+    """Description of a part of the input, which is sent to a worker."""
 
     source: str
     """Name of the source in the recipe."""
@@ -106,75 +106,75 @@ class Split(NamedTuple):
     file: SourceFile
 
     start: int
-    """Where it starts: a byte offset as stored, or a member or row number, as the source says."""
+    """Start: offset in the stored file, member or row number, depending on the source."""
 
     end: int
-    """Where it ends (exclusive)."""
+    """End (exclusive)."""
 
     detail: str = ""
-    """JSON of what else the source's `read` needs."""
+    """Further arguments for the `read` function of the source, as JSON."""
 
 
 class RawDocument(NamedTuple):
-    """A cleaned text, not yet split into sentences."""
+    """A cleaned text before it is split into sentences."""
 
     document_id: str
     title: str
     paragraphs: list[str]
-    """Cleaned text, one string a paragraph, no line breaks inside, in order."""
+    """Paragraphs of cleaned text in order, without line breaks."""
 
     byte_start: int
-    """Where in the raw file, as stored, the stream or member lies that it was read from."""
+    """Start of its stream or member in the stored file."""
 
     byte_end: int
     page_id: int | None = None
     revision_id: int | None = None
     timestamp: str | None = None
     file: str = ""
-    """Digest of the raw file, where it is another than that of the split."""
+    """Digest of the raw file, if it is not that of the split."""
 
     raw: str = ""
-    """Text of the source, from which the report shows an excerpt."""
+    """Source text, of which the report shows an excerpt."""
 
     site: str = ""
-    """`https://HOST` of the wiki; "" where it is not known."""
+    """`https://HOST` of the wiki, or ""."""
 
 
 class RecordTracker:
-    """Which record of a split is being read, and up to which an earlier worker came.
+    """Number of the current record of a split, and the records of an earlier worker.
 
-    What is compressed as one stream can be read from its start alone, and is whole only if its
-    checksum at the end is right. So a reader that goes on reads those records once more, but
-    counts nothing of them, and neither cleans them nor gives them on.
+    A compressed stream can only be read from its start, and its checksum is at the end. A reader
+    that resumes therefore reads the earlier records again, without counting, cleaning or yielding
+    them.
     """
 
     def __init__(
         self, *, done: int = 0, names: Mapping[str, int] | None = None, has_ended: bool = False
     ) -> None:
-        """At the start of a split, with the `state` that another left."""
+        """Start a split, with the `state` of an earlier worker."""
         self.number = 0
-        """Of the record that was read last, from 1."""
+        """Number of the current record, from 1."""
 
         self.names = Counter(names)
-        """What the reader counts by name, and gives on at the end of the split alone."""
+        """Counts by name that are reported at the end of the split."""
 
         self.has_ended = has_ended
-        """Whether nothing more is to be read or counted, what comes behind all records included."""
+        """True if the split is completely read and counted."""
 
         self._done = done
         self._counts = not done
 
     def state(self) -> dict[str, Any]:
-        """Plain values, by which another goes on."""
+        """Return JSON values from which another worker can resume."""
         return {"done": self.number, "names": dict(self.names), "has_ended": self.has_ended}
 
     @property
     def is_new(self) -> bool:
-        """Whether no worker came to this record before."""
+        """True if no earlier worker has read this record."""
         return self.number > self._done
 
     def counting(self, count: Count) -> Count:
-        """Counts what no worker before has counted."""
+        """Return a counter that ignores records of earlier workers."""
 
         def counted(name: str, amount: int = 1, /, *, example: Example | str = "") -> None:
             if self._counts:
@@ -183,20 +183,20 @@ class RecordTracker:
         return counted
 
     def records(self, found: Iterable[_Record], *, file: SourceFile) -> Iterator[_Record]:
-        """All records of a split, `number` being that of each.
+        """Yield all records of a split and update `number`.
 
         Raises:
-            CorruptInputError: there are fewer than an earlier worker has read.
+            CorruptInputError: The split has fewer records than an earlier worker has read.
         """
         for record in found:
             self.number += 1
             yield record
-            # From here on, also what stands before the next record is read for the first time.
+            # The text before the next record is also new from here.
             self._counts = self.number >= self._done
         if self.number < self._done:
             raise CorruptInputError(
-                f"{file.uri}: an earlier worker read {self._done:,} records of it, this one finds "
-                f"{self.number:,}. The file was changed meanwhile: run the recipe again",
+                f"{file.uri}: cannot resume at record {self._done:,}, the file has "
+                f"{self.number:,}: it changed since the last attempt. Run the recipe again",
                 file=file.uri,
                 offset=file.size,
             )

@@ -1,8 +1,8 @@
-"""The files of the artifacts that a stage reads: none is used before its bytes were digested.
+"""Read the files of the input artifacts of a stage, and verify their digests.
 
-An artifact is known by what it held when it was made, and so is all that is made from it. Bytes
-that have changed since would be read as they are, and what came of them be kept under the key of
-the sound ones. So every file is hashed by who reads it, at least once in each process of a stage.
+Cache keys hold the digests of inputs when they were built. A changed file would produce an output
+under the key of the correct one. Each process of a stage therefore verifies a file before its first
+use.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from schemas.manifest import FileEntry, StageInput
 
 CONTAMINATION, NEAR_DUPLICATES = "contamination", "near_duplicates"
 EXCLUSION_INPUTS = (CONTAMINATION, NEAR_DUPLICATES)
-"""Names of inputs that say which documents to leave out; a document of several by the first."""
+"""Names of inputs that list documents to exclude, in order of precedence."""
 
 _CHUNK = 1 << 20
 
 
 class InputFile(NamedTuple):
-    """A file of an artifact and what it must hold; small, and sent to workers by value."""
+    """A file of an artifact with its expected size and digest. Sent to workers by value."""
 
     url: str
     path: str
-    """Its logical name."""
+    """Logical name."""
 
     artifact: str
-    """What messages call the artifact: `documents 5a6beafda78e41ca`."""
+    """Name of the artifact in messages: `documents 5a6beafda78e41ca`."""
 
     size: int
     """Bytes."""

@@ -1,17 +1,15 @@
-"""The user's cache: what can be computed again, and may be deleted at any time.
+"""Cache values in the user's cache folder. They can be deleted at any time.
 
-    $BERTLOOM_CACHE/digests.ndjson    {file, version, digests, sha256}: a line each
-    $BERTLOOM_CACHE/WHAT/AA/DIGEST    {value, sha256}: what was found in a file with that digest
+    $BERTLOOM_CACHE/digests.ndjson    {file, version, digests, sha256}: one line per file
+    $BERTLOOM_CACHE/WHAT/AA/DIGEST    {value, sha256}: value computed from a file with this digest
 
-Digests are remembered for a file as it is: by its location and version, which are size, inode and
-times of a local file, and the ETag or generation of an object. Lines are only appended, each by one
-write and with a digest of its own, so that processes may share the file: a line that was cut off or
-damaged counts as none, and of several of one file the last counts. A cache that is damaged or
-cannot be written costs a new computation, nothing else.
+Digests are cached by the location and version of a file: size, inode and times of a local file,
+ETag or generation of an object. Each line is appended with one write and has a digest, so that
+processes can share the file: invalid lines are ignored, and the last line of a file counts. A
+damaged or read-only cache only costs time.
 
-This is our own, and not `diskcache`: that one unpickles whatever a row of its database says is a
-pickle, also with its `JSONDisk`, and its write-ahead log does not work where a home folder is
-shared over a network.
+`diskcache` is not used: it unpickles values from its database, also with `JSONDisk`, and its
+write-ahead log does not work on network file systems.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
-    """Where bertloom keeps what can be computed again: $BERTLOOM_CACHE or the user's cache."""
+    """Return the cache folder: $BERTLOOM_CACHE, or a folder in the user's cache."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named)
@@ -51,13 +49,13 @@ def cache_folder() -> Path:
 
 
 def stat_fingerprint(stat: os.stat_result) -> str:
-    """Tells a local file as it is from what it was, and from others."""
+    """Return the version of a local file."""
     times = f"{stat.st_mtime_ns}/{stat.st_ctime_ns}"
     return f"{stat.st_dev}/{stat.st_ino}/{stat.st_size}/{times}"
 
 
 def is_settled(stat: os.stat_result) -> bool:
-    """Whether a local file has not changed within the resolution of its times."""
+    """Return whether a local file is unchanged for longer than the resolution of its times."""
     return time.time_ns() - stat.st_ctime_ns > _SETTLED_NS
 
 
@@ -80,7 +78,7 @@ def local_digest(path: Path, name: str, *, compute: Callable[[Path], str]) -> st
 
 
 def cached_value(what: str, digest: str) -> Any:
-    """What was found in a file with this sha256, a JSON value; None where nothing is known."""
+    """Return the cached JSON value of a file with this sha256, or None."""
     try:
         return load_json(_place(what, digest).read_bytes()).get("value")
     except FileNotFoundError:
@@ -118,10 +116,10 @@ def digest_cache() -> DigestCache:
 
 
 class DigestCache:
-    """Digests by file, read once and appended to as more are computed."""
+    """Digests by file, read once and appended when computed."""
 
     def __init__(self, path: Path) -> None:
-        """It is read now, if it is there."""
+        """Read the cache file if it exists."""
         self._path = path
         self._known: dict[str, tuple[str, dict[str, str]]] = {}
         try:
@@ -168,7 +166,7 @@ class DigestCache:
         return f"\n{dump_line(text)}".encode()
 
     def _rewrite(self) -> None:
-        """Leave out what is known of earlier versions of files."""
+        """Remove the lines of earlier versions of files."""
         part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
         try:
             part.write_bytes(b"".join(map(self._line, self._known)))

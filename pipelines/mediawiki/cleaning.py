@@ -1,8 +1,7 @@
-"""From the raw text of a paragraph to clean text: apostrophes, entities, invisible characters,
-and what dropped markup leaves behind ("()", " ,", doubled spaces).
+"""Clean a paragraph of a page: apostrophes, entities, invisible characters, and the remains of
+dropped markup ("()", " ,", doubled spaces).
 
-Marks that `pipelines.mediawiki.wikitext` leaves in a paragraph are Unicode noncharacters, which no
-text has.
+`pipelines.mediawiki.wikitext` marks dropped markup with Unicode noncharacters, which no text has.
 """
 
 # ruff: noqa: RUF001 - punctuation of several scripts
@@ -12,27 +11,27 @@ import html
 import re
 
 DROPPED = "\ufdd0"
-"""Stands where a template was left out."""
+"""Replaces a template."""
 
 FORMULA = "\ufdd1"
-"""Stands where a formula or code was left out: its sentence has lost its meaning."""
+"""Replaces a formula or code. Its sentence is dropped."""
 
 DISPLAY = "\ufded"
-"""As `FORMULA`, for a formula on a line of its own: a sentence may end before or after it."""
+"""Replaces a formula on a separate line. A sentence may end before or after it."""
 
 HOLE = "\ufdeb"
 """Mark before and after the name of a template that wrote nothing."""
 
 LOST = "\ufdea"
-"""As `FORMULA`, for a template that nothing is known of."""
+"""Replaces an unknown template whose sentence is dropped."""
 
 LINK_TEXT = "\ufdee"
-"""Stands where the label of a web link begins; the bracket after it is no text."""
+"""Start of the label of a web link. The closing bracket after it is removed."""
 
-# Characters of <nowiki> that would be taken for markup travel as noncharacters: U+FDD2 and on.
+# Characters of <nowiki> that look like markup are replaced by noncharacters from U+FDD2.
 _PROTECTED = "|'*#:;={}[]<_ !-"
 PROTECT = {ord(character): 0xFDD2 + i for i, character in enumerate(_PROTECTED)}
-_RESTORE: dict[int, str] = dict.fromkeys(range(0xFDD1, 0xFDF0), "")  # marks left over vanish
+_RESTORE: dict[int, str] = dict.fromkeys(range(0xFDD1, 0xFDF0), "")  # remaining marks are removed
 _RESTORE |= {private: chr(character) for character, private in PROTECT.items()}
 
 _APOSTROPHES = re.compile(r"''+")
@@ -91,11 +90,11 @@ _LEADING = re.compile(rf"^(?:[{_BLANK},;:)、。，；）」』\]]|\.(?=\s|$)|(?
 
 
 def clean_paragraph(raw: str, *, language: str = "en") -> str:
-    """One paragraph without links, tags or templates becomes clean text, or "" if none is left.
+    """Return the clean text of a paragraph without links, tags or templates, or "" if none is left.
 
     Args:
-        raw: text that may hold apostrophes of bold and italics, entities, line breaks, naked
-            URLs, and the marks of this module.
+        raw: Text with apostrophes of bold and italics, entities, line breaks, bare URLs, and the
+            marks of this module.
         language: ISO 639 code; French keeps the spaces before its tall punctuation.
     """
     if "''" in raw:
@@ -130,7 +129,7 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
 
 
 def _without_lone_brackets(text: str) -> str:
-    """The text without those closing brackets behind the end of a sentence that nothing opens."""
+    """Remove unopened closing brackets after the end of a sentence."""
     kept: list[str] = []
     depth = 0
     for character in text:
@@ -147,7 +146,7 @@ def _without_lone_brackets(text: str) -> str:
 
 def _mend(text: str, *, french: bool) -> str:
     calls = "()" in text and _CALL.search(text) is not None
-    if calls:  # main() is a name: its brackets were never filled
+    if calls:  # main() is a name: its brackets are empty on purpose
         text = _CALL.sub("\ufdef", text)
     if DROPPED in text:
         text = _LABEL.sub(DROPPED, _LINKING.sub(DROPPED, text))
@@ -161,7 +160,7 @@ def _mend(text: str, *, french: bool) -> str:
 
 
 def decode_entities(text: str) -> str:
-    """Replace `&nbsp;`, `&#160;` and the like; twice, since dumps hold doubly escaped ones."""
+    """Replace entities such as `&nbsp;` and `&#160;`, twice because dumps escape some twice."""
     for _ in range(2):
         decoded = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
         if decoded == text:
@@ -171,10 +170,10 @@ def decode_entities(text: str) -> str:
 
 
 def remove_quotes(text: str) -> str:
-    """Take off the apostrophes of ''italics'' and '''bold''', line by line, as MediaWiki does.
+    """Remove the apostrophes of ''italics'' and '''bold''' line by line, as MediaWiki does.
 
-    Runs of four hold one apostrophe of text, runs of more than five hold all but five. Where both
-    bold and italics stay open, one bold mark was an apostrophe and an italic mark.
+    A run of four has one apostrophe of text, a run of more than five has all but five. If both bold
+    and italics are unclosed, one bold mark is read as an apostrophe and an italic mark.
     """
     return "\n".join(
         _remove_line_quotes(line) if "''" in line else line for line in text.split("\n")
@@ -204,7 +203,8 @@ def _literal_apostrophes(run: int) -> str:
 
 
 def _mistaken_bold(parts: list[str], runs: list[int]) -> int | None:
-    """Which bold mark is an apostrophe: after a one-letter word (l'), else a word, else a space."""
+    """Return the index of the bold mark that is an apostrophe: preferably after a one-letter word
+    (l'), then after a word, then after a space."""
     ranked = []
     for index, run in enumerate(runs):
         if run not in (3, 4):
@@ -223,10 +223,10 @@ def _mistaken_bold(parts: list[str], runs: list[int]) -> int | None:
 def drop_marked_sentences(
     text: str, marks: frozenset[str] = frozenset({FORMULA, DISPLAY})
 ) -> tuple[str, int]:
-    """Leave out the sentences in which one of the marks stands (a formula or code stood there).
+    """Drop the sentences that contain a mark.
 
     Returns:
-        The rest, and how many sentences were left out.
+        The remaining text, and the number of dropped sentences.
     """
     kept, start, dropped = [], 0, 0
     ends = [match.end() for match in _SENTENCE_END.finditer(text)]
@@ -246,6 +246,6 @@ def is_in_brackets(before: str) -> bool:
 
 
 def _first_variant(match: re.Match[str]) -> str:
-    """The first of the Chinese variants in `-{zh-hans:...; zh-hant:...}-`."""
+    """Return the first Chinese variant of `-{zh-hans:...; zh-hant:...}-`."""
     first = match[1].split(";")[0]
     return first.split(":", 1)[-1].split("=>")[-1].strip()

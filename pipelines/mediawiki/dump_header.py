@@ -1,6 +1,6 @@
-"""What a MediaWiki XML dump says before its first page: version, language, namespaces.
+"""Read the header of a MediaWiki XML dump: version, language, namespaces.
 
-A document type or entity declaration is refused, so no later stage can meet one.
+A document type or entity declaration is refused.
 
 Format: https://www.mediawiki.org/wiki/Help:Export and the `export-0.*.xsd` it names.
 """
@@ -23,9 +23,9 @@ CANONICAL_NAMESPACES = {
     **{9: "MediaWiki talk", 10: "Template", 11: "Template talk", 12: "Help", 13: "Help talk"},
     **{14: "Category", 15: "Category talk"},
 }
-"""Names that every MediaWiki knows; a header's `<siteinfo>` gives those of its own language."""
+"""English names, valid in every MediaWiki. The header adds the names in the wiki's language."""
 
-# What a wiki without <siteinfo> and <ns> may still be told by: old and common further names.
+# Further common names, for dumps without <siteinfo> and <ns>.
 _FURTHER_NAMES = {
     **{"image": 6, "image talk": 7, "wikipedia": 4, "wikipedia talk": 5, "wikibooks": 4},
     **{"wikibooks talk": 5, "wiktionary": 4, "wiktionary talk": 5, "wikinews": 4},
@@ -33,7 +33,7 @@ _FURTHER_NAMES = {
     **{"wikisource talk": 5, "portal": 100, "portal talk": 101},
 }
 
-# Names may have a prefix, `<ns0:page>`, as XML tools write them that read and wrote a dump again.
+# XML tools that rewrite a dump add a prefix: `<ns0:page>`.
 _PREFIX = rb"(?:[A-Za-z_][\w.-]{0,60}:)?"
 _FIRST_PAGE = re.compile(rb"<(" + _PREFIX + rb"page)>")
 _ROOT = re.compile(rb"<(" + _PREFIX + rb"mediawiki)[\s/>]")
@@ -48,27 +48,27 @@ _DUMP_NAME = re.compile(
 
 
 class Header(NamedTuple):
-    """What stands before the first page."""
+    """Header of a dump."""
 
     version: str = ""
     """Version of the export format, e.g. `0.11`."""
 
     language: str = ""
-    """`xml:lang`, e.g. `en`; "" if not said."""
+    """`xml:lang`, e.g. `en`, or ""."""
 
     namespaces: Mapping[int, str] = types.MappingProxyType({})
-    """Number to name, from `<siteinfo>`; empty if there is none."""
+    """Name by number, from `<siteinfo>`."""
 
     tags: Tags = Tags()
     site: str = ""
-    """`https://HOST` of the wiki, from the address of its main page; "" if there is none."""
+    """`https://HOST` of the wiki, from the URL of its main page, or ""."""
 
 
 def read_header(chunks: Iterable[Chunk | Damage], *, where: str) -> Header | Damage:
-    """What the dump says before its first page, or the damage that came before it.
+    """Return the header, or the damage before the first page.
 
     Raises:
-        InputError: it is not a MediaWiki dump, or declares a document type or entities.
+        InputError: The file is not a MediaWiki dump, or declares a document type or entities.
     """
     head = b""
     for chunk in chunks:

@@ -1,10 +1,9 @@
-"""Pages of MediaWiki XML dumps (export versions 0.3 to 0.11), one at a time.
+"""Read the pages of MediaWiki XML dumps (export versions 0.3 to 0.11), one at a time.
 
-`<page>` and `</page>` are found as bytes, which XML allows because `<` in text is always written
-`&lt;`; what lies between goes to an expat parser of its own. So a page that is not valid XML costs
-only itself, and a dump can be read from any byte on: a page belongs to whoever holds the `<` of
-its `<page>`. No entity is ever expanded: a page cannot declare one, and nothing that declares one
-may stand between pages.
+`<page>` and `</page>` are found as bytes: XML writes `<` in text as `&lt;`. A separate expat parser
+reads each page. An invalid page therefore does not affect others, and a dump can be read from any
+byte: a page belongs to the range with the `<` of its `<page>`. Entities are never expanded: a page
+cannot declare one, and declarations between pages are refused.
 
 Format: https://www.mediawiki.org/wiki/Help:Export and the `export-0.*.xsd` it names.
 """
@@ -19,7 +18,7 @@ from xml.parsers import expat
 from pipelines.io.compression import Chunk, Damage
 
 WIKITEXT = "wikitext"
-"""The content model of a page that says none."""
+"""Content model of a page without `<model>`."""
 
 _MOST_BETWEEN = 1 << 20
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
@@ -36,7 +35,7 @@ class Tags(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """What stands before the names of pages and of all that is in them, with its colon."""
+        """Prefix of the names of pages and their elements, with its colon, or ""."""
         return self.page.removesuffix("page")
 
 
@@ -56,15 +55,15 @@ class Page(NamedTuple):
     model: str
     text: str
     has_redirect: bool
-    """There is a `<redirect/>`."""
+    """The page has a `<redirect/>`."""
 
     revisions: int
     byte_start: int
-    """Where in the file, as stored, its bzip2 stream starts; the page itself in a plain file."""
+    """Offset of its bzip2 stream in the stored file, or of the page in a plain file."""
 
     byte_end: int
     fault: str = ""
-    """Why it is no usable page although it is valid XML; "" if it is one."""
+    """Reason why a page of valid XML is not usable, or ""."""
 
 
 def iterate_pages(
@@ -75,16 +74,16 @@ def iterate_pages(
     at_end: bool,
     tags: Tags = _PLAIN_TAGS,
 ) -> Iterator[Page | Damage]:
-    """The pages that begin in the chunks before byte `end`, and what is damaged, in order.
+    """Yield the pages that begin in the chunks before byte `end`, and damage, in order.
 
     Holds one revision in memory. A page that is not valid XML becomes a `Damage` of kind `page`.
 
     Args:
-        chunks: decompressed bytes, going on past `end` for the page that spans it.
-        end: where the range ends (as stored).
-        at_start: the chunks start with the file, so that whatever is not a page can be checked.
-        at_end: the range ends with the file, so that `</mediawiki>` must come, the whole of it.
-        tags: as the header has them (`read_header`).
+        chunks: Decompressed bytes. They continue after `end` with the rest of the last page.
+        end: End of the range in the stored file.
+        at_start: The chunks start with the file, so that text between pages can be checked.
+        at_end: The range ends with the file, so that a complete `</mediawiki>` must follow.
+        tags: Names of elements (`read_header`).
     """
     scanner = _Scanner(end=end, between=b"" if at_start else None, tags=tags)
     for chunk in chunks:
@@ -107,11 +106,11 @@ def iterate_pages(
 
 
 class MalformedPageError(Exception):
-    """A page that is not what a dump may hold; becomes a `Damage`."""
+    """A page has a structure that no dump has. It becomes a `Damage`."""
 
 
 class _PageParser:
-    """Takes the bytes of one page, in slices, and keeps what is wanted of its last revision."""
+    """Parser of one page, fed in slices. It keeps fields of the last revision."""
 
     def __init__(self, byte_start: int, byte_end: int, *, prefix: str) -> None:
         self._prefix = prefix
@@ -131,7 +130,7 @@ class _PageParser:
 
     @property
     def name(self) -> str:
-        """Title and id, as far as they are known."""
+        """Title and id, if they are known."""
         return page_name(self._page.get("title", ""), self._page.get("id"))
 
     def feed(self, data: bytes) -> None:
@@ -140,10 +139,10 @@ class _PageParser:
         self._parser.Parse(data, False)
 
     def finish(self, byte_end: int) -> Page:
-        """The page, once its `</page>` was fed. Raises ExpatError."""
+        """Return the page after its `</page>` was fed. Raises ExpatError."""
         parser = self._parser
         parser.Parse(b"", True)
-        # Break the circle of references, so that the page goes at once and not with the next gc.
+        # Break the reference cycle, so that the page is freed at once.
         parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
         page, revision = self._page, self._revision
         numbers = [page.get("ns"), page.get("id"), revision.get("id")]
@@ -204,7 +203,7 @@ class _PageParser:
 
 
 def page_name(title: str, page_id: object) -> str:
-    """How messages name a page."""
+    """Return the name of a page in messages."""
     return f"{title!r} (id {'unknown' if page_id is None else page_id})"
 
 
@@ -214,19 +213,19 @@ def _number(text: str | None) -> int | None:
 
 
 class _Place(NamedTuple):
-    """Where a byte of the text is from."""
+    """Origin of a byte of the text in the stored file."""
 
     owner: int
-    """Byte in the file, as stored, by which a range is known to hold it."""
+    """Offset that decides which range the byte belongs to."""
 
     start: int
-    """Where its bzip2 stream starts; in a plain file the byte itself."""
+    """Start of its bzip2 stream, or offset of the byte in a plain file."""
 
     end: int
 
 
 class _Scanner:
-    """Cuts a stream of bytes into pages."""
+    """Splits a stream of bytes into pages."""
 
     def __init__(self, *, end: int, between: bytes | None, tags: Tags) -> None:
         self._prefix = tags.prefix
@@ -234,17 +233,17 @@ class _Scanner:
             f"<{name}>".encode() for name in (tags.page, f"/{tags.page}", f"/{tags.root}")
         )
         self.parser: _PageParser | None = None
-        self.rest = b""  # the last bytes, if they may be the first half of a tag
+        self.rest = b""  # the last bytes, if they may be the start of a tag
         self.closed = False  # </mediawiki> was seen
         self.position = 0
         self._end = end
         self._rest_place = _Place(0, 0, 0)
         self._borrowed = 0
         self._chunk = Chunk(b"", 0, 0, 0)
-        self._between = between  # what came since the last page; None where it cannot be checked
+        self._between = between  # text since the last page; None if it cannot be checked
 
     def lose_track(self) -> None:
-        """Bytes are missing: whatever was begun is lost."""
+        """Discard the current page: bytes are missing."""
         self.parser, self.rest, self._between = None, b"", None
 
     def feed(self, chunk: Chunk) -> Iterator[Page | Damage]:
@@ -310,7 +309,7 @@ class _Scanner:
         return _Place(chunk.start, *(chunk.stream or (chunk.start, chunk.end)))
 
     def _pass_between(self, data: bytes, *, is_all: bool) -> Iterator[Damage]:
-        """Looks at what is not in a page: the header, white space, and the end."""
+        """Check the text between pages: header, white space, end."""
         self.closed = self.closed or self._last in data
         if self._between is None:
             return
@@ -329,7 +328,7 @@ def _without_comments(data: bytes) -> bytes:
 
 
 def _half_tag(data: bytes, start: int, *, tags: tuple[bytes, ...]) -> int:
-    """How many of the last bytes may be the first half of a tag."""
+    """Return how many of the last bytes may be the start of a tag."""
     at = data.rfind(b"<", max(start, len(data) - max(map(len, tags)) + 1))
     half = data[at:] if at >= 0 else b""
     return len(half) if any(tag.startswith(half) for tag in tags) else 0

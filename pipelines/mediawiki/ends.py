@@ -1,9 +1,8 @@
-"""Where what was opened in a page of wikitext ends, found without reading what lies between.
+"""Find closing delimiters in wikitext in linear time.
 
-The endings of tags are found once for the page, when the first is asked for. Of the others, a step
-that finds an end is paid by what it steps over; one that finds none is paid from a budget in
-proportion to the page, and when that is used up none is tried any more. So the time spent here is
-linear in the page's length (but for a binary search) whatever the page holds.
+The closing tags of a page are found once, on first use. For other delimiters, a search that fails
+reduces a budget in proportion to the length of the page. Nothing is searched after the budget is
+used up. The time is therefore linear in the length of any page, except for a binary search.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterable
 from pipelines.mediawiki import tags
 
 NOT_FOUND = -1
-"""What a method gives where there is no end."""
+"""Result if there is no closing delimiter."""
 
 _BRACES = re.compile(r"\{\{++|\}\}++|<(?:!--|(nowiki|math|pre|source|syntaxhighlight)\b[^<>]*+>)")
 _BRACKETS = re.compile(r"\[\[|\]\]")
@@ -25,15 +24,15 @@ _BREAK = re.compile(r"\n[ \t]*(?=[\n=])")
 
 
 class Ends:
-    """The ends of one page's constructs. Positions are in its text; each method looks from one."""
+    """Closing delimiters of a page. Positions are offsets in its text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._found: dict[str, tuple[list[int], list[int]]] = {}  # endings of tags, by name
-        self._budget = 8 * len(text) + 1024  # characters that steps without an end may look at
+        self._budget = 8 * len(text) + 1024  # characters that failing searches may read
 
     def of_paragraph(self, position: int) -> int:
-        """The next blank line or heading: what has no end of its own ends there."""
+        """Return the next blank line or heading, which ends unclosed markup."""
         found = _BREAK.search(self._text, position)
         return found.start() if found else len(self._text)
 
@@ -42,7 +41,7 @@ class Ends:
         return end if end >= 0 else len(self._text)
 
     def of_braces(self, position: int) -> int:
-        """The end of the braces that open at `position`, all braces between counted."""
+        """Return the end of the braces that open at `position`, nested braces included."""
         text, depth, start = self._text, 0, position
         if self._budget < 0:
             return NOT_FOUND
@@ -57,7 +56,7 @@ class Ends:
                     end = position + depth
                     if text.find("\n==", start, end) < 0:
                         return end
-                    break  # a template holds no headings: those braces were another's
+                    break  # a template has no headings: the braces belong to another one
             else:
                 inside = self.of_tag(found[1] or "-->", position)
                 position = inside if inside != NOT_FOUND else position
@@ -65,7 +64,7 @@ class Ends:
         return NOT_FOUND
 
     def of_picture(self, position: int) -> int:
-        """The end of a `[[File:...]]`, links in its caption counted. It has one paragraph."""
+        """Return the end of a `[[File:...]]` with links in its caption. It has one paragraph."""
         text, depth, start = self._text, 1, position
         if self._budget < 0:
             return NOT_FOUND
@@ -80,7 +79,7 @@ class Ends:
         return NOT_FOUND
 
     def of_table(self, position: int) -> int:
-        """The end of a table, tables in its cells counted."""
+        """Return the end of a table, nested tables included."""
         depth = 1
         if self._budget < 0:
             return NOT_FOUND
@@ -92,18 +91,18 @@ class Ends:
         return NOT_FOUND
 
     def of_tag(self, name: str, position: int) -> int:
-        """The end of the first ending of the tag `name`, or of a comment (name "-->").
+        """Return the end of the first closing tag `name`, or of a comment (name "-->").
 
-        For a tag that nests, `position` is right behind its opening.
+        For a tag that nests, `position` is directly after its opening tag.
         """
         starts, ends = self._endings(name)
         index = bisect.bisect_left(starts, position)
-        if name in tags.NESTING:  # its own opening comes before; the end that belongs to it is kept
+        if name in tags.NESTING:  # the end of the last opening tag before
             return ends[index - 1] if index else NOT_FOUND
         return ends[index] if index < len(ends) else NOT_FOUND
 
     def _endings(self, name: str) -> tuple[list[int], list[int]]:
-        """Where a tag's endings start and end; of one that nests, its openings and their ends."""
+        """Return starts and ends of closing tags; for a nesting tag, of the tags themselves."""
         found = self._found.get(name)
         if found is None:
             matches = (_COMMENT_END if name == "-->" else tags.ENDINGS[name]).finditer(self._text)
@@ -117,7 +116,7 @@ class Ends:
 
 
 def _matched(tags_found: Iterable[re.Match[str]]) -> tuple[list[int], list[int]]:
-    """Where each opening tag starts, and where the tag that closes it ends: `NOT_FOUND` if none."""
+    """Return the start of each opening tag and the end of its closing tag or `NOT_FOUND`."""
     starts, ends, open_tags = list[int](), list[int](), list[int]()
     for match in tags_found:
         if match.lastindex:

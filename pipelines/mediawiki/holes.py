@@ -41,7 +41,7 @@ def without_names(text: str) -> str:
 
 
 def continues_sentence(text: str, position: int) -> bool:
-    """Whether a sentence may go on at `position`, behind a template that begins a line."""
+    """Return whether a sentence may continue at `position`, after a template that begins a line."""
     spaced = text[position : position + 1] in (" ", "\u00a0")
     character = text[position + spaced : position + spaced + 1]
     if character.islower() or character in {",", ";", "،", "、"}:
@@ -101,8 +101,7 @@ class UnknownTemplates:
 
 
 def _last_mark(text: str) -> str:
-    """The last character that says whether a sentence has ended: closing quotes are passed over;
-    "" where there is none, "." before any text."""
+    """Return the last character that is not white space or a closing quote, or ""."""
     for character in reversed(text[-8:]):
         if not character.isspace() and character not in _CLOSING:
             return character

@@ -1,9 +1,9 @@
-"""Where the bzip2 streams of a file start, and how to cut the file into splits there.
+"""Find the bzip2 streams of a file, and split the file between them.
 
-Wikimedia's `*-multistream*.xml.bz2` are many bzip2 streams end to end: one with the header, one
-for each 100 pages, and one with the last tag. The index lying beside names where those with pages
-start, one line a page: `offset:page id:title`. Without it the file is searched for the ten bytes
-that every stream starts with; the result is the same. Files that pbzip2 made are cut likewise.
+Wikimedia's `*-multistream*.xml.bz2` consist of bzip2 streams: one with the header, one per 100
+pages, and one with the last tag. The index in the same folder has the offsets of the streams with
+pages, one line per page: `offset:page id:title`. Without an index the file is searched for the ten
+bytes that every stream starts with, with the same result. Files of pbzip2 are split likewise.
 
 Format: https://meta.wikimedia.org/wiki/Data_dumps/Dump_format
 """
@@ -25,18 +25,18 @@ from schemas.errors import CorruptInputError, InputError
 _HEAD = re.compile(rb"BZh[1-9]1AY&SY")
 _HEAD_LENGTH = 10
 _READ = 1 << 20
-# A file whose second stream does not start within this much is taken for one stream; so a dump of
-# 20 GB that lies far away is not read through only to learn that it cannot be cut.
+# A file whose second stream does not start within this many bytes is treated as one stream, so
+# that a large remote dump is not read completely for planning.
 _FAR = 64 << 20
 _MULTISTREAM = re.compile(r"-multistream(?!-index)")
 
 
 def find_index(uri: str, *, name: str) -> str | None:
-    """The index of a multistream dump, compressed or not, in the same folder, if there is one.
+    """Return the index of a multistream dump in the same folder, compressed or not, or None.
 
     Args:
-        uri: of the dump.
-        name: of the dump, e.g. `enwiki-20250101-pages-articles-multistream1.xml-p1p41242.bz2`.
+        uri: Path or URL of the dump.
+        name: Name of the dump, e.g. `enwiki-20250101-pages-articles-multistream1.xml-p1p41242.bz2`.
     """
     base = name.rpartition("/")[2]
     if not _MULTISTREAM.search(base):
@@ -47,15 +47,15 @@ def find_index(uri: str, *, name: str) -> str | None:
 
 
 def is_index(name: str) -> bool:
-    """Whether a file is the index of a dump, and not a dump."""
+    """Return whether a file is the index of a dump."""
     return bool(re.search(r"-index\d*\.txt(-p\d+p\d+)?(\.bz2|\.gz)?$", name))
 
 
 def read_index(uri: str) -> list[int]:
-    """The byte offsets that an index names, ascending, each once.
+    """Return the distinct byte offsets of an index, ascending.
 
     Raises:
-        InputError: a line is not `offset:page id:title`, offsets descend, or it is cut off.
+        InputError: A line is not `offset:page id:title`, offsets descend, or it is truncated.
     """
     offsets: list[int] = []
     seen = b""
@@ -66,7 +66,7 @@ def read_index(uri: str) -> list[int]:
         try:
             for number, line in enumerate(lines, 1):
                 offset, _, rest = line.partition(b":")
-                if offset == seen:  # as 99 of 100 are
+                if offset == seen:  # as most are
                     continue
                 if not (offset.isdigit() and b":" in rest):
                     raise InputError(
@@ -88,11 +88,10 @@ def read_index(uri: str) -> list[int]:
 
 
 def find_streams(uri: str, *, start: int) -> list[int]:
-    """Where bzip2 streams start in a file, from byte `start` on, ascending.
+    """Return the offsets of the bzip2 streams of a file from byte `start`, ascending.
 
-    Found by their first ten bytes. That another place has these by chance is possible, though not
-    to be expected in 10**12 dumps; `is_stream` makes sure. A stream without any block, which
-    compressed nothing, is left out.
+    They are found by their first ten bytes; `is_stream` checks that these are not data. Empty
+    streams are excluded.
     """
     search = StreamSearch(start)
     with open_file(uri, start=start) as source:
@@ -102,12 +101,12 @@ def find_streams(uri: str, *, start: int) -> list[int]:
 
 
 class StreamSearch:
-    """A search for the heads of streams in a file's bytes, given in turn.
+    """Search for stream headers in the bytes of a file, fed in order.
 
     Attributes:
-        found: where heads are, ascending.
-        position: how far it is in the file.
-        is_single_stream: whether the file is taken for one stream, whatever follows.
+        found: Offsets of headers, ascending.
+        position: Offset of the next byte.
+        is_single_stream: Whether the file is treated as one stream.
     """
 
     def __init__(self, start: int = 0) -> None:
@@ -117,7 +116,7 @@ class StreamSearch:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> None:
-        """Search the bytes that follow."""
+        """Search the next bytes."""
         if not self.is_single_stream:
             data = self._rest + chunk
             origin = self.position - len(self._rest)
@@ -129,24 +128,24 @@ class StreamSearch:
 
 
 def needs_search(uri: str, *, name: str) -> bool:
-    """Whether only a search of the whole file finds its streams: a .bz2 without an index."""
+    """Return whether the whole file must be searched for streams: a .bz2 without an index."""
     return name.lower().endswith(".bz2") and find_index(uri, name=name) is None
 
 
 def remember_streams(sha256: str, streams: Sequence[int]) -> None:
-    """Keep what a search of a whole file with that digest found, for this run and later ones."""
+    """Cache the streams of a file with this digest for this run and later ones."""
     cache_value("streams", sha256, list(streams))
 
 
 def _known_streams(sha256: str) -> list[int] | None:
-    """What is remembered of a file; None where nothing is."""
+    """Return the cached streams of a file, or None."""
     known = cached_value("streams", sha256) if sha256 else None
     is_right = isinstance(known, list) and all(isinstance(offset, int) for offset in known)
     return known if is_right else None
 
 
 def is_stream(uri: str, offset: int) -> bool:
-    """Whether a bzip2 stream really starts there: its first block decompresses."""
+    """Return whether a bzip2 stream starts at an offset: its first block decompresses."""
     decoder = bz2.BZ2Decompressor()
     with open_file(uri, start=offset, ahead=SMALL_READ_AHEAD) as source:
         try:
@@ -161,18 +160,18 @@ def is_stream(uri: str, offset: int) -> bool:
 def find_all_streams(
     uri: str, *, name: str, size: int, must_be_whole: bool = True, sha256: str = ""
 ) -> tuple[int, ...]:
-    """Where each bzip2 stream of a file starts, by its index if it has one.
+    """Return the offsets of all bzip2 streams of a file, from its index if it has one.
 
     Args:
-        uri: of a .bz2 file.
-        name: its name, by which the index is found.
-        size: its size in bytes.
-        must_be_whole: refuse a file that is shorter than its index says.
-        sha256: of its bytes, by which a search is remembered; "" if it is not known.
+        uri: Path or URL of a .bz2 file.
+        name: Name of the file, which decides the name of the index.
+        size: Size of the file in bytes.
+        must_be_whole: Refuse a file that is shorter than its index.
+        sha256: Digest of the file, by which a search is cached, or "".
 
     Raises:
-        CorruptInputError: the index names streams behind the end of the file.
-        InputError: the index is damaged, or is another file's.
+        CorruptInputError: The index has streams after the end of the file.
+        InputError: The index is damaged or belongs to another file.
     """
     index = find_index(uri, name=name)
     if index is None:
@@ -203,11 +202,11 @@ def find_all_streams(
 
 
 def has_long_stream(streams: Sequence[int], *, size: int) -> bool:
-    """Whether a file is one stream, or has one so long that it is to be cut within.
+    """Return whether a file has a stream that is long enough to be split at blocks.
 
     Args:
-        streams: as `find_all_streams` gives them.
-        size: of the file, in bytes.
+        streams: Offsets from `find_all_streams`.
+        size: Size of the file in bytes.
     """
     ends = [*streams[1:], size]
     return len(streams) <= 1 or max(end - at for at, end in zip(streams, ends, strict=True)) > _FAR
@@ -221,18 +220,18 @@ def _has_head(uri: str, offset: int) -> bool:
 def choose_starts(
     uri: str, *, streams: Sequence[int], size: int, target_split_bytes: int
 ) -> list[tuple[int, int]]:
-    """Ranges of a bzip2 file, of about `target_split_bytes` each, that start where streams do.
+    """Return ranges of a bzip2 file of about `target_split_bytes`, which start at streams.
 
     Args:
-        streams: as `find_all_streams` gives them.
-        size: of the file, in bytes.
-        target_split_bytes: wanted length of a range, in bytes; a longer stream is not cut here.
+        streams: Offsets from `find_all_streams`.
+        size: Size of the file in bytes.
+        target_split_bytes: Target length of a range in bytes. A longer stream is not split here.
 
     Returns:
-        (start, end) of each range, end exclusive; together they are the whole file.
+        (start, end) of each range, end exclusive. Together they cover the file.
     """
     starts = [0]
-    # The last stream holds only the last tag, and is no range of its own.
+    # The last stream has only the last tag. It belongs to the range before.
     candidates = [offset for offset in streams[1:-1] if offset > 0]
     for offset in candidates:
         if offset - starts[-1] >= target_split_bytes and is_stream(uri, offset):

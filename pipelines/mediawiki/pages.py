@@ -1,4 +1,4 @@
-"""A page of a dump as a document, or the reason why it is none."""
+"""Convert a page of a dump to a document, or return the reason why it is dropped."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MAX_EXCERPT = 120
 
 
 def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, str]) -> str:
-    """Why a page is not wanted, by what is known before its text is cleaned; "" if it is.
+    """Return why a page is dropped before its text is cleaned, or "".
 
     Args:
-        namespaces: numbers of the wanted ones.
-        names: number to name, of the dump's `<siteinfo>`.
+        namespaces: Numbers of the namespaces to keep.
+        names: Name by number, from the dump's `<siteinfo>`.
     """
     if page.fault:
         return "malformed"
@@ -35,12 +35,12 @@ def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, 
 
 
 def page_url(site: str, page_id: int | None) -> str:
-    """Return the address of a page; "" where the site or the id is not known."""
+    """Return the address of a page; "" if the site or the id is unknown."""
     return f"{site}/?curid={page_id}" if site and page_id is not None else ""
 
 
 def revision_url(site: str, revision_id: int | None) -> str:
-    """Return the address of a revision; "" where the site or the id is not known."""
+    """Return the address of a revision; "" if the site or the id is unknown."""
     return f"{site}/?oldid={revision_id}" if site and revision_id is not None else ""
 
 
@@ -58,7 +58,7 @@ def clean_page(
     holes: UnknownTemplates | None = None,
     site: str = "",
 ) -> RawDocument | None:
-    """Return a page as a document; None if its markup holds no text."""
+    """Return a page as a document; None if its markup has no text."""
     paragraphs = clean_wikitext(page.text, markup, holes, title=page.title)
     if not paragraphs:
         return None

@@ -1,8 +1,8 @@
-"""What inline templates do with their arguments: the functions that patterns of rules may use.
+"""Functions that the patterns of template rules can use.
 
-A function is given the words after its name in the pattern, the wording of the language, and what
-turns a word into an argument; it gives what writes the field. A `LookupError` says that the
-language lacks a word, and so the rule. Marks in the text are those of
+A function gets the words after its name in the pattern, the words of the language, and a function
+that selects an argument. It returns the function that writes the field. It raises `LookupError` if
+the language lacks a word; the rule is then not used. Marks in the text are those of
 `pipelines.mediawiki.cleaning`.
 """
 
@@ -17,8 +17,8 @@ from typing import NamedTuple
 from pipelines.mediawiki.languages import LanguageFile
 from pipelines.mediawiki.units import unit_form, unit_symbol
 
-PIPE = "\ufdd2"  # stands for a | that separates nothing ({{!}}) until the page is done
-APOSTROPHE = "\ufdd3"  # the same for one that is neither bold nor italics
+PIPE = "\ufdd2"  # replaces a | that separates nothing ({{!}}) until the page is cleaned
+APOSTROPHE = "\ufdd3"  # replaces an apostrophe that is text, not markup
 SUPERSCRIPTS = str.maketrans("0123456789+-−=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")
 
 _NAMED = re.compile(r"\s*([^\W_][\w .-]{0,40}?)\s*=(.*)", re.DOTALL)
@@ -32,7 +32,7 @@ _ROMAN = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "X
 
 
 class Arguments(NamedTuple):
-    """What stands between a template's braces after its name, already free of markup."""
+    """Arguments of a template, without markup."""
 
     positional: list[str]
     named: dict[str, str]
@@ -43,7 +43,7 @@ class Arguments(NamedTuple):
     """Title of the page."""
 
     def at(self, number: int) -> str:
-        """The argument of that number, counted from 1; "" where there is none."""
+        """Return an argument by its number, from 1, or ""."""
         found = self.named.get(str(number))
         if found is not None:
             return found
@@ -56,7 +56,7 @@ class Arguments(NamedTuple):
         return self.at(name) if isinstance(name, int) else self.named.get(name, "")
 
     def are_filled(self) -> bool:
-        """Whether there is anything in one of those without a name."""
+        """Return whether an unnamed argument is not empty."""
         return any(self.positional)
 
     def last(self) -> str:
@@ -290,7 +290,7 @@ _NEUTRAL = {"to": "–", "and": ", ", "or": "/", "by": " × "}
 
 
 def _between(sign: str, wording: LanguageWords) -> str:
-    """What stands between two amounts; a sign where the language has no word."""
+    """Return the text between two amounts; a sign if the language has no word."""
     name = _BETWEEN[sign]
     if name not in _NEUTRAL:
         return name
@@ -301,8 +301,8 @@ def _between(sign: str, wording: LanguageWords) -> str:
 
 
 def _convert(words: list[str], wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
-    """`{convert}`: amounts with their unit, in full or as a symbol ({convert symbol}); what they
-    are converted to is left out: "5 to 10 kilometres"."""
+    """Write amounts with their unit, in full or as a symbol ({convert symbol}), without the
+    converted amounts: "5 to 10 kilometres"."""
     always_symbol = words == ["symbol"]
 
     def write(arguments: Arguments) -> str:
@@ -394,12 +394,12 @@ def _month(text: str, wording: LanguageWords, *, in_date: bool) -> str:
 
 
 def date_words(parts: tuple[str, str, str], wording: LanguageWords, *, day_first: bool) -> str:
-    """A date in the language's own words and order.
+    """Return a date in the words and order of a language.
 
     Args:
-        parts: year, month (a number or a name) and day, "" for what is not said.
-        wording: of the language.
-        day_first: whether the day stands first in any case.
+        parts: Year, month (a number or a name) and day; "" if missing.
+        wording: Words of the language.
+        day_first: Write the day first in any language.
     """
     year, month, day = parts
     dates = wording.own.dates
@@ -525,7 +525,7 @@ FUNCTIONS: dict[str, Function] = {
     "value": _value,
     "verse": _verse,
 }
-"""By the name that patterns use."""
+"""Functions by their name in patterns."""
 
 
 def subpage_word(arguments: Arguments) -> str:

@@ -1,16 +1,16 @@
-"""What a template writes, said as a pattern and turned into a function.
+"""Compile the pattern of a template rule to a function.
 
 A pattern is text with fields in braces, and optional parts in square brackets:
 
     {1}                 the first argument
-    {text|2}            the argument `text`, or else the second one
+    {text|2}            the argument `text`, or the second one if it is empty
     {last}              the last unnamed argument that is not empty
     {:}                 the argument of a parser function, which follows a colon
     {$1}                the first group of a name's regular expression
-    {word circa}        the language's own word
+    {word circa}        the word of the language
     {date 3 2 1}        a function of `pipelines.mediawiki.renderers` with its arguments
-    [ ({2})]            written only if all fields in it have something to write
-    drop                the whole pattern: a reader sees no text here
+    [ ({2})]            written only if no field in it is empty
+    drop                the whole pattern: the template shows no text
 
 A backslash before one of {}[]\\ makes it plain. A pattern whose fields are all empty writes
 nothing; one that is used without any arguments (`{{circa}}`) writes its words.
@@ -34,17 +34,17 @@ _MAY_BE_EMPTY = re.compile(r"\{(?:coordinates|block)\b")
 
 
 class Rule(NamedTuple):
-    """What the scanner does with a template."""
+    """Rule for a template."""
 
     write: Callable[[Arguments], str]
     is_drop: bool = False
-    """A reader sees no text here."""
+    """The template shows no text."""
 
     is_block: bool = False
     """It may hold several paragraphs."""
 
     may_be_empty: bool = False
-    """Where it writes nothing, nothing is missing."""
+    """Empty output does not mean missing text."""
 
     is_pronunciation: bool = False
     """Dropped in brackets."""
@@ -129,7 +129,7 @@ def _field(
 
 
 def _selected(word: str, groups: Mapping[str, str]) -> Field:
-    """What gives the argument `word`: a number, a name, `last`, or several with | between."""
+    """Return the function that selects an argument: a number, a name, `last`, or several with |."""
     if word in groups:
         value = groups[word]
         return lambda _: value

@@ -1,10 +1,9 @@
-"""Takes the markup off one page of wikitext, in one pass.
+"""Remove the markup of one page of wikitext in one pass.
 
-One regular expression finds delimiters only; what lies between them is copied. A small stack holds
-what is open and will be written (links, templates that carry words). What will not be written
-(infoboxes, references, pictures, tables) is stepped over at once by counting its own brackets. So
-nesting comes out right by construction, and the time is linear in the page's length whatever the
-page holds (`pipelines.mediawiki.ends`).
+One regular expression finds delimiters; the text between them is copied. A stack holds open links
+and templates that are written. Markup without text (infoboxes, references, pictures, tables) is
+skipped by matching its brackets. The time is linear in the length of any page
+(`pipelines.mediawiki.ends`).
 Grammar: https://www.mediawiki.org/wiki/Markup_spec and the preprocessor's rules there.
 """
 
@@ -27,8 +26,8 @@ from pipelines.mediawiki.words import LANGUAGE_CODES, WIKI_PREFIXES, WikiSetting
 
 _MAX_DEPTH = 40  # deeper nesting is no text; MediaWiki stops there as well
 
-# Each alternative begins with a literal character, outside of groups: then `re` looks for one of
-# six characters before it tries any of them, which is ten times as fast.
+# Each alternative begins with a literal character outside of groups, so that `re` can skip ahead by
+# first character.
 _TOKEN = re.compile(
     r"""
       \[\[ (?: [^\[\]{}<>|\n:]*+ \| )? ([^\[\]{}<>|\n:]++) \]\]     # 1 a whole link: its label
@@ -75,24 +74,24 @@ class _Open(NamedTuple):
     """A link or a template that is open."""
 
     start: int
-    """Where its text starts in the output."""
+    """Index of its text in the output."""
 
     rule: Rule | None
-    """What will write the template; None for a link."""
+    """Rule of the template; None for a link."""
 
     name: str = ""
     """The template's name, as in the page."""
 
 
 def _shown(target: str) -> str:
-    """What a link without a label shows: its target, without the name of another wiki."""
+    """Return the text of a link without a label: its target without the name of another wiki."""
     prefix, colon, title = target.lstrip(":").partition(":")
     is_wiki = colon and title and prefix.strip().lower() in WIKI_PREFIXES
     return title if is_wiki else target.removeprefix(":")
 
 
 def _without_comments(line: str) -> str:
-    """A line without its `<!-- ... -->`; what is opened and never closed stays."""
+    """Remove the comments of a line. An unclosed comment remains."""
     kept = []
     at = 0
     while (start := line.find("<!--", at)) >= 0 and (end := line.find("-->", start + 4)) >= 0:
@@ -102,15 +101,15 @@ def _without_comments(line: str) -> str:
 
 
 def _is_prose(line: str) -> bool:
-    """Whether a line without markup is a paragraph of text, and not a work that is cited."""
+    """Return whether a line without markup is a paragraph of text and not a cited work."""
     line = line.strip(" '\"”»)\ufdd0")
     return line[-1:] in _STOPS and line[:1] not in _LIST_MARKS and _WORK.search(line) is None
 
 
 class Scanner:
-    """One walk over one page. `run` gives lines without markup, lists and some debris still there.
+    """Scanner of one page. `run` returns lines without markup.
 
-    A line that starts with one of `*#:;|!=` or a blank is no text: the page said so.
+    A line that starts with one of `*#:;|!=` or a blank is not text but a list, table or heading.
     """
 
     def __init__(self, text: str, markup: WikiSettings, title: str = "") -> None:
@@ -154,11 +153,11 @@ class Scanner:
             18: self._web_link,
         }
 
-    # What is left out
+    # Dropped markup
 
-    def _leave_out(self, position: int, *, mark: str = "") -> int:
-        """Go on at `position`. At the start of a line the blanks that follow go too: they would
-        make the line a preformatted one, which it is not in the page."""
+    def _skip(self, position: int, *, mark: str = "") -> int:
+        """Continue at `position`. At the start of a line the following blanks are skipped too: they
+        would mark the line as preformatted, which it is not in the page."""
         out = self._out
         if not out or out[-1][-1:] == "\n":
             blanks = _SPACES.match(self._text, position)
@@ -177,7 +176,7 @@ class Scanner:
                 return self._picture(token.end())
             if word in LANGUAGE_CODES:
                 end = self._text.find("]]", token.end(), token.end() + 300)
-                return self._leave_out(end + 2 if end >= 0 else token.end())
+                return self._skip(end + 2 if end >= 0 else token.end())
         if len(self._stack) < _MAX_DEPTH:
             self._stack.append(_Open(len(self._out), None))
             self._out.append(prefix or "")
@@ -185,14 +184,14 @@ class Scanner:
 
     def _picture(self, position: int) -> int:
         end = self._ends.of_picture(position)
-        return self._leave_out(end) if end != NOT_FOUND else self._ends.of_line(position)
+        return self._skip(end) if end != NOT_FOUND else self._ends.of_line(position)
 
     def _close_link(self, token: re.Match[str]) -> int:
         if self._stack and self._stack[-1].rule is None:
             index = self._stack.pop().start
             content = "".join(self._out[index:])
             target, pipe, label = content.partition("|")
-            if "\n\n" in content:  # a link ends with its paragraph: this one was never closed
+            if "\n\n" in content:  # a link ends with its paragraph: this one is not closed
                 return token.end()
             del self._out[index:]
             self._out.append(label if pipe and label else _shown(target))
@@ -205,7 +204,7 @@ class Scanner:
         elif whole[-1].isspace():  # its label holds markup: the bracket is closed later
             self._out.append(LINK_TEXT)
         else:
-            return self._leave_out(token.end(), mark=DROPPED)
+            return self._skip(token.end(), mark=DROPPED)
         return token.end()
 
     # Templates
@@ -228,10 +227,10 @@ class Scanner:
             if is_line or is_inline:
                 is_dropped = rule is not None and rule.is_drop
                 return self._leave_mark(end, name, is_inline=is_inline, is_dropped=is_dropped)
-            return self._leave_out(end, mark=DROPPED)
+            return self._skip(end, mark=DROPPED)
         if text.startswith("{{{", start) and not name:
-            return self._leave_out(start + 3, mark=DROPPED)
-        return self._leave_out(self._ends.of_paragraph(start + 2), mark=DROPPED)
+            return self._skip(start + 3, mark=DROPPED)
+        return self._skip(self._ends.of_paragraph(start + 2), mark=DROPPED)
 
     def _is_subpage_word(self, token: re.Match[str]) -> bool:
         """Return whether a template may be a word in the style of a book of English Wikibooks."""
@@ -243,7 +242,7 @@ class Scanner:
         line of text."""
         plain = counter_name(name, self._markup.language)
         if not plain or not (is_inline or continues_sentence(self._text, position)):
-            return self._leave_out(position, mark=DROPPED)
+            return self._skip(position, mark=DROPPED)
         self._out.append(template_marker(plain, is_dropped=is_dropped))
         return position
 
@@ -260,7 +259,7 @@ class Scanner:
         self._templates -= 1
         content = "".join(self._out[top.start :])
         if "\n\n" in content.strip() and not top.rule.is_block:
-            self._forgive(top)  # these braces are another's: what it holds is running text
+            self._forgive(top)  # the braces belong to another template: its content is text
             return token.end()
         del self._out[top.start :]
         arguments = parse_arguments(top.name + content, title=self._title)
@@ -275,13 +274,13 @@ class Scanner:
         return self._leave_mark(token.end(), top.name, is_inline=is_inline, is_dropped=is_dropped)
 
     def _unwind(self) -> None:
-        """Nothing of what is open will be closed."""
+        """Write the text of all open markup. It is never closed."""
         while self._stack:
             self._forgive(self._stack.pop())
         self._templates = 0
 
     def _forgive(self, opened: _Open) -> None:
-        """Write the text of something that was never closed, without its first arguments."""
+        """Write the text of unclosed markup without its first arguments."""
         out = self._out
         for index in range(opened.start, min(opened.start + 2, len(out))):
             if out[index]:
@@ -294,12 +293,12 @@ class Scanner:
     def _comment(self, token: re.Match[str]) -> int:
         end = self._ends.of_tag("-->", token.end())
         if end == NOT_FOUND:
-            return self._leave_out(self._ends.of_paragraph(token.end()))
+            return self._skip(self._ends.of_paragraph(token.end()))
         out = self._out
         if out and out[-1][-1:] == "\n" and self._text.startswith("\n", end):
             out[-1] = out[-1][:-1]  # a line with nothing but a comment is no line
             return end
-        return self._leave_out(end)
+        return self._skip(end)
 
     def _tag(self, token: re.Match[str]) -> int:
         name, end = token[11].lower(), token.end()
@@ -320,13 +319,13 @@ class Scanner:
                 return raised.end()
             if name == "span" and tags.HIDDEN.search(token[12]):
                 hidden = self._ends.of_tag("span", end)
-                return self._leave_out(hidden if hidden != NOT_FOUND else end, mark=DROPPED)
+                return self._skip(hidden if hidden != NOT_FOUND else end, mark=DROPPED)
         if name in tags.BLOCK:
             self._out.append("\n\n")
-        return self._leave_out(end)
+        return self._skip(end)
 
     def _unknown_tag(self, token: re.Match[str]) -> int:
-        """MediaWiki shows it as it is: a name in angle brackets, or an example of markup."""
+        """Keep an unknown tag as text, as MediaWiki shows it."""
         if token[10] or token[12]:
             self._out.append(FORMULA)
         else:
@@ -336,25 +335,25 @@ class Scanner:
     def _line_break(self, end: int) -> int:
         out = self._out
         if out and out[-1].isspace() and len(out) > 1:
-            out.append("\n\n")  # two in a row part paragraphs
+            out.append("\n\n")  # two in a row end a paragraph
         else:
             out.append(" ")
         indent = _INDENT.match(self._text, end)
-        return self._leave_out(indent.end() if indent else end)
+        return self._skip(indent.end() if indent else end)
 
     def _dropped_tag(self, token: re.Match[str], name: str) -> int:
         text, end = self._text, self._ends.of_tag(name, token.end())
         if name == "ref" and "name" in token[12] and end != NOT_FOUND:
             second = text.find("<ref", token.end(), end)
             if second >= 0 and text.find("\n", token.end(), second) >= 0:
-                end = token.end()  # <ref name="x"> for <ref name="x"/>: the text goes on
+                end = token.end()  # <ref name="x"> for <ref name="x"/>: the text continues
         if end == NOT_FOUND:
             end = self._ends.of_line(token.end())
         if name in tags.BLOCK and (name != "syntaxhighlight" or "inline" not in token[12]):
             self._out.append("\n\n")
         elif name in {"syntaxhighlight", "source"}:
-            return self._leave_out(end, mark=FORMULA)
-        return self._leave_out(end)
+            return self._skip(end, mark=FORMULA)
+        return self._skip(end)
 
     def _formula(self, name: str, position: int) -> int:
         end = self._ends.of_tag(name, position)
@@ -387,7 +386,7 @@ class Scanner:
         self._unwind()
         self._out.append("\n\n")
         if not title.endswith("="):
-            return token.end(14)  # no heading, and no way for a text to start
+            return token.end(14)  # not a heading
         is_closing = title.strip("= '\t").lower() in self._markup.closing_titles
         if is_closing and not self._holds_prose(token.end()):
             level = min(len(token[14]), len(title) - len(title.rstrip("=")))
@@ -395,14 +394,13 @@ class Scanner:
                 if len(heading[1]) <= level:
                     return heading.start()
             return len(self._text)
-        if "{{" in title or "<" in token[15]:  # what is open may end further down
+        if "{{" in title or "<" in token[15]:  # open markup may end after this line
             self._out.append("=")
             return token.end(14)
         return token.end()
 
     def _holds_prose(self, position: int) -> bool:
-        """Whether what stands from `position` to the next heading is text rather than a list of
-        notes, works or links."""
+        """Return whether a section contains text rather than a list of notes, works or links."""
         heading = _HEADING.search(self._text, position)
         section = self._text[position : heading.start() if heading else len(self._text)]
         long_line = _LONG_LINE[self._markup.spaceless]
@@ -422,4 +420,4 @@ class Scanner:
         self._end_links()
         self._out.append("\n\n")
         end = self._ends.of_table(token.end())
-        return self._leave_out(end) if end != NOT_FOUND else self._ends.of_paragraph(token.end())
+        return self._skip(end) if end != NOT_FOUND else self._ends.of_paragraph(token.end())

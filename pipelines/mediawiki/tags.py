@@ -1,4 +1,4 @@
-"""What the scanner does with each tag of wikitext: MediaWiki's extensions and HTML."""
+"""Tags of wikitext (MediaWiki's extensions and HTML) by their treatment in the scanner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DROPPED = _names(
 )
 # The same, but these nest in themselves.
 NESTING = frozenset({"table", "ul", "ol", "dl", "menu"})
-# Tags whose content a sentence cannot do without, and a text cannot hold.
+# Tags whose content is necessary for a sentence, but is not text.
 FORMULA = frozenset({"math", "chem", "ce", "code"})
 # Tags that end a paragraph.
 BLOCK = _names(
@@ -26,7 +26,7 @@ BLOCK = _names(
     "references timeline imagemap score graph mapframe li dd dt tr td th caption h1 h2 h3 h4 h5 "
     "h6 section article aside header footer figure figcaption"
 )
-# Tags that vanish and leave their content.
+# Tags that are removed without their content.
 INLINE = _names(
     "b i u s em strong small big sub sup span font tt kbd samp var cite del ins strike abbr dfn "
     "q bdi bdo mark ruby rb rtc time data wbr noinclude onlyinclude nobr a img label address "
@@ -47,7 +47,7 @@ RAISED = re.compile(r"([^<>{}\[\]|\n]{1,6})</sup\s*>", re.IGNORECASE)
 
 
 def ending_pattern(name: str) -> re.Pattern[str]:
-    """Matches the closing tag of `name`; for a nesting tag its opening too, as group 1."""
+    """Return the pattern of the closing tag `name`; a nesting tag's opening is group 1."""
     opening = rf"(<{name}\b[^<>]*>)|" if name in NESTING else ""
     return re.compile(rf"{opening}</{name}\s*>", re.IGNORECASE)
 

@@ -1,11 +1,11 @@
-"""Which rule a template of a page follows, by its name and the wiki's language.
+"""Find the rule of a template by its name and the language of the wiki.
 
-Templates cannot be expanded without the wiki that holds them. Those that carry words are listed in
-`pipelines/mediawiki/languages`, language by language, with what they write. A name is looked up in
-the wiki's own language, then among those common to all, then in English: names travel with
-translated articles. A rule that would write a word that the language has not got is not used, and
-so English words never come into other text. All other names (infoboxes, notices, navigation) write
-nothing, and are counted within sentences (`pipelines.mediawiki.holes`).
+Templates cannot be expanded without the wiki that defines them. `pipelines/mediawiki/languages`
+lists the templates that write words. A name is looked up in the language of the wiki, then among
+the common names, then in English, because translated articles keep English names. A rule that needs
+a word which the language lacks is not used, so that no English word is written into other text. All
+other templates (infoboxes, notices, navigation) write nothing and are counted within sentences
+(`pipelines.mediawiki.holes`).
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 
 class _Table(NamedTuple):
-    """The rules of one file, in the words of one language."""
+    """Rules of one file with the words of one language."""
 
     rules: Mapping[str, Rule]
-    """By the names that the file lists, and by these lower-cased."""
+    """Rules by the names of the file, also in lower case."""
 
     patterns: tuple[tuple[re.Pattern[str], str], ...]
 
 
 @functools.cache
 def language_words(language: str) -> LanguageWords:
-    """The words of a language."""
+    """Return the words of a language."""
     return LanguageWords(language, language_file(language), language_file(COMMON))
 
 
 def is_neutral(pattern: str) -> bool:
-    """Whether it writes no word of its own, and so is right in any language."""
+    """Return whether a pattern writes no word, so that it is correct in any language."""
     return _LETTER.search(_FIELDS.sub("", pattern)) is None
 
 
@@ -99,10 +99,10 @@ def _local_prefixes(language: str) -> frozenset[str]:
 
 
 def rule_for(name: str, language: str) -> Rule | None:
-    """What is done with the template `name` (as in the page); None if that is not known.
+    """Return the rule of a template, or None if it is unknown.
 
     Args:
-        name: what stands between the braces and the first pipe.
+        name: Text between the braces and the first pipe.
         language: ISO 639 code of the wiki.
     """
     plain = plain_name(name, language)

@@ -1,7 +1,7 @@
-"""Which form of a unit goes with a number, in each kind of language, and what its symbol is.
+"""Select the form of a unit for a number, and its symbol.
 
-Codes are those of `{{convert}}` of English Wikipedia, which other wikis took over.
-The kinds of plural are those of Unicode's CLDR, as far as units of measurement need them.
+Codes are those of `{{convert}}` of English Wikipedia, which other wikis use as well. The plural
+rules are those of Unicode's CLDR for units of measurement.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ PLURALS: dict[str, tuple[int, Callable[[int, bool], int]]] = {
     "arabic": (4, _arabic),
     "slovene": (4, _slovene),
 }
-"""How many forms a unit has, and which of them goes with a number's whole part."""
+"""Number of forms of a unit, and the index of the form for a number's whole part."""
 
 
 def unit_form(code: str, amount: str, language: LanguageFile, *, singular: bool) -> str:
-    """The unit `code` in full, in the form that goes with `amount`; "" if it has no word for it."""
+    """Return the name of a unit in the form for `amount`, or "" if it has no name."""
     forms = language.units.get(code)
     if forms is None:
         return ""
@@ -100,8 +100,8 @@ def unit_form(code: str, amount: str, language: LanguageFile, *, singular: bool)
 
 
 def unit_symbol(code: str, language: LanguageFile, common: LanguageFile) -> str:
-    """The unit's symbol. A code that none is known for is its own, unless it is a word of English
-    and `language` is another: then there is none ("")."""
+    """Return the symbol of a unit. An unknown code is its own symbol, except for an English word in
+    another language: then it is ""."""
     symbol = language.symbols.get(code) or common.symbols.get(code)
     if symbol is None and _WORD.fullmatch(code) and language.name != _ENGLISH:
         return ""

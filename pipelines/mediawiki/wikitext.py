@@ -1,8 +1,8 @@
-"""One page's wikitext becomes text passages (paper 3.1: "extract only the text passages and
+"""Extract the text passages of a page of wikitext (paper 3.1: "extract only the text passages and
 ignore lists, tables, and headers").
 
-`pipelines.mediawiki.scanner` takes the markup off in one pass; here lines become paragraphs, and
-`pipelines.mediawiki.cleaning` mends each.
+`pipelines.mediawiki.scanner` removes the markup, this module joins lines to paragraphs, and
+`pipelines.mediawiki.cleaning` cleans each.
 """
 
 # ruff: noqa: RUF001 - punctuation of several scripts
@@ -25,34 +25,35 @@ _NO_TEXT = "*#:;|!= "  # a line that begins so is a list, table, heading or pref
 _SENTENCE_MARKS = frozenset(".!?:;。！？：…\"”’'）)」")
 _BOLD_LINE = re.compile(r"'''[^'\n]+'''[ \t]*")
 _NUMBER = re.compile(r"\(?([0-9]{1,3})(?:[.)]|\.\))(?=[ \t]|$)")  # before an item of a list
-_MAX_REJOINED = 20_000  # characters; a longer paragraph is none, and joining it again costs time
+_MAX_REJOINED = 20_000  # characters; a longer paragraph is not joined again
 _MAX_TITLE_WORDS = 4
 _MAX_TITLE_WIDTH = 12  # characters, where there are no spaces between words
 
 
 def is_redirect(text: str) -> bool:
-    """Whether a page's wikitext only sends its reader on (`#REDIRECT [[...]]`, in any language)."""
+    """Return whether a page is a redirect (`#REDIRECT [[...]]`, in any language)."""
     return _REDIRECT.match(text) is not None
 
 
 def clean_wikitext(
     text: str, markup: WikiSettings, holes: UnknownTemplates | None = None, *, title: str = ""
 ) -> list[str]:
-    """The text passages of one page, in order.
+    """Return the text passages of one page in order.
+
+    Never raises. Broken markup affects at most its paragraph.
 
     Args:
-        text: wikitext as in a dump's `<text>`, XML already decoded.
-        markup: see `wiki_settings`.
-        holes: counts templates within sentences that write nothing.
-        title: of the page, for templates that write it.
+        text: Wikitext of a dump's `<text>`, with XML decoded.
+        markup: Settings of the wiki (`wiki_settings`).
+        holes: Counts of templates within sentences that write nothing.
+        title: Title of the page, for templates that write it.
 
     Returns:
-        Paragraphs without line breaks, none of them empty. Headings, lists (and indented lines),
-        tables, references, pictures, formulas and the closing sections are left out.
-        Never raises, whatever the text; broken markup costs at most the paragraph it is in.
+        Non-empty paragraphs without line breaks. They exclude headings, lists, indented lines,
+        tables, references, pictures, formulas and closing sections.
     """
     raws = _raw_paragraphs(Scanner(text, markup, title).run().split("\n"), markup)
-    if len(raws) > 1:  # a line all in bold stands for a heading
+    if len(raws) > 1:  # a line in bold is a heading
         raws = [raw for raw in raws if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw)]
     counted = UnknownTemplates() if holes is None else holes
     raws = [counted.remove_markers(raw) if HOLE in raw else raw for raw in raws]
@@ -61,10 +62,10 @@ def clean_wikitext(
 
 
 def _raw_paragraphs(scanned: list[str], markup: WikiSettings) -> list[str]:
-    """Lines of text joined to paragraphs; other lines part them.
+    """Join lines of text to paragraphs, which other lines separate.
 
-    A formula on an indented line of its own belongs to the sentence that it interrupts: a mark in
-    its place joins what stands before and after, and the sentence is dropped with it.
+    A formula on a separate indented line belongs to the sentence that it interrupts: a mark joins
+    the text before and after it, and the sentence is dropped.
     """
     raws: list[str] = []
     lines: list[str] = []
@@ -97,8 +98,8 @@ def _raw_paragraphs(scanned: list[str], markup: WikiSettings) -> list[str]:
 
 
 def _numbered_lines(scanned: list[str]) -> set[int]:
-    """Places of the lines that are a list numbered by hand: "1. ...", and then "2. ...";
-    blank lines may lie between them."""
+    """Return the indexes of lines of a list numbered by hand ("1. ...", "2. ..."), also with blank
+    lines between them."""
     found: set[int] = set()
     before, place = -1, -1
     for index, line in enumerate(scanned):
@@ -113,19 +114,19 @@ def _numbered_lines(scanned: list[str]) -> set[int]:
 
 
 def _ends_in_formula(raws: list[str]) -> bool:
-    """Whether the last paragraph was interrupted by a formula, and may go on."""
+    """Return whether the last paragraph ends with a formula and may continue."""
     return bool(raws) and raws[-1][-1] == DISPLAY and len(raws[-1]) < _MAX_REJOINED
 
 
 def _ends_open(raws: list[str]) -> bool:
-    """Whether the last paragraph ends in mid-sentence."""
+    """Return whether the last paragraph ends within a sentence."""
     if not raws or len(raws[-1]) > _MAX_REJOINED:
         return False
     return raws[-1][-8:].rstrip()[-1:] not in _SENTENCE_MARKS | {DISPLAY}
 
 
 def _is_title(line: str, markup: WikiSettings) -> bool:
-    """Whether a line right above a list is its title rather than a sentence."""
+    """Return whether a line directly above a list is its title rather than a sentence."""
     line = without_names(line).rstrip()
     if line[-1:] in _SENTENCE_MARKS:
         return False

@@ -1,8 +1,8 @@
-"""Words in which wikis differ, and what a page's markup takes from them.
+"""Words of the markup that differ between wikis.
 
-Those of one language stand in its file (`pipelines.mediawiki.languages`); English ones are valid on
-every wiki (MediaWiki accepts them everywhere). A dump's own `<siteinfo>` adds to them; see
-`wiki_settings`. Names are lower-cased, with spaces for underscores.
+The words of a language are in its file (`pipelines.mediawiki.languages`). MediaWiki accepts English
+words on every wiki. The `<siteinfo>` of a dump adds names; see `wiki_settings`.
+Names are lower-cased, with spaces for underscores.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def closing_titles(language: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class WikiSettings:
-    """What differs between wikis. Immutable, hashable, picklable; made by `wiki_settings`."""
+    """Settings of a wiki, created by `wiki_settings`. Immutable, hashable, picklable."""
 
     language: str
-    """ISO 639 code: which templates there are, and how numbers are written."""
+    """ISO 639 code. Selects template rules and the format of numbers."""
 
     dropped_namespaces: frozenset[str]
     """Lower-cased names of namespaces whose links vanish (pictures, categories)."""

@@ -1,7 +1,7 @@
-"""Where documents come from: one module a kind of source.
+"""Sources of documents, one module per kind.
 
-To add one: a config with its `kind` in `schemas.corpus_configs`, a module here with `plan` and
-`read` (see `pipelines.io.splits`), and a line in `SOURCES`.
+A new kind needs a config with its `kind` in `schemas.corpus_configs`, a module with `plan` and
+`read` (`pipelines.io.splits`), and an entry in `SOURCES`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Read the members of .zip and .tar archives one by one, without unpacking them.
 
-No member is ever written to disk, and its name is only ever used as a name. Members come in
-the archive's order, with a `problem` where they must not be read: a name that leads out of the
-archive, a link or device, an encrypted or an oversized one, a method that is not known here. What
-is no whole archive is an error, also where `tarfile` would take it for its end.
+Members are not written to disk, and their names are not used as paths. They are read in the order
+of the archive. A `problem` marks members that must not be read: an unsafe name, a link or device,
+an encrypted or oversized member, an unknown method. A truncated or damaged archive is an error,
+also if `tarfile` would treat the damage as its end.
 """
 
 from __future__ import annotations
@@ -42,42 +42,42 @@ _DAMAGE = (
     zlib.error,
     lzma.LZMAError,
     zstandard.ZstdError,
-    NotImplementedError,  # a directory of a version that is not known
-    UnicodeDecodeError,  # names that are said to be UTF-8
+    NotImplementedError,  # a directory of an unknown version
+    UnicodeDecodeError,  # names that are marked as UTF-8
     struct.error,
     OverflowError,
-    OSError,  # what bz2 raises
+    OSError,  # raised by bz2
 )
 _TAR_PLAIN = ".tar"
 
 
 class Member(NamedTuple):
-    """One entry of an archive."""
+    """Entry of an archive."""
 
     name: str
-    """In Unicode's NFC form, `/` between parts, without a leading `./`."""
+    """Name in Unicode NFC with `/` between parts, without a leading `./`."""
 
     size: int
-    """Bytes when unpacked."""
+    """Unpacked size in bytes."""
 
     position: int
-    """Where its header is: in the file as stored (.zip, .tar), or in the unpacked tar (others)."""
+    """Offset of its header in the stored file (.zip, .tar) or in the unpacked tar (others)."""
 
     data_start: int
-    """Where its bytes begin, if they lie openly in the file as stored (.tar, stored in .zip: its
-    local header); else 0."""
+    """Offset of its bytes in a .tar, or of its local header in a .zip if it is not compressed; 0
+    otherwise."""
 
     data_end: int
-    """End of them; else the size of the whole archive file."""
+    """End of these bytes, or the size of the archive file."""
 
     problem: Problem = ""
     is_folder: bool = False
     name_encoding: str = "utf-8"
-    """What the name was decoded from, if it was not UTF-8 as it ought to be."""
+    """Encoding of the name."""
 
 
 class MemberStream:
-    """The unpacked bytes of one member; damage is an error where it is met.
+    """Unpacked bytes of one member. Damage raises an error when it is read.
 
     Args:
         stream: the bytes.
@@ -109,17 +109,17 @@ class MemberStream:
 
 
 def is_archive(name: str) -> bool:
-    """Whether a file of that name is read as an archive."""
+    """Return whether a file with this name is read as an archive."""
     return name.lower().endswith(ARCHIVE_SUFFIXES)
 
 
 def is_compressed_tar(name: str) -> bool:
-    """Whether a member can be reached only by unpacking those before it."""
+    """Return whether a member can only be read after unpacking the members before it."""
     return is_archive(name) and not name.lower().endswith((".zip", _TAR_PLAIN))
 
 
 def member_name(name: str) -> str:
-    """A member's name in the form that document ids are made of."""
+    """Return the name of a member as it is used in document ids."""
     plain = unicodedata.normalize("NFC", name.replace("\\", "/"))
     while plain.startswith("./"):
         plain = plain[2:]
@@ -129,20 +129,20 @@ def member_name(name: str) -> str:
 def read_members(
     file: SourceFile, *, max_bytes: int, start: int = 0, end: int | None = None
 ) -> Iterator[tuple[Member, MemberStream | None]]:
-    """The members whose position is in [start, end), each with its unpacked bytes to read.
+    """Yield the members with a position in [start, end) and a stream of their unpacked bytes.
 
-    The stream is None where the member is a folder or has a problem, and is closed when the next
-    member is asked for. Of a compressed tar the whole is read as a stream; for parts of it an
-    unpacked copy is made once on this machine (`pipelines.sources.unpacked_tars`).
+    The stream is None for a folder or a member with a problem, and is closed when the next member
+    is requested. A complete compressed tar is read as a stream; for parts of it one unpacked copy
+    is created per machine (`pipelines.sources.unpacked_tars`).
 
     Args:
-        file: the archive; the end of its name says which kind it is.
-        max_bytes: larger members are not opened.
-        start: 0 or a position as an earlier call gave it.
-        end: as `start`; None for the end of the archive.
+        file: The archive. Its suffix decides the format.
+        max_bytes: Maximum size of members that are opened.
+        start: 0 or the position of a member.
+        end: Position of a member; None for the end of the archive.
 
     Raises:
-        CorruptInputError: the archive is cut off or damaged.
+        CorruptInputError: The archive is truncated or damaged.
     """
     last = ""
     is_part = start > 0 or end is not None
@@ -200,7 +200,7 @@ def _members(
                 is_folder=entry.isdir(),
                 name_encoding=encoding,
             )
-            # A file with holes is no text, and what is said of the holes may be a lie.
+            # A sparse file is not text, and its map can be invalid.
             regular = entry.isreg() and not entry.issparse()
             problem = _problem(member.name, regular=regular, size=entry.size, max_bytes=max_bytes)
             readable = not member.is_folder and not problem

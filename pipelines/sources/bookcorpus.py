@@ -1,12 +1,12 @@
-"""BookCorpus as first given out: one lower-cased, tokenised sentence a line, no book marks.
+"""The original BookCorpus: one lower-cased, tokenized sentence per line, no marks between books.
 
-Plain, .gz, .bz2 or .zst, or members of a .zip or .tar archive (`books_large_p1.txt`). As nothing
-says where a book ends, `lines_per_document` lines make a document, and a line that matches
-`document_start_pattern` starts a new one as well. The documents depend on the file alone, never on
-how it is cut: a plain file is read through once when planning, and cut between documents.
+Files are plain, .gz, .bz2 or .zst, or members of a .zip or .tar archive (`books_large_p1.txt`).
+`lines_per_document` lines are a document, and a line that matches `document_start_pattern` starts
+one. Documents depend on the file only: a plain file is read once for planning, and split between
+documents.
 
-A line is a paragraph, so that no two sentences are joined. The text stays as it is: `did n't` and
-``` `` ''``` are BookCorpus's own tokens, and the paper's vocabulary was learnt from them.
+A line is a paragraph, so that sentences are not joined. The text is not changed: `did n't` and
+``` `` ''``` are tokens of BookCorpus, and the paper's vocabulary was learned from them.
 
 Counters: `rows-in` (lines), `rows-kept`, `rows-dropped-` blank or undecodable; `documents-cut` and
 `raw-bytes`; in archives `files-ignored-not-text` and `files-ignored-` unsafe-name, ...
@@ -41,12 +41,12 @@ _MAX_MEMBER_BYTES = 1 << 40  # members are read line by line
 
 
 def plan(config: BookCorpusSource) -> list[Split]:
-    """Splits of about `target_split_bytes` of a plain file; one of each compressed file or member.
+    """Return splits of plain files, and one split per compressed file or member.
 
     Raises:
-        ConfigError: `document_start_pattern` is no regular expression.
-        MissingInputError: there is no .txt file and no archive at a path.
-        CorruptInputError: an archive is cut off or damaged.
+        ConfigError: `document_start_pattern` is not a regular expression.
+        MissingInputError: A path has no .txt file and no archive.
+        CorruptInputError: An archive is truncated or damaged.
     """
     start_of_document(config)
     splits: list[Split] = []
@@ -67,10 +67,10 @@ def plan(config: BookCorpusSource) -> list[Split]:
 def read(
     split: Split, config: BookCorpusSource, count: Count, reading: RecordTracker | None = None
 ) -> Iterator[RawDocument]:
-    """The documents of one split, in order.
+    """Yield the documents of one split in order.
 
     Raises:
-        CorruptInputError: a compressed file or archive is cut off or damaged.
+        CorruptInputError: A compressed file or archive is truncated or damaged.
     """
     reading = reading or RecordTracker()
     count = reading.counting(count)
@@ -88,10 +88,10 @@ def read(
 
 
 def start_of_document(config: BookCorpusSource) -> re.Pattern[str] | None:
-    """The compiled `document_start_pattern`.
+    """Return the compiled `document_start_pattern`, or None.
 
     Raises:
-        ConfigError: it is no regular expression.
+        ConfigError: It is not a regular expression.
     """
     if config.document_start_pattern is None:
         return None
@@ -111,7 +111,7 @@ def _detail(**values: bool | str) -> str:
 
 
 def _grouped(lines: Iterator[Line], config: BookCorpusSource) -> Iterator[tuple[bool, Line]]:
-    """Each line that is not blank, with whether it begins a document."""
+    """Yield the lines that are not blank, and whether each begins a document."""
     starts = start_of_document(config)
     number = 0
     for line in lines:
@@ -137,7 +137,7 @@ def _plan_plain(
 
 
 def _members_of(file: SourceFile) -> list[tuple[int, str]]:
-    """Position and name of each member."""
+    """Return position and name of each member."""
     return [
         (member.position, member.name)
         for member, _ in read_members(file, max_bytes=_MAX_MEMBER_BYTES)

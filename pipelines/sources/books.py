@@ -1,15 +1,15 @@
-"""Books: one text file each, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
+"""Books: one text file per book, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
 
-BookCorpusOpen's `epubtxt` folder and Project Gutenberg's files are such. A document is the cleaned
-text of one book (`pipelines.books.cleaning`). Loose files are grouped, so that thousands of books
-do not make thousands of shards; the members of an archive are grouped in its order. Its id is its
-name without `.txt`; books of one name have the digest of their bytes behind it.
+Examples are BookCorpusOpen's `epubtxt` folder and Project Gutenberg's files. A document is the
+cleaned text of one book (`pipelines.books.cleaning`). Files are grouped to splits in the order of
+the folder or archive. The id of a document is the file name without `.txt`, followed by a digest if
+several books have this name.
 
 Counters: `books-in`, `books-kept`, `books-dropped-` unsafe-name, not-a-file, encrypted, too-large,
 unknown-method, empty, undecodable or no-prose; `books-decoded-as-ENCODING`, `books-unzipped` (a
 gzip file under a .txt name), `books-named-in-ENCODING` (where names are not UTF-8),
 `books-disambiguated-by-digest`, `files-ignored-not-text` (members of archives that are not named
-.txt), `raw-bytes`. In folders only files named .txt, .txt.gz or like an archive are looked at.
+.txt), `raw-bytes`. In folders only .txt and .txt.gz files and archives are read.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class _Entry(NamedTuple):
 
 
 def plan(config: BooksSource) -> list[Split]:
-    """Groups of about `target_split_bytes` of text.
+    """Return splits of about `target_split_bytes` of text.
 
     Raises:
-        MissingInputError: there is no text file and no archive at a path.
-        CorruptInputError: an archive is cut off or damaged.
+        MissingInputError: A path has no text file and no archive.
+        CorruptInputError: An archive is truncated or damaged.
     """
     found = expand_paths(config.paths, suffixes=(*_TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
     files = describe_each(found)
@@ -87,10 +87,10 @@ def plan(config: BooksSource) -> list[Split]:
 def read(
     split: Split, config: BooksSource, count: Count, reading: RecordTracker | None = None
 ) -> Iterator[RawDocument]:
-    """The documents of one group of books, in order.
+    """Yield the documents of one split in order.
 
     Raises:
-        CorruptInputError: the archive is cut off or damaged.
+        CorruptInputError: The archive is truncated or damaged.
     """
     reading = reading or RecordTracker()
     count = reading.counting(count)
@@ -125,9 +125,9 @@ def files_of(split: Split) -> list[SourceFile]:
 
 
 def decode_book(data: bytes) -> DecodedText | None:
-    """A book's text, also where a gzip file goes by a .txt name, as some mirrors serve them.
+    """Decode a book. Some mirrors serve gzip files with a .txt name.
 
-    Returns None where the bytes are no text, a damaged gzip file, or more than `MAX_BOOK_BYTES`.
+    Returns None if the bytes are not text, a damaged gzip file, or more than `MAX_BOOK_BYTES`.
     """
     if data.startswith(_GZIP):
         unzip = zlib.decompressobj(31)
@@ -155,7 +155,7 @@ def _document(
     if not data.strip(b"\0\t\n\r\x0b\x0c "):
         count("books-dropped-empty", example=where)
         return None
-    from pipelines.books.cleaning import clean_book  # start-up: 60 ms
+    from pipelines.books.cleaning import clean_book  # lazy: `plan` does not need it
 
     decoded = decode_book(data)
     if decoded is None:
@@ -245,12 +245,12 @@ class _PlannedMember(NamedTuple):
     position: int
     size: int
     stem: str
-    """"" where it is no text."""
+    """Name without suffix; "" if it is not text."""
 
 
 @functools.lru_cache(maxsize=64)
 def _members_of(file: SourceFile) -> tuple[_PlannedMember, ...]:
-    """The members of an archive; a job and its cache key are planned from one reading."""
+    """Return the members of an archive. The cache key and the job share the result."""
     return tuple(
         _PlannedMember(
             member.position, member.size, _stem(member.name) if _is_text(member.name) else ""

@@ -1,4 +1,4 @@
-"""Your own text in Parquet files: a row a document, cut between row groups."""
+"""Text in Parquet files: one document per row. Files are split between row groups."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _BATCH_ROWS = 256
 def plan_parquet(
     file: SourceFile, config: TextSource, *, target_split_bytes: int
 ) -> Iterator[Split]:
-    """Row groups of about `target_split_bytes` together.
+    """Yield splits of row groups of about `target_split_bytes`.
 
     Raises:
-        InputError: a column is missing, or that of the text holds none.
-        CorruptInputError: the file is cut off or damaged.
+        InputError: A column is missing, or `text_column` has no text.
+        CorruptInputError: The file is truncated or damaged.
     """
     with open_file(file.uri) as source, _reading(file):
         parquet = pq.ParquetFile(source)
@@ -55,10 +55,10 @@ def plan_parquet(
 
 
 def parquet_rows(split: Split, config: TextSource) -> Iterator[TextRow]:
-    """The rows of a split's row groups, in order.
+    """Yield the rows of a split in order.
 
     Raises:
-        CorruptInputError: the file is cut off or damaged.
+        CorruptInputError: The file is truncated or damaged.
     """
     wanted = (config.text_column, config.id_column, config.title_column)
     columns = list(dict.fromkeys(name for name in wanted if name is not None))
@@ -96,7 +96,7 @@ def _value(scalar: Any) -> Any:
 
 
 def _group_bytes(group: Any) -> tuple[int, int]:
-    """Where the column chunks of a row group lie in the file."""
+    """Return start and end of the column chunks of a row group in the file."""
     chunks = [group.column(number) for number in range(group.num_columns)]
     starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
     ends = [

@@ -1,11 +1,10 @@
-"""The entries of a tar, read so that damage is never taken for its end.
+"""Read the entries of a tar, and report any damage.
 
-A tar that follows the end of another in one file (`cat a.tar b.tar`) is read as well, as by
-`tar --ignore-zeros`.
+Concatenated tars (`cat a.tar b.tar`) are read completely, as with `tar --ignore-zeros`.
 
-`tarfile` ends quietly at a header whose checksum is wrong, and where the file is cut off between
-two members; sizes below zero send it round in circles; lying extended headers end in errors of all
-kinds. Here each of these is a `TarError` that names the place.
+`tarfile` stops without an error at a header with a wrong checksum and at a truncation between two
+members. Negative sizes cause an endless loop, and invalid extended headers various errors. All of
+these raise `TarError` with the offset.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ def read_entries(
         is_stream: `stored` can only be read onwards.
 
     Raises:
-        TarError: it is cut off or damaged.
+        TarError: The tar is truncated or damaged.
     """
     if not is_stream:
         stored.seek(start)
-    # The encoding is said: what the machine's is must not decide what members are called.
+    # Explicit encoding: names must not depend on the encoding of the machine.
     with _Archive.open(
         fileobj=stored,
         mode="r|" if is_stream else "r:",

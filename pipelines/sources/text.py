@@ -1,22 +1,21 @@
-"""Your own text: .txt, .jsonl and .parquet files.
+"""Your text in .txt, .jsonl and .parquet files.
 
-* .txt: a blank line ends a document (or each line, or the file alone: `document`);
+* .txt: a blank line ends a document (or each line, or the file: `document_delimiter`);
 * .jsonl (also .ndjson) and .parquet: a row is a document.
 
 A blank line ends a paragraph. A line is a paragraph too, unless the lines are hard-wrapped
 (`pipelines.books.layout.join_wrapped_lines`).
 
-A document of more than `max_document_bytes` is cut, where a line ends or else a sentence. Around
-.txt and .jsonl there may be .gz, .bz2 or .zst; such a file is one split. Plain files are cut
-between documents, Parquet between row groups. Small .txt and .jsonl files are grouped, so that a
-hundred thousand texts do not make as many shards; each stays a raw file of its own. Without an
-`id_column` a document's id is the file's name and its position: the offset of its first byte in the
-(decompressed) text, or the row's number in a Parquet file. So ids do not depend on how the input is
-cut into splits.
+A document of more than `max_document_bytes` is split at the end of a line, or of a sentence. A .txt
+or .jsonl file compressed as .gz, .bz2 or .zst is one split. Plain files are split between
+documents, Parquet files between row groups. Small .txt and .jsonl files are grouped, to limit the
+number of shards; each is a separate raw file. Without an `id_column` the id of a document is the
+file name and its position: the offset of its first byte in the decompressed text, or the number of
+the row in a Parquet file. Ids do not depend on splits.
 
 Counters: `rows-in`, `rows-kept`, `rows-dropped-` malformed-json, no-text, no-id, undecodable or
-lone-surrogate; `rows-decoded-as-ENCODING` where it is not UTF-8; `rows-cut` (at the largest size;
-each part is a row), `files-without-blank-line` (long ones, where blank lines are to end documents);
+lone-surrogate; `rows-decoded-as-ENCODING` if it is not UTF-8; `rows-cut` (at the maximum size; each
+part is a row), `files-without-blank-line` (long files, if blank lines end documents);
 `files-without-text` (of a group); `raw-bytes`.
 """
 
@@ -62,25 +61,25 @@ _SENTENCE_ENDS = tuple(
     (mark + quote).encode() for mark in ".!?…。।" for quote in ("", '"', "'", "”", ")", "」")
 )
 _LONG_TEXT = 1 << 16
-"""Bytes of a file that is hardly meant to be one paragraph: about 10,000 words."""
+"""Bytes of a file that is too long for one paragraph: about 10,000 words."""
 
 _SMALL, _GROUP = 32, 8
 """Files below this fraction of `target_split_bytes` are grouped up to this fraction. If it is not
 set, both are fractions of the largest default."""
 
 _ONE_IN = 512
-"""Files of which, on average, one ends a group by its name: one file more or less than last month
-changes its own group, and those behind it are cut as they were."""
+"""Average number of files after which a name ends a group. An added or removed file therefore
+changes only its group."""
 
 
 def plan(config: TextSource) -> list[Split]:
-    """Splits of about `target_split_bytes`, cut between documents, and groups of small files.
+    """Return splits of about `target_split_bytes`, and groups of small files.
 
     Raises:
-        MissingInputError: there is no .txt, .jsonl or .parquet file at a path.
-        InputError: a file has no column `text_column` (or `id_column`, `title_column`), or it
-            holds no text.
-        CorruptInputError: a Parquet file is cut off or damaged.
+        MissingInputError: A path has no .txt, .jsonl or .parquet file.
+        InputError: A file has no column `text_column` (or `id_column`, `title_column`), or the
+            column has no text.
+        CorruptInputError: A Parquet file is truncated or damaged.
     """
     splits, small = list[Split](), list[SourceFile]()
     files = describe_files(expand_paths(config.paths, suffixes=_SUFFIXES))
@@ -104,10 +103,10 @@ def plan(config: TextSource) -> list[Split]:
 def read(
     split: Split, config: TextSource, count: Count, reading: RecordTracker | None = None
 ) -> Iterator[RawDocument]:
-    """The documents of one split, in order.
+    """Yield the documents of one split in order.
 
     Raises:
-        CorruptInputError: a compressed or Parquet file is cut off or damaged.
+        CorruptInputError: A compressed or Parquet file is truncated or damaged.
     """
     reading = reading or RecordTracker()
     count = reading.counting(count)
@@ -126,7 +125,7 @@ def read(
 
 
 def files_of(split: Split) -> list[SourceFile]:
-    """The files of a group; none of what is no group."""
+    """Return the files of a group, or [] for a split of one file."""
     found = json.loads(split.detail or "{}").get("group", ())
     return [SourceFile(*GroupedFile(*file)) for file in found]
 
@@ -160,7 +159,7 @@ def _rows_of(split: Split, config: TextSource, count: Count) -> Iterator[TextRow
 
 
 def _parquet() -> Any:
-    from pipelines.sources import parquet_rows  # start-up: 130 ms
+    from pipelines.sources import parquet_rows  # lazy: loads pyarrow
 
     return parquet_rows
 
@@ -242,7 +241,7 @@ def _document(
 
 
 def _has_surrogate(text: str) -> bool:
-    """Whether half a character is in it, as JSON may write one: it can be stored nowhere."""
+    """Return whether a text has a lone surrogate, which JSON allows and UTF-8 does not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -286,7 +285,7 @@ def _text_rows(
         texts += not document and not goes_on
         document.append(line)
         size += len(line.data) + 1
-        if line.is_cut:
+        if line.is_truncated:
             yield _text_row(document)
             count("rows-cut", example=_place(split.file, line))
             document, size, goes_on = [], 0, True
@@ -359,7 +358,7 @@ def _check_keys(file: SourceFile, config: TextSource) -> None:
 
 
 def _groups(files: Iterable[SourceFile], *, most_bytes: int) -> Iterator[list[SourceFile]]:
-    """Files together, in their order, up to so many bytes or to a name that ends a group."""
+    """Group files in order, up to `most_bytes` or to a name that ends a group."""
     group: list[SourceFile] = []
     size = 0
     for file in files:
@@ -392,7 +391,7 @@ def _plan_group(
 
 
 def _whole(file: SourceFile, config: TextSource) -> Split:
-    """A file that is not cut."""
+    """Return a split of a whole file."""
     is_stream = file.size == 0 or is_compressed(file)
     detail = json.dumps({"compressed": True}) if is_stream else ""
     return Split(config.name, file, 0, file.size, detail)
@@ -413,18 +412,18 @@ def _plan_lines(
 
 
 def _next_document(file: SourceFile, offset: int, config: TextSource) -> int:
-    """Where the first document begins whose beginning lies at or behind `offset`."""
+    """Return the start of the first document at or after `offset`."""
     is_text = _form(file.name) == "txt"
     if offset >= file.size or (is_text and config.document_delimiter == "file"):
         return file.size
     ended = not is_text or config.document_delimiter == "line"
     longest = config.max_document_bytes if is_text else 0
-    within = True  # what stands from `offset` to the next line end may be the rest of a line
+    within = True  # the text from `offset` to the next line end may be the rest of a line
     with contextlib.closing(read_lines(file, start=offset, longest=longest)) as lines:
         for line in lines:
             if not within and not line.data.strip():
                 ended = True
             elif not within and ended:
                 return line.start
-            within = line.is_cut
+            within = line.is_truncated
     return file.size

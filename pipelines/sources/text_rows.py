@@ -1,4 +1,4 @@
-"""What all forms of your own text share: a document's parts, and the fields they are in."""
+"""Rows of your text in any format, and their required fields."""
 
 from __future__ import annotations
 

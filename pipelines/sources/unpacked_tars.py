@@ -1,8 +1,8 @@
-"""A compressed tar is unpacked once on a machine, however many splits it is cut into.
+"""Unpack a compressed tar once per machine, for any number of splits.
 
-Nothing in a .tar.gz, .bz2, .xz or .zst can be reached without unpacking what comes before it. So
-whoever needs a part of one makes a plain copy in the cache folder, others on this machine wait for
-it, and the job that made it takes it away at its end. A copy is named by the digest of the archive.
+A member of a .tar.gz, .bz2, .xz or .zst can only be read after unpacking all members before it. The
+first process that needs a part creates a plain copy in the cache folder, other processes wait for
+it, and the job deletes it at its end. The name of the copy is the digest of the archive.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHUNK = 1 << 20
 
 @contextlib.contextmanager
 def decompress_tar(source: IO[bytes], *, name: str) -> Iterator[IO[bytes]]:
-    """What a compressed tar unpacks to, as a stream; `name` tells how it is compressed."""
+    """Open the unpacked tar as a stream. The suffix of `name` decides the compression."""
     lowered = name.lower()
     opened: Any
     if lowered.endswith((".bz2", ".tbz2")):

@@ -20,7 +20,7 @@ from model.evaluate import evaluate
 from model.finetuning.loop import train_trial
 from model.finetuning.prediction import Predictor, answer, run_evaluation
 from model.launch.stopping import StopRequest
-from model.tables.evaluations import Evaluation, is_redundant_ensemble
+from model.tables.results import Evaluation, is_redundant_ensemble
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
@@ -84,7 +84,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         calls.append(tuple(member.data for member in job.members))
         return run_evaluation(job)
 
-    monkeypatch.setattr(model.evaluate, "call", call)
+    monkeypatch.setattr(model.evaluate, "call_in_worker", call)
     return calls
 
 
@@ -124,7 +124,7 @@ def test_the_best_points_restarts_are_scored_on_test(
             kept = read_lines(str(tmp_path / "out" / f"predictions-test-{name}.jsonl"))
             again = TASK_TYPES[task.type].score(table, kept, task=task)
             assert again["accuracy"] == metrics["accuracy"]
-    found = Evaluation.read("sst", said).scores("test", "accuracy")
+    found = Evaluation.from_statistics("sst", said).scores("test", "accuracy")
     assert sorted(found.runs) == sorted(scored[name]["test"]["accuracy"] for name in own)
     assert found.best == said["metrics"]["test"]["accuracy"]
     assert found.sd is not None
@@ -175,7 +175,7 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     # Of the trials of one entry alone, an ensemble's single models stand in that entry's row.
     of_one = {f"a.{name}": given for name, given in restarts.items()}
     told = evaluated(tmp_path / "one", examples, of_one, entry="four", ensemble_size=4).statistics
-    rows = [Evaluation.read("a", single), Evaluation.read("four", told)]
+    rows = [Evaluation.from_statistics("a", single), Evaluation.from_statistics("four", told)]
     assert is_redundant_ensemble(rows[1], rows)
 
 

@@ -28,11 +28,10 @@ from support.paths import ROOT
 
 import model.tabulate
 from model.tables.comparisons import compare_entries
-from model.tables.evaluations import Evaluation, model_label
 from model.tables.filled_tables import fill_tables
 from model.tables.grids import Grid, paper_grid, results_grid, to_markdown, to_text
 from model.tables.result_pictures import draw_results
-from model.tables.result_rows import in_order, result_rows
+from model.tables.results import Evaluation, in_order, model_label, result_rows
 from model.tables.significance import mean_difference
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
@@ -482,7 +481,7 @@ def test_no_value_at_all_is_tabulated_without_a_picture(run: Any) -> None:
 
 
 def test_scores_are_read_from_json_with_more_keys() -> None:
-    item = Evaluation.read("a", {**written("a", "sst-2", [0.9]), "something_new": 1})
+    item = Evaluation.from_statistics("a", {**written("a", "sst-2", [0.9]), "something_new": 1})
     assert item.dev_score == 0.9
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from model.tables.evaluations import Evaluation
+from model.tables.results import Evaluation
 from model.tasks.task import Bad, Row, Task
 from schemas.manifest import FileEntry, StageInput
 
@@ -178,7 +178,7 @@ def majority(entry: str, task: str, value: float) -> dict[str, Any]:
 
 def evaluations(*given: dict[str, Any]) -> list[Evaluation]:
     """Return the evaluations as the stage reads them."""
-    return [Evaluation.read(item["entry"], item) for item in given]
+    return [Evaluation.from_statistics(item["entry"], item) for item in given]
 
 
 def artifact(

@@ -9,7 +9,7 @@ from support.evaluation_builder import BASE, TASKS, evaluations, written
 from model.tables.claims import Source
 from model.tables.comparisons import compare_entries
 from model.tables.document import Tables
-from model.tables.result_rows import in_order, result_rows
+from model.tables.results import in_order, result_rows
 from model.tables.sweeps import Sweep, all_tables
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
 

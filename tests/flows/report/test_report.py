@@ -31,7 +31,7 @@ from flows.report.task_results import TaskResult
 from flows.report.training_curves import average_points, read_phases
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, StepRecord, write_run
-from model.tables.result_rows import result_rows
+from model.tables.results import result_rows
 from schemas.checksummed import dump_json, load_json, load_page
 from schemas.errors import StoreError
 from schemas.manifest import Reuse

@@ -9,8 +9,8 @@ import pytest
 from support.evaluation_builder import BASE, SCRATCH, TASKS, evaluations, majority, written
 
 from model.tables.comparisons import compare_entries
-from model.tables.evaluations import Evaluation
 from model.tables.filled_tables import fill_tables
+from model.tables.results import Evaluation
 from model.tables.significance import mean_difference
 from model.tables.sweeps import Sweep, all_tables
 from model.tables.verdicts import Verdict, find_verdicts

@@ -1,0 +1,426 @@
+"""Results of evaluations: scores of an entry over its restarts, and one row per score."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
+
+from model.tables.paper_tables import PAPER_TABLES, PaperModel
+from model.tasks.cut_data import cut_on
+from model.tasks.task import Task
+from schemas.errors import PredictionsError
+from schemas.trial_names import grid_point
+
+MAJORITY = "majority"
+MAJORITY_CLASS = "majority class"
+DEV = "dev"
+
+Metrics = dict[str, dict[str, float | None]]
+"""Scores by split and metric, in fractions of 1. None: no value."""
+
+
+class TableModel(BaseModel):
+    """Model of statistics or `tables.json`; unknown fields are ignored."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+    )
+
+
+def wrong_fields(error: ValidationError) -> str:
+    """Return all invalid fields and their problems in one line."""
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+
+
+class Scores(TableModel):
+    """Scores of an entry in one metric on one split, in fractions of 1."""
+
+    runs: tuple[float, ...]
+    """Scores of the restarts of the best grid point."""
+
+    failed: int
+    """Number of restarts without a value."""
+
+    best: float | None
+    """Score of the trial that is the best on dev."""
+
+    ensemble: float | None
+    """Score of the ensemble. None: no ensemble."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def mean(self) -> float | None:
+        """Mean over restarts. None: no restarts, or one of them has no value."""
+        return statistics.fmean(self.runs) if self.runs and not self.failed else None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sd(self) -> float | None:
+        """Sample standard deviation over restarts (n - 1). None: fewer than two restarts."""
+        return statistics.stdev(self.runs) if len(self.runs) > 1 and not self.failed else None
+
+    @property
+    def restarts(self) -> int:
+        """Number of restarts, with or without a value."""
+        return len(self.runs) + self.failed
+
+    @property
+    def shown(self) -> float | None:
+        """Mean, otherwise the score of the ensemble, otherwise the best score."""
+        return next((x for x in (self.mean, self.ensemble, self.best) if x is not None), None)
+
+
+class Trial(TableModel):
+    """Scores of one trial."""
+
+    name: str
+    """Grid point and restart: `bs16-lr2e-05-ep3-r0`."""
+
+    batch: int | None = None
+    learning_rate: float | None = None
+    epochs: int | None = None
+    restart: int = 0
+    metrics: Metrics = {}
+
+    @property
+    def point(self) -> str:
+        """Name of the grid point."""
+        return grid_point(self.name)
+
+
+class Evaluation(TableModel):
+    """Statistics of one `evaluate` artifact."""
+
+    entry: str
+    """Name of the entry in the recipe."""
+
+    task: str
+    metric: str
+    """Main metric of the task, by which models are selected on dev."""
+
+    metrics: Metrics
+    """Scores of the best model, or of the ensemble if `ensemble` is above 1."""
+
+    baseline: Metrics = {}
+    """Scores of the majority class (the most frequent label of train) on the same rows."""
+
+    trials: tuple[Trial, ...] = Field(default=(), alias="cells")
+    best: str = ""
+    """Name of the trial with the best score on dev."""
+
+    best_point: str = ""
+    """Name of the grid point with the best mean over restarts."""
+
+    ensemble: int = Field(default=1, ge=1)
+    method: str = "fine-tune"
+    cut: dict[str, Any] = {}
+    """Reductions of data and steps (`model.tasks.cut_data`)."""
+
+    model: dict[str, Any] = {}
+    """Fine-tuned model: `start`, `layers`, `hidden_size`, `heads`, `method`, and `data` if the data
+    is not that of the task."""
+
+    content: str = ""
+    """First digits of the content digest of the artifact, or ""."""
+
+    @property
+    def is_on_other_data(self) -> bool:
+        """True if the data is not that of the paper."""
+        return bool(self.model.get("data"))
+
+    @classmethod
+    def from_statistics(
+        cls, entry: str, statistics: Mapping[str, Any], *, content: str = ""
+    ) -> Self:
+        """Return the evaluation in the statistics of an artifact.
+
+        Args:
+            entry: Name of the entry in the recipe. Equal entries share an artifact.
+            statistics: Statistics of the artifact.
+            content: Content digest of the artifact.
+
+        Raises:
+            PredictionsError: The statistics are not those of an evaluation.
+        """
+        try:
+            return cls.model_validate({**statistics, "entry": entry, "content": digits_of(content)})
+        except ValidationError as error:
+            raise PredictionsError(
+                f"entry {entry}: its artifact's statistics are not those of an evaluation "
+                f"({wrong_fields(error)}). Rebuild the stage evaluate"
+            ) from error
+
+    @property
+    def is_majority(self) -> bool:
+        """True for the majority class."""
+        return self.method == MAJORITY
+
+    def cut_on(self, split: str) -> tuple[str, ...]:
+        """Return the reductions that affect scores on a split."""
+        return cut_on(split, self.cut)
+
+    def reference(self, split: str, metric: str) -> str:
+        """Return the reference of a score for `bertloom lineage` and `reproduce`.
+
+        It is `CONTENT:SPLIT.METRIC`, or `CONTENT` if the metric has no value.
+        """
+        has_value = number(self.metrics.get(split, {}).get(metric)) is not None
+        return reference_to(self.content, f"{split}.{metric}" if has_value else "")
+
+    def majority(self, split: str, metric: str) -> float | None:
+        """Return the score of the majority class, or None."""
+        return number(self.baseline.get(split, {}).get(metric))
+
+    @property
+    def dev_score(self) -> float | None:
+        """Main metric on dev of the best model or of the ensemble."""
+        return number(self.metrics.get(DEV, {}).get(self.metric))
+
+    @property
+    def restarts(self) -> tuple[Trial, ...]:
+        """Trials of the best grid point, sorted by restart."""
+        trials = [trial for trial in self.trials if trial.point == self.best_point]
+        return tuple(sorted(trials, key=lambda trial: (trial.restart, trial.name)))
+
+    def scores(self, split: str, metric: str) -> Scores:
+        """Return the scores in a metric on a split."""
+        scored = [trial.metrics.get(split, {}) for trial in self.restarts]
+        values = [number(scores[metric]) for scores in scored if metric in scores]
+        runs = tuple(value for value in values if value is not None)
+        score = number(self.metrics.get(split, {}).get(metric))
+        is_single = self.ensemble == 1
+        best_trial = next((trial for trial in self.trials if trial.name == self.best), None)
+        best = number(best_trial.metrics.get(split, {}).get(metric)) if best_trial else None
+        if best is None and is_single:
+            best = score
+        return Scores(
+            runs=runs,
+            failed=len(values) - len(runs),
+            best=best,
+            ensemble=None if is_single else score,
+        )
+
+
+_DIGITS = 16
+
+
+def digits_of(content: str) -> str:
+    """Return the first digits of a content digest, which identify an artifact."""
+    return content.removeprefix("sha256:")[:_DIGITS]
+
+
+def reference_to(content: str, metric: str = "") -> str:
+    """Return a reference to an artifact and one of its metrics, or "" for an unknown artifact."""
+    return f"{content}:{metric}" if content and metric else content
+
+
+def number(value: float | None) -> float | None:
+    """Return the value if it is finite, otherwise None."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def is_redundant_ensemble(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> bool:
+    """Return whether all single models of an ensemble are also models of other entries."""
+    if evaluation.ensemble == 1:
+        return False
+    known = {
+        _training_key(trial)
+        for other in evaluations
+        if other.task == evaluation.task and _precedence(other) < _precedence(evaluation)
+        for trial in other.trials
+    }
+    return all(_training_key(trial) in known for trial in evaluation.trials)
+
+
+def _precedence(evaluation: Evaluation) -> tuple[bool, int, str]:
+    """Return a sort key: of entries with equal trials, the first one owns them."""
+    return evaluation.ensemble > 1, len(evaluation.trials), evaluation.entry
+
+
+def _training_key(trial: Trial) -> str:
+    # Names differ: an ensemble over several entries prepends the name of the entry.
+    point = [trial.batch, trial.learning_rate, trial.epochs, trial.restart]
+    # Only dev: an ensemble does not score its restarts on test.
+    return json.dumps([point, trial.metrics.get(DEV)], sort_keys=True)
+
+
+def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> str:
+    """Return a short description of a model, such as `phase-2, L=12 H=768 A=12`."""
+    if method == MAJORITY:
+        return MAJORITY_CLASS
+    names = {"scratch": "from scratch", "init_checkpoint": "given checkpoint"}
+    start = str(model.get("start", "?"))
+    shape = [
+        f"{letter}={model[name]}"
+        for letter, name in (
+            ("L", "num_hidden_layers"),
+            ("H", "hidden_size"),
+            ("A", "num_attention_heads"),
+        )
+        if model.get(name) is not None
+    ]
+    parts = [names.get(start, start), " ".join(shape)]
+    if method == "feature-based":
+        parts.append(f"features: {feature_layers(model) or 'of unnamed layers'}")
+    if model.get("bilstm"):
+        parts.append("a BiLSTM on top")
+    if ensemble > 1:
+        parts.append(f"ensemble of {ensemble}")
+    if model.get("data"):
+        parts.append(f"on {model['data']}")
+    return ", ".join(part for part in parts if part)
+
+
+def feature_layers(model: Mapping[str, Any]) -> str:
+    """Return the layers of the features (`schemas.finetune_configs.LayerChoice`), or ""."""
+    return str(model.get("feature_layers") or "")
+
+
+class ResultRow(Scores):
+    """Scores of an entry in one metric on one split, as a row of `tables.json`."""
+
+    task: str
+    title: str = Field(default="", exclude=True)
+    """Title of the task. "": the row was read from JSON."""
+
+    entry: str
+    model: str
+    """Short description of the model."""
+
+    method: str = ""
+    start: str = ""
+    """Start of fine-tuning: a phase, `scratch`, or the name of a folder."""
+
+    features: str = ""
+    """Layers of a frozen encoder that are used as features."""
+
+    data: str = ""
+    """Name of the data if it is not the data of the task."""
+
+    split: str
+    metric: str
+    is_main: bool
+    """True for the main metric of the task."""
+
+    is_listed: bool = Field(default=True, exclude=True)
+    """True for metrics of the task. Others are only in JSON and CSV."""
+
+    cut: tuple[str, ...] = ()
+    """Reductions of the data or the training."""
+
+    majority: float | None
+    """Score of the majority class on the same rows, in fractions of 1."""
+
+    trials: int = Field(alias="cells")
+    """Number of trials of the entry."""
+
+    ensemble_of: int
+    """Number of models of the ensemble, or 1."""
+
+    paper: dict[PaperModel, float]
+    """Scores of the paper, times 100, as printed."""
+
+    paper_split: str
+    """Split of the scores of the paper, or ""."""
+
+    reference: str = ""
+    """Reference for `bertloom lineage` and `reproduce`: `CONTENT:SPLIT.METRIC`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the task in tables."""
+        return self.title or self.task
+
+
+def in_order(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) -> list[Evaluation]:
+    """Return evaluations sorted by task in the order of `tasks`, then by entry, majority last."""
+    order = {name: number for number, name in enumerate(tasks)}
+
+    def key(item: Evaluation) -> tuple[int, str, bool, str]:
+        return order.get(item.task, len(order)), item.task, item.is_majority, item.entry
+
+    return sorted(evaluations, key=key)
+
+
+def result_rows(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) -> list[ResultRow]:
+    """Return one row per entry, split and metric; dev and the main metric first.
+
+    Raises:
+        ConfigError: A task refers to a column that its paper table does not have.
+    """
+    return [
+        row
+        for item in evaluations
+        for row in _rows(
+            item, tasks.get(item.task), is_redundant=is_redundant_ensemble(item, evaluations)
+        )
+    ]
+
+
+def _rows(item: Evaluation, task: Task | None, *, is_redundant: bool) -> Iterator[ResultRow]:
+    size = item.ensemble if is_redundant else 1
+    model = model_label(item.model, method=item.method, ensemble=size)
+    for split in _splits(item, task):
+        names = sorted(item.metrics[split], key=lambda name: (name != item.metric, name))
+        for metric in names:
+            scores = dict(item.scores(split, metric))
+            if is_redundant:  # its single models have other rows
+                scores |= {"runs": (), "failed": 0, "best": None}
+            paper, paper_split = _paper_scores(item, task, split=split, metric=metric)
+            yield ResultRow(
+                **scores,
+                task=item.task,
+                title=task.title if task else item.task,
+                entry=item.entry,
+                model=model,
+                method=item.method,
+                start=str(item.model.get("start") or ""),
+                features=feature_layers(item.model) if item.method == "feature-based" else "",
+                data=str(item.model.get("data") or ""),
+                split=split,
+                metric=metric,
+                is_main=metric == item.metric,
+                is_listed=task is None or metric in task.metrics,
+                cut=item.cut_on(split),
+                majority=item.majority(split, metric),
+                trials=len(item.trials),
+                ensemble_of=item.ensemble,
+                paper=paper,
+                paper_split=paper_split,
+                reference=item.reference(split, metric),
+            )
+
+
+def _splits(item: Evaluation, task: Task | None) -> list[str]:
+    order = {split: number for number, split in enumerate(task.splits if task else ())}
+
+    def key(split: str) -> tuple[bool, int, str]:
+        return split != DEV, order.get(split, len(order)), split
+
+    return sorted(item.metrics, key=key)
+
+
+def _paper_scores(
+    item: Evaluation, task: Task | None, *, split: str, metric: str
+) -> tuple[dict[PaperModel, float], str]:
+    """Return the paper's scores of the same method and layers, and their split."""
+    location = task.paper.get(f"{split}/{metric}") if task else None
+    layers = feature_layers(item.model) if item.method == "feature-based" else ""
+    is_unnamed = item.method == "feature-based" and not layers
+    if location is None or item.is_majority or item.is_on_other_data or is_unnamed:
+        return {}, ""
+    table, name = PAPER_TABLES[location[0]], location[1]
+    column = table.column(name, split=split)
+    models: tuple[PaperModel, ...] = ("BERT_BASE", "BERT_LARGE")
+    values = {model: table.value(column, model=model, layers=layers) for model in models}
+    known = {model: value for model, value in values.items() if value is not None}
+    return known, column.split if known else ""
