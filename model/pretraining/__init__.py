@@ -1,1 +1,1 @@
-"""One phase of pretraining: where it begins, its loop, its evaluation, what it leaves."""
+"""One phase of pretraining: setup, training module, evaluation and results."""

@@ -1,13 +1,12 @@
 """Evaluation on held-out documents: masked LM loss, perplexity and accuracy, NSP loss and accuracy.
 
-The masks are those stored with the instances, also where training draws its own, so that models of
-all sizes and of all mixes of dynamic masks are asked the same of one artifact (reference:
-run_pretraining.py, metric_fn). Their perplexities can be set side by side (Table 6) where artifact,
-vocabulary and `evaluation.max_eval_samples` are the same.
+Evaluation always uses the masks stored with the instances, also if training draws dynamic masks, so
+that all models predict the same tokens (reference: run_pretraining.py, metric_fn). Perplexities are
+comparable (Table 6) if artifact, vocabulary and `evaluation.max_eval_samples` are equal.
 
-A left-to-right model is asked for every token but the first, given those before: another question
-about other tokens, whose perplexity says nothing beside that of masked tokens. Nor do those of
-instances that were masked by another mix (Table 8).
+A left-to-right model predicts every token but the first from the tokens before it. Its perplexity
+is not comparable with that of masked tokens, nor are those of instances with different masking
+mixes (Table 8).
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class HeldOut:
 
     @classmethod
     def open(cls, job: TrainingJob, *, group: ProcessGroup, setup: PretrainingSetup) -> Self | None:
-        """The job's held-out instances, or None where there are none."""
+        """Return the job's held-out instances, or None."""
         if not any(entry.path.startswith(HELD_OUT_PREFIX) for entry in job.instances.files):
             return None
         instances = InstanceSet.open(

@@ -18,7 +18,7 @@ class TrainingJob(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    """What people see, such as `pretrain.phase-1`."""
+    """Name in messages, such as `pretrain.phase-1`."""
 
     config: PretrainConfig
     instances: StageInput
@@ -27,19 +27,19 @@ class TrainingJob(BaseModel):
     """The artifact of the phase before, if the configuration starts from one."""
 
     work: str
-    """URL of the folder for checkpoints; training goes on from the newest one there."""
+    """URL of the folder for checkpoints; training resumes from its newest one."""
 
     def folder(self) -> Path:
         """Local folder for curves and this job's own files: `work` itself where that is local."""
         return local_folder(self.work)
 
     def run(self) -> None:
-        """Train in processes of their own, to the end of the budget.
+        """Train in worker processes to the end of the budget.
 
         Raises:
             BertloomError: as the training says.
             ConfigError: its data is in memory, which its processes do not share.
-            RunnerError: its process was killed; run again, it goes on from its last checkpoint.
+            RunnerError: A process was killed; a rerun resumes from the last checkpoint.
         """
         folder = self.folder()
         with forward_progress(folder):

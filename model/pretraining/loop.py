@@ -1,4 +1,4 @@
-"""The training of a phase: what `model.training.loop` learns from, and how it is evaluated."""
+"""Training module of a pretraining phase on top of `model.training.loop`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
 
 
 class Pretraining(Training[StepBatch]):
-    """A phase in progress."""
+    """Training module of a phase."""
 
     advice = (
         "Lower optimizer.learning_rate or lengthen schedule.warmup_ratio. "
@@ -186,8 +186,8 @@ class Pretraining(Training[StepBatch]):
             found.sums[0] / max(1, batch.predictions),
         ]
         self.logger.on_step_end(state.done, batch=batch, waited=found.waited)
-        # The last line, too, is written here: a checkpoint of the last step comes after it, and a
-        # run that goes on from that one finds it in the file.
+        # Write the last line before the checkpoint of the last step, so that a run that resumes
+        # from the checkpoint finds it.
         is_last = is_used_up(state, self.config.budget)
         if is_last or self.steps % self.config.logging_steps == 0:
             self.logger.log_step(self._line(found.rate), seconds=found.seconds)

@@ -1,4 +1,4 @@
-"""What a finished training leaves: the files, counts and statistics of its artifact."""
+"""Results of a finished training: files, counters and statistics of its artifact."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _published(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseState, tuple[st
     if not last.is_finished:
         raise CheckpointError(
             f"{latest.saved.url}: expected a finished training, found one after step "
-            f"{last.done.steps}: run again, it goes on from there"
+            f"{last.done.steps}: rerun to resume"
         )
     if job.config.keep == "last":
         return latest, last, _notes(last)
@@ -107,8 +107,8 @@ def _published(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseState, tuple[st
 
 
 def _carried_on(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
-    """What a phase that goes on from this one must know."""
-    # Time is no property of the result, except where it decided how long training went on.
+    """Return the state that a following phase needs."""
+    # The time is part of the result only if the budget is in minutes.
     by_time = job.config.budget.max_minutes is not None
     seconds = state.carried.seconds + state.done.seconds if by_time else 0.0
     return {

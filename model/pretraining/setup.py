@@ -1,4 +1,4 @@
-"""The setup of a phase: its data, weights and optimiser, or a checkpoint of its own."""
+"""Setup of a phase: data, weights and optimizer, or one of its checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PretrainingSetup:
-    """A run that is ready for its next step."""
+    """Everything that a phase needs for its next step."""
 
     config: PretrainConfig
     group: ProcessGroup
@@ -47,13 +47,13 @@ class PretrainingSetup:
     optimizer: Optimizer
     state: PhaseState
     is_resumed: bool
-    """Whether it goes on from a checkpoint of its own."""
+    """Whether the phase resumes from one of its checkpoints."""
 
     max_seq_length: int
-    """Longest instance that the artifact may hold."""
+    """Maximum length of the artifact's instances."""
 
     def loader(self, state: LoaderState) -> Loader:
-        """This process's batches, from a state on."""
+        """Return this process's batches from a state on."""
         config = self.config
         return Loader(
             self.instances,
@@ -78,15 +78,15 @@ def open_setup(
     """Check and open everything that a run needs before its first step.
 
     Raises:
-        InstanceDataError, ArtifactCorruptError: a shard is missing, damaged, or not for this model.
-        CheckpointError: a checkpoint cannot be read or does not fit.
-        ConfigError: something that the configuration asks for cannot be.
+        InstanceDataError, ArtifactCorruptError: A shard is missing, damaged, or not for this model.
+        CheckpointError: A checkpoint cannot be read or does not match the model.
+        ConfigError: The configuration is invalid for these inputs.
     """
     config = job.config
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job, vocab=vocab)
     instances = open_instances(job, model=model)
-    model.to(group.device)  # before the optimiser, whose moments lie where the weights lie
+    model.to(group.device)  # first: the optimizer's state is on this device
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
     state = PhaseState()
     if config.init_from_phase is not None and config.optimizer_state == "restore":
@@ -95,7 +95,7 @@ def open_setup(
 
     def load_state(given: dict[str, Any], where: str) -> None:
         vars(state).update(vars(PhaseState.from_json(given, where=where)))
-        _LOGGER.info("going on after step %d, from %s", state.done.steps, where)
+        _LOGGER.info("resuming after step %d from %s", state.done.steps, where)
 
     is_resumed = resume(checkpoints, model=model, optimizer=optimizer, load_state=load_state)
     if device not in state.trained_on and not state.is_finished:
@@ -115,7 +115,7 @@ def open_setup(
 
 
 def open_instances(job: TrainingJob, *, model: BertForPretraining) -> InstanceSet:
-    """The job's training instances, checked against the model."""
+    """Open the job's training instances and check them against the model."""
     longest = int(job.instances.statistics["max_seq_length"])
     if longest > model.config.max_position_embeddings:
         raise InstanceDataError(
@@ -130,10 +130,10 @@ def open_instances(job: TrainingJob, *, model: BertForPretraining) -> InstanceSe
 
 
 def check_objective(job: TrainingJob) -> None:
-    """See that the instances hold what the objective asks for: pairs, and masks where they count.
+    """Check that the instances have the pairs and masks that the objective needs.
 
     Raises:
-        InstanceDataError: they do not.
+        InstanceDataError: They do not.
     """
     config, counters = job.config, job.instances.counters
     instances = counters.get("instances", 0)
@@ -217,7 +217,7 @@ def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int
         )
     fs, path = file_system(theirs)
     if not fs.exists(path):
-        _LOGGER.warning("%s is not there: that its ids mean the same is taken on trust", theirs)
+        _LOGGER.warning("%s not found; assuming the same vocabulary", theirs)
         return
     pieces = read_vocab(theirs)
     if len(pieces) != found:
@@ -237,7 +237,7 @@ def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int
 
 
 def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
-    """Load the optimiser's state of the phase before; how much was trained there."""
+    """Load the optimizer state of the previous phase; return its amount of training."""
     if job.checkpoint is None:
         raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
     where = file_url(job.checkpoint, STATE_FILE)
@@ -246,7 +246,7 @@ def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
     if before["optimizer"] != name:
         raise ConfigError(
             f"{job.name}: the phase before was trained with {before['optimizer']}, whose state "
-            f"{name} cannot go on with: set optimizer_state to reset, or optimizer.name to "
+            f"{name} cannot load: set optimizer_state to reset, or optimizer.name to "
             f"{before['optimizer']}"
         )
     if job.config.budget.max_minutes is not None and not before["seconds"]:

@@ -1,8 +1,8 @@
-"""Models along a phase of pretraining that are kept: of the steps that its configuration names.
+"""Snapshots: models of the steps that the configuration of a pretraining phase names.
 
-They lie beside the checkpoints in the work folder, each whole or not there, and are written before
-any checkpoint of that step or a later one. So a run that was killed and goes on after such a step
-finds its snapshot, and one that goes on before it makes it again, or meets that of its first try.
+They are written atomically to the work folder, before any checkpoint of the same or a later step.
+So a killed run that resumes after such a step finds its snapshot, and one that resumes before it
+writes the snapshot again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from model.training.checkpoints import Checkpoints
 
 
 class Snapshots:
-    """The snapshots of one job."""
+    """Snapshots of one job."""
 
     def __init__(self, job: TrainingJob) -> None:
         """Nothing is touched yet."""
@@ -45,10 +45,10 @@ class Snapshots:
         )
 
     def measured(self) -> dict[str, dict[str, Any]]:
-        """What is known of each, by step.
+        """Return the measurements of each snapshot by step.
 
         Raises:
-            CheckpointError: one is not there, or is damaged.
+            CheckpointError: A snapshot is missing or damaged.
         """
         return {
             str(step): dict(self._checkpoints.at_step(step).state["measured"])

@@ -1,4 +1,4 @@
-"""Where a phase of pretraining stands: what a checkpoint holds beside tensors, as plain JSON."""
+"""State of a pretraining phase besides tensors, stored in checkpoints as JSON."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ class IntervalSums:
 
 @dataclass
 class PhaseState:
-    """All that changes from step to step and is not a tensor.
+    """State of a phase besides tensors.
 
     Attributes:
-        done: in this phase.
-        carried: in the phases before, if the optimiser's state is carried on; the position
-            in the learning-rate schedule is the sum of both.
-        loader: where the loader stands.
-        instances: seen in this phase.
-        recent: losses of the last steps, at most RECENT_STEPS.
-        lowest_mean: of as many losses, so far.
-        best_loss: lowest held-out loss so far, with `keep: best`.
-        evaluation: what the last evaluation found.
+        done: Amount of training in this phase.
+        carried: Amount in earlier phases, if the optimizer state is carried over; the position in
+            the learning rate schedule is the sum of both.
+        loader: State of the loader.
+        instances: Instances trained on in this phase.
+        recent: Losses of the last steps, at most RECENT_STEPS.
+        lowest_mean: Lowest mean of RECENT_STEPS losses so far.
+        best_loss: Lowest held-out loss so far, with `keep: best`.
+        evaluation: Result of the last evaluation.
         lowest_evaluation: `step` and `mlm_loss` of the evaluation with the lowest held-out loss.
         recent_mlm: losses of predicted tokens in the last steps, at most RECENT_STEPS.
         unigram_loss: loss of token frequencies alone on training instances; None where held-out
@@ -91,7 +91,7 @@ class PhaseState:
     is_finished: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return JSON values."""
         return {**asdict(self), "loader": list(self.loader)}
 
     @classmethod
@@ -139,8 +139,8 @@ class PhaseState:
 
 
 def schedule_position(state: PhaseState, budget: BudgetConfig) -> tuple[float, float, Unit]:
-    """Where the next update is in the learning-rate schedule, where that ends if the configuration
-    does not say, and in which unit."""
+    """Return the position of the next step in the learning rate schedule, the default end of the
+    schedule, and their unit."""
     unit, amount = budget_unit(budget)
     before = state.carried.in_unit(unit)
     return before + state.done.in_unit(unit), before + amount, unit
@@ -153,5 +153,5 @@ def used_share(state: PhaseState, budget: BudgetConfig) -> float:
 
 
 def is_used_up(state: PhaseState, budget: BudgetConfig) -> bool:
-    """Whether the budget is reached."""
+    """Return whether the budget is reached."""
     return used_share(state, budget) >= 1

@@ -1,1 +1,1 @@
-"""What pretraining and fine-tuning share: the loop, checkpoints, files of an artifact."""
+"""Training loop, checkpoints and artifact files, shared by pretraining and fine-tuning."""

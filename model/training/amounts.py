@@ -1,4 +1,4 @@
-"""How much was trained, and how much a budget is."""
+"""Amounts of training, and budgets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ Unit = Literal["steps", "tokens", "minutes"]
 
 @dataclass
 class Amounts:
-    """How much was trained, in each unit that a budget can have; seconds as `training.loop` has
-    them (`Stopwatch`)."""
+    """Amount of training in each unit of budgets; seconds are those of `loop.Stopwatch`."""
 
     steps: int = 0
     tokens: int = 0
@@ -24,7 +23,7 @@ class Amounts:
 
 
 def budget_unit(budget: BudgetConfig) -> tuple[Unit, float]:
-    """The unit a budget is given in, and how many."""
+    """Return the unit and the size of a budget."""
     if budget.max_steps is not None:
         return "steps", float(budget.max_steps)
     if budget.max_tokens is not None:

@@ -1,4 +1,4 @@
-"""Files of an artifact that programs other than ours read, under their own names."""
+"""Artifact files for other programs, stored under their logical names."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from schemas.manifest import FileEntry, RawInput, StageInput
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "training_state.json"
-"""Beside a checkpoint of pretraining: what the next phase may go on from."""
+"""File next to a pretraining checkpoint: optimizer state for the next phase."""
 
 _SNAPSHOTS = "snapshots/"
-"""Before the names of files of models along the way, each in a folder of its own."""
+"""Prefix of the files of snapshots, one folder per step."""
 
 CURVES_FOLDER = "curves"
 CURVES_FILE, TIMINGS_FILE, CURVES_PICTURE = "curves.jsonl", "timing.jsonl", "curves.png"
 EVENTS_FOLDER = "events"
-"""Records of how a training went."""
+"""Records of a training, outside the content digest."""
 
 _HF_FILES = (CONFIG_FILE, INDEX_FILE)
 _COPY_BYTES = 1 << 24
@@ -39,7 +39,7 @@ _COPY_BYTES = 1 << 24
 def write_file(
     path: str, chunks: Iterable[bytes], *, output: str, excluded_from_digest: bool = False
 ) -> FileEntry:
-    """Write a file of an artifact; its physical name is its logical one."""
+    """Write a file of an artifact; its stored name is its logical name."""
     with FileWriter(path, output=output, is_only_writer=True) as writer:
         for chunk in chunks:
             writer.file.write(chunk)
@@ -49,7 +49,7 @@ def write_file(
 def write_folder(
     folder: Path, *, output: str, records: Collection[str] = ()
 ) -> tuple[FileEntry, ...]:
-    """Write the files of a local folder as an artifact's; those named are records."""
+    """Write the files of a local folder to an artifact; `records` names its records."""
     return tuple(
         write_file(
             file.name, chunks_of(file), output=output, excluded_from_digest=file.name in records
@@ -59,15 +59,15 @@ def write_folder(
 
 
 def snapshot_folder(step: int) -> str:
-    """Where in a phase's artifact the model of one of its steps lies."""
+    """Return the folder of a snapshot in a phase's artifact."""
     return f"{_SNAPSHOTS}step-{step}"
 
 
 def at_snapshot(phase: StageInput, step: int) -> StageInput:
-    """A phase's model of one of its steps, as an artifact of its own is given.
+    """Return the snapshot of a step of a phase, in the form of a separate input artifact.
 
     Raises:
-        ConfigError: the phase kept none of that step.
+        ConfigError: The phase has no snapshot of that step.
     """
     prefix = f"{snapshot_folder(step)}/"
     files = [
@@ -99,31 +99,31 @@ def without_snapshots(phase: StageInput) -> StageInput:
 
 
 def chunks_of(path: Path) -> Iterator[bytes]:
-    """The bytes of a local file, a piece at a time."""
+    """Yield the bytes of a local file in chunks."""
     with path.open("rb") as source:
         while chunk := source.read(_COPY_BYTES):
             yield chunk
 
 
 def to_json(value: Any) -> bytes:
-    """Indented JSON with sorted keys and a final line break."""
+    """Return indented JSON with sorted keys and a final line break."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def checkpoint_raw_inputs(folder_url: str, *, beside: Iterable[str] = ()) -> tuple[RawInput, ...]:
-    """The files of a checkpoint in Hugging Face's layout that lies outside the store.
+    """Return the files of a checkpoint in Hugging Face's layout outside the store.
 
     Args:
-        folder_url: its folder, local or any fsspec URL.
-        beside: names of further files whose content counts where they are there.
+        folder_url: Folder of the checkpoint, local or any fsspec URL.
+        beside: Names of optional further files.
 
     Raises:
-        MissingInputError: there is no such checkpoint.
-        CheckpointError: its config.json is no JSON object.
+        MissingInputError: The checkpoint does not exist.
+        CheckpointError: Its config.json is not a JSON object.
     """
     check_layout(folder_url)
     names = names_in(folder_url)
-    # Weights in one file or several; an optimiser's state may lie beside them.
+    # Weights in one file or several, perhaps with an optimizer state.
     weights = weights_in(names)
     wanted = [name for name in names if name in (*_HF_FILES, *weights, vocabulary_in(names))]
     files = []

@@ -174,7 +174,7 @@ class CheckpointFiles:
         return sorted(name.rstrip("/").rpartition("/")[2] for name in folders)
 
     def read_record(self, name: str) -> CheckpointRecord | None:
-        """A checkpoint's record; None where there is none.
+        """Return a checkpoint's record, or None.
 
         Raises:
             CheckpointError: as `CheckpointRecord.parse`, or it cannot be read.
@@ -210,7 +210,7 @@ class CheckpointFiles:
         return TensorFileEntry(path=file, size=len(data), sha256=digest)
 
     def publish(self, name: str, record: CheckpointRecord) -> None:
-        """Make a checkpoint visible; everything else of it is there and durable."""
+        """Make a checkpoint visible after its other files are on disk."""
         path, data = self._path(name, RECORD_FILE), record.to_bytes()
         if not self.is_local:
             self._fs.pipe_file(path, data)
@@ -227,7 +227,7 @@ class CheckpointFiles:
                 sink.flush()
                 os.fsync(sink.fileno())
             partial.replace(target)
-        finally:  # on a full disk it would stand in the way of the next try
+        finally:  # remove the partial file, so that a retry on a full disk has space
             partial.unlink(missing_ok=True)
         _sync(target.parent)
 
@@ -281,7 +281,7 @@ class CheckpointFiles:
                 raise DamagedCheckpointError(f"{url}: not a safetensors file: {error}") from error
 
     def free_bytes(self) -> int | None:
-        """Room left on the disk; None where that is not known."""
+        """Return the free disk space in bytes; None if unknown."""
         return shutil.disk_usage(self._root).free if self.is_local else None
 
     def _path(self, *parts: str) -> str:

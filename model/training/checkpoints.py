@@ -37,11 +37,11 @@ _FULL = {
 }
 
 Tensors = Mapping[str, Mapping[str, Tensor]]
-"""By file (`model`, `optimizer`), then by name."""
+"""Tensors by file (`model`, `optimizer`), then by name."""
 
 
 class Saved(NamedTuple):
-    """A checkpoint that is there."""
+    """Saved checkpoint."""
 
     url: str
     """Its folder."""
@@ -64,7 +64,7 @@ class LoadedCheckpoint(NamedTuple):
 
 
 class _Survey(NamedTuple):
-    """What is in the folder."""
+    """Contents of the folder."""
 
     records: dict[str, CheckpointRecord]  # by name of their folder, first saved first
     damaged: dict[str, str]  # why their record cannot be used
@@ -170,7 +170,7 @@ class Checkpoints:
             return self._saved(name, record)
 
     def list(self) -> tuple[Saved, ...]:
-        """All that are there, the first saved first; their tensors are not looked at."""
+        """Return all checkpoints in the order of saving, without reading tensors."""
         return tuple(self._saved(*item) for item in self._survey().records.items())
 
     def latest(self) -> LoadedCheckpoint | None:
@@ -209,10 +209,10 @@ class Checkpoints:
         return self._load(name, records[name])
 
     def at_step(self, step: int) -> LoadedCheckpoint:
-        """The one of that step; the last saved of several.
+        """Return the checkpoint of a step; of several, the last saved.
 
         Raises:
-            CheckpointError: there is none, or it is damaged.
+            CheckpointError: The checkpoint does not exist or is damaged.
         """
         survey = self._survey()
         for name, record in reversed(survey.records.items()):
@@ -221,7 +221,7 @@ class Checkpoints:
         listed = "".join(f"\n  {problem}" for problem in survey.damaged.values())
         raise CheckpointError(
             f"{self.url}: expected one of step {step}, found none{listed and ':'}{listed}\nRestore "
-            "the files from a backup, or delete the folder around this one, to train anew"
+            "the files from a backup, or delete the folder around this one, to train again"
         )
 
     def _load(self, name: str, record: CheckpointRecord) -> LoadedCheckpoint:
@@ -283,7 +283,7 @@ class Checkpoints:
     def _delete(self, name: str) -> None:
         try:
             self._files.delete(name)
-        except OSError as error:  # it takes room, but does no harm; the next save tries again
+        except OSError as error:  # it only takes space; the next save tries again
             _LOGGER.warning("%s: cannot be deleted: %s", self._files.url(name), error)
 
     def _saved(self, name: str, record: CheckpointRecord) -> Saved:

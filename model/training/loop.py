@@ -1,8 +1,8 @@
-"""The loop of every training: batches in, updates out, checkpoints on the way.
+"""Training loop of pretraining and fine-tuning: steps, evaluations and checkpoints.
 
-What a step does follows from (configuration, inputs, step) alone: batches, masks, dropout and new
-weights are keyed, never drawn from a state. So a run that is killed and goes on from a checkpoint
-repeats the steps it lost to the bit, on the same device with as many threads and processes.
+A step is a function of (configuration, inputs, step): batches, masks, dropout and initial weights
+are keyed, not drawn from a generator's state. So a killed run that resumes from a checkpoint
+repeats the lost steps exactly, on the same device with the same number of threads and processes.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _SHOWN_NAMES = 8
 
 
 class GlobalBatch(Protocol):
-    """What one update of the weights is made from, as this process sees it."""
+    """Data of one training step on this process."""
 
     @property
     def micro_batches(self) -> Sequence[Any]:
-        """This process's share, at least one; each has `to(device)`."""
+        """Micro-batches of this process, at least one; each has `to(device)`."""
 
 
 Batch = TypeVar("Batch", bound=GlobalBatch)
 
 
 class StepFound(NamedTuple):
-    """What all processes found in one step.
+    """Results of one step over all processes.
 
     Attributes:
-        loss: of the global batch, which the gradient is of.
-        sums: those of `Training.loss`, added up.
-        gradient_norm: before clipping.
-        rate: learning rate of the update.
-        seconds: of training in all (`Stopwatch`), by the first process's clock.
-        waited: seconds until this process had the batch, which are among them.
+        loss: Loss of the global batch.
+        sums: Totals of the sums of `Training.loss`.
+        gradient_norm: Norm before clipping.
+        rate: Learning rate of the step.
+        seconds: Total training time (`Stopwatch`) on the first process.
+        waited: Seconds that this process waited for the batch, part of `seconds`.
     """
 
     loss: float
@@ -62,80 +62,80 @@ class StepFound(NamedTuple):
 
 
 class Training(ABC, Generic[Batch]):
-    """What is trained: its data, loss, schedule, evaluation and state. `Trainer` does the rest."""
+    """Training module: data, loss, schedule, evaluation and state; `Trainer` runs it."""
 
     name: str
-    """What people see."""
+    """Name in messages."""
 
     model: nn.Module
     optimizer: Optimizer
-    """Both on the device; the loop looks at the optimizer anew in each step."""
+    """Model and optimizer on the device; the optimizer may change between steps."""
 
     checkpoint_config: CheckpointConfig
     is_bf16: bool
     is_compiled: bool = False
     is_resumed: bool
-    """Whether it goes on from a checkpoint of its own."""
+    """Whether the training resumes from one of its checkpoints."""
 
     total_steps: int | None = None
     advice: str
-    """What to do about a loss that diverges."""
+    """Advice for a diverging loss."""
 
     @property
     @abstractmethod
     def steps(self) -> int:
-        """Updates of the weights so far."""
+        """Number of finished steps."""
 
     @property
     @abstractmethod
     def seconds(self) -> float:
-        """Spent training so far, see `Stopwatch`."""
+        """Training time so far, see `Stopwatch`."""
 
     @abstractmethod
     def batches(self) -> Generator[Batch]:
-        """What is left to learn from, a batch a step; ends with the budget."""
+        """Yield the remaining batches, one per step, until the budget is reached."""
 
     @abstractmethod
     def rate(self) -> float:
-        """Learning rate of the next update."""
+        """Return the learning rate of the next step."""
 
     @abstractmethod
     def dropout_key(self, number: int) -> int:
-        """Key of the dropout in a micro-batch of the next step."""
+        """Return the dropout key of a micro-batch of the next step."""
 
     @abstractmethod
     def loss(
         self, model: nn.Module, micro_batch: Any, batch: Batch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The micro-batch's share of the batch's loss, and the sums of it that are wanted, (K,)."""
+        """Return the micro-batch's share of the batch's loss, and its sums (K,)."""
 
     @abstractmethod
     def mean_loss(self, batch: Batch, sums: list[float]) -> float:
-        """The batch's loss from the sums of all its micro-batches."""
+        """Return the batch's loss from the sums of its micro-batches."""
 
     @abstractmethod
     def note_step(self, batch: Batch, found: StepFound) -> None:
-        """Count a step in the state, and show it."""
+        """Count a step in the state, and log it."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """What changes from step to step and is no tensor, as plain JSON values."""
+        """Return the state besides tensors, as JSON values."""
 
     @abstractmethod
     def learnt_from(self, batch: Batch) -> tuple[str, list[str]]:
-        """What a batch holds, such as `examples`, and their names over all processes."""
+        """Return the kind of a batch's contents, such as `examples`, and their names."""
 
     def rise(self, loss: float) -> str:
-        """What is wrong with a finite loss, after those before it; "" for nothing."""
+        """Return why the sequence of losses diverges, or ""."""
         del loss
         return ""
 
     def evaluation_is_due(self) -> bool:
-        """Whether to evaluate after the last step."""
+        """Return whether to evaluate now."""
         return False
 
     def evaluate(self) -> Mapping[str, float] | None:
-        """Measures on held-out data, `loss` among them; None where there are no new ones."""
+        """Return held-out metrics including `loss`; None without new ones."""
         return None
 
     def note_evaluation(self, found: Mapping[str, float]) -> bool:
@@ -144,11 +144,10 @@ class Training(ABC, Generic[Batch]):
         return False
 
     def keep_snapshot(self) -> None:
-        """Keep the model of the last step where it is to stay, before a checkpoint says that the
-        step is passed."""
+        """Save a snapshot of the last step if configured. Called before the step's checkpoint."""
 
     def sync(self) -> None:
-        """Have the record on the disk before a checkpoint says that it is there."""
+        """Flush the log to disk. Called before a checkpoint."""
 
 
 def resume(
@@ -158,15 +157,15 @@ def resume(
     optimizer: Optimizer,
     load_state: Callable[[dict[str, Any], str], None],
 ) -> bool:
-    """Load the newest checkpoint, if there is one; whether there is.
+    """Load the newest checkpoint, if any; return whether there was one.
 
     Args:
-        checkpoints: of the run.
-        model, optimizer: to be filled.
-        load_state: takes what `Training.state` gave, and the checkpoint's URL.
+        checkpoints: Checkpoints of the run.
+        model, optimizer: Targets of the tensors.
+        load_state: Function of the result of `Training.state` and the checkpoint's URL.
 
     Raises:
-        CheckpointError: it does not fit the model, or cannot be read.
+        CheckpointError: The checkpoint does not match the model, or cannot be read.
     """
     latest = checkpoints.latest()
     if latest is None:
@@ -185,15 +184,13 @@ def resume(
 
 
 class Stopwatch:
-    """Seconds spent training, over all starts of a run.
+    """Training time over all starts of a run, in seconds.
 
-    In pretraining and fine-tuning alike they are those from the begin of the loop on in which
-    batches are laid out or waited for and updates are made. Evaluations, checkpoints, and what is
-    opened before the first batch are not in them.
+    It includes waiting for batches and training steps, but not setup, evaluations and checkpoints.
     """
 
     def __init__(self, seconds: float) -> None:
-        """`seconds` were spent by earlier starts."""
+        """Start with the `seconds` of earlier starts."""
         self._earlier = seconds
         self._started: float | None = time.perf_counter()
 
@@ -204,7 +201,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Time in this block is not training: evaluation, checkpoints."""
+        """Pause during the block: evaluation, checkpoints."""
         self._earlier, self._started = self.seconds, None
         try:
             yield
@@ -235,9 +232,9 @@ class Trainer(Generic[Batch]):
         """Train to the end of the budget.
 
         Raises:
-            CheckpointError: one cannot be written.
-            DivergenceError: the loss is not finite or keeps rising.
-            TrainingError: it was asked to stop, and has written a checkpoint.
+            CheckpointError: A checkpoint cannot be written.
+            DivergenceError: The loss is not finite or keeps rising.
+            TrainingError: A stop was requested, and a checkpoint has been written.
         """
         self.training.model.train()
         with contextlib.closing(self.training.batches()) as batches:
@@ -251,8 +248,8 @@ class Trainer(Generic[Batch]):
     def close(self) -> None:
         """Release the DDP wrapper before the process group is destroyed.
 
-        The end of DistributedDataParallel waits for threads of its process group, and would wait
-        for ever if it came after the group's.
+        The destructor of DistributedDataParallel waits for threads of its process group, and would
+        block forever after the group's end.
         """
         del self._model
 
@@ -266,7 +263,7 @@ class Trainer(Generic[Batch]):
         if not math.isfinite(loss):
             raise DivergenceError(
                 f"{self.training.name}: after step {self.training.steps} the loss on held-out "
-                f"documents is {loss}: the last updates have spoilt the weights, which are not "
+                f"documents is {loss}: training diverged, and the weights are not "
                 f"saved; {self._kept()}. {self.training.advice}"
             )
         return loss if self.training.note_evaluation(found) else None
@@ -290,13 +287,13 @@ class Trainer(Generic[Batch]):
         self._saved_at = time.monotonic()
 
     def save_unsaved(self, *, older_than: float = 0.0) -> None:
-        """Write a checkpoint if there is none of this step, and none of the last seconds."""
+        """Write a checkpoint, unless this step or the last seconds have one."""
         steps = self.training.steps
         if steps and self._saved_step != steps and time.monotonic() - self._saved_at > older_than:
             self.save()
 
     def _step(self, batch: Batch, *, waited: float) -> bool:
-        """One update of the weights; whether a checkpoint is due by the first process's clock."""
+        """Run one step; return whether a checkpoint is due by the first process's clock."""
         training = self.training
         rate = training.rate()
         sums = self._gradients(batch)
@@ -311,7 +308,7 @@ class Trainer(Generic[Batch]):
         return checkpoint_is_due
 
     def _gradients(self, batch: Batch) -> torch.Tensor:
-        """Accumulate the gradients of this process's share; its sums, float64 (K,)."""
+        """Accumulate the gradients of this process's share; return its sums, float64 (K,)."""
         training, device = self.training, self.group.device
         last = len(batch.micro_batches) - 1
         sums = torch.zeros((), dtype=torch.float64, device=device)
@@ -320,7 +317,7 @@ class Trainer(Generic[Batch]):
             with self._gradients_shared(number == last):
                 with torch.autocast(device.type, torch.bfloat16, enabled=training.is_bf16):
                     loss, found = training.loss(self._model, micro_batch.to(device), batch)
-                # DistributedDataParallel takes the mean over processes; what is wanted is the sum.
+                # DistributedDataParallel averages over processes; the loss needs the sum.
                 share: torch.Tensor = loss * self.group.world_size
                 share.backward()  # type: ignore[no-untyped-call]
             sums = sums + found.to(torch.float64)
@@ -333,7 +330,7 @@ class Trainer(Generic[Batch]):
         return no_sync
 
     def _exchanged(self, sums: list[float]) -> tuple[list[float], float, bool]:
-        """Sums over all processes, and what the first one's clock says: one exchange a step."""
+        """Return sums over all processes and the first one's clock, in one all-reduce per step."""
         every = self.training.checkpoint_config.save_minutes * 60
         is_due = every < time.monotonic() - self._saved_at
         clock = [self._clock.seconds, float(is_due)] if self.group.is_main_process else [0.0, 0.0]
@@ -345,7 +342,7 @@ class Trainer(Generic[Batch]):
         return totals, seconds, bool(due)
 
     def _divergence(self, problem: str, batch: Batch) -> DivergenceError:
-        # All processes are here: losses and norms are the same in each.
+        # Losses and norms are equal in all processes, so all of them get here.
         what, names = self.training.learnt_from(batch)
         more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
         error = DivergenceError(
@@ -373,16 +370,16 @@ class Trainer(Generic[Batch]):
             self.save(loss=best_loss)
 
     def _check_stop(self) -> None:
-        # Several processes stop where all know of it, at the exchange after a step: one that was
-        # asked since then would wait at its checkpoint for others that are in the next step.
+        # Several processes stop only at the all-reduce after a step, where all know of the request:
+        # a process that stopped elsewhere would wait at its checkpoint for the others.
         if not (self._stops or (self.group.world_size == 1 and self._stop.reason)):
             return
         training = self.training
         self.save_unsaved()
         of = "" if training.total_steps is None else f" of {training.total_steps}"
         raise TrainingError(
-            f"{training.name}: stopped after step {training.steps}{of} ({self._stop.reason}); the "
-            f"next run goes on from there, by the checkpoints in {self.checkpoints.url}"
+            f"{training.name}: stopped after step {training.steps}{of} ({self._stop.reason}); "
+            f"rerun to resume from {self.checkpoints.url}"
         )
 
 

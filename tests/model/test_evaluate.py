@@ -175,7 +175,7 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     # Of the trials of one entry alone, an ensemble's single models stand in that entry's row.
     of_one = {f"a.{name}": given for name, given in restarts.items()}
     told = evaluated(tmp_path / "one", examples, of_one, entry="four", ensemble_size=4).statistics
-    rows = [Evaluation.from_statistics("a", single), Evaluation.read("four", told)]
+    rows = [Evaluation.from_statistics("a", single), Evaluation.from_statistics("four", told)]
     assert is_redundant_ensemble(rows[1], rows)
 
 
