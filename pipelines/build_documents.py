@@ -66,7 +66,7 @@ def build_documents(
             grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=output)),
         )
     finally:
-        delete_unpacked({piece.split.file for piece in planned})
+        delete_unpacked({item.split.file for item in planned})
     damaged = count_corrupt_streams(config, planned, done.reports)
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
     job = JobCounts.of(planned, done.reports, duplicates, more=damaged)

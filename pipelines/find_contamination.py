@@ -84,7 +84,7 @@ def find_contamination(
     written = write_matches(
         matcher,
         texts,
-        zip((piece.path for piece in planned), job.files, strict=True),
+        zip((item.path for item in planned), job.files, strict=True),
         splits=splits,
         min_overlap=config.min_overlap,
         output=output,

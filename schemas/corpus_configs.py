@@ -160,7 +160,8 @@ class VocabularyConfig(Config):
     """Maximum number of single-character word pieces, the most frequent characters."""
 
     max_training_words: int = Field(default=200_000_000, ge=1_000)
-    """Maximum total of word counts to learn from. Counts of larger corpora are scaled down."""
+    """Maximum total of word counts to learn from. Larger counts are scaled down, and always to
+    at most 1,000 per distinct word on average."""
 
 
 class TokensConfig(Config):

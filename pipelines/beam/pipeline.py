@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
-from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.transforms.combiners import ToListCombineFn
 
 from pipelines.beam.item_cache import CachingShardFn
@@ -28,50 +26,18 @@ from pipelines.beam.shard_work import (
     ResultBatcher,
     ShardFn,
     SpillFile,
-    encode_plan,
     reduce_bucket,
 )
 from pipelines.io.file_systems import file_system
 from pipelines.progress import current_progress
 from pipelines.runners.code import SameCode
-from pipelines.runners.errors import ErrorFiles
+from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.local import map_items
 
 BLOBS = "blobs"
 
-MAX_PLAN_BYTES = 1 << 20
-"""Bytes of a plan that is part of a pipeline's graph, if there is a folder for a plan file."""
-
-_ELEMENTS = 4096
 _BUCKETS_PER_WORKER = 4
 _KeyedBytes = tuple[int, bytes]
-
-
-@dataclass(eq=False)
-class CreateWorkItems(beam.PTransform[Any, Any]):
-    """Nothing in; planned items out.
-
-    A long plan is a file in the pipeline's `temp_location`, if it has one. It is not deleted, as
-    other temporary files of pipelines.
-    """
-
-    pieces: Sequence[Any]
-
-    def expand(self, begin: Any) -> Any:
-        size = -(-len(self.pieces) // _ELEMENTS) or 1
-        elements = [self.pieces[at : at + size] for at in range(0, len(self.pieces), size)]
-        data, ranges = encode_plan(elements)
-        folder = begin.pipeline.options.view_as(GoogleCloudOptions).temp_location
-        if not folder or len(data) <= MAX_PLAN_BYTES:
-            return begin | "CreateItems" >> beam.Create(self.pieces)
-        url = f"{folder.rstrip('/')}/bertloom-plan-{uuid.uuid4().hex}.ndjson"
-        fs, path = file_system(url)
-        fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-        fs.pipe_file(path, data)
-        plan = PlanFile(url, type(self.pieces[0]))
-        return (
-            begin | "CreateRanges" >> beam.Create(ranges) | "ReadPlan" >> beam.FlatMap(plan.items)
-        )
 
 
 class _ProcessItems(beam.DoFn):

@@ -404,11 +404,11 @@ class ScanShard(CacheableShardFn):
         self._tables = read_tables(self.ngrams)
         self._hasher = WordHasher()
 
-    def identity(self, piece: ShardItem) -> Any:
-        return {**piece.identity(), "ngrams": self.ngrams.sha256}
+    def identity(self, item: ShardItem) -> Any:
+        return {**item.identity(), "ngrams": self.ngrams.sha256}
 
-    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
-        return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
+    def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
+        return [entry.model_copy(update={"path": _shard_path(item)}) for entry in files]
 
     def dump_blobs(self, report: WorkResult) -> bytes:
         return dump_blobs(report.blobs)
@@ -417,16 +417,16 @@ class ScanShard(CacheableShardFn):
         del files
         return load_blobs(stored)
 
-    def process(self, piece: ShardItem) -> WorkResult:
+    def process(self, item: ShardItem) -> WorkResult:
         counters = Counters()
         hits = _Hits(sum(len(table.hashes) for table in self._tables), self.max_document_frequency)
-        for rows, batch in kept_rows(piece, counters):
+        for rows, batch in kept_rows(item, counters):
             hits.add(rows, batch, self._found(batch, counters))
-        with ShardWriter(_shard_path(piece), schema=CONTAMINATION_HITS, output=self.output) as to:
+        with ShardWriter(_shard_path(item), schema=CONTAMINATION_HITS, output=self.output) as to:
             for rows in hits.batches():
                 to.write(rows)
         counters.count("documents-with-any-run", to.rows)
-        return WorkResult(piece.number, [to.entry()], counters, hits.blobs())
+        return WorkResult(item.number, [to.entry()], counters, hits.blobs())
 
     def _found(self, batch: pa.RecordBatch, counters: Counters) -> Found:
         sentences, bounds = flat_lists(batch.column("sentences"))
@@ -441,8 +441,8 @@ class ScanShard(CacheableShardFn):
         return documents, numbers, starts - of_documents[documents]
 
 
-def _shard_path(piece: ShardItem) -> str:
-    return f"__hits__/part-{piece.number:05d}.arrow"
+def _shard_path(item: ShardItem) -> str:
+    return f"__hits__/part-{item.number:05d}.arrow"
 
 
 def read_tables(file: InputFile) -> list[NgramTable]:

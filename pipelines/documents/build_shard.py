@@ -131,18 +131,18 @@ class BuildDocumentShard(CacheableShardFn):
     buckets: int = BUCKETS
     """Number of buckets of duplicate keys."""
 
-    def _source(self, piece: DocumentItem) -> AnySource:
-        return next(item for item in self.config.sources if item.name == piece.split.source)
+    def _source(self, item: DocumentItem) -> AnySource:
+        return next(source for source in self.config.sources if source.name == item.split.source)
 
-    def identity(self, piece: DocumentItem) -> Any:
-        return item_identity(piece, self._source(piece).kind)
+    def identity(self, item: DocumentItem) -> Any:
+        return item_identity(item, self._source(item).kind)
 
     def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def rename_files(self, files: Sequence[FileEntry], piece: DocumentItem) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], item: DocumentItem) -> list[FileEntry]:
         return [
-            entry.model_copy(update={"path": _shard_path(piece.number, number)})
+            entry.model_copy(update={"path": _shard_path(item.number, number)})
             for number, entry in enumerate(files)
         ]
 
@@ -156,18 +156,18 @@ class BuildDocumentShard(CacheableShardFn):
             blobs.extend(duplicate_key_blobs(keys, shard=entry.path, buckets=self.buckets))
         return blobs
 
-    def process(self, piece: DocumentItem) -> WorkResult:
-        return self.resume(piece, WorkResult(piece.number), None)
+    def process(self, item: DocumentItem) -> WorkResult:
+        return self.resume(item, WorkResult(item.number), None)
 
     def min_checkpoint_weight(self) -> int:
         return self.config.max_shard_bytes
 
     def resume(
-        self, piece: DocumentItem, begun: WorkResult, hand_over: ItemCheckpointer | None
+        self, item: DocumentItem, begun: WorkResult, hand_over: ItemCheckpointer | None
     ) -> WorkResult:
-        split, report = piece.split, begun
+        split, report = item.split, begun
         reading, counters, samples = _progress(begun)
-        source = self._source(piece)
+        source = self._source(item)
         documents = read_documents(split, source, self.config, counters, reading, samples)
         batches = document_batches(documents)
         for number in itertools.count(len(report.files)):
@@ -227,21 +227,21 @@ def read_examples(details: Mapping[str, Any]) -> dict[str, list[Example]]:
     return {name: [Example(*example) for example in examples] for name, examples in details.items()}
 
 
-def _shard_path(piece: int, number: int) -> str:
-    return f"part-{piece:05d}-{number:03d}.arrow"
+def _shard_path(item_number: int, number: int) -> str:
+    return f"part-{item_number:05d}-{number:03d}.arrow"
 
 
 _log = logging.getLogger(__name__)
 
 
 def count_corrupt_streams(
-    config: DocumentsConfig, pieces: Sequence[DocumentItem], reports: Iterable[WorkResult]
+    config: DocumentsConfig, items: Sequence[DocumentItem], reports: Iterable[WorkResult]
 ) -> dict[int, Counters]:
     """Count the corrupt bzip2 streams among those whose blocks several workers read.
 
     Args:
         config: Configuration of the stage.
-        pieces: Planned work items.
+        items: Planned work items.
         reports: Their results, in the same order.
 
     Returns:
@@ -251,14 +251,14 @@ def count_corrupt_streams(
         CorruptInputError: A CRC does not match and `on_corrupt` is "fail".
     """
     sources = {source.name: source for source in config.sources}
-    results = zip(pieces, reports, strict=True)
+    results = zip(items, reports, strict=True)
     more: dict[int, Counters] = {}
     for (name, file), group in itertools.groupby(
         results, key=lambda pair: (pair[0].split.source, pair[0].split.file)
     ):
         numbers, parts = list[int](), list[StreamCrcPart]()
-        for piece, report in group:
-            numbers.append(piece.number)
+        for item, report in group:
+            numbers.append(item.number)
             parts += (StreamCrcPart(*part) for part in report.details[2])
         for damage in verify_stream_crcs(parts):
             source = sources[name]

@@ -136,21 +136,21 @@ def shard_items(
     ]
 
 
-def kept_documents(piece: ShardItem, counters: Counters) -> Iterator[pa.RecordBatch]:
+def kept_documents(item: ShardItem, counters: Counters) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a shard without the excluded ones, and count `documents-*`.
 
     Rows with repeated ids are not counted: `build-documents` dropped and counted them.
     """
-    for _, batch in kept_rows(piece, counters):
+    for _, batch in kept_rows(item, counters):
         yield batch
 
 
-def kept_rows(piece: ShardItem, counters: Counters) -> Iterator[tuple[list[int], pa.RecordBatch]]:
+def kept_rows(item: ShardItem, counters: Counters) -> Iterator[tuple[list[int], pa.RecordBatch]]:
     """Yield the batches of `kept_documents` with the numbers of their rows in the shard."""
-    repeated = piece.repeated_id_rows()
-    unwanted = piece.excluded_rows() | dict.fromkeys(piece.duplicate_rows(), "duplicate")
+    repeated = item.repeated_id_rows()
+    unwanted = item.excluded_rows() | dict.fromkeys(item.duplicate_rows(), "duplicate")
     first = 0
-    with open_shard(piece.file, expected=DOCUMENTS) as reader:
+    with open_shard(item.file, expected=DOCUMENTS) as reader:
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
             rows = range(first, first + batch.num_rows)

@@ -30,7 +30,7 @@ _FEW_WORDS, _MANY_DOCUMENTS = 100, 20
 class JobCounts:
     """Counts of all work items, without the rows of repeated ids."""
 
-    pieces: Sequence[DocumentItem]
+    items: Sequence[DocumentItem]
     counters: Counters
     examples: Mapping[str, Sequence[Example]]
     """First examples of counted records, by `NAME@SOURCE`."""
@@ -47,7 +47,7 @@ class JobCounts:
     @classmethod
     def of(
         cls,
-        pieces: Sequence[DocumentItem],
+        items: Sequence[DocumentItem],
         reports: Iterable[WorkResult],
         duplicates: Duplicates,
         *,
@@ -56,7 +56,7 @@ class JobCounts:
         """Add the counts of all reports.
 
         Args:
-            pieces: Planned work items.
+            items: Planned work items.
             reports: Their results, in the same order.
             duplicates: Result of `write_duplicates`.
             more: Further counts by number of the work item.
@@ -66,9 +66,9 @@ class JobCounts:
         places: dict[str, tuple[str, str]] = {}
         files: dict[str, dict[str, Counters]] = {}
         templates: dict[str, Counters] = {}
-        for piece, report in zip(pieces, reports, strict=True):
-            source, file = piece.split.source, piece.split.file.name
-            report.counters.update(more.get(piece.number, {}))
+        for item, report in zip(items, reports, strict=True):
+            source, file = item.split.source, item.split.file.name
+            report.counters.update(more.get(item.number, {}))
             counters.update(report.counters)
             plain = {name: n for name, n in report.counters.items() if "@" not in name}
             files.setdefault(source, {}).setdefault(file, Counters()).update(plain)
@@ -93,7 +93,7 @@ class JobCounts:
             if len(listed) < MAX_EXAMPLES:
                 listed.append(Example(example))
         shown = [sample for source in sorted(samples) for sample in samples[source]]
-        return cls(pieces, counters, examples, shown, files, templates)
+        return cls(items, counters, examples, shown, files, templates)
 
     def of_source(self, name: str, source: str) -> int:
         """Return a count of a source."""
@@ -105,7 +105,7 @@ class JobCounts:
 
     def raw_files_of(self, source: str) -> set[str]:
         """Return the names of the raw files of a text source."""
-        splits = (piece.split for piece in self.pieces if piece.split.source == source)
+        splits = (item.split for item in self.items if item.split.source == source)
         return {file.name for split in splits for file in raw_files(split, "text")}
 
     def named_templates(self) -> dict[str, int]:
@@ -121,14 +121,14 @@ class JobCounts:
 
     def describe_empty_inputs(self) -> list[str]:
         """Describe the contents of each source's files and why they were dropped."""
-        sources = dict.fromkeys(piece.split.source for piece in self.pieces)
+        sources = dict.fromkeys(item.split.source for item in self.items)
         return [f"source {source!r}: {_listed(self.files_of(source))}" for source in sources]
 
 
 def document_notes(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
     """Yield notes on the counts of a job, one or two sentences each."""
     yield from _damage(config, job)
-    yield from _languages(config, job.pieces)
+    yield from _languages(config, job.items)
     yield from _quarantined(config, job)
     yield from _empty_files(config, job)
     for source in config.sources:
@@ -147,12 +147,12 @@ def _damage(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
             )
 
 
-def _languages(config: DocumentsConfig, pieces: Sequence[DocumentItem]) -> Iterator[str]:
+def _languages(config: DocumentsConfig, items: Sequence[DocumentItem]) -> Iterator[str]:
     """Yield a note on each source whose dumps declare another language than the recipe."""
     declared: dict[str, set[str]] = {}
-    for piece in pieces:
-        detail = json.loads(piece.split.detail) if piece.split.detail.startswith("{") else {}
-        declared.setdefault(piece.split.source, set()).add(str(detail.get("said") or ""))
+    for item in items:
+        detail = json.loads(item.split.detail) if item.split.detail.startswith("{") else {}
+        declared.setdefault(item.split.source, set()).add(str(detail.get("said") or ""))
     for source in config.sources:
         base = source.language.split("-")[0]
         others = sorted(declared.get(source.name, set()) - {"", base, source.language})

@@ -53,12 +53,12 @@ _BYTES_PER_DOCUMENT = {"wikipedia": 4 << 10, "books": 64 << 10}
 _BYTES_PER_TEXT = 1 << 10
 
 
-def expected_documents(pieces: list[DocumentItem], config: DocumentsConfig) -> int:
+def expected_documents(items: list[DocumentItem], config: DocumentsConfig) -> int:
     """Return an estimate of the number of documents, rather too high than too low."""
     kinds = {source.name: source.kind for source in config.sources}
     return sum(
-        piece.weight // _BYTES_PER_DOCUMENT.get(kinds[piece.split.source], _BYTES_PER_TEXT)
-        for piece in pieces
+        item.weight // _BYTES_PER_DOCUMENT.get(kinds[item.split.source], _BYTES_PER_TEXT)
+        for item in items
     )
 
 
@@ -68,9 +68,9 @@ def language_of(split: Split, source: SourceConfig) -> str:
     return source.language or str(detail["language"])
 
 
-def item_identity(piece: DocumentItem, kind: str) -> dict[str, Any]:
+def item_identity(item: DocumentItem, kind: str) -> dict[str, Any]:
     """Return what decides the documents of a split, except the configuration."""
-    split = piece.split
+    split = item.split
     place: list[Any] = [split.start, split.end, split.detail]
     detail = json.loads(split.detail) if kind == "books" else {}
     if "files" in detail:
@@ -92,13 +92,13 @@ def raw_inputs(config: DocumentsConfig) -> tuple[RawInput, ...]:
     return raw_inputs_of(plan(config), config)
 
 
-def raw_inputs_of(pieces: list[DocumentItem], config: DocumentsConfig) -> tuple[RawInput, ...]:
+def raw_inputs_of(items: list[DocumentItem], config: DocumentsConfig) -> tuple[RawInput, ...]:
     """Return the raw files of planned work items, in their order."""
     kinds = {source.name: source.kind for source in config.sources}
     files = {
-        (piece.split.source, file): None
-        for piece in pieces
-        for file in raw_files(piece.split, kinds[piece.split.source])
+        (item.split.source, file): None
+        for item in items
+        for file in raw_files(item.split, kinds[item.split.source])
     }
     return tuple(_raw_input(source, file, kinds[source]) for source, file in files)
 

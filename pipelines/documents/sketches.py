@@ -107,21 +107,21 @@ class SketchShard(CacheableShardFn):
     def setup(self) -> None:
         self._hasher = WordHasher()
 
-    def identity(self, piece: ShardItem) -> Any:
-        return piece.identity()
+    def identity(self, item: ShardItem) -> Any:
+        return item.identity()
 
     def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
-        return [entry.model_copy(update={"path": _shard_path(piece.number)}) for entry in files]
+    def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
+        return [entry.model_copy(update={"path": _shard_path(item.number)}) for entry in files]
 
-    def process(self, piece: ShardItem) -> WorkResult:
+    def process(self, item: ShardItem) -> WorkResult:
         counters, bands = Counters(), Bands.of(self.config)
         keys: list[pa.ListArray] = []
-        path = _shard_path(piece.number)
+        path = _shard_path(item.number)
         with ShardWriter(path, schema=MINHASH_SKETCHES, output=self.output) as shard:
-            found = kept_rows(piece, counters)
+            found = kept_rows(item, counters)
             made = (
                 sketches(*some, config=self.config, bands=bands, hasher=self._hasher)
                 for some in found
@@ -131,7 +131,7 @@ class SketchShard(CacheableShardFn):
                 shard.write(batch)
                 keys.append(batch.column("bands"))
         entry = shard.entry()
-        return WorkResult(piece.number, [entry], counters, self._blobs(entry, keys))
+        return WorkResult(item.number, [entry], counters, self._blobs(entry, keys))
 
     def load_blobs(self, files: Sequence[FileEntry], stored: bytes) -> list[Blob]:
         del stored
@@ -299,20 +299,20 @@ class SketchFiles:
     def _batches(self, places: Int64s) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
         """Yield the batches of sketches, with the rows of the sketches in each."""
         starts = np.flatnonzero(np.diff(places >> _ROW_BITS, prepend=-1))
-        for of_piece in np.split(places, starts[1:]) if len(places) else ():
-            reader = self._reader(int(of_piece[0] >> _ROW_BITS))
-            rows = of_piece & ((1 << _ROW_BITS) - 1)
+        for of_item in np.split(places, starts[1:]) if len(places) else ():
+            reader = self._reader(int(of_item[0] >> _ROW_BITS))
+            rows = of_item & ((1 << _ROW_BITS) - 1)
             numbers = rows // BATCH_ROWS
             firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
             for of_batch in np.split(rows, firsts[1:]):
                 number = int(of_batch[0]) // BATCH_ROWS
                 yield of_batch - number * BATCH_ROWS, reader.get_batch(number)
 
-    def _reader(self, piece: int) -> Any:
-        if piece in self._open:
-            self._open.move_to_end(piece)
-            return self._open[piece][1]
-        url = f"{self._output}/{self._files[piece]}"
+    def _reader(self, item: int) -> Any:
+        if item in self._open:
+            self._open.move_to_end(item)
+            return self._open[item][1]
+        url = f"{self._output}/{self._files[item]}"
         fs, path = file_system(url)
         stack = contextlib.ExitStack()
         if is_local(url):
@@ -321,7 +321,7 @@ class SketchFiles:
             source = stack.enter_context(open_stream(fs, path, ahead=SMALL_READ_AHEAD))
         reader = pa.ipc.open_file(source)
         check_schema(reader.schema, MINHASH_SKETCHES, where=url)
-        self._open[piece] = stack, reader
+        self._open[item] = stack, reader
         if len(self._open) > _OPEN:
             self._open.popitem(last=False)[1][0].close()
         return reader

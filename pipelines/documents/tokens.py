@@ -38,32 +38,32 @@ class BuildTokenShard(CacheableShardFn):
             self.vocab, lowercase=self.lowercase, word_cache_size=self.word_cache_size
         )
 
-    def identity(self, piece: ShardItem) -> Any:
+    def identity(self, item: ShardItem) -> Any:
         vocabulary = [self.vocab.sha256, self.vocab_size, self.lowercase]
-        return {**piece.identity(), "vocabulary": vocabulary}
+        return {**item.identity(), "vocabulary": vocabulary}
 
     def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["documents-kept"]
 
-    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
-        return [entry.model_copy(update={"path": _shard_path(piece)}) for entry in files]
+    def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
+        return [entry.model_copy(update={"path": _shard_path(item)}) for entry in files]
 
-    def process(self, piece: ShardItem) -> WorkResult:
+    def process(self, item: ShardItem) -> WorkResult:
         counters = Counters()
         schema = tokens_schema(self.vocab_size)
         lengths: list[dict[str, Any]] = []
-        with ShardWriter(_shard_path(piece), schema=schema, output=self.output) as shard:
-            for documents in kept_documents(piece, counters):
+        with ShardWriter(_shard_path(item), schema=schema, output=self.output) as shard:
+            for documents in kept_documents(item, counters):
                 batch = tokenize_batch(documents, self._tokenizer, counters.count, schema)
                 shard.write(batch)
                 lengths.append(_lengths(batch).model_dump(mode="json"))
         entry = shard.entry(statistics={"tokens": counters["tokens"]})
         record = LengthsRecord.merge(lengths).model_dump(mode="json")
-        return WorkResult(piece.number, [entry], counters, details=[record])
+        return WorkResult(item.number, [entry], counters, details=[record])
 
 
-def _shard_path(piece: ShardItem) -> str:
-    return f"part-{piece.number:05d}.arrow"
+def _shard_path(item: ShardItem) -> str:
+    return f"part-{item.number:05d}.arrow"
 
 
 def _lengths(batch: pa.RecordBatch) -> LengthsRecord:

@@ -50,20 +50,20 @@ class CountWords(CacheableShardFn):
 
     lowercase: bool
 
-    def process(self, piece: ShardItem) -> WorkResult:
+    def process(self, item: ShardItem) -> WorkResult:
         counters = Counters()
         counts = WORD_COUNTS.empty_table()
-        for batch in kept_documents(piece, counters):
+        for batch in kept_documents(item, counters):
             words = count_words(sentences_of(batch), lowercase=self.lowercase)
             counts = merge_counts([counts, words])
         counters.count("words", pc.sum(counts.column("count")).as_py() or 0)
-        return WorkResult(piece.number, [], counters, list(_word_blobs(counts)))
+        return WorkResult(item.number, [], counters, list(_word_blobs(counts)))
 
-    def identity(self, piece: ShardItem) -> Any:
-        return piece.identity()
+    def identity(self, item: ShardItem) -> Any:
+        return item.identity()
 
-    def rename_files(self, files: Sequence[FileEntry], piece: ShardItem) -> list[FileEntry]:
-        del piece
+    def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
+        del item
         return list(files)
 
     def dump_blobs(self, report: WorkResult) -> bytes:

@@ -232,54 +232,54 @@ class BuildInstanceShard(CacheableShardFn):
         self._pool: dict[int, TokenDocuments] = {}
         self._held_out: tuple[int, dict[int, TokenDocuments]] = (-1, {})
 
-    def identity(self, piece: InstanceItem) -> Any:
+    def identity(self, item: InstanceItem) -> Any:
         files = self.tokens.get().files
         return {
-            "part": piece.part,
-            "dupe_index": piece.pass_number,
-            "pool": [files[number].sha256 for number in self._pool_numbers(piece)],
+            "part": item.part,
+            "dupe_index": item.pass_number,
+            "pool": [files[number].sha256 for number in self._pool_numbers(item)],
             "vocabulary": [self.vocab.sha256, self.vocab_size],
         }
 
-    def has_cheap_identity(self, piece: InstanceItem) -> bool:
-        return piece.part == TRAINING  # a held-out pool depends on the contents of shards
+    def has_cheap_identity(self, item: InstanceItem) -> bool:
+        return item.part == TRAINING  # a held-out pool depends on the contents of shards
 
     def expected_rows(self, counters: Mapping[str, int]) -> int:
         return counters["instances"] + counters[f"{HELD_OUT}-instances"]
 
-    def rename_files(self, files: Sequence[FileEntry], piece: InstanceItem) -> list[FileEntry]:
+    def rename_files(self, files: Sequence[FileEntry], item: InstanceItem) -> list[FileEntry]:
         return [
             entry.model_copy(
                 update={
-                    "path": self._path(piece),
-                    "statistics": {**entry.statistics, **self._origin(piece)},
+                    "path": self._path(item),
+                    "statistics": {**entry.statistics, **self._origin(item)},
                 }
             )
             for entry in files
         ]
 
-    def process(self, piece: InstanceItem) -> WorkResult:
-        if piece.part == HELD_OUT:
-            return self._process_held_out(piece)
+    def process(self, item: InstanceItem) -> WorkResult:
+        if item.part == HELD_OUT:
+            return self._process_held_out(item)
         shards = self._shards
-        training, held_out = shards.read(piece.shard)
+        training, held_out = shards.read(item.shard)
         # All passes over a shard have the same pool, so its shards are opened once.
         self._pool = {
-            number: self._pool.get(number) or shards.training(number) for number in piece.pool[1:]
+            number: self._pool.get(number) or shards.training(number) for number in item.pool[1:]
         }
-        entry, counters, lengths = self._write(piece, [training, *self._pool.values()])
+        entry, counters, lengths = self._write(item, [training, *self._pool.values()])
         # Every pass drops the held-out documents, so that the counts of each pass add up.
         for name in ("documents-in", "documents-dropped-held-out"):
             counters.count(name, len(held_out))
-        return WorkResult(piece.number, [entry], counters, details=[lengths])
+        return WorkResult(item.number, [entry], counters, details=[lengths])
 
-    def _process_held_out(self, piece: InstanceItem) -> WorkResult:
-        documents = list(self._held_out_pool(piece.shard).values())
+    def _process_held_out(self, item: InstanceItem) -> WorkResult:
+        documents = list(self._held_out_pool(item.shard).values())
         if not len(documents[0]):
-            return WorkResult(piece.number)
-        entry, counters, _ = self._write(piece, documents)
+            return WorkResult(item.number)
+        entry, counters, _ = self._write(item, documents)
         found = {f"{HELD_OUT}-{name}": value for name, value in counters.items()}
-        return WorkResult(piece.number, [entry], Counters(found))
+        return WorkResult(item.number, [entry], Counters(found))
 
     def _held_out_pool(self, shard: int) -> dict[int, TokenDocuments]:
         if self._held_out[0] != shard:
@@ -288,27 +288,27 @@ class BuildInstanceShard(CacheableShardFn):
             self._held_out = (shard, pool)
         return self._held_out[1]
 
-    def _pool_numbers(self, piece: InstanceItem) -> list[int]:
+    def _pool_numbers(self, item: InstanceItem) -> list[int]:
         """Return the numbers of the token shards of the pool, in its order."""
-        return list(self._held_out_pool(piece.shard) if piece.part == HELD_OUT else piece.pool)
+        return list(self._held_out_pool(item.shard) if item.part == HELD_OUT else item.pool)
 
-    def _path(self, piece: InstanceItem) -> str:
-        stem = self.tokens.get().files[piece.shard].path.removesuffix(".arrow")
-        if piece.part == HELD_OUT:
+    def _path(self, item: InstanceItem) -> str:
+        stem = self.tokens.get().files[item.shard].path.removesuffix(".arrow")
+        if item.part == HELD_OUT:
             return f"{HELD_OUT_PREFIX}{stem.removeprefix('part-')}.arrow"
-        return f"{stem}-pass-{piece.pass_number:02d}.arrow"
+        return f"{stem}-pass-{item.pass_number:02d}.arrow"
 
-    def _origin(self, piece: InstanceItem) -> Statistics:
+    def _origin(self, item: InstanceItem) -> Statistics:
         """Return statistics of the file: the origin of its rows."""
         return {
-            "token_shard": piece.shard,
-            "pool": pool_text(self._pool_numbers(piece)),
-            "dupe_index": piece.pass_number,
-            "part": piece.part,
+            "token_shard": item.shard,
+            "pool": pool_text(self._pool_numbers(item)),
+            "dupe_index": item.pass_number,
+            "part": item.part,
         }
 
     def _write(
-        self, piece: InstanceItem, documents: Sequence[TokenDocuments]
+        self, item: InstanceItem, documents: Sequence[TokenDocuments]
     ) -> tuple[FileEntry, Counters, dict[str, Any]]:
         """Write the instances of the first shard of a pool.
 
@@ -324,15 +324,15 @@ class BuildInstanceShard(CacheableShardFn):
             NextSentencePool(dict(enumerate(documents))),
             self.config,
             vocabulary=self._vocabulary,
-            pass_number=piece.pass_number,
+            pass_number=item.pass_number,
             count=counters.count,
         )
-        with ShardWriter(self._path(piece), schema=schema, output=self.output) as shard:
+        with ShardWriter(self._path(item), schema=schema, output=self.output) as shard:
             for batch in batches:
                 counters.update(batch.statistics())
                 shard.write(instance_rows(batch, schema))
                 lengths.append(self._lengths(batch).model_dump(mode="json"))
-        statistics: Statistics = {"tokens": counters["tokens"], **self._origin(piece)}
+        statistics: Statistics = {"tokens": counters["tokens"], **self._origin(item)}
         record = LengthsRecord.merge(lengths).model_dump(mode="json")
         return shard.entry(statistics=statistics), counters, record
 

@@ -108,7 +108,7 @@ def plan(config: InstancesConfig, tokens: StageInput) -> list[InstanceItem]:
         for shard, entry in enumerate(files)
         if share > 0.0
     ]
-    return [InstanceItem(number, *piece) for number, piece in enumerate([*passes, *held_out])]
+    return [InstanceItem(number, *item) for number, item in enumerate([*passes, *held_out])]
 
 
 def colocation_key(planned: Sequence[InstanceItem]) -> Callable[[InstanceItem], int]:
@@ -117,7 +117,7 @@ def colocation_key(planned: Sequence[InstanceItem]) -> Callable[[InstanceItem], 
     The pool of held-out documents of a shard has a dozen other shards: a worker that can keep the
     held-out documents of all shards reads each shard once.
     """
-    held_out = sum(piece.weight for piece in planned if piece.part == HELD_OUT)
+    held_out = sum(item.weight for item in planned if item.part == HELD_OUT)
     fits = held_out <= REMEMBERED_BYTES
     return lambda item: -1 if fits and item.part == HELD_OUT else item.number
 

@@ -9,11 +9,8 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.testing.util import assert_that, equal_to
 
-from pipelines.beam import pipeline as beam_pipeline
-from pipelines.beam.pipeline import CreateWorkItems, shard_pipeline
+from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.shard_job import group_items, run_shard_job
 from pipelines.beam.shard_work import SharedInput, WorkResult, write_plan
 from pipelines.documents.build_shard import BuildDocumentShard
@@ -23,8 +20,8 @@ from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import InstanceItem, colocation_key, plan
 from pipelines.io.splits import SourceFile, Split
 from pipelines.io.stage_inputs import InputFile
-from pipelines.runners.errors import ErrorFiles
-from pipelines.runners.launch import THIS_MACHINE, Launch
+from pipelines.runners.job_context import ErrorFiles
+from pipelines.runners.runner_spec import THIS_MACHINE, Launch
 from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
@@ -94,32 +91,6 @@ def test_the_graph_of_a_hundred_thousand_pieces_is_small(tmp_path: Path) -> None
     assert sizes[1] < 1 << 20
     assert sizes[1] < 1.2 * sizes[0]  # offsets have more digits
     assert list(tmp_path.iterdir()) == []
-
-
-def _spread(planned: list[DocumentItem], folder: Path) -> bytes:
-    """The graph of a pipeline of another program that reads the pieces."""
-    pipeline = beam.Pipeline("FnApiRunner", PipelineOptions(temp_location=f"{folder}/temp"))
-    _ = pipeline | CreateWorkItems(planned)
-    data: bytes = pipeline.to_runner_api().SerializeToString()
-    return data
-
-
-def test_many_pieces_are_no_part_of_the_graph_of_a_pipeline_of_others(tmp_path: Path) -> None:
-    few, many = (len(_spread(_books(count), tmp_path)) for count in (100, 20_000))
-    assert len(list((tmp_path / "temp").iterdir())) == 1, "100 pieces are part of the graph"
-    assert many < few + (1 << 20)
-
-
-@pytest.mark.parametrize("most", [0, 1 << 30])
-def test_pieces_of_a_pipeline_of_others_arrive_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    monkeypatch.setattr(beam_pipeline, "MAX_PLAN_BYTES", most)
-    monkeypatch.setattr(beam_pipeline, "_ELEMENTS", 7)
-    planned, options = _books(100), PipelineOptions(temp_location=f"{tmp_path}/temp")
-    with beam.Pipeline("FnApiRunner", options) as pipeline:
-        assert_that(pipeline | CreateWorkItems(planned), equal_to(planned))
-    assert (tmp_path / "temp").exists() == (most == 0)
 
 
 def _token_shards(count: int, folder: Path) -> StageInput:
