@@ -44,7 +44,7 @@ from pipelines.instances.plan import colocation_key
 from pipelines.instances.plan import plan as plan_instances
 from pipelines.io.file_systems import file_system
 from pipelines.io.stage_inputs import InputFile
-from pipelines.runners.errors import ErrorFiles
+from pipelines.runners.job_context import ErrorFiles
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource
 from schemas.fingerprint import content_digest, logical_digest
 from schemas.manifest import FileEntry, StageInput

@@ -44,8 +44,7 @@ from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
 from pipelines.runners.clusters import answers
-from pipelines.runners.engines import worker_program
-from pipelines.runners.launch import Launch
+from pipelines.runners.runner_spec import Launch, worker_program
 from schemas.corpus_configs import (
     DocumentsConfig,
     InstancesConfig,

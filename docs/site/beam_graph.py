@@ -14,7 +14,7 @@ import networkx as nx
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.shard_work import BucketReduce, PlanFile
 from pipelines.documents.word_counts import CountWords
-from pipelines.runners.errors import ErrorFiles
+from pipelines.runners.job_context import ErrorFiles
 
 PICTURE = Path(__file__).parents[1] / "beam-job.svg"
 

@@ -19,8 +19,8 @@ from flows.run.plan import PlannedStep, estimate_run, plan_rows
 from flows.run.preflight import check_disk_space, raw_paths
 from flows.run.run import find_store
 from flows.run.sweep_summary import summarize_sweep, sweep_rows
-from pipelines.runners.checks import launch_lines
-from pipelines.runners.launch import RUNNERS_HERE
+from pipelines.runners.preflight import launch_lines
+from pipelines.runners.runner_spec import RUNNERS_HERE
 from schemas.recipe import Recipe
 
 

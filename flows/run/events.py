@@ -22,7 +22,7 @@ from flows.run.graph import Step
 from flows.run.step_execution import StepResult
 from flows.store.runs import RunState
 from pipelines.progress import ProgressUpdate
-from pipelines.runners.submission import SubmittedJob
+from pipelines.runners.job_context import SubmittedJob
 from schemas.manifest import Manifest
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from flows.run.estimates import RunEstimate, free_bytes
 from flows.run.graph import Step
 from model.build_examples import check_files
 from model.encoder.hf_config import check_layout, vocabulary_url
-from pipelines.runners.checks import check_execution
-from pipelines.runners.launch import check_known
+from pipelines.runners.preflight import check_execution
+from pipelines.runners.runner_spec import check_known
 from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, raw_inputs, read_lowercase
 from schemas.base_configs import Config
 from schemas.corpus_configs import DocumentsConfig, VocabularyConfig

@@ -31,7 +31,7 @@ from pipelines.beam.shard_work import (
 from pipelines.io.file_systems import file_system
 from pipelines.progress import current_progress
 from pipelines.runners.code import SameCode
-from pipelines.runners.errors import ErrorFiles
+from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.local import map_items
 
 BLOBS = "blobs"

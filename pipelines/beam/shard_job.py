@@ -30,9 +30,8 @@ from pipelines.beam.shard_work import BucketReduce, ResultList, SharedInput, Wor
 from pipelines.io.file_systems import file_system
 from pipelines.io.temporary_folders import temporary_folder
 from pipelines.progress import Progress
-from pipelines.runners.earlier import wait_for_earlier_job
-from pipelines.runners.errors import ErrorFiles
-from pipelines.runners.launch import Launch
+from pipelines.runners.job_context import ErrorFiles
+from pipelines.runners.runner_spec import Launch
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
@@ -90,7 +89,7 @@ def run_shard_job(
         RunnerError: The runner failed, or an item was not processed exactly once.
     """
     from pipelines.beam.pipeline import shard_pipeline  # lazy: loads Beam
-    from pipelines.runners.run import run_pipeline  # lazy: loads Beam
+    from pipelines.runners.run import run_pipeline, wait_for_earlier_job  # lazy: loads Beam
 
     launch = Launch.of(execution)
     _check_reachable(output, execution, launch)

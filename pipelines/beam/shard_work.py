@@ -27,7 +27,7 @@ from pipelines.counters import Counters
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.files import add_path_to_errors
 from pipelines.progress import item_scope
-from pipelines.runners.errors import ErrorFiles
+from pipelines.runners.job_context import ErrorFiles
 from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, StageInput
 

@@ -44,7 +44,7 @@ def is_catalogued(text: str) -> bool:
 
 
 def is_errata_heading(line: str) -> bool:
-    """`ERRATA`, `Addenda et Corrigenda`, alone on a line."""
+    """Return whether a line is `ERRATA` or `Addenda et Corrigenda`."""
     return _ERRATA.match(line) is not None
 
 
@@ -54,7 +54,7 @@ def is_erratum(text: str) -> bool:
 
 
 def is_endnotes_heading(text: str) -> bool:
-    """`FOOTNOTES`, `NOTES`, alone."""
+    """Return whether a line is `FOOTNOTES` or `NOTES`."""
     return _ENDNOTES.match(text) is not None
 
 

@@ -119,7 +119,7 @@ def _split_headings(blocks: list[Block]) -> Iterator[Block]:
 
 
 def _split_inner_headings(blocks: list[Block]) -> Iterator[Block]:
-    """Part a heading from the title page's lines above it: "By A. Writer" / "CHAPTER I"."""
+    """Separate a heading from lines of the title page above it: "By A. Writer" / "CHAPTER I"."""
     for block in blocks:
         inner = [n for n, line in enumerate(block.lines) if n and matter.is_part_heading(line)]
         if not inner or len(block.lines) > MAX_TITLE_LINES + 1:

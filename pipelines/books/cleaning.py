@@ -57,7 +57,7 @@ def clean_book(text: str) -> CleanedBook:
 
 
 def _finish(paragraph: str) -> str:
-    """Take off the marks of emphasis (`_italics_`, `=bold=`) and of footnotes (`[1]`)."""
+    """Remove the marks of emphasis (`_italics_`, `=bold=`) and of footnotes (`[1]`)."""
     if "_" in paragraph:
         paragraph = _STRAY_EMPHASIS.sub("", _EMPHASIS.sub(r"\1", paragraph))
     if "=" in paragraph:

@@ -17,7 +17,7 @@ _RULE = 60  # characters of a line of underscores that ends a preparer's introdu
 
 
 def classify_front(book: Book) -> None:
-    """Title page, publisher's lines and dedication: all but sentences before the first text."""
+    """Exclude title page, publisher's lines and dedication before the first text."""
     preparer = _preparer_end(book)
     note = preface = False
     start = max(preparer, _front_end(book))
@@ -63,7 +63,7 @@ def _preparer_end(book: Book) -> int:
 
 
 def _front_end(book: Book) -> int:
-    """Index of the first block of the book's text proper, its heading included."""
+    """Return the index of the first block of the text, or of its heading."""
     total = sum(map(len, book.texts))
     passed, run, words = 0, 0, 0
     deciding = _next_deciding(book)

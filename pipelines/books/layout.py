@@ -158,7 +158,7 @@ def _breaks(paragraph: list[str], line: str, *, layout: Layout, width: int, inde
 
 
 def _is_indented_prose(lines: list[str]) -> bool:
-    """Paragraphs told apart by the indent of their first lines: few indents, each one line long."""
+    """Return whether paragraphs begin with an indented line: few indents of one line each."""
     indents = [_indent(line) for line in lines]
     steps = sum(after >= before + _INDENT for before, after in itertools.pairwise(indents))
     flush = min(indents)

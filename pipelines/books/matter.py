@@ -160,12 +160,12 @@ def is_ornament(text: str) -> bool:
 
 
 def is_list_heading(text: str) -> bool:
-    """`CONTENTS`, `LIST OF ILLUSTRATIONS` and the like."""
+    """Return whether a line begins a list: `CONTENTS`, `LIST OF ILLUSTRATIONS`."""
     return _LIST_HEADING.match(text) is not None
 
 
 def is_end_marker(text: str) -> bool:
-    """`THE END` or `FINIS`, alone on its line."""
+    """Return whether a line is `THE END` or `FINIS`."""
     return _ENDING.match(text) is not None
 
 
@@ -197,7 +197,7 @@ def is_author_note(text: str) -> bool:
 
 
 def is_part_heading(line: str) -> bool:
-    """`CHAPTER I`, `Book the First. The Beginning`, ...: a heading wherever it stands."""
+    """Return whether a line is a heading in any context: `CHAPTER I`, `Book the First.`"""
     match = _PART_HEADING.match(line)
     if match is None or len(line) > _MAX_TITLE_CHARACTERS:
         return False
@@ -215,7 +215,7 @@ def is_numeral(text: str) -> bool:
 
 
 def is_named_heading(text: str) -> bool:
-    """`PREFACE`, `Introduction`, `EPILOGUE: ...`, in one line."""
+    """Return whether a line is `PREFACE`, `Introduction`, `EPILOGUE: ...`."""
     match = _NAMED_HEADING.match(text)
     if match is None or len(text) > _MAX_TITLE_CHARACTERS:
         return False
@@ -229,7 +229,7 @@ def is_preface(text: str) -> bool:
 
 
 def is_numbered_title(text: str) -> bool:
-    """`I. THE RIVER BANK`, `01 My Early Home`: a number and a title, and nothing else."""
+    """Return whether a line is a number and a title: `I. THE RIVER BANK`, `01 My Early Home`."""
     match = _NUMBERED_TITLE.match(text)
     return match is not None and len(text) <= 120 and is_title(match["rest"], strict=True)
 
@@ -293,7 +293,7 @@ def is_advertisement(text: str) -> bool:
 
 
 def _names_series(text: str) -> bool:
-    """`Volumes of the Pocket Series`, or the two words the other way round."""
+    """Return whether a text names a series: `Volumes of the Pocket Series`."""
     volume, series = _VOLUMES.search(text), _SERIES.search(text)
     if volume is None or series is None:
         return False
@@ -302,7 +302,7 @@ def _names_series(text: str) -> bool:
 
 
 def is_prose(text: str) -> bool:
-    """Sentences: enough words, mostly in small letters, ended by punctuation, no page number."""
+    """Return whether a text is sentences: enough words in lower case, punctuation at the end."""
     words: list[str] = _WORD.findall(text)
     if len(words) < 8 or _SENTENCE_END.search(text) is None or _PAGE_TAIL.search(text):
         return False
@@ -310,7 +310,7 @@ def is_prose(text: str) -> bool:
 
 
 def is_verse(lines: list[str]) -> bool:
-    """Three short lines or more, most of them begun with a capital and ended like verse."""
+    """Return whether lines are verse: three or more short lines, most with a capital."""
     if len(lines) < 3 or any(_PAGE_TAIL.search(line) for line in lines):
         return False
     words = [_WORD.findall(line) for line in lines]
@@ -322,7 +322,7 @@ def is_verse(lines: list[str]) -> bool:
 
 
 def is_listing(lines: list[str]) -> bool:
-    """Entries of a contents list: page numbers, numerals, titles, no sentences."""
+    """Return whether lines are entries of a list of contents: page numbers, numerals, titles."""
     if any(_PAGE_TAIL.search(line) for line in lines):
         return True
     text = " ".join(line.strip() for line in lines)

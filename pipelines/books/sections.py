@@ -95,7 +95,7 @@ def _is_heading(book: Book, block: Block, text: str) -> bool:
 
 
 def _classify_listings(book: Book) -> None:
-    """Lists of contents and illustrations, from their headings to the first sentence."""
+    """Classify lists of contents and illustrations, from their headings to the first sentence."""
     number = 0
     while number < len(book.kinds):
         if book.kinds[number] is not BlockKind.LIST_HEADING:
@@ -105,7 +105,7 @@ def _classify_listings(book: Book) -> None:
 
 
 def _classify_listing(book: Book, start: int) -> int:
-    """Judge one list; returns the index of the first block behind it."""
+    """Classify one list. Return the index of the first block after it."""
     seen: set[str] = set()
     entries: set[str] = set()
     persons = matter.is_persons_heading(book.blocks[start].lines[0])
@@ -153,7 +153,7 @@ def _ends_listing(book: Book, number: int, *, seen: set[str], entries: set[str])
 
 
 def _classify_repetitions(book: Book) -> None:
-    """Blocks that say the book's title or an entry of its contents are headings."""
+    """Classify blocks that repeat the title or an entry of the contents as headings."""
     for number, (block, text) in enumerate(zip(book.blocks, book.texts, strict=True)):
         short = len(block.lines) <= MAX_TITLE_LINES and len(text) < _MAX_REPETITION
         if book.kinds[number] is BlockKind.TEXT and short and _repeats(book, text):

@@ -10,6 +10,9 @@ its blocks: each range reports its part (`StreamCrcPart`), and `verify_stream_cr
 After damage the reader resumes at the next mark whose block decompresses. Only the damaged block is
 lost, unless the mark after it is damaged too.
 
+`indexed_bzip2` and `rapidgzip` are not used: they report damage without its position, and cannot
+continue after it.
+
 Format: https://github.com/dsnet/compress/blob/master/doc/bzip2-format.pdf
 """
 
@@ -289,7 +292,7 @@ class BlockReader:
         return self._following(8 * found.noticed if hurry else mark.bit)
 
     def _finish(self, mark: _Mark) -> Generator[Damage, None, _Mark | None]:
-        """The end of a stream, and what begins behind it."""
+        """Check the end of a stream. Return the mark after it, or None."""
         stored = self._window.number(mark.bit + _MARK_BITS, _CRC_BITS)
         behind = -(-(mark.bit + _MARK_BITS + _CRC_BITS) // 8)
         if stored is None:
@@ -306,7 +309,7 @@ class BlockReader:
         return (yield from self._head(behind))
 
     def _head(self, byte: int) -> Generator[Damage, None, _Mark | None]:
-        """The mark behind a stream's header."""
+        """Return the mark after the header of a stream, or None."""
         head = self._bytes(byte, 10)
         if self._is_head(byte):
             return _Mark(8 * byte + _HEADER_BITS, is_end=head[4:] == _END.to_bytes(6, "big"))
@@ -330,7 +333,7 @@ class BlockReader:
         return not self._bytes(byte, 1)
 
     def _following(self, bit: int) -> _Mark | None:
-        """The first mark behind a bit, whether it is one or only looks like it."""
+        """Return the first possible mark after a bit, or None."""
         window = self._window
         mark = window.mark_behind(bit)
         while mark is None:
@@ -442,7 +445,7 @@ def split_at_blocks(
 
 
 def block_at_or_after(uri: str, start: int, *, before: int) -> int | None:
-    """The bit of the file at which the first block begins from a byte on; None if none does.
+    """Return the bit at which the first block at or after a byte begins, or None.
 
     A mark is believed if what it begins decompresses, with the right CRC.
     """

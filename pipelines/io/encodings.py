@@ -69,7 +69,7 @@ def _strictly(data: bytes, encoding: str) -> DecodedText | None:
 
 
 def _wide_encoding(probe: bytes) -> str | None:
-    """UTF-16 or UTF-32 without a mark: zero bytes in almost every unit, always the same places."""
+    """Detect UTF-16 or UTF-32 without a byte-order mark by the positions of zero bytes."""
     zeros = [probe[phase::4].count(0) / max(1, len(probe[phase::4])) for phase in range(4)]
     for encoding, places in (("utf-32-le", (1, 2, 3)), ("utf-32-be", (0, 1, 2))):
         if all(zeros[place] > 0.9 for place in places) and len(probe) >= 4:
@@ -84,7 +84,7 @@ def _wide_encoding(probe: bytes) -> str | None:
 
 
 def _western(data: bytes) -> DecodedText | None:
-    """windows-1252 or Latin-1, where nearly all beyond ASCII reads as Western letters and signs.
+    """Decode windows-1252 or Latin-1, if nearly all other characters are Western letters and signs.
 
     A Cyrillic or Greek text would read as long runs of accented letters; a Western one has them
     singly, between ASCII letters.
@@ -116,6 +116,6 @@ def _guessed(data: bytes) -> DecodedText | None:
 
 
 def normalise(text: str) -> str:
-    """LF line ends, plain spaces, no control or invisible characters."""
+    """Return text with LF line ends and plain spaces, without control or invisible characters."""
     text = _LINE_ENDS.sub("\n", text)
     return _SPACES.sub(" ", _INVISIBLE.sub("", text))

@@ -29,7 +29,7 @@ where only a place in it is looked at."""
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The file system of a local path or fsspec URL, and the path in it.
+    """Return the file system of a local path or fsspec URL, and the path in it.
 
     Raises:
         ValueError: its protocol is not known, or it is a bucket's URL with a key in it.

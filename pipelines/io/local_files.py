@@ -87,7 +87,7 @@ def write_atomic(target: Path, data: bytes) -> None:
 
 
 def fsync_dir(folder: Path) -> None:
-    """Have the names in a folder on the disk: a power cut may else lose them, not the files."""
+    """Write the names in a folder to the disk. Otherwise a power failure can lose them."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -133,13 +133,13 @@ def is_folder(uri: str) -> bool:
 
 
 def list_folder_of(uri: str) -> list[tuple[str, str]]:
-    """(uri, base name) of every file in the same folder, itself included, sorted."""
+    """Return (uri, base name) of all files in the folder of a file, sorted."""
     fs, path = filesystem(uri)
     return sorted((_uri(fs, other), _base(other)) for other in _list(fs, _parent(path)))
 
 
 def describe_file(uri: str, *, name: str) -> SourceFile:
-    """The file with its size and sha256.
+    """Return a file with its size and sha256.
 
     Raises:
         InputError: it is missing, cannot be read, or changes while it is read.
@@ -177,7 +177,7 @@ def parallel_map(look: Callable[[_Item], _Found], items: Iterable[_Item]) -> lis
 
 
 def describe_each(found: Iterable[tuple[str, str]]) -> list[SourceFile]:
-    """`describe_file` of files as `expand_paths` gives them, several at once."""
+    """Describe files from `expand_paths` in parallel."""
     return parallel_map(lambda pair: describe_file(pair[0], name=pair[1]), found)
 
 
@@ -251,7 +251,7 @@ def file_size(uri: str) -> int:
 
 
 def filesystem(uri: str) -> tuple[Any, str]:
-    """The file system of a path or fsspec URL, and the path in it.
+    """Return the file system of a path or fsspec URL, and the path in it.
 
     Raises:
         InputError: its protocol is not known, or its package is not installed.
@@ -394,7 +394,7 @@ def _expand(given: str, *, ends: tuple[str, ...] | None) -> list[tuple[str, str]
 
 
 def _regular(files: list[tuple[str, str]], *, given: str) -> list[tuple[str, str]]:
-    """Skip named pipes, devices and sockets, with a warning."""
+    """Return the regular files. Skip named pipes, devices and sockets, with a warning."""
     special = {uri for uri, _ in files if is_special(uri)}
     if special:
         _warn_skipped(given, tuple(sorted(special)))
@@ -496,7 +496,7 @@ def _neighbors(fs: Any, path: str) -> str:
 
 
 def _stat(fs: Any, path: str, uri: str) -> tuple[int, str]:
-    """Size, and what tells this version of the file from another ("" where nothing does)."""
+    """Return the size and the version of a file, "" without a version."""
     try:
         if isinstance(fs, LocalFileSystem):
             stat = Path(path).stat()

@@ -25,7 +25,7 @@ if sys.byteorder != "little":  # pragma: no cover - no supported machine is
 
 
 def rows_digest(batch: pa.RecordBatch) -> int:
-    """The digest of a batch's rows, from 0 to 2**128 - 1; add digests modulo 2**128."""
+    """Return the digest of the rows of a batch, to be added modulo 2**128."""
     columns = [
         _column_bytes(batch.column(index), nullable=field.nullable)
         for index, field in enumerate(batch.schema)
@@ -38,7 +38,7 @@ def rows_digest(batch: pa.RecordBatch) -> int:
 
 
 def _column_bytes(column: pa.Array, *, nullable: bool) -> Iterator[bytes]:
-    """Each row's value as bytes that no other value of the column has."""
+    """Yield the value of each row as unique bytes."""
     kind = column.type
     if column.null_count:
         present = column.is_valid().to_pylist()

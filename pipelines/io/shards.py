@@ -30,7 +30,7 @@ class ShardWriter:
     def __init__(
         self, path: str, *, schema: pa.Schema, output: str, compression: str | None = None
     ) -> None:
-        """`compression` is None for shards that are read in place, `zstd` or `lz4` for others."""
+        """Prepare a shard. `compression` is `zstd`, `lz4`, or None for memory-mapped shards."""
         self.schema = schema
         self.rows = 0
         self._logical = 0

@@ -40,13 +40,13 @@ class InputFile(NamedTuple):
 
     @classmethod
     def of(cls, given: StageInput, entry: FileEntry) -> InputFile:
-        """One of an input's files."""
+        """Return a file of an input."""
         name = f"{given.name} {given.artifact_id}"
         url = f"{given.data}/{entry.stored_name}"
         return cls(url, entry.path, name, entry.size_bytes, entry.sha256)
 
     def read(self) -> bytes:
-        """All its bytes; for small files.
+        """Return all bytes of a small file.
 
         Raises:
             ArtifactCorruptError: they are not those of the manifest, or the file is not there.
@@ -71,7 +71,7 @@ class InputFile(NamedTuple):
         self.check(size, digest.hexdigest())
 
     def check_copy(self, path: Path) -> None:
-        """The same for a file on this machine that holds its bytes."""
+        """Verify a local copy of the file."""
         try:
             with path.open("rb") as source:
                 self.check_stream(source)
@@ -79,7 +79,7 @@ class InputFile(NamedTuple):
             raise self.missing() from error
 
     def check(self, size: int, sha256: str) -> None:
-        """Raises ArtifactCorruptError where these are not its size (bytes) and sha256."""
+        """Raise ArtifactCorruptError unless size (bytes) and sha256 match."""
         if (size, sha256) != (self.size, self.sha256):
             raise ArtifactCorruptError(
                 f"{self.path} of {self.artifact} is damaged: expected {self.size:,} bytes with the "
@@ -88,7 +88,7 @@ class InputFile(NamedTuple):
             )
 
     def missing(self) -> ArtifactCorruptError:
-        """The error where there is no such file."""
+        """Return the error for a missing file."""
         return ArtifactCorruptError(
             f"{self.path} of {self.artifact}: expected {self.size:,} bytes at {self.url}, found no "
             "such file. Run `bertloom verify`, which takes the artifact back, and run again"
@@ -96,7 +96,7 @@ class InputFile(NamedTuple):
 
 
 def input_file(given: StageInput, path: str) -> InputFile:
-    """The file of an input with that logical name.
+    """Return the file of an input by its logical name.
 
     Raises:
         ArtifactCorruptError: the artifact lists none.

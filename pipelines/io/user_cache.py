@@ -60,7 +60,7 @@ def is_settled(stat: os.stat_result) -> bool:
 
 
 def local_digest(path: Path, name: str, *, compute: Callable[[Path], str]) -> str:
-    """A digest of a local file, computed where it is not remembered of the file as it is.
+    """Return the cached digest of a local file. Compute it if the file has changed.
 
     Args:
         path: of the file.
@@ -145,12 +145,12 @@ class DigestCache:
         return True
 
     def get(self, file: str, version: str) -> dict[str, str]:
-        """Hex digests by algorithm; none where the file was another, or nothing is known of it."""
+        """Return hex digests by algorithm; none if the file is unknown or has changed."""
         found, digests = self._known.get(file, ("", {}))
         return dict(digests) if found == version else {}
 
     def put(self, file: str, version: str, digests: Mapping[str, str]) -> None:
-        """Remember all that is known of a file as it is."""
+        """Cache the digests of a version of a file."""
         self._known[file] = (version, dict(digests))
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ _LONGEST_START = 4
 def detect_encoding(
     chunks: Iterable[Chunk | Damage], *, where: str
 ) -> tuple[Encoding, Iterator[Chunk | Damage]]:
-    """The encoding of a dump by its first bytes, and all of its chunks.
+    """Return the encoding of a dump by its first bytes, and all of its chunks.
 
     Raises:
         InputError: it is UTF-32.

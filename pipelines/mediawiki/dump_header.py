@@ -177,7 +177,7 @@ def site_of_dump(name: str) -> str:
 
 
 def namespace_of(title: str, namespaces: Mapping[int, str]) -> int:
-    """The namespace that a title's prefix names; 0 where it names none.
+    """Return the namespace of a title's prefix, or 0.
 
     Args:
         title: as in `<title>`, e.g. `User talk:Ada`.

@@ -134,7 +134,7 @@ class _PageParser:
         return page_name(self._page.get("title", ""), self._page.get("id"))
 
     def feed(self, data: bytes) -> None:
-        """Raises ExpatError or MalformedPageError."""
+        """Parse bytes of the page. Raises ExpatError or MalformedPageError."""
         self.is_new = self.is_new and not data
         self._parser.Parse(data, False)
 

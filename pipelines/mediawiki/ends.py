@@ -23,7 +23,7 @@ _COMMENT_END = re.compile("-->")
 _BREAK = re.compile(r"\n[ \t]*(?=[\n=])")
 
 
-class Ends:
+class Delimiters:
     """Closing delimiters of a page. Positions are offsets in its text."""
 
     def __init__(self, text: str) -> None:
@@ -31,16 +31,16 @@ class Ends:
         self._found: dict[str, tuple[list[int], list[int]]] = {}  # endings of tags, by name
         self._budget = 8 * len(text) + 1024  # characters that failing searches may read
 
-    def of_paragraph(self, position: int) -> int:
+    def end_of_paragraph(self, position: int) -> int:
         """Return the next blank line or heading, which ends unclosed markup."""
         found = _BREAK.search(self._text, position)
         return found.start() if found else len(self._text)
 
-    def of_line(self, position: int) -> int:
+    def end_of_line(self, position: int) -> int:
         end = self._text.find("\n", position)
         return end if end >= 0 else len(self._text)
 
-    def of_braces(self, position: int) -> int:
+    def end_of_braces(self, position: int) -> int:
         """Return the end of the braces that open at `position`, nested braces included."""
         text, depth, start = self._text, 0, position
         if self._budget < 0:
@@ -58,12 +58,12 @@ class Ends:
                         return end
                     break  # a template has no headings: the braces belong to another one
             else:
-                inside = self.of_tag(found[1] or "-->", position)
+                inside = self.end_of_tag(found[1] or "-->", position)
                 position = inside if inside != NOT_FOUND else position
         self._budget -= position - start if found else len(text) - start
         return NOT_FOUND
 
-    def of_picture(self, position: int) -> int:
+    def end_of_picture(self, position: int) -> int:
         """Return the end of a `[[File:...]]` with links in its caption. It has one paragraph."""
         text, depth, start = self._text, 1, position
         if self._budget < 0:
@@ -78,7 +78,7 @@ class Ends:
         self._budget -= position - start if found else len(text) - start
         return NOT_FOUND
 
-    def of_table(self, position: int) -> int:
+    def end_of_table(self, position: int) -> int:
         """Return the end of a table, nested tables included."""
         depth = 1
         if self._budget < 0:
@@ -90,7 +90,7 @@ class Ends:
         self._budget -= len(self._text) - position
         return NOT_FOUND
 
-    def of_tag(self, name: str, position: int) -> int:
+    def end_of_tag(self, name: str, position: int) -> int:
         """Return the end of the first closing tag `name`, or of a comment (name "-->").
 
         For a tag that nests, `position` is directly after its opening tag.

@@ -60,7 +60,7 @@ class Arguments(NamedTuple):
         return any(self.positional)
 
     def last(self) -> str:
-        """The last unnamed argument that is not empty."""
+        """Return the last unnamed argument that is not empty."""
         filled = [value for value in self.positional if value]
         return filled[-1] if filled else self.at(1)
 
@@ -73,7 +73,7 @@ class LanguageWords(NamedTuple):
     common: LanguageFile
 
     def word(self, name: str) -> str:
-        """A word of the language. Raises LookupError where it has none."""
+        """Return a word of the language. Raises LookupError if it has none."""
         return self.own.words[name]
 
 
@@ -98,13 +98,13 @@ def parse_arguments(content: str, *, title: str = "") -> Arguments:
 
 
 def _joined(words: list[str], _wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
-    """`{join SEPARATOR}`: all unnamed arguments."""
+    """Compile `{join SEPARATOR}`: all unnamed arguments."""
     separator = words[0] if words else ""
     return lambda arguments: separator.join(filter(None, arguments.positional)) or arguments.at(1)
 
 
 def _listed(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """`{list SEPARATOR 2 3 extra}`: those of the arguments that are filled."""
+    """Compile `{list SEPARATOR 2 3 extra}`: those of the arguments that are filled."""
     separator, fields = words[0], [select(word) for word in words[1:]]
     return lambda arguments: separator.join(filter(None, (f(arguments) for f in fields)))
 
@@ -114,7 +114,7 @@ def _character(value: str) -> Function:
 
 
 def _phonetic(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """`{phonetic 1}`: a pronunciation; `{phonetic "-"}`: its parts are the arguments."""
+    """Compile `{phonetic 1}`: a pronunciation; `{phonetic "-"}`: its parts are the arguments."""
     if words and words[0][0].isdecimal():
         return select(words[0])
     separator = words[0] if words else ""
@@ -127,27 +127,27 @@ def _phonetic(words: list[str], _wording: LanguageWords, select: Callable[[str],
 
 
 def _space(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """`{space 1}`: the argument, or a space where the template has none."""
+    """Compile `{space 1}`: the argument, or a space where the template has none."""
     field = select(words[0])
     return lambda arguments: field(arguments) if arguments.positional else " "
 
 
 def _title(words: list[str], _wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
-    """`{title}` of the page; `{title plain}` without what its last brackets hold."""
+    """Compile `{title}` of the page; `{title plain}` without what its last brackets hold."""
     if words == ["plain"]:
         return lambda arguments: _LAST_BRACKETS.sub("", arguments.title)
     return lambda arguments: arguments.title
 
 
 def _choice(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """`{choice 1 flat=♭ sharp=♯}`: what stands for the argument's value."""
+    """Compile `{choice 1 flat=♭ sharp=♯}`: what stands for the argument's value."""
     field = select(words[0])
     values = dict(word.split("=", 1) for word in words[1:])
     return lambda arguments: values.get(field(arguments), "")
 
 
 def raised_text(text: str) -> str:
-    """Raised text: digits and signs as the characters Unicode has for them, words as they are."""
+    """Return raised text: digits and signs as Unicode superscripts, words unchanged."""
     raised = text.strip()
     is_power = 0 < len(raised) <= 6 and all(ord(character) in SUPERSCRIPTS for character in raised)
     return raised.translate(SUPERSCRIPTS) if is_power else text
@@ -162,7 +162,7 @@ def _raised(words: list[str], _wording: LanguageWords, select: Callable[[str], F
 
 
 def format_number(number: str, language: LanguageFile) -> str:
-    """Digits in groups and a decimal mark, as the language writes them; other text stays.
+    """Return a number with the separators of the language. Other text is unchanged.
 
     Args:
         number: as English or the language itself writes it, grouped or not.
@@ -205,7 +205,7 @@ def _fraction(_words: list[str], _wording: LanguageWords, _select: Callable[[str
 
 
 def _power(_words: list[str], _wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
-    """`{power}` of ten: exponent, or factor and exponent."""
+    """Compile `{power}` of ten: exponent, or factor and exponent."""
 
     def write(arguments: Arguments) -> str:
         *factor, exponent = [*filter(None, arguments.positional[:2])] or [""]
@@ -216,7 +216,7 @@ def _power(_words: list[str], _wording: LanguageWords, _select: Callable[[str], 
 
 
 def _value(_words: list[str], wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
-    """`{value}`: number, e=exponent, u=unit (or ul=)."""
+    """Compile `{value}`: number, e=exponent, u=unit (or ul=)."""
 
     def write(arguments: Arguments) -> str:
         number = arguments.at(1).replace("\N{MINUS SIGN}", "-")
@@ -231,7 +231,7 @@ def _value(_words: list[str], wording: LanguageWords, _select: Callable[[str], F
 
 
 def _roman(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """`{roman 1}`: digits as a Roman number, other text as it is."""
+    """Compile `{roman 1}`: digits as a Roman number, other text as it is."""
     field = select(words[0])
 
     def write(arguments: Arguments) -> str:
@@ -248,7 +248,7 @@ def _roman(words: list[str], _wording: LanguageWords, select: Callable[[str], Fi
 
 
 def _ordinal(words: list[str], wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """`{ordinal 1}`: a number and the word `ordinal` of its last two digits, its last, or any."""
+    """Compile `{ordinal 1}`: a number and the word `ordinal` of its last digits."""
     field, endings = select(words[0]), wording.own.words
     other = endings["ordinal"]
 
@@ -331,7 +331,7 @@ def _convert(words: list[str], wording: LanguageWords, _select: Callable[[str], 
 def _measure(
     shown: str, amount: str, code: str, wording: LanguageWords, *, symbol: bool, adjective: bool
 ) -> str:
-    """An amount and its unit. An adjective ("6-foot") is singular, in English with a hyphen."""
+    """Return an amount and its unit. An adjective ("6-foot") is singular."""
     form = "" if symbol else unit_form(code, amount, wording.own, singular=adjective)
     name = form or unit_symbol(code, wording.own, wording.common)
     if code and not name:
@@ -347,7 +347,7 @@ def _measure(
 
 
 def _quantity(_words: list[str], wording: LanguageWords, _select: Callable[[str], Field]) -> Field:
-    """`{quantity}`: a number, then units as they are written, each perhaps with its exponent."""
+    """Compile `{quantity}`: a number, then units with optional exponents."""
 
     def write(arguments: Arguments) -> str:
         number, *units = arguments.positional or [arguments.at(1)]
@@ -368,7 +368,7 @@ _GAUGE = re.compile(r"(\d+(?:[.,]\d+)?) ?(mm|ft|in|m)")
 
 
 def _gauge(words: list[str], wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """`{gauge 1}`: width of a railway's track, from `1435mm`, `3ft6in` or a short name."""
+    """Compile `{gauge 1}`: width of a railway's track, from `1435mm`, `3ft6in` or a short name."""
     field = select(words[0])
     named = dict.fromkeys(("sg", "ussg", "uksg", "standard"), "1435mm") | {"mg": "1000mm"}
 
@@ -420,7 +420,7 @@ def date_words(parts: tuple[str, str, str], wording: LanguageWords, *, day_first
 
 
 def _date(words: list[str], wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """`{date YEAR MONTH DAY}`: which arguments they are; 0 for none."""
+    """Compile `{date YEAR MONTH DAY}`: which arguments they are; 0 for none."""
     if len(wording.own.months) != 12:
         raise LookupError("months")
     year, month, day = [select(word) for word in (*words, "0", "0")][:3]
@@ -434,7 +434,7 @@ def _date(words: list[str], wording: LanguageWords, select: Callable[[str], Fiel
 
 
 def _month_name(words: list[str], wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """`{month 1}`: the name of a month from its number."""
+    """Compile `{month 1}`: the name of a month from its number."""
     if len(wording.own.months) != 12:
         raise LookupError("months")
     field = select(words[0])
@@ -442,7 +442,7 @@ def _month_name(words: list[str], wording: LanguageWords, select: Callable[[str]
 
 
 def _age(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """`{age Y M D Y M D}`: whole years from the first date to the second."""
+    """Compile `{age Y M D Y M D}`: whole years from the first date to the second."""
     fields = [select(word) for word in words]
 
     def write(arguments: Arguments) -> str:
@@ -529,5 +529,5 @@ FUNCTIONS: dict[str, Function] = {
 
 
 def subpage_word(arguments: Arguments) -> str:
-    """`{{Ada/kw|for}}` and its like on English Wikibooks: one word set in a book's own style."""
+    """Return the word of templates such as `{{Ada/kw|for}}` of English Wikibooks."""
     return arguments.at(1) if len(arguments.positional) == 1 and not arguments.named else ""

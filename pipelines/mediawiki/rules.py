@@ -36,7 +36,7 @@ _MAY_BE_EMPTY = re.compile(r"\{(?:coordinates|block)\b")
 class Rule(NamedTuple):
     """Rule for a template."""
 
-    write: Callable[[Arguments], str]
+    render: Callable[[Arguments], str]
     is_drop: bool = False
     """The template shows no text."""
 
@@ -58,7 +58,7 @@ class _Optional(NamedTuple):
 
 
 def compile_rule(pattern: str, wording: LanguageWords, groups: Sequence[str] = ()) -> Rule | None:
-    """The rule that a pattern says, in the words of one language; None where it lacks a word.
+    """Compile a pattern with the words of a language. Return None if it lacks a word.
 
     Args:
         pattern: see above.
@@ -162,7 +162,7 @@ def _writer(parts: _Parts) -> Field:
 
 
 def _write(parts: _Parts, arguments: Arguments) -> tuple[str, int, int]:
-    """The text, and how many of its fields had something to write, and how many had not."""
+    """Return the text and the numbers of filled and empty fields."""
     written: list[str] = []
     filled = empty = 0
     for part in parts:

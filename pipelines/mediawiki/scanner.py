@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pipelines.mediawiki import tags
 from pipelines.mediawiki.cleaning import DROPPED, FORMULA, LINK_TEXT, PROTECT, is_in_brackets
-from pipelines.mediawiki.ends import NOT_FOUND, Ends
+from pipelines.mediawiki.ends import NOT_FOUND, Delimiters
 from pipelines.mediawiki.holes import continues_sentence, template_marker, without_names
 from pipelines.mediawiki.languages import FALLBACK
 from pipelines.mediawiki.renderers import parse_arguments, raised_text, subpage_word
@@ -119,7 +119,7 @@ class Scanner:
         self._out: list[str] = []
         self._stack: list[_Open] = []
         self._templates = 0  # how many of the stack are templates
-        self._ends = Ends(self._text)
+        self._delimiters = Delimiters(self._text)
 
     def run(self) -> str:
         text, out, search = self._text, self._out, _TOKEN.search
@@ -183,8 +183,8 @@ class Scanner:
         return token.end()
 
     def _picture(self, position: int) -> int:
-        end = self._ends.of_picture(position)
-        return self._skip(end) if end != NOT_FOUND else self._ends.of_line(position)
+        end = self._delimiters.end_of_picture(position)
+        return self._skip(end) if end != NOT_FOUND else self._delimiters.end_of_line(position)
 
     def _close_link(self, token: re.Match[str]) -> int:
         if self._stack and self._stack[-1].rule is None:
@@ -221,7 +221,7 @@ class Scanner:
             self._out.append("")
             self._templates += 1
             return token.end()
-        end = self._ends.of_braces(start)
+        end = self._delimiters.end_of_braces(start)
         if end != NOT_FOUND:
             is_line = "\n" not in name and text.find("\n", token.end(), end) < 0
             if is_line or is_inline:
@@ -230,7 +230,7 @@ class Scanner:
             return self._skip(end, mark=DROPPED)
         if text.startswith("{{{", start) and not name:
             return self._skip(start + 3, mark=DROPPED)
-        return self._skip(self._ends.of_paragraph(start + 2), mark=DROPPED)
+        return self._skip(self._delimiters.end_of_paragraph(start + 2), mark=DROPPED)
 
     def _is_subpage_word(self, token: re.Match[str]) -> bool:
         """Return whether a template may be a word in the style of a book of English Wikibooks."""
@@ -263,7 +263,7 @@ class Scanner:
             return token.end()
         del self._out[top.start :]
         arguments = parse_arguments(top.name + content, title=self._title)
-        value = top.rule.write(arguments)
+        value = top.rule.render(arguments)
         is_dropped = top.rule.is_pronunciation and self._is_in_brackets()
         if value and not is_dropped:
             self._out.append(value)
@@ -291,9 +291,9 @@ class Scanner:
     # Tags
 
     def _comment(self, token: re.Match[str]) -> int:
-        end = self._ends.of_tag("-->", token.end())
+        end = self._delimiters.end_of_tag("-->", token.end())
         if end == NOT_FOUND:
-            return self._skip(self._ends.of_paragraph(token.end()))
+            return self._skip(self._delimiters.end_of_paragraph(token.end()))
         out = self._out
         if out and out[-1][-1:] == "\n" and self._text.startswith("\n", end):
             out[-1] = out[-1][:-1]  # a line with nothing but a comment is no line
@@ -318,7 +318,7 @@ class Scanner:
                 self._out.append(raised_text(raised[1]))
                 return raised.end()
             if name == "span" and tags.HIDDEN.search(token[12]):
-                hidden = self._ends.of_tag("span", end)
+                hidden = self._delimiters.end_of_tag("span", end)
                 return self._skip(hidden if hidden != NOT_FOUND else end, mark=DROPPED)
         if name in tags.BLOCK:
             self._out.append("\n\n")
@@ -342,13 +342,13 @@ class Scanner:
         return self._skip(indent.end() if indent else end)
 
     def _dropped_tag(self, token: re.Match[str], name: str) -> int:
-        text, end = self._text, self._ends.of_tag(name, token.end())
+        text, end = self._text, self._delimiters.end_of_tag(name, token.end())
         if name == "ref" and "name" in token[12] and end != NOT_FOUND:
             second = text.find("<ref", token.end(), end)
             if second >= 0 and text.find("\n", token.end(), second) >= 0:
                 end = token.end()  # <ref name="x"> for <ref name="x"/>: the text continues
         if end == NOT_FOUND:
-            end = self._ends.of_line(token.end())
+            end = self._delimiters.end_of_line(token.end())
         if name in tags.BLOCK and (name != "syntaxhighlight" or "inline" not in token[12]):
             self._out.append("\n\n")
         elif name in {"syntaxhighlight", "source"}:
@@ -356,7 +356,7 @@ class Scanner:
         return self._skip(end)
 
     def _formula(self, name: str, position: int) -> int:
-        end = self._ends.of_tag(name, position)
+        end = self._delimiters.end_of_tag(name, position)
         if end == NOT_FOUND:
             return position
         content = self._text[position : self._text.rfind("<", position, end)]
@@ -366,7 +366,7 @@ class Scanner:
         return end
 
     def _protected(self, position: int) -> int:
-        end = self._ends.of_tag("nowiki", position)
+        end = self._delimiters.end_of_tag("nowiki", position)
         if end == NOT_FOUND:
             return position
         content = self._text[position : self._text.rfind("<", position, end)]
@@ -419,5 +419,7 @@ class Scanner:
     def _table(self, token: re.Match[str]) -> int:
         self._end_links()
         self._out.append("\n\n")
-        end = self._ends.of_table(token.end())
-        return self._skip(end) if end != NOT_FOUND else self._ends.of_paragraph(token.end())
+        end = self._delimiters.end_of_table(token.end())
+        return (
+            self._skip(end) if end != NOT_FOUND else self._delimiters.end_of_paragraph(token.end())
+        )

@@ -67,7 +67,7 @@ def _table(source: str, language: str) -> _Table:
 
 
 def first_lowered(name: str) -> str:
-    """A name as MediaWiki compares it: its first letter counts in neither case."""
+    """Return a name with its first letter in lower case: MediaWiki ignores its case."""
     return name[:1].lower() + name[1:]
 
 
@@ -81,7 +81,7 @@ def counter_name(name: str, language: str) -> str:
 
 
 def plain_name(name: str, language: str) -> str:
-    """A template's name as in the page without `Template:` (in any of its names), `subst:` and
+    """Return the name of a template without `Template:` (in any of its names), `subst:` and
     the like, with single spaces for underscores."""
     name = " ".join(name.replace("_", " ").split())
     while ":" in name:

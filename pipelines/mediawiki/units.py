@@ -24,7 +24,7 @@ def _below_two(whole: int, _is_whole: bool) -> int:
 
 
 def _slavic(whole: int, is_whole: bool) -> int:
-    """One, few, many; a number with decimals takes the singular's genitive, which is "few"."""
+    """Return the index of the form: one, few, many; "few" for decimals."""
     if not is_whole:
         return 1
     if whole % 10 == 1 and whole % 100 != 11:
@@ -33,7 +33,7 @@ def _slavic(whole: int, is_whole: bool) -> int:
 
 
 def _polish(whole: int, is_whole: bool) -> int:
-    """One, few, many, and the genitive that goes with decimals."""
+    """Return the index of the form: one, few, many, and the genitive that goes with decimals."""
     if not is_whole:
         return 3
     if whole == 1:
@@ -42,21 +42,21 @@ def _polish(whole: int, is_whole: bool) -> int:
 
 
 def _czech(whole: int, is_whole: bool) -> int:
-    """One, two to four, more, and the genitive that goes with decimals."""
+    """Return the index of the form: one, two to four, more; genitive for decimals."""
     if not is_whole:
         return 3
     return 0 if whole == 1 else 1 if whole in (2, 3, 4) else 2
 
 
 def _romanian(whole: int, is_whole: bool) -> int:
-    """One, few, and those from twenty on, which take "de"."""
+    """Return the index of the form: one, few, and those from twenty on, which take "de"."""
     if whole == 1 and is_whole:
         return 0
     return 1 if not is_whole or whole == 0 or 1 < whole % 100 < 20 else 2
 
 
 def _arabic(whole: int, is_whole: bool) -> int:
-    """One, two, three to ten, more."""
+    """Return the index of the form: one, two, three to ten, more."""
     if not is_whole:
         return 3
     if whole in (1, 2):
@@ -65,7 +65,7 @@ def _arabic(whole: int, is_whole: bool) -> int:
 
 
 def _slovene(whole: int, is_whole: bool) -> int:
-    """One, two, three and four, more."""
+    """Return the index of the form: one, two, three and four, more."""
     if not is_whole:
         return 2
     return {1: 0, 2: 1, 3: 2, 4: 2}.get(whole % 100, 3)

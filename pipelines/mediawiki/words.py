@@ -60,13 +60,13 @@ WIKI_PREFIXES = LANGUAGE_CODES | _words(
 
 
 def namespace_words(language: str) -> frozenset[str]:
-    """Names of the namespaces whose links vanish, in English and in `language`."""
+    """Return the names of namespaces whose links are dropped, in English and in `language`."""
     words = f"{language_file(FALLBACK).namespaces} {language_file(language).namespaces}"
     return frozenset(word.replace("_", " ").lower() for word in words.split())
 
 
 def closing_titles(language: str) -> frozenset[str]:
-    """Titles of sections without text, in English and in `language`."""
+    """Return the titles of sections without text, in English and in `language`."""
     files = (language_file(FALLBACK), language_file(language))
     return frozenset(title for file in files for title in file.closing_sections)
 
@@ -89,7 +89,7 @@ class WikiSettings:
 
 
 def wiki_settings(language: str, namespaces: Mapping[int, str] | None = None) -> WikiSettings:
-    """The markup of a wiki.
+    """Return the settings of a wiki.
 
     Args:
         language: ISO 639 code, e.g. `en` or `zh-min-nan` (its first part decides). A language

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pipelines.runners.quiet import without_tracebacks
+from pipelines.runners.job_context import without_tracebacks
 from schemas.errors import BertloomError
 
 _PROVISION_SECONDS = 60.0

@@ -1,23 +1,36 @@
-"""What a Flink cluster says of itself by its REST interface: free slots, and jobs by name.
+"""Clusters of engines: Flink's REST interface, slots, and Beam's job servers.
 
-Other engines are not asked: they get one job at a time.
+A job server is one jar of Beam (`beam-runners-flink-1.19-job-server-...`), or a folder of its
+parts. A started job server serves all jobs of this process on the same cluster, and ends with the
+process.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import importlib.util
 import json
 import os
+import shutil
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.runners.engines import Engine
-from schemas.errors import RunnerError
+from pipelines.runners import child_guard
+from pipelines.runners.job_context import root_cause
+from pipelines.runners.runner_spec import Engine
+from schemas.errors import ConfigError, RunnerError
+from schemas.execution_configs import FlinkConfig, JobServerConfig, SparkConfig
 
 ANSWER_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
@@ -153,69 +166,350 @@ def cancel(engine: Engine, name: str) -> list[ClusterJob]:
     return found
 
 
-# Slots that the jobs of this process share
+# Slots of a job
+
+_TURNS: dict[str, threading.Lock] = {}
+_TURNS_LOCK = threading.Lock()
 
 
-class SlotPool:
-    """Deals a cluster's free slots to the jobs of this process: each holds its own before it
-    starts, so that no two wait for what the other holds."""
+@contextlib.contextmanager
+def reserve_slots(
+    engine: Engine, items: int, *, sleep: Callable[[float], None], log: Callable[[str], None]
+) -> Iterator[int]:
+    """Yield the number of slots for a job. An engine gets one job of this process at a time.
+
+    Args:
+        engine: Engine of the job.
+        items: Number of elements in the job's graph: it needs no more slots.
+        sleep: Function that waits, and raises if the run is to stop.
+        log: Function that gets a message once if no slot is free.
+    """
+    with _TURNS_LOCK:
+        turn = _TURNS.setdefault(engine.rest or engine.endpoint or engine.master, threading.Lock())
+    while not turn.acquire(blocking=False):
+        sleep(_LOOK_SECONDS)
+    try:
+        yield _wait_for_slots(engine, max(1, items), sleep=sleep, log=log)
+    finally:
+        turn.release()
+
+
+def _wait_for_slots(
+    engine: Engine, items: int, *, sleep: Callable[[float], None], log: Callable[[str], None]
+) -> int:
+    if not engine.rest:
+        cores = os.cpu_count() or 1 if engine.is_in_job_server else items
+        return min(items, engine.parallelism or cores)
+    needed = min(items, engine.parallelism or 1)
+    is_logged = False
+    while (free := slots(engine).free) < needed:
+        if not is_logged:
+            log(f"no free slot on {engine.master}; waiting for one")
+            is_logged = True
+        sleep(_LOOK_SECONDS)
+    return min(items, engine.parallelism or free)
+
+
+# Job servers
+
+FOLDER_VARIABLE = "BERTLOOM_JOB_SERVERS"
+_READY_SECONDS = 600.0  # a busy machine takes its time; one that ended is noticed at once
+_READY_POLL_SECONDS = 0.1
+_STOP_SECONDS = 10.0
+_LOG_LINES = 200
+_ENGINES = ("flink", "spark")
+_MAIN = {
+    "flink": "org.apache.beam.runners.flink.FlinkJobServerDriver",
+    "spark": "org.apache.beam.runners.spark.SparkJobServerDriver",
+}
+_MASTER = {"flink": "--flink-master", "spark": "--spark-master-url"}
+_OPENED = (
+    *(f"java.lang{part}" for part in ("", ".invoke", ".reflect")),
+    *(f"java.{part}" for part in ("io", "net", "nio", "text", "time", "util")),
+    *(f"java.util.concurrent{part}" for part in ("", ".atomic", ".locks")),
+    *(f"sun.{part}" for part in ("nio.ch", "nio.cs", "security.action", "util.calendar")),
+)
+"""Packages of Java 17 that Flink and Spark reach into."""
+
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a Java that submits, or lives as long as a job and moves its reports: more than half of its
+work would be the better compiler's, which pays later, and the parallel collector's."""
+
+
+# Finding it
+
+
+class ServerJars(NamedTuple):
+    """The jars of a job server."""
+
+    jars: tuple[str, ...]
+    """Of Beam's runner, with all that it needs but for Spark itself."""
+
+    engine_jars: tuple[str, ...] = ()
+    """Of Spark, where those of the runner do not hold it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is Beam's one jar."""
+        return len(self.jars) == 1
+
+    @property
+    def runner(self) -> str:
+        """The jar of the runner itself."""
+        return next(jar for jar in self.jars if Path(jar).name.startswith("beam-runners-"))
+
+
+def maven_address(config: JobServerConfig) -> str:
+    """Where Beam's own job server is to be had, of the version of the Beam that is installed."""
+    from apache_beam.utils.subprocess_server import JavaJarServer  # start-up: 2 s, only to say it
+    from apache_beam.version import __version__ as version
+
+    name = f"flink-{config.version}" if isinstance(config, FlinkConfig) else "spark-3"
+    artifact = f"beam-runners-{name}-job-server"
+    return str(JavaJarServer.path_to_maven_jar(artifact, "org.apache.beam", version))
+
+
+def find_jars(engine: Engine, *, fetch: bool = True) -> ServerJars:
+    """The jars of the job server that a configuration names.
+
+    Args:
+        engine: whose.
+        fetch: download it where that is asked for; else the jars are none then.
+
+    Raises:
+        ConfigError: there is none at the place; says which place, and how to get Beam's own.
+    """
+    config = _config(engine)
+    place = config.job_server or os.environ.get(FOLDER_VARIABLE, "")
+    if not place and config.download:
+        return ServerJars((_downloaded(config),) if fetch else ())
+    path = Path(place).expanduser()
+    if not place or not path.exists():
+        found = f"{place}: there is nothing" if place else "no job server is named"
+        raise ConfigError(f"{found}. {_how_to_get_one(engine, config)}")
+    jars = (str(path),) if path.is_file() else _folder_jars(path, engine, config)
+    if not path.is_file() and len(jars) > 1 and engine.name == "spark" and not _holds_spark(jars):
+        assert isinstance(config, SparkConfig)  # noqa: S101
+        return ServerJars(jars, _spark_jars(config))
+    return ServerJars(jars)
+
+
+def _config(engine: Engine) -> JobServerConfig:
+    if engine.server is None:
+        raise RuntimeError(f"{engine.endpoint} runs already")
+    return engine.server
+
+
+def _how_to_get_one(engine: Engine, config: JobServerConfig) -> str:
+    name = f"execution.{engine.name}"
+    return (
+        f"The {engine.name} runner needs Beam's job server, a jar: download "
+        f"{maven_address(config)} and set {name}.job_server (or ${FOLDER_VARIABLE}) to it or to "
+        f"its folder; or set {name}.download=true and bertloom does so once"
+    )
+
+
+def _downloaded(config: JobServerConfig) -> str:
+    from apache_beam.utils.subprocess_server import JavaJarServer  # start-up: 2 s, Beam's
+
+    address = maven_address(config)
+    try:
+        return str(JavaJarServer.local_jar(address))
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{address}: could not be downloaded: {error}") from error
+
+
+def _folder_jars(folder: Path, engine: Engine, config: JobServerConfig) -> tuple[str, ...]:
+    """Beam's one jar in a folder, or all jars in it and its parts but those of other engines."""
+    whole = sorted(folder.glob(f"beam-runners-{engine.name}*-job-server-*.jar"))
+    if len(whole) > 1:
+        names = ", ".join(path.name for path in whole)
+        raise ConfigError(
+            f"{folder}: {len(whole)} job servers for {engine.name}: {names}. Set "
+            f"execution.{engine.name}.job_server to one of them"
+        )
+    if whole:
+        return (str(whole[0]),)
+    others = {name for name in _ENGINES if name != engine.name}
+    parts = [folder, *sorted(p for p in folder.iterdir() if p.is_dir() and p.name not in others)]
+    jars = tuple(str(jar) for part in parts for jar in sorted(part.glob("*.jar")))
+    if not any(Path(jar).name.startswith(f"beam-runners-{engine.name}") for jar in jars):
+        raise ConfigError(
+            f"{folder}: no job server for {engine.name} among {len(jars)} jars: expected "
+            f"beam-runners-{engine.name}*.jar. {_how_to_get_one(engine, config)}"
+        )
+    return jars
+
+
+def _holds_spark(jars: Sequence[str]) -> bool:
+    return any(Path(jar).name.startswith("spark-core_") for jar in jars)
+
+
+def _spark_jars(config: SparkConfig) -> tuple[str, ...]:
+    named = config.home or os.environ.get("SPARK_HOME", "")
+    spec = None if named else importlib.util.find_spec("pyspark")
+    home = Path(named) if named else Path(spec.origin).parent if spec and spec.origin else None
+    jars = tuple(str(jar) for jar in sorted((home / "jars").glob("*.jar"))) if home else ()
+    if not jars:
+        raise ConfigError(
+            f"{home / 'jars' if home else 'no Spark'}: no jars of Spark, which a job server in "
+            "parts needs: set execution.spark.home or $SPARK_HOME to its folder, or pip install "
+            "'pyspark==3.5.*'"
+        )
+    return jars
+
+
+def find_java() -> str:
+    """Path of the `java` to use.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    home = os.environ.get("JAVA_HOME", "")
+    found = shutil.which("java", path=f"{home}/bin") if home else None
+    found = found or shutil.which("java")
+    if found is None:
+        raise ConfigError(
+            "no java, which a job server needs: install Java 11 or 17 (Debian: "
+            "openjdk-17-jre-headless) or set JAVA_HOME; or name a job server that runs with "
+            "job_endpoint"
+        )
+    return found
+
+
+# Running it
+
+
+def java_command(engine: Engine, jars: ServerJars, *, ports: Sequence[int]) -> list[str]:
+    """What is run.
+
+    Args:
+        engine: whose job server.
+        jars: its jars.
+        ports: of jobs, artifacts and expansions.
+    """
+    opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    log = "-Dorg.slf4j.simpleLogger."
+    settings = [*_SHORT_LIVED, f"{log}defaultLogLevel=info", f"{log}showDateTime=true"]
+    if engine.name == "spark":
+        settings += ["-Dspark.ui.enabled=false"]
+        settings += [f"-Dspark.executor.extraJavaOptions={' '.join(_SHORT_LIVED)}"]
+        if not jars.is_whole:  # executors take them from the folder, not one by one from us
+            settings += [f"-Dspark.executor.extraClassPath={os.pathsep.join(jars.jars)}"]
+    job, artifact, expansion = ports
+    return [
+        find_java(),
+        *opens,
+        *settings,
+        "-cp",
+        os.pathsep.join([*jars.jars, *jars.engine_jars]),
+        _MAIN[engine.name],
+        f"{_MASTER[engine.name]}={engine.master}",
+        "--job-host=localhost",
+        f"--job-port={job}",
+        f"--artifact-port={artifact}",
+        f"--expansion-port={expansion}",
+    ]
+
+
+class JobServer:
+    """A job server that this process started."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._lock = threading.Lock()
-        self._held = self._budget = 0
+        """Start it; it is not ready yet."""
+        self.jars = find_jars(engine)
+        ports = _free_ports(3)
+        self.endpoint = f"localhost:{ports[0]}"
+        self._folder = tempfile.TemporaryDirectory(prefix="bertloom-job-server-")
+        self.log = Path(self._folder.name) / "log"
+        staged = f"--artifacts-dir={self._folder.name}/artifacts"
+        command = [*java_command(engine, self.jars, ports=ports), staged]
+        with self.log.open("wb") as log:
+            # A session of its own: Ctrl-C reaches this process, which ends its jobs first.
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-I", str(child_guard.__file__), *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        atexit.register(self.stop)
 
-    @contextlib.contextmanager
-    def taken(
-        self, pieces: int, *, pause: Callable[[float], None], say: Callable[[str], None]
-    ) -> Iterator[int]:
-        """Hold slots for a job of so many pieces in this block; yields how many.
+    def wait_until_ready(self, *, pause: Callable[[float], None] = time.sleep) -> None:
+        """Wait until it takes jobs.
 
-        Args:
-            pieces: as many as the job has.
-            pause: waits so many seconds, or raises where the run is to end.
-            say: told once if there is none free.
+        Raises:
+            RunnerError: it ended, or is not ready after ten minutes; says why.
         """
-        is_told = False
-        while not (got := self._take(max(1, pieces))):
-            if not is_told:
-                say(f"no free slot on {self._engine.master}; waiting for one")
-                is_told = True
-            pause(_LOOK_SECONDS)
+        began = time.monotonic()
+        while answers(self.endpoint):
+            self.check()
+            if time.monotonic() - began > _READY_SECONDS:
+                raise RunnerError(f"the job server is not ready after {_READY_SECONDS:g} s")
+            pause(_READY_POLL_SECONDS)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there."""
+        return self._process.poll() is None
+
+    def check(self) -> None:
+        """See that it runs.
+
+        Raises:
+            RunnerError: it has ended; says why.
+        """
+        code = self._process.poll()
+        if code is not None:
+            raise RunnerError(f"the job server ended with code {code}: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The cause in what it wrote last."""
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return root_cause("\n".join(text.splitlines()[-_LOG_LINES:])) or "it said nothing"
+
+    def stop(self) -> None:
+        """End it, and wait for its end."""
+        atexit.unregister(self.stop)
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
         try:
-            yield got
-        finally:
-            with self._lock:
-                self._held -= got
-
-    def _take(self, pieces: int) -> int:
-        with self._lock:
-            if not self._engine.rest:
-                if self._held and not self._engine.shares_nothing:
-                    return 0
-                here = os.cpu_count() or 1 if self._engine.is_in_job_server else pieces
-                got = min(pieces, self._engine.parallelism or here)
-                self._held += got
-                return got
-            found = slots(self._engine)
-            wanted = min(pieces, self._engine.parallelism or pieces)
-            if self._held == 0:  # what others leave us is asked for when nothing of ours runs
-                self._budget = found.free
-            # Slots of ours that are not taken up yet look free, and others may take up some.
-            free = min(self._budget - self._held, found.free)
-            fixed = self._engine.parallelism
-            if fixed and free < min(fixed, pieces):
-                return 0
-            got = max(0, min(wanted, free))
-            self._held += got
-            return got
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
 
 
-_POOLS: dict[str, SlotPool] = {}
-_POOLS_LOCK = threading.Lock()
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
-def slot_pool(engine: Engine) -> SlotPool:
-    """The pool of a cluster, one for all of this process."""
-    with _POOLS_LOCK:
-        return _POOLS.setdefault(engine.rest or engine.endpoint or engine.master, SlotPool(engine))
+_SERVERS: dict[str, JobServer] = {}
+_LOCK = threading.Lock()
+
+
+def job_server(engine: Engine, *, pause: Callable[[float], None] = time.sleep) -> JobServer:
+    """The job server of this process for a cluster, ready; started if there is none.
+
+    Raises:
+        ConfigError: there is no jar, or no Java.
+        RunnerError: it does not start.
+    """
+    with _LOCK:
+        name = f"{engine.name} {engine.master} {engine.server}"
+        found = _SERVERS.get(name)
+        if found is None or not found.is_running:
+            found = _SERVERS[name] = JobServer(engine)
+            try:
+                found.wait_until_ready(pause=pause)
+            except BaseException:
+                del _SERVERS[name]
+                found.stop()
+                raise
+        return found

@@ -1,63 +1,408 @@
-"""The Beam options of a job on Google Cloud Dataflow. Nothing here looks at a disk or a network."""
+"""Jobs on Google Cloud Dataflow: submit, follow, cancel.
+
+    a job of the same name is running  ->  attach: wait for its end
+    otherwise                          ->  package the code, submit
+    the run is stopped                 ->  cancel, or leave it running (`detach`)
+
+Beam's runner submits jobs. Dataflow's own client follows and cancels them, as Beam's waiting
+ignores signals and does not know the jobs of earlier runs.
+"""
 
 from __future__ import annotations
 
-from pipelines.runners.engines import flags_once
-from schemas.errors import ConfigError
-from schemas.execution_configs import DataflowConfig, ExecutionConfig
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-DATAFLOW_RUNNER = "DataflowRunner"
+from pipelines.io.temporary_folders import temporary_folder
+from pipelines.progress import current_progress
+from pipelines.runners.job_context import Submission, SubmittedJob, root_cause
+from pipelines.runners.runner_spec import Launch
+from pipelines.runners.worker_package import file_system_packages, write_worker_package
+from schemas.errors import BertloomError, ConfigError, RunnerError
 
-_NEEDED = ("--project", "--region", "--temp_location")
-_BRING_CODE = frozenset(
-    {"--sdk_container_image", "--extra_package", "--extra_packages", "--setup_file"}
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+ANSWER_SECONDS = 10.0
+OVER = frozenset(
+    f"JOB_STATE_{state}" for state in ("DONE", "FAILED", "CANCELLED", "UPDATED", "DRAINED")
 )
-_GOALS = {"cost": "COST_OPTIMIZED", "speed": "SPEED_OPTIMIZED"}
-_DEFAULTS = {
-    # Each process of a worker has a core: more threads take memory, and wait for one another.
-    "--number_of_worker_harness_threads": "--number_of_worker_harness_threads=1",
-    # Else Beam sends what lies in `__main__`, which is a launcher here, and a notebook elsewhere.
-    "--save_main_session": "--no_save_main_session",
+DONE = frozenset({"JOB_STATE_DONE", "JOB_STATE_DRAINED"})
+_CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_REMEDY = "pip install 'bertloom[dataflow]'"
+
+_PAID = {
+    # As Dataflow names them, and what they are.
+    "TotalVcpuTime": "vcpu-seconds",
+    "TotalMemoryUsage": "memory-mb-seconds",
+    "TotalPdUsage": "disk-gb-seconds",
+    "TotalSsdUsage": "ssd-gb-seconds",
+    "TotalShuffleDataProcessed": "shuffle-bytes",
+    "BillableShuffleDataProcessed": "billable-shuffle-bytes",
 }
 
 
-def dataflow_flags(execution: ExecutionConfig) -> tuple[tuple[str, ...], bool]:
-    """The options, but for the name, and whether they bring workers our code.
+class DataflowJob(NamedTuple):
+    """A job as Dataflow knows it."""
+
+    id: str
+    name: str
+    state: str
+    """`JOB_STATE_RUNNING`, say."""
+
+
+class DataflowApi:
+    """The jobs of a project in a region."""
+
+    def __init__(self, flags: Sequence[str]) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            flags: Beam options, of which those about the project and the way to it count.
+
+        Raises:
+            ConfigError: the client is not installed, or there are no credentials.
+        """
+        try:
+            from google.cloud import dataflow  # start-up: 500 ms, only where jobs go there
+        except ImportError as error:
+            raise ConfigError(f"Dataflow's client is not installed: {_REMEDY}") from error
+        given = _named(flags)
+        self.project, self.region = given["--project"], given["--region"]
+        self._types = dataflow
+        endpoint = given.get("--dataflow_endpoint", "")
+        # As Beam's own client reads an endpoint.
+        how = {
+            "credentials": _credentials(given),
+            "transport": "rest" if "localhost" in endpoint or "sandbox" in endpoint else None,
+            "client_options": {"api_endpoint": endpoint.rstrip("/")} if endpoint else None,
+        }
+        self._jobs = dataflow.JobsV1Beta3Client(**how)
+        self._messages = dataflow.MessagesV1Beta3Client(**how)
+        self._metrics = dataflow.MetricsV1Beta3Client(**how)
+
+    def _where(self, **more: Any) -> dict[str, Any]:
+        return {"project_id": self.project, "location": self.region, **more}
+
+    def url(self, job: str) -> str:
+        """The page of a job."""
+        return f"{_CONSOLE}/{self.region}/{job}?project={self.project}"
+
+    def running(self, name: str) -> list[DataflowJob]:
+        """The jobs of a name that have not ended.
+
+        Raises:
+            RunnerError: Dataflow does not answer, or refuses.
+        """
+        request = self._types.ListJobsRequest(
+            **self._where(filter=self._types.ListJobsRequest.Filter.ACTIVE, name=name)
+        )
+        with self._asking("list jobs"):
+            listed = list(self._jobs.list_jobs(request, timeout=ANSWER_SECONDS))
+        found = [DataflowJob(job.id, job.name, job.current_state.name) for job in listed]
+        return [job for job in found if job.name == name and job.state not in OVER]
+
+    def state(self, job: str) -> str:
+        """The state of a job, `JOB_STATE_RUNNING` say.
+
+        Raises:
+            RunnerError: Dataflow does not answer, or refuses.
+        """
+        request = self._types.GetJobRequest(**self._where(job_id=job))
+        with self._asking(f"look at job {job}"):
+            return str(self._jobs.get_job(request, timeout=ANSWER_SECONDS).current_state.name)
+
+    def cancel(self, job: str) -> None:
+        """Ask for the end of a job.
+
+        Raises:
+            RunnerError: Dataflow does not answer, or refuses.
+        """
+        wanted = self._types.Job(requested_state=self._types.JobState.JOB_STATE_CANCELLED)
+        request = self._types.UpdateJobRequest(**self._where(job_id=job, job=wanted))
+        with self._asking(f"cancel job {job}"):
+            self._jobs.update_job(request, timeout=ANSWER_SECONDS)
+
+    def why(self, job: str) -> str:
+        """Why a job failed, in a sentence; "" while it does not say.
+
+        Raises:
+            RunnerError: Dataflow does not answer, or refuses.
+        """
+        request = self._types.ListJobMessagesRequest(
+            **self._where(
+                job_id=job,
+                minimum_importance=self._types.JobMessageImportance.JOB_MESSAGE_ERROR,
+            )
+        )
+        with self._asking(f"read the messages of job {job}"):
+            listed = self._messages.list_job_messages(request, timeout=ANSWER_SECONDS)
+            texts = [str(message.message_text) for message in listed]
+        return failure(texts)
+
+    def counters(self, job: str) -> dict[str, float]:
+        """What a job's workers counted, as far as their work is committed.
+
+        Raises:
+            RunnerError: Dataflow does not answer, or refuses.
+        """
+        return {
+            metric.name.name: float(metric.scalar)
+            for metric in self._measured(job)
+            if metric.name.origin == "user" and _is_number(metric.scalar)
+        }
+
+    def paid(self, job: str) -> dict[str, float]:
+        """What a job took of what Dataflow bills, with its unit.
+
+        Raises:
+            RunnerError: Dataflow does not answer, or refuses.
+        """
+        return {
+            _PAID[metric.name.name]: float(metric.scalar)
+            for metric in self._measured(job)
+            if metric.name.origin != "user"
+            and metric.name.name in _PAID
+            and _is_number(metric.scalar)
+        }
+
+    def _measured(self, job: str) -> list[Any]:
+        request = self._types.GetJobMetricsRequest(**self._where(job_id=job))
+        with self._asking(f"read the metrics of job {job}"):
+            found = self._metrics.get_job_metrics(request, timeout=ANSWER_SECONDS).metrics
+        # What is tentative counts bundles too that fail and are done again.
+        return [metric for metric in found if "tentative" not in metric.name.context]
+
+    @contextlib.contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        from google.api_core.exceptions import GoogleAPIError  # start-up: loaded with the client
+        from google.auth.exceptions import GoogleAuthError  # start-up: loaded with the client
+
+        try:
+            yield
+        except (GoogleAPIError, GoogleAuthError, OSError) as error:
+            told = str(getattr(error, "message", "")) or str(error)
+            raise RunnerError(
+                f"Dataflow (project {self.project}, {self.region}) did not {what}: {told}"
+            ) from error
+
+
+def failure(messages: Sequence[str]) -> str:
+    """What a job's messages of errors say of its cause, a worker's own words first.
+
+    >>> failure(["Workflow failed. Causes: S01 failed", "no disk left"])
+    'no disk left'
+    """
+    own = [text for text in messages if "Traceback (most recent call last)" in text]
+    others = [text for text in messages if not text.startswith("Workflow failed")]
+    for text in [*reversed(own), *others, *messages]:
+        if cause := root_cause(text):
+            return cause
+    return ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _named(flags: Sequence[str]) -> dict[str, str]:
+    """Values of options by their names; "" for one that has none."""
+    return {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}
+
+
+def _credentials(given: Mapping[str, str]) -> Any:
+    """Those of the environment, as Beam finds them.
 
     Raises:
-        ConfigError: one that Dataflow needs is missing, or one is said twice.
+        ConfigError: there are none.
     """
-    flags = flags_once(_own_flags(execution.dataflow), execution.beam_options)
-    named = {flag.split("=", 1)[0] for flag in flags}
-    missing = [name for name in _NEEDED if name not in named]
-    if missing:
-        fields = ", ".join(f"execution.dataflow.{name.removeprefix('--')}" for name in missing)
+    import google.auth  # start-up: loaded with the client
+    from google.auth import credentials, exceptions, impersonated_credentials
+
+    if "--no_auth" in given:
+        return credentials.AnonymousCredentials()
+    try:
+        found, _ = google.auth.default(scopes=[_SCOPE])
+    except exceptions.GoogleAuthError as error:
         raise ConfigError(
-            f"the dataflow runner needs {', '.join(missing)}: set {fields}; "
-            f"found {', '.join(sorted(named)) or 'none'}"
-        )
-    defaults = [flag for name, flag in _DEFAULTS.items() if not named & {name, flag}]
-    return (*flags, *defaults), bool(named & _BRING_CODE)
+            f"no credentials for Google Cloud: {str(error).rstrip('.')}: "
+            "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to the "
+            "file of a service account's key"
+        ) from error
+    if not (accounts := given.get("--impersonate_service_account", "")):
+        return found
+    *delegates, target = accounts.split(",")
+    return impersonated_credentials.Credentials(
+        source_credentials=found,
+        target_principal=target,
+        delegates=delegates,
+        target_scopes=[_SCOPE],
+    )
 
 
-def _own_flags(config: DataflowConfig) -> list[str]:
-    given = {
-        "--project": config.project,
-        "--region": config.region,
-        "--temp_location": config.temp_location,
-        "--staging_location": config.staging_location,
-        "--service_account_email": config.service_account_email,
-        "--worker_machine_type": config.machine_type,
-        "--disk_size_gb": config.disk_size_gb,
-        "--max_num_workers": config.max_num_workers,
-        "--number_of_worker_harness_threads": config.number_of_worker_harness_threads,
-        "--network": config.network,
-        "--subnetwork": config.subnetwork,
-        "--flexrs_goal": config.flexrs_goal and _GOALS[config.flexrs_goal],
-        "--sdk_container_image": config.image,
-        "--dataflow_endpoint": config.endpoint,
-    }
-    own = [f"{name}={value}" for name, value in given.items() if value is not None]
-    if config.use_public_ips is not None:
-        own.append("--use_public_ips" if config.use_public_ips else "--no_use_public_ips")
-    return own + [f"--extra_package={package}" for package in config.packages]
+ROWS = "rows"
+"""The counter of the rows that workers have written."""
+
+_FIRST_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 10.0
+_GONE_LOOKS = 30
+"""So many times in a row Dataflow may not answer before its job is left to it."""
+
+_MESSAGE_LOOKS = 30
+"""Looks for the message of a job that failed: it may take half a minute."""
+
+
+_LOGGER = logging.getLogger(__name__)
+
+# It warns of every wheel that it stages; ours has nothing compiled in it.
+logging.getLogger("apache_beam.runners.portability.stager").setLevel(logging.ERROR)
+
+
+def run_on_dataflow(
+    job: str, build: Callable[[beam.Pipeline], None], *, launch: Launch, submission: Submission
+) -> None:
+    """Submit a job and follow it to its end.
+
+    Args:
+        job: what people call it, for errors.
+        build: adds it to a pipeline.
+        launch: how.
+        submission: the step it is for.
+
+    Raises:
+        RunnerError: it failed or could not be submitted; says the cause.
+    """
+    api = DataflowApi(launch.flags)
+    with temporary_folder("package") as folder:
+        flags = [*launch.flags, f"--job_name={submission.name}"]
+        if launch.packs_code:
+            wanted = file_system_packages(submission.places)
+            flags.append(
+                f"--extra_package={write_worker_package(Path(folder), file_systems=wanted)}"
+            )
+        with _cancelled_when_stopped(api, submission):
+            result = _submitted(job, build, flags=flags)
+            told = SubmittedJob(
+                submission.name, "dataflow", result.job_id(), api.url(result.job_id())
+            )
+            submission.told(told)
+            state = _followed(api, told.id, submission)
+    with _not_needed(told.name):
+        submission.ended(told, api.paid(told.id))
+    if state not in DONE:
+        raise RunnerError(f"{job}: {_why(api, told.id, state, submission)}")
+
+
+def _submitted(job: str, build: Callable[[beam.Pipeline], None], *, flags: list[str]) -> Any:
+    import apache_beam as beam  # lazy: `plan` checks the API without Beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    options = PipelineOptions(flags)
+    try:
+        pipeline = beam.Pipeline(runner="DataflowRunner", options=options)
+        build(pipeline)
+        return pipeline.run()
+    except BertloomError:
+        raise
+    except Exception as error:  # whatever Beam and Google's clients raise
+        told = getattr(error, "message", None) or str(error)
+        raise RunnerError(
+            f"{job}: could not be submitted to Dataflow: {root_cause(str(told)) or repr(error)}"
+        ) from error
+
+
+# Following
+
+
+def _followed(api: DataflowApi, job: str, submission: Submission) -> str:
+    """The state that a job has ended in."""
+    missed, seconds = 0, _FIRST_LOOK_SECONDS
+    while True:
+        try:
+            state = api.state(job)
+            missed = 0
+        except RunnerError as error:
+            missed += 1
+            if missed >= _GONE_LOOKS:
+                raise RunnerError(f"{error}; job {job} may still run") from error
+            state = ""
+        if state:
+            with _not_needed(job):
+                rows = int(api.counters(job).get(ROWS, 0))
+                if progress := current_progress():
+                    progress.rows = rows
+        if state in OVER:
+            return state
+        submission.pause(seconds)
+        seconds = min(2 * seconds, _LOOK_SECONDS)
+
+
+@contextlib.contextmanager
+def _not_needed(job: str) -> Iterator[None]:
+    """What a job's counters say is for people: without it the job goes on."""
+    try:
+        yield
+    except RunnerError as error:
+        _LOGGER.debug("%s: %s", job, error)
+
+
+def _why(api: DataflowApi, job: str, state: str, submission: Submission) -> str:
+    named = state.removeprefix("JOB_STATE_").lower()
+    if state == "JOB_STATE_FAILED":
+        for _ in range(_MESSAGE_LOOKS):
+            if found := api.why(job):
+                return f"{found} (job {job} on Dataflow)"
+            submission.pause(1.0)
+    return f"job {job} ended as {named} on Dataflow, not by this run: {api.url(job)}"
+
+
+# Cancelling
+
+
+@contextlib.contextmanager
+def _cancelled_when_stopped(api: DataflowApi, submission: Submission) -> Iterator[None]:
+    """Cancel the job where a signal or a stopped run ends the block, if it is not left alone."""
+    try:
+        yield
+    except BaseException as error:
+        is_stopped = submission.stopping.is_set() or not isinstance(error, Exception)
+        if is_stopped and submission.detach:
+            submission.say(f"{submission.name} is left to Dataflow; run again to attach to it")
+        elif is_stopped:
+            try:
+                for job in api.running(submission.name):
+                    api.cancel(job.id)
+            except RunnerError as failed:
+                _LOGGER.warning("%s may still run: %s", submission.name, failed)
+        raise
+
+
+# Attaching
+
+
+def wait_for_earlier_on_dataflow(launch: Launch, submission: Submission) -> bool:
+    """Wait for the end of a job of the same name that an earlier run submitted.
+
+    Returns:
+        Whether there was one. What it finished is found in its pieces.
+
+    Raises:
+        RunnerError: Dataflow does not answer, or the run is to end.
+    """
+    api = DataflowApi(launch.flags)
+    found = api.running(submission.name)
+    with _cancelled_when_stopped(api, submission):
+        for job in found:
+            told = SubmittedJob(submission.name, "dataflow", job.id, api.url(job.id), attached=True)
+            submission.told(told)
+            state = _followed(api, job.id, submission)
+            with _not_needed(job.name):
+                submission.ended(told, api.paid(job.id))
+            if state not in DONE:
+                why = _why(api, job.id, state, submission)
+                submission.say(f"{job.name}: the job of an earlier run failed: {why}")
+    return bool(found)

@@ -25,7 +25,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from pipelines.progress import Progress, current_progress, set_reporter
-from pipelines.runners.submission import current_submission
+from pipelines.runners.job_context import current_submission
 from schemas.error_serialization import deserialize_error, serialize_error
 from schemas.errors import RunnerError
 

@@ -1,4 +1,4 @@
-"""Builds a pipeline for a launch and runs it to its end."""
+"""Run a pipeline on a runner to its end."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.runner import PipelineState
 
-from pipelines.runners.causes import root_cause
-from pipelines.runners.dataflow import DATAFLOW_RUNNER
-from pipelines.runners.dataflow_jobs import run_on_dataflow
-from pipelines.runners.launch import Launch
-from pipelines.runners.portable_jobs import run_on_engine
-from pipelines.runners.quiet import without_tracebacks
-from pipelines.runners.submission import current_submission
+from pipelines.runners.dataflow import run_on_dataflow, wait_for_earlier_on_dataflow
+from pipelines.runners.engine_jobs import run_on_engine, wait_for_earlier
+from pipelines.runners.job_context import current_submission, root_cause, without_tracebacks
+from pipelines.runners.runner_spec import DATAFLOW_RUNNER, Launch
 from schemas.errors import BertloomError, RunnerError
 
 
@@ -70,3 +67,14 @@ def _explain(job: str, error: BaseException) -> BertloomError:
         seen = seen.__cause__ or seen.__context__
     # Worker processes send their errors as text: the last line is what the worker raised.
     return RunnerError(f"{job}: {root_cause(str(error)) or repr(error)}")
+
+
+def wait_for_earlier_job(job: str, launch: Launch) -> None:
+    """Wait for the end of a job that an earlier run submitted for the same step, if there is one.
+
+    The items that it finished are restored by this run's job.
+    """
+    if launch.runner == DATAFLOW_RUNNER:
+        wait_for_earlier_on_dataflow(launch, current_submission(job))
+    elif launch.engine is not None:
+        wait_for_earlier(launch.engine, current_submission(job))

@@ -89,7 +89,7 @@ class MemberStream:
         self._stream, self._uri, self._name = stream, uri, name
 
     def read(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes, fewer only at the end.
+        """Return up to `size` bytes, fewer only at the end.
 
         Raises:
             CorruptInputError: the member is cut off or damaged.

@@ -80,7 +80,7 @@ def parquet_rows(split: Split, config: TextSource) -> Iterator[TextRow]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """A column's values; of strings that are no UTF-8, which Parquet does not check, the bytes."""
+    """Return the values of a column; bytes for strings that are not UTF-8, which Parquet allows."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:

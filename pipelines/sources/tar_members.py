@@ -17,28 +17,35 @@ from typing import IO, Any
 TarError = tarfile.TarError
 
 _LARGEST_EXTENSION = 1 << 20
-"""Bytes of an extended header or a long name. A larger one is a lie; it would fill the memory."""
+"""Maximum size of an extended header or a long name in bytes. It limits memory."""
 
 _LARGEST_FILE = 1 << 62
-"""Bytes; beyond, no file system has an offset."""
+"""Maximum size of a file in bytes."""
 
 _EXTENSIONS = frozenset(
     {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
     | {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
 )
-_LIES = (ValueError, OverflowError, IndexError, KeyError, RecursionError, MemoryError)
+_INVALID_HEADER_ERRORS = (
+    ValueError,
+    OverflowError,
+    IndexError,
+    KeyError,
+    RecursionError,
+    MemoryError,
+)
 
 
 def read_entries(
     stored: IO[bytes], *, start: int, end: int | None, is_stream: bool
 ) -> Iterator[tuple[tarfile.TarInfo, Callable[[], IO[bytes]]]]:
-    """The entries in [start, end), each with what opens its bytes until the next is asked for.
+    """Yield the entries in [start, end), each with a function that opens it until the next is read.
 
     Args:
-        stored: the tar, unpacked.
+        stored: The unpacked tar.
         start: 0 or the position of an entry.
-        end: a position; None for all.
-        is_stream: `stored` can only be read onwards.
+        end: Position of an entry; None for the end.
+        is_stream: `stored` does not support seeking.
 
     Raises:
         TarError: The tar is truncated or damaged.
@@ -67,7 +74,7 @@ def _opened(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
 
 
 def decoded_name(name: str) -> tuple[str, str]:
-    """A member's name and its encoding: UTF-8, or what Western tools wrote in place of it."""
+    """Return the name of a member and its encoding: UTF-8, or that of Western tools."""
     stored = name.encode("utf-8", "surrogateescape")
     for encoding in ("utf-8", "windows-1252"):
         try:
@@ -79,7 +86,7 @@ def decoded_name(name: str) -> tuple[str, str]:
 
 class _Archive(tarfile.TarFile):
     has_ended = False
-    """True behind the zeros that end a tar, until the next entry."""
+    """True after the zeros that end a tar, until the next entry."""
 
 
 class _StrictEntry(tarfile.TarInfo):
@@ -103,7 +110,7 @@ class _StrictEntry(tarfile.TarInfo):
                 raise
             words = f"it ends at byte {at:,} without the empty blocks that end a tar"
             raise tarfile.ReadError(words) from error
-        except (tarfile.HeaderError, *_LIES) as error:
+        except (tarfile.HeaderError, *_INVALID_HEADER_ERRORS) as error:
             words = f"no valid header at byte {at:,} ({error or type(error).__name__})"
             raise tarfile.ReadError(words) from error
         if not 0 <= entry.size < _LARGEST_FILE:

@@ -45,7 +45,7 @@ def decompress_tar(source: IO[bytes], *, name: str) -> Iterator[IO[bytes]]:
 
 
 def open_unpacked(file: SourceFile) -> IO[bytes]:
-    """Open the unpacked copy of a compressed tar. Make the copy on first use.
+    """Open the unpacked copy of a compressed tar. Create the copy on first use.
 
     Raises:
         OSError: The copy cannot be written. The message names the setting for another folder.
@@ -60,7 +60,7 @@ def open_unpacked(file: SourceFile) -> IO[bytes]:
 
 
 def delete_unpacked(files: Iterable[SourceFile]) -> None:
-    """Take the copies of these archives away; who still reads one reads on."""
+    """Delete the copies of these archives. Open readers are not affected."""
     for file in files:
         path = _copy_of(file)
         for name in (path, _lock_of(path)):
@@ -81,12 +81,12 @@ def _make(file: SourceFile, path: Path) -> None:
             if not path.exists():
                 _unpack(file, path)
     except OSError as error:
-        if error.errno is None:  # what is wrong is the archive
+        if error.errno is None:  # the archive is damaged
             raise
         raise OSError(
             error.errno,
-            f"{error.strerror}: no unpacked copy of {file.uri} can be made here; ${CACHE_VARIABLE} "
-            "names another folder",
+            f"{error.strerror}: cannot unpack {file.uri} here; set ${CACHE_VARIABLE} to "
+            "another folder",
             str(path),
         ) from error
 

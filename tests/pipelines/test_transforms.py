@@ -20,8 +20,8 @@ from pipelines.documents.duplicates import DUPLICATES_FILE
 from pipelines.documents.records import text_digest
 from pipelines.io.row_digest import MODULUS
 from pipelines.io.shards import open_shard
-from pipelines.runners.launch import Launch
 from pipelines.runners.run import run_pipeline
+from pipelines.runners.runner_spec import Launch
 from pipelines.transforms import (
     Document,
     DropDuplicates,

@@ -18,7 +18,7 @@ MODULES = [
     "pipelines.counters",
     "pipelines.documents.records",
     "pipelines.instances.held_out",
-    "pipelines.runners.launch",
+    "pipelines.runners.runner_spec",
     "pipelines.seeds",
     "pipelines.documents.sentences",
     "pipelines.transforms",

@@ -66,7 +66,7 @@ ORDER = {
 its own; modules of one line do not import each other."""
 
 PURE = [
-    "counters", "seeds", "progress", "runners.launch", "runners.errors",
+    "counters", "seeds", "progress", "runners.runner_spec", "runners.job_context",
     "io.encodings",
     "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
     "documents.sentences",

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
-from pipelines.runners.engines import worker_program
+from pipelines.runners.runner_spec import worker_program
 
 _START_SECONDS = 120
 _MOST_SECONDS = 600

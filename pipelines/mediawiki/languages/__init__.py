@@ -121,12 +121,12 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 def codes() -> list[str]:
-    """The languages that have a file."""
+    """Return the languages with a file."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != COMMON)
 
 
 def read_file(path: Path) -> LanguageFile:
-    """A language's file.
+    """Read the file of a language.
 
     Raises:
         ConfigError: it is not as `LanguageFile` says.
@@ -140,7 +140,7 @@ def read_file(path: Path) -> LanguageFile:
 
 @functools.cache
 def language_file(code: str) -> LanguageFile:
-    """The file of a language, joined with the one it is like; an empty one where there is none."""
+    """Return the file of a language, merged with its base language; empty if it has no file."""
     path = FOLDER / f"{code}.yaml"
     if not path.is_file():
         return LanguageFile(name=code)

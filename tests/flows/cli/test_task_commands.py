@@ -87,12 +87,12 @@ def test_more_restarts_train_only_what_is_missing(tuned: Path, cli: Cli) -> None
 
 def test_text_gets_an_answer(tuned: Path, cli: Cli) -> None:
     predict = ("predict", "mine/evaluate.sst-2", "--store", str(tuned / "store"))
-    result = cli(*predict, "the film is lovely", "the film is dull")
+    result = cli(*predict, "film lovely town", "film dull town")  # words of the training data
     assert result.code == 0, result.err
     answers = [line.split("\t") for line in result.out.splitlines()]
     assert [label for label, _ in answers] == ["positive", "negative"]
     assert all(50 <= float(percent.rstrip("%")) <= 100 for _, percent in answers)
-    result = cli(*predict, "the film is lovely", "--json")
+    result = cli(*predict, "film lovely town", "--json")
     assert set(json.loads(result.out)["probabilities"]) == {"negative", "positive"}
     result = cli(*predict, "--file", str(tuned / "SST-2" / "test.tsv"))
     assert len(result.out.splitlines()) == 10

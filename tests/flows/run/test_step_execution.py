@@ -24,7 +24,7 @@ from model import pretrain
 from pipelines import build_tokens
 from pipelines.progress import current_step_name
 from pipelines.runners.code import code_digest
-from pipelines.runners.submission import SubmittedJob, current_submission
+from pipelines.runners.job_context import SubmittedJob, current_submission
 from schemas.corpus_configs import (
     DocumentsConfig,
     InstancesConfig,

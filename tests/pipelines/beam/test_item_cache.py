@@ -42,7 +42,7 @@ from pipelines.documents.plan import item_identity, plan
 from pipelines.instances import plan as instance_plan
 from pipelines.instances.plan import ShardRanking, choose_pool
 from pipelines.io.files import write_text_file
-from pipelines.runners.quiet import _WithoutTracebacks, without_tracebacks
+from pipelines.runners.job_context import _WithoutTracebacks, without_tracebacks
 from pipelines.wordpiece.vocab_files import FIXED_TOKENS, vocab_text
 from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig, VocabularyConfig
 from schemas.errors import ConfigError

@@ -20,8 +20,8 @@ from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import InstanceItem, colocation_key, plan
 from pipelines.io.splits import SourceFile, Split
 from pipelines.io.stage_inputs import InputFile
-from pipelines.runners.errors import ErrorFiles
-from pipelines.runners.launch import THIS_MACHINE, Launch
+from pipelines.runners.job_context import ErrorFiles
+from pipelines.runners.runner_spec import THIS_MACHINE, Launch
 from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig

@@ -12,9 +12,9 @@ from support.corpus_builder import small_recipe, small_sample
 from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import WorkResult, sum_counters
 from pipelines.build_documents import build_documents
-from pipelines.runners.launch import Launch
-from pipelines.runners.quiet import without_tracebacks
+from pipelines.runners.job_context import without_tracebacks
 from pipelines.runners.run import run_pipeline
+from pipelines.runners.runner_spec import Launch
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 
@@ -112,4 +112,4 @@ def test_a_dump_in_another_language_than_the_recipe_says_is_noted(tmp_path) -> N
             execution=ExecutionConfig(),
         )
         assert len(made.notes) == notes
-        assert all("in en, the recipe says it" in note for note in made.notes)
+        assert all("language en, recipe says it" in note for note in made.notes)

@@ -46,7 +46,7 @@ def words(seed: int, number: int) -> str:
 def read_ranges(
     stored: bytes, ranges: Ranges
 ) -> tuple[list[bytes], list[Damage], list[StreamCrcPart]]:
-    """What each range holds, what is damaged, and the parts of checksums."""
+    """Return the contents of each range, the damage, and the parts of checksums."""
     texts, damages, parts = [], list[Damage](), list[StreamCrcPart]()
     for start, shift, end in ranges:
         reader = BlockReader(
@@ -222,7 +222,7 @@ def test_a_flipped_bit_costs_the_pages_of_a_block_whatever_the_splits(
         source(path, on_corrupt=KEEP, target_split_bytes=target_split_bytes)
     )
     assert cut_up == whole
-    # A stream's own checksum is told from those of ranges by the job, not by who reads one.
+    # The job combines the checksums of ranges; a single range does not check that of its stream.
     del counts["streams-dropped-corrupt"], counted["streams-dropped-corrupt"]
     assert counts == counted
 
@@ -316,7 +316,7 @@ def test_a_stream_whose_blocks_do_not_make_its_checksum_is_damaged(
 
 
 def test_a_range_that_ends_within_a_block_is_refused() -> None:
-    """As it would if somebody had put a whole block into another's data."""
+    """A complete block inside the data of another block is refused."""
     stored = write_stream([b"one", b"two", b"three"])
     ends = [place // 8 for place, is_end in block_places(stored) if not is_end]
     _, damages, _ = read_ranges(stored, [(0, None, ends[2])])
@@ -331,7 +331,7 @@ def test_a_range_that_ends_within_a_block_is_refused() -> None:
 
 @pytest.fixture
 def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes decoders were given."""
+    """Return the number of bytes fed to decoders."""
     amounts: list[int] = []
 
     def counted(decoder: bz2.BZ2Decompressor, step: bytes) -> bytes:

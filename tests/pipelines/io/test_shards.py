@@ -1,4 +1,4 @@
-"""Shards appear whole or not at all, and say what they hold."""
+"""Shards become visible only when they are complete, with rows and digests."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def plain(tmp_path: Path) -> list[tuple[str, str, list[str]]]:
 def test_elements_may_have_a_prefix(
     tmp_path: Path, plain: list[tuple[str, str, list[str]]], prefix: str, suffix: str
 ) -> None:
-    """Such a dump gave no page and no error."""
+    """Pages with a namespace prefix are read."""
     text = prefixed(DUMP, prefix)
     assert f"<{prefix}:page><{prefix}:title>" in text
     stored = text.encode()

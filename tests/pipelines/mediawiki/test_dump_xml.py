@@ -45,7 +45,7 @@ def test_fields_are_those_of_the_page_and_its_revision(whole):
         title="Page 1",
         namespace=0,
         page_id=1,
-        revision_id=1001,  # neither the parent's nor the contributor's
+        revision_id=1001,  # not that of the parent or the contributor
         timestamp="2025-01-01T00:00:00Z",
         model="wikitext",
         text="text <1> & é 漢字 😀",
@@ -238,7 +238,7 @@ def test_declarations_in_the_header_are_refused(hostile):
     text = '<?xml version="1.0"?>' + hostile + header() + page(1, "x").replace("x<", "&lol9;<")
     with pytest.raises(InputError, match="declaration is not allowed"):
         header_of(text)
-    # And whoever does not read the header first gets nothing from it either.
+    # A reader that skips the header does not expand the entity either.
     items = read_all(text.encode())
     assert items[0].kind == "untrusted"
     assert not any(isinstance(item, Page) and "lollol" in item.text for item in items)

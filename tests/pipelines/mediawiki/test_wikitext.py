@@ -132,7 +132,7 @@ def test_closing_sections_end_at_a_heading_of_their_level() -> None:
     assert clean(page) == "A.\nD."
     assert clean("A.\n== Voci correlate ==\nb", IT) == "A."
     assert clean("あ。\n== 脚注 ==\nb\n== 歴史 ==\nい。", JA) == "あ。\nい。"
-    # A heading in a comment or a template is none.
+    # Comments and templates have no headings.
     assert clean("A.\n<!--\n== References ==\n-->\nB.") == "A. B."
 
 

@@ -22,12 +22,11 @@ from support.corpus_builder import digests, run_corpus, small_recipe, small_samp
 from support.fake_dataflow import FakeDataflow
 
 from pipelines.progress import ProgressUpdate, progress_listener
-from pipelines.runners import dataflow_jobs
-from pipelines.runners.checks import check_execution, launch_lines
-from pipelines.runners.earlier import wait_for_earlier_job
-from pipelines.runners.launch import Launch
-from pipelines.runners.run import run_pipeline
-from pipelines.runners.submission import Submission, SubmittedJob, job_name, submitting
+from pipelines.runners import dataflow
+from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submitting
+from pipelines.runners.preflight import check_execution, launch_lines
+from pipelines.runners.run import run_pipeline, wait_for_earlier_job
+from pipelines.runners.runner_spec import Launch
 from pipelines.runners.worker_package import package_name, write_worker_package
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
@@ -49,7 +48,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDataflow]:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", started.url)
         given = (Credentials(token="a-secret-token"), "project-1")
         monkeypatch.setattr(google.auth, "default", lambda **_: given)
-        monkeypatch.setattr(dataflow_jobs, "_FIRST_LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(dataflow, "_FIRST_LOOK_SECONDS", 0.05)
         yield started
 
 

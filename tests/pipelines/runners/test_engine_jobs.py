@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runners import guard
+from pipelines.runners import child_guard
 from pipelines.runners.beam_worker import parser
-from pipelines.runners.causes import root_cause
-from pipelines.runners.submission import (
+from pipelines.runners.job_context import (
     Submission,
     current_submission,
     job_name,
+    root_cause,
     submitting,
 )
 from schemas.errors import RunnerError
@@ -126,7 +126,9 @@ child.wait()
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_a_launcher_started_ends_with_it_however_it_ends(number: int) -> None:
     launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(guard.__file__)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", LAUNCHER, str(child_guard.__file__)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert launcher.stdout is not None
     process = int(launcher.stdout.readline())

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from support.paths import PYTHONPATH
 
+from pipelines.runners.job_context import Submission, submitting
 from pipelines.runners.local import close_pools, map_items
-from pipelines.runners.submission import Submission, submitting
 from schemas.errors import CorruptInputError, RunnerError
 
 

@@ -16,15 +16,13 @@ import pytest
 from pydantic import ValidationError
 
 from flows.run.step_execution import is_transient
-from pipelines.runners import checks, clusters, code, following
-from pipelines.runners.checks import check_execution, launch_lines, steps_at_once
-from pipelines.runners.clusters import SlotPool
+from pipelines.runners import clusters, code, engine_jobs, preflight
+from pipelines.runners.clusters import find_jars, java_command
 from pipelines.runners.code import SameCode
-from pipelines.runners.engines import WORKER_PROGRAM, worker_program
-from pipelines.runners.following import ClusterView, NoSlotsError
-from pipelines.runners.job_servers import find_jars, java_command
-from pipelines.runners.launch import RUNNERS, Launch
-from pipelines.runners.submission import Submission, SubmittedJob
+from pipelines.runners.engine_jobs import ClusterView, NoSlotsError
+from pipelines.runners.job_context import Submission, SubmittedJob
+from pipelines.runners.preflight import check_execution, launch_lines, max_parallel_steps
+from pipelines.runners.runner_spec import RUNNERS, WORKER_PROGRAM, Launch, worker_program
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 
@@ -163,7 +161,7 @@ def test_options_by_hand_go_on_to_work_and_are_not_said_twice() -> None:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> ExecutionConfig:
     """A Flink on another machine that is there, with a program for workers."""
-    monkeypatch.setattr(checks, "_faults", lambda *_: ())
+    monkeypatch.setattr(preflight, "_faults", lambda *_: ())
     return execution("flink", master="cluster.example:8081", worker_command="/opt/boot")
 
 
@@ -213,13 +211,13 @@ def test_no_cluster_is_said(unused: int, tmp_path: Path, java: None) -> None:
     how = execution("flink", master=f"localhost:{unused}", job_server=str(jar))
     with pytest.raises(RunnerError, match=rf"no Flink answers .*localhost:{unused}"):
         check_execution(how, store="/s", inputs=[])
-    assert steps_at_once(how) == 1
+    assert max_parallel_steps(how) == 1
 
 
 def test_all_that_is_missing_is_said_at_once(
     unused: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(checks, "worker_program", lambda: str(tmp_path / "none"))
+    monkeypatch.setattr(preflight, "worker_program", lambda: str(tmp_path / "none"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     how = execution(
@@ -364,33 +362,37 @@ def _no_pause(_seconds: float) -> None:
     raise TimeoutError("it waited")
 
 
-def test_jobs_of_one_process_hold_slots_before_they_start(flink_pages: dict[str, Any]) -> None:
-    pool = SlotPool(engine_of(execution("flink", master=flink_pages["at"])))
-    said: list[str] = []
-
-    def take(held: ExitStack, pieces: int) -> int:
-        return held.enter_context(pool.taken(pieces, pause=_no_pause, say=said.append))
-
-    with ExitStack() as held:
-        # The cluster still says that two are free: these have not taken theirs up.
-        assert take(held, 1) == 1
-        assert take(held, 7) == 1
-        with pytest.raises(TimeoutError):
-            take(held, 1)
-        assert said == [f"no free slot on {flink_pages['at']}; waiting for one"]
-    with ExitStack() as held:
-        assert take(held, 7) == 2
-    flink_pages["/overview"]["slots-available"] = 1  # somebody else's job
-    with ExitStack() as held:
-        assert take(held, 7) == 1
+def _reserve(stack: ExitStack, how: ExecutionConfig, items: int, *, log: list[str]) -> int:
+    return stack.enter_context(
+        clusters.reserve_slots(engine_of(how), items, sleep=_no_pause, log=log.append)
+    )
 
 
-def test_a_fixed_parallelism_is_waited_for_whole(flink_pages: dict[str, Any]) -> None:
-    pool = SlotPool(engine_of(execution("flink", master=flink_pages["at"], parallelism=2)))
-    with ExitStack() as held:
-        assert held.enter_context(pool.taken(1, pause=_no_pause, say=print)) == 1
-        with pytest.raises(TimeoutError):
-            held.enter_context(pool.taken(5, pause=_no_pause, say=print))
+def test_job_gets_free_slots_and_waits_for_the_job_before_it(flink_pages: dict[str, Any]) -> None:
+    how, log = execution("flink", master=flink_pages["at"]), list[str]()
+    with ExitStack() as job:
+        assert _reserve(job, how, 1, log=log) == 1
+        with pytest.raises(TimeoutError), ExitStack() as other:
+            _reserve(other, how, 1, log=log)
+    with ExitStack() as job:
+        assert _reserve(job, how, 7, log=log) == 2
+    assert log == []
+    flink_pages["/overview"]["slots-available"] = 0
+    with pytest.raises(TimeoutError), ExitStack() as job:
+        _reserve(job, how, 7, log=log)
+    assert log == [f"no free slot on {flink_pages['at']}; waiting for one"]
+    flink_pages["/overview"]["slots-available"] = 1
+    with ExitStack() as job:
+        assert _reserve(job, how, 7, log=log) == 1
+
+
+def test_job_waits_for_all_slots_of_a_fixed_parallelism(flink_pages: dict[str, Any]) -> None:
+    how = execution("flink", master=flink_pages["at"], parallelism=2)
+    flink_pages["/overview"]["slots-available"] = 1
+    with ExitStack() as job:
+        assert _reserve(job, how, 1, log=[]) == 1
+    with pytest.raises(TimeoutError), ExitStack() as job:
+        _reserve(job, how, 5, log=[])
 
 
 def test_more_slots_than_there_are_is_refused(
@@ -403,12 +405,11 @@ def test_more_slots_than_there_are_is_refused(
         check_execution(how, store="/s", inputs=[])
 
 
-def test_steps_at_once_are_as_many_as_slots(flink_pages: dict[str, Any]) -> None:
-    assert steps_at_once(execution("flink", master=flink_pages["at"])) == 2
-    assert steps_at_once(execution("flink", master="[local]")) == 1
-    assert steps_at_once(execution("spark")) == 1
-    assert steps_at_once(execution("portable")) == 1
-    assert steps_at_once(execution("dataflow")) == 8
+def test_engine_gets_one_step_at_a_time() -> None:
+    assert max_parallel_steps(execution("flink", master="localhost:1")) == 1
+    assert max_parallel_steps(execution("spark")) == 1
+    assert max_parallel_steps(execution("portable")) == 1
+    assert max_parallel_steps(execution("dataflow")) == 8
 
 
 def test_flinks_jobs_are_found_and_cancelled_by_name(flink_pages: dict[str, Any]) -> None:
@@ -431,7 +432,7 @@ def _listed(state: str) -> dict[str, Any]:
 
 
 def test_a_job_of_an_earlier_run_is_waited_for(flink_pages: dict[str, Any]) -> None:
-    from pipelines.runners.portable_jobs import wait_for_earlier
+    from pipelines.runners.engine_jobs import wait_for_earlier
 
     engine = engine_of(execution("flink", master=flink_pages["at"]))
     flink_pages["/jobs/overview"] = _listed("RUNNING")
@@ -452,7 +453,7 @@ def test_a_job_of_an_earlier_run_is_waited_for(flink_pages: dict[str, Any]) -> N
 def test_a_run_that_is_stopped_cancels_its_job_or_leaves_it(
     flink_pages: dict[str, Any], detach: bool
 ) -> None:
-    from pipelines.runners.portable_jobs import wait_for_earlier
+    from pipelines.runners.engine_jobs import wait_for_earlier
 
     engine = engine_of(execution("flink", master=flink_pages["at"]))
     flink_pages["/jobs/overview"] = _listed("RUNNING")
@@ -466,12 +467,9 @@ def test_a_run_that_is_stopped_cancels_its_job_or_leaves_it(
     assert said == (["mine is left to flink; run again to attach to it"] if detach else [])
 
 
-def test_an_engine_that_nobody_can_ask_gets_one_job_at_a_time() -> None:
-    pool = SlotPool(engine_of(execution("spark")))
-    with ExitStack() as held:
-        assert held.enter_context(pool.taken(5, pause=_no_pause, say=print)) == 5
-        with pytest.raises(TimeoutError):
-            held.enter_context(pool.taken(1, pause=_no_pause, say=print))
+def test_job_without_cluster_address_gets_a_slot_per_item() -> None:
+    with ExitStack() as job:
+        assert _reserve(job, execution("spark"), 5, log=[]) == 5
 
 
 def test_a_job_of_an_engine_that_ends_with_us_is_not_left_to_it() -> None:
@@ -521,7 +519,7 @@ def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
 
     from pipelines.beam.pipeline import _ProcessItems
     from pipelines.beam.shard_work import PlanFile
-    from pipelines.runners.errors import ErrorFiles
+    from pipelines.runners.job_context import ErrorFiles
 
     packed = pickler.dumps(
         _ProcessItems(
@@ -552,7 +550,7 @@ def _tasks(**counts: int) -> dict[str, Any]:
 
 def _view(pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> ClusterView:
     """Of job 7, which its cluster knows, asked at each look."""
-    monkeypatch.setattr(following, "_CLUSTER_SECONDS", 0.0)
+    monkeypatch.setattr(engine_jobs, "_CLUSTER_SECONDS", 0.0)
     pages["/jobs/overview"] = _listed("RUNNING")
     pages["/jobs/7"] = _tasks(RUNNING=2)
     engine = engine_of(execution("flink", master=pages["at"]))
@@ -565,13 +563,13 @@ def _view(pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> ClusterView
 def test_of_two_jobs_that_wait_for_slots_one_gives_way(
     flink_pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "_PATIENCE_SECONDS", 1e-9)
+    monkeypatch.setattr(engine_jobs, "_PATIENCE_SECONDS", 1e-9)
     view = _view(flink_pages, monkeypatch)
-    monkeypatch.setattr(following, "_PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(engine_jobs, "_PATIENCE_SECONDS", 60.0)
     flink_pages["/jobs/7"] = _tasks(SCHEDULED=2)
     view.look()  # it has just begun to wait
-    monkeypatch.setattr(following, "_PATIENCE_SECONDS", 1e-9)
-    monkeypatch.setattr(following, "_ALONE_FACTOR", 1e12)
+    monkeypatch.setattr(engine_jobs, "_PATIENCE_SECONDS", 1e-9)
+    monkeypatch.setattr(engine_jobs, "_ALONE_FACTOR", 1e12)
     view.look()  # behind one that works, or one that gives way itself
     flink_pages["/jobs/overview"]["jobs"].append({"jid": "8", "name": "other", "state": "RUNNING"})
     flink_pages["/jobs/8"] = _tasks(SCHEDULED=1)
@@ -587,7 +585,7 @@ def test_of_two_jobs_that_wait_for_slots_one_gives_way(
 def test_a_job_that_nothing_is_free_for_begins_anew_after_a_while(
     flink_pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "_PATIENCE_SECONDS", 1e-9)
+    monkeypatch.setattr(engine_jobs, "_PATIENCE_SECONDS", 1e-9)
     view = _view(flink_pages, monkeypatch)
     flink_pages["/jobs/7"] = _tasks(SCHEDULED=2)
     view.look()
@@ -613,7 +611,7 @@ def test_a_cluster_that_does_not_answer_is_waited_for(
     view = _view(flink_pages, monkeypatch)
     flink_pages["silent"] = True
     view.look()
-    monkeypatch.setattr(following, "_GONE_SECONDS", 0.0)
+    monkeypatch.setattr(engine_jobs, "_GONE_SECONDS", 0.0)
     with pytest.raises(RunnerError, match="has not answered for") as failed:
         view.look()
     assert is_transient(failed.value)

@@ -1,4 +1,4 @@
-"""Archives that lie: one bad member is left out and counted, a bad container is one clear error."""
+"""Malformed archives: a bad member is dropped and counted, a bad container is an error."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ def tar_of(*members: tuple[tarfile.TarInfo | str, bytes], form: int = tarfile.PA
 def test_a_name_in_latin_1_is_read_as_such_and_counted(
     tmp_path: Path, form: int, stored: bytes
 ) -> None:
-    """It killed the job, and neither file nor member was named."""
     name = stored.decode("utf-8", "surrogateescape")
     (tmp_path / "b.tar").write_bytes(tar_of((name, PROSE), ("plain.txt", OTHER), form=form))
     ids, counters = read(tmp_path / "b.tar")
@@ -112,7 +111,7 @@ def test_a_lying_sparse_header_is_left_out_or_said(tmp_path: Path, kind: str, pa
 
 
 def with_size(data: bytes, field: bytes) -> bytes:
-    """The first header's size replaced, its checksum put right."""
+    """Return the tar with another size in its first header and a correct checksum."""
     header = bytearray(data[:512])
     header[124:136] = field
     header[148:156] = b" " * 8
@@ -253,7 +252,7 @@ def test_a_name_that_is_said_to_be_utf_8_and_is_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["zip", "two-zips", "folders", "tar"])
 def test_books_of_one_name_are_told_apart_by_their_bytes(tmp_path: Path, form: str) -> None:
-    """All but one of them were left out."""
+    """All members with the same name are read."""
     members = [("x.txt", PROSE), ("x.TXT", OTHER), ("y.txt", PROSE + OTHER)]
     paths = [str(tmp_path / name) for name in ("one", "two")]
     if form == "zip":

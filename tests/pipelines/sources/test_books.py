@@ -204,7 +204,7 @@ def test_no_room_for_the_unpacked_copy_is_told_with_the_way_out(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(unpacked_tars, "decompress_tar", full)
-    with pytest.raises(OSError, match="BERTLOOM_CACHE names another folder") as raised:
+    with pytest.raises(OSError, match="BERTLOOM_CACHE to another folder") as raised:
         list(books.read(splits[1], config, Counters().count))
     assert raised.value.errno == errno.ENOSPC
     assert not list(tmp_path.rglob("*.partial"))

@@ -1,6 +1,6 @@
-"""Engines behind a job service: where they are, and the Beam options of a job on them.
+"""Runner and Beam options of an `ExecutionConfig`: one function per runner, listed in `RUNNERS`.
 
-Nothing here looks at a disk or a network; `pipelines.runners.checks` does, before a run.
+Nothing here reads a disk or a network; `pipelines.runners.preflight` does, before a run.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from schemas.errors import ConfigError
 from schemas.execution_configs import (
+    DataflowConfig,
     ExecutionConfig,
     FlinkConfig,
     JobServerConfig,
@@ -242,3 +243,165 @@ def worker_program() -> str:
 
 def _endpoint_flags(engine: Engine) -> list[str]:
     return [f"--job_endpoint={engine.endpoint}"] if engine.endpoint else []
+
+
+DATAFLOW_RUNNER = "DataflowRunner"
+
+_NEEDED = ("--project", "--region", "--temp_location")
+_BRING_CODE = frozenset(
+    {"--sdk_container_image", "--extra_package", "--extra_packages", "--setup_file"}
+)
+_GOALS = {"cost": "COST_OPTIMIZED", "speed": "SPEED_OPTIMIZED"}
+_DEFAULTS = {
+    # Each process of a worker has a core: more threads take memory, and wait for one another.
+    "--number_of_worker_harness_threads": "--number_of_worker_harness_threads=1",
+    # Else Beam sends what lies in `__main__`, which is a launcher here, and a notebook elsewhere.
+    "--save_main_session": "--no_save_main_session",
+}
+
+
+def dataflow_flags(execution: ExecutionConfig) -> tuple[tuple[str, ...], bool]:
+    """The options, but for the name, and whether they bring workers our code.
+
+    Raises:
+        ConfigError: one that Dataflow needs is missing, or one is said twice.
+    """
+    flags = flags_once(_own_flags(execution.dataflow), execution.beam_options)
+    named = {flag.split("=", 1)[0] for flag in flags}
+    missing = [name for name in _NEEDED if name not in named]
+    if missing:
+        fields = ", ".join(f"execution.dataflow.{name.removeprefix('--')}" for name in missing)
+        raise ConfigError(
+            f"the dataflow runner needs {', '.join(missing)}: set {fields}; "
+            f"found {', '.join(sorted(named)) or 'none'}"
+        )
+    defaults = [flag for name, flag in _DEFAULTS.items() if not named & {name, flag}]
+    return (*flags, *defaults), bool(named & _BRING_CODE)
+
+
+def _own_flags(config: DataflowConfig) -> list[str]:
+    given = {
+        "--project": config.project,
+        "--region": config.region,
+        "--temp_location": config.temp_location,
+        "--staging_location": config.staging_location,
+        "--service_account_email": config.service_account_email,
+        "--worker_machine_type": config.machine_type,
+        "--disk_size_gb": config.disk_size_gb,
+        "--max_num_workers": config.max_num_workers,
+        "--number_of_worker_harness_threads": config.number_of_worker_harness_threads,
+        "--network": config.network,
+        "--subnetwork": config.subnetwork,
+        "--flexrs_goal": config.flexrs_goal and _GOALS[config.flexrs_goal],
+        "--sdk_container_image": config.image,
+        "--dataflow_endpoint": config.endpoint,
+    }
+    own = [f"{name}={value}" for name, value in given.items() if value is not None]
+    if config.use_public_ips is not None:
+        own.append("--use_public_ips" if config.use_public_ips else "--no_use_public_ips")
+    return own + [f"--extra_package={package}" for package in config.packages]
+
+
+THIS_MACHINE = "FnApiRunner"
+RUNNERS_HERE = frozenset({"local", "threads"})
+"""Those whose steps share this machine's cores."""
+
+
+class Launch(NamedTuple):
+    """A Beam runner with its options, and how many workers this machine gives it."""
+
+    runner: str
+    """Beam's name of it."""
+
+    flags: tuple[str, ...]
+    """Options as on Beam's command line."""
+
+    is_local: bool = False
+    """Whether the job runs in this process and its worker processes."""
+
+    workers: int = 1
+    """Number of processes that work items are given to. 1: this process."""
+
+    max_elements: int = 4096
+    """Maximum number of elements in the graph of a job; if there are more items, elements share
+    them."""
+
+    packs_code: bool = False
+    """Whether a job brings its workers a package of our code."""
+
+    engine: Engine | None = None
+    """What the job is handed to through a job service; None where there is no such."""
+
+    @classmethod
+    def of(cls, execution: ExecutionConfig) -> Self:
+        """The launch that a configuration asks for.
+
+        Raises:
+            ConfigError: its runner is unknown, or an option that the runner needs is missing or
+                contradicts another.
+
+        >>> Launch.of(ExecutionConfig(workers=4)).workers
+        4
+        """
+        check_known(execution.runner)
+        return cls(*RUNNERS[execution.runner](execution))
+
+
+def check_known(runner: str) -> None:
+    """See that there is such a runner.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if runner not in RUNNERS:
+        raise ConfigError(f"unknown runner {runner!r}: choose one of {', '.join(RUNNERS)}")
+
+
+def _local(execution: ExecutionConfig) -> Launch:
+    """This machine: in this process with one worker, in worker processes with more."""
+    flags = execution.beam_options
+    return Launch(THIS_MACHINE, flags, is_local=True, workers=execution.workers, max_elements=1)
+
+
+def _threads(execution: ExecutionConfig) -> Launch:
+    """This machine, worker threads in one process: slower than processes, for comparison."""
+    flags = (
+        "--direct_running_mode=multi_threading",
+        f"--direct_num_workers={execution.workers}",
+        *execution.beam_options,
+    )
+    return Launch(THIS_MACHINE, flags, is_local=True)
+
+
+def _portable(execution: ExecutionConfig) -> Launch:
+    """Any portable job service: `execution.portable`, or options written by hand."""
+    flags, engine = portable_flags(execution)
+    return Launch(PORTABLE_RUNNER, flags, engine=engine)
+
+
+def _dataflow(execution: ExecutionConfig) -> Launch:
+    """Google Cloud Dataflow: `execution.dataflow`, or options written by hand."""
+    flags, has_code = dataflow_flags(execution)
+    return Launch(DATAFLOW_RUNNER, flags, packs_code=not has_code)
+
+
+def _flink(execution: ExecutionConfig) -> Launch:
+    """Apache Flink: `execution.flink.master`, through Beam's job server."""
+    engine = flink_engine(execution)
+    return Launch(PORTABLE_RUNNER, flink_flags(execution, engine), engine=engine)
+
+
+def _spark(execution: ExecutionConfig) -> Launch:
+    """Apache Spark: `execution.spark.master`, through Beam's job server."""
+    engine = spark_engine(execution)
+    return Launch(PORTABLE_RUNNER, spark_flags(execution, engine), engine=engine)
+
+
+RUNNERS: dict[str, Callable[[ExecutionConfig], Launch]] = {
+    "local": _local,
+    "threads": _threads,
+    "portable": _portable,
+    "dataflow": _dataflow,
+    "flink": _flink,
+    "spark": _spark,
+}

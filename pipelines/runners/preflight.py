@@ -1,4 +1,4 @@
-"""What of an engine can be found wrong before anything starts: said at once, in seconds."""
+"""Preflight checks of a runner: report every configuration problem before a run starts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pipelines.runners import clusters
-from pipelines.runners.dataflow import DATAFLOW_RUNNER
-from pipelines.runners.dataflow_api import DataflowApi
-from pipelines.runners.engines import LEAN_FLAG, Engine, parallelism_flags, worker_program
-from pipelines.runners.job_servers import find_jars, find_java
-from pipelines.runners.launch import Launch
+from pipelines.runners.clusters import find_jars, find_java
+from pipelines.runners.dataflow import DataflowApi
+from pipelines.runners.runner_spec import (
+    DATAFLOW_RUNNER,
+    LEAN_FLAG,
+    Engine,
+    Launch,
+    parallelism_flags,
+    worker_program,
+)
 from pipelines.runners.worker_package import (
     file_system_packages,
     package_name,
@@ -22,7 +27,7 @@ from schemas.errors import BertloomError, ConfigError, RunnerError, raise_all
 from schemas.execution_configs import ExecutionConfig
 
 _EXTRA_PACKAGE = "--extra_package="
-_MOST_AT_ONCE = 8
+_MAX_DATAFLOW_STEPS = 8
 _SHOWN = 3
 
 
@@ -135,21 +140,9 @@ def _check_answers(engine: Engine) -> None:
         raise RunnerError(f"no Spark master answers at {engine.master}: {why}")
 
 
-def steps_at_once(execution: ExecutionConfig) -> int:
-    """How many steps may run at once on a runner, where the recipe does not say.
-
-    On Flink as many as its cluster has slots; one where nobody can be asked, or where an engine
-    takes one job at a time.
-    """
-    try:
-        engine = Launch.of(execution).engine
-        if engine is None:
-            return _MOST_AT_ONCE
-        if not engine.rest:
-            return 1
-        return max(1, min(_MOST_AT_ONCE, clusters.slots(engine).total))
-    except BertloomError:  # said by `check_execution`, when the run begins
-        return 1
+def max_parallel_steps(execution: ExecutionConfig) -> int:
+    """Return the default number of concurrent steps: an engine gets one job at a time."""
+    return 1 if Launch.of(execution).engine is not None else _MAX_DATAFLOW_STEPS
 
 
 def launch_lines(execution: ExecutionConfig, *, places: Iterable[str] = ()) -> list[str]:

@@ -1,0 +1,272 @@
+"""Context of a job: the step that it belongs to, and the errors of its workers.
+
+A run opens `submitting` around a step; the jobs that this thread starts inside have the step's
+name. Workers write their errors to files, so that the launching process raises them with their
+class and attributes on any runner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import json
+import logging
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TextIO, cast
+
+from pipelines.io.file_systems import file_system
+from schemas.error_serialization import deserialize_error, serialize_error
+from schemas.errors import BertloomError, RunnerError
+
+_NAME_LENGTH = 63  # of a label of DNS, which Dataflow's and Kubernetes' names are
+_KEY_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class SubmittedJob:
+    """A job as its engine knows it."""
+
+    name: str
+    runner: str
+    id: str
+    """The engine's own."""
+
+    url: str = ""
+    """Of its page; "" where there is none."""
+
+    attached: bool = False
+    """Whether an earlier run submitted it."""
+
+
+def _tell_nobody(_job: SubmittedJob) -> None:
+    pass
+
+
+def _say_nothing(_line: str) -> None:
+    pass
+
+
+def _measure_nothing(_job: SubmittedJob, _measured: Mapping[str, float]) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The step that jobs are submitted for."""
+
+    name: str
+    """Of its job, the same for the same work in the same store."""
+
+    told: Callable[[SubmittedJob], None] = _tell_nobody
+    """Called when the engine has taken it, or has it already."""
+
+    ended: Callable[[SubmittedJob, Mapping[str, float]], None] = _measure_nothing
+    """Called at its end with what it took, by names that say the unit, where its engine tells."""
+
+    say: Callable[[str], None] = _say_nothing
+    """Takes a line for people."""
+
+    places: tuple[str, ...] = ()
+    """URLs of the store and of the input, which workers open."""
+
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set when the run is to end."""
+
+    detach: bool = False
+    """Whether a job is left to its engine then."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait.
+
+        Raises:
+            RunnerError: the run is to end.
+        """
+        if self.stopping.wait(seconds):
+            raise RunnerError(f"{self.name}: stopped, as the run was")
+
+
+_CURRENT: contextvars.ContextVar[Submission | None] = contextvars.ContextVar(
+    "_CURRENT", default=None
+)
+
+
+@contextlib.contextmanager
+def submitting(submission: Submission) -> Iterator[None]:
+    """Jobs that are launched in this block, by this thread, are of a step."""
+    token = _CURRENT.set(submission)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def current_submission(job: str) -> Submission:
+    """The step that this thread works on, or a name of its own for a job outside a run."""
+    return _CURRENT.get() or Submission(job_name(job))
+
+
+def job_name(*parts: str, key: str = "") -> str:
+    """`bertloom-RECIPE-STEP-KEY`: lower-case letters, digits and hyphens, 63 at most.
+
+    >>> job_name("my.recipe", "build-instances.length-128", key="0123456789abcdef0123")
+    'bertloom-my-recipe-build-instances-length-1-0123456789abcdef'
+    """
+    end = f"-{key[:_KEY_LENGTH]}" if key else ""
+    text = re.sub(r"[^a-z0-9]+", "-", "-".join(["bertloom", *parts]).lower()).strip("-")
+    return text[: _NAME_LENGTH - len(end)].rstrip("-") + end
+
+
+class ErrorFiles:
+    """The errors of one job: a file for each piece that failed, under names with one beginning."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        """What the files' URLs begin with; the number of the piece follows."""
+
+    @contextlib.contextmanager
+    def telling(self, piece: Any) -> Iterator[None]:
+        """Write down what the block raises, and raise it."""
+        try:
+            yield
+        except Exception as error:
+            # The disk may be full: then the runner's text has to do, and the error still counts.
+            with contextlib.suppress(OSError):
+                fs, path = file_system(f"{self.url}-{piece.number:09d}")
+                fs.pipe_file(path, json.dumps(_facts(error, piece)).encode())
+            raise
+
+    @contextlib.contextmanager
+    def raised_again(self, job: str) -> Iterator[None]:
+        """Replace the runner's error by that of the first work item that failed.
+
+        Errors of this process are replaced too: Beam raises a copy without their attributes.
+        """
+        try:
+            yield
+        except BertloomError as error:
+            first = self._first(job)
+            if first is None:
+                raise
+            raise first from error
+
+    def _first(self, job: str) -> Exception | None:
+        """The error of the first piece that failed, made again; the files are taken away."""
+        fs, path = file_system(self.url)
+        found = sorted(str(name) for name in fs.glob(f"{path}-*"))
+        facts = [json.loads(fs.cat_file(name)) for name in found]
+        for name in found:
+            fs.rm_file(name)
+        if not facts:
+            return None
+        return deserialize_error(facts[0], name=f"{job}: while it worked on {facts[0]['piece']}")
+
+
+def _facts(error: Exception, piece: Any) -> dict[str, Any]:
+    return {**serialize_error(error), "piece": getattr(piece, "name", f"piece {piece.number}")}
+
+
+_CAUSE = re.compile(r"^\s*Caused by: (?P<text>.*)$", re.MULTILINE)
+_CLASS = re.compile(
+    r"^(?:[a-z_][\w$]*\.)+(?P<name>[A-Z][\w$]*(?:Exception|Error|Throwable)?)(?:: |$)"
+)
+_FRAME = re.compile(r"^\s*(?:at [\w.$/<>]+\(|\.\.\. \d+ (?:more|common frames))")
+_PYTHON = "Traceback (most recent call last):"
+_OURS = "schemas.errors."
+_SAYS_NOTHING = frozenset({"", "]", "null", "None"})
+_LONG = 600
+
+
+def root_cause(text: str) -> str:
+    """The innermost cause of a stack trace of Java's, or of a Python traceback within it.
+
+    >>> root_cause("a.b.JobException: failed\\n\\tat a.b.C(D.java:1)\\nCaused by: a.b.E: no disk")
+    'no disk (E)'
+    """
+    if marks := [line.strip() for line in text.splitlines() if line.startswith(_OURS)]:
+        return marks[-1].removeprefix(_OURS)
+    if _PYTHON in text:
+        return _python_error(text[text.rindex(_PYTHON) :])
+    causes = [match["text"] for match in _CAUSE.finditer(text)]
+    for cause in [*reversed(causes), *text.strip().splitlines()[:1]]:
+        if (said := _sentence(cause)) not in _SAYS_NOTHING:
+            return said
+    lines = [line.strip() for line in text.splitlines() if not _FRAME.match(line)]
+    told = [line for line in lines if line not in _SAYS_NOTHING]
+    return told[-1][:_LONG] if told else ""
+
+
+def _sentence(cause: str) -> str:
+    found = _CLASS.match(cause.strip())
+    if found is None:
+        return cause.strip()[:_LONG]
+    rest = cause.strip()[found.end() :].strip()
+    # `a.B: c.D: text` names what it was raised from once more.
+    inner = _sentence(rest) if _CLASS.match(rest) else ""
+    if inner or rest in _SAYS_NOTHING:
+        return inner or found["name"]
+    return f"{rest[:_LONG]} ({found['name']})"
+
+
+def _python_error(text: str) -> str:
+    """The last line of a traceback that is no frame: what was raised."""
+    for line in text.splitlines()[1:]:
+        if line and not line.startswith((" ", "\t")):
+            return line.strip()[:_LONG]
+    return ""
+
+
+class _WithoutTracebacks:
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        if text.startswith("Traceback (most recent call last)"):
+            return len(text)
+        return self.stream.write(text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.stream, name)
+
+
+class _NotRaisedOnPurpose(logging.Filter):
+    """Leaves out what Beam logs of an error that the job raises in a sentence."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None:
+            if isinstance(error, BertloomError):
+                return False
+            error = error.__cause__ or error.__context__
+        return True
+
+
+logging.getLogger("apache_beam.runners.common").addFilter(_NotRaisedOnPurpose())
+
+_lock = threading.Lock()
+_inside = 0
+
+
+@contextlib.contextmanager
+def without_tracebacks() -> Iterator[None]:
+    """Beam's worker loop prints an error, logs it and sends it to the runner, which raises it.
+
+    Standard error is the whole process's, and jobs may overlap in threads: the first block that
+    begins puts the filter in, and the last that ends takes it out.
+    """
+    global _inside
+    with _lock:
+        _inside += 1
+        if not isinstance(sys.stderr, _WithoutTracebacks):
+            sys.stderr = cast("TextIO", _WithoutTracebacks(sys.stderr))
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            # Somebody else's stream, put in since then, is left where it is.
+            if _inside == 0 and isinstance(sys.stderr, _WithoutTracebacks):
+                sys.stderr = sys.stderr.stream
