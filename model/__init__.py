@@ -1,1 +1,1 @@
-"""BERT itself: encoder and heads, the instance loader, training, checkpoints."""
+"""BERT: encoder and heads, instance loader, training, checkpoints, tasks and tables."""

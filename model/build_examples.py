@@ -1,8 +1,8 @@
-"""`build-examples`: the files of a fine-tuning task become tables of examples, each row counted.
+"""Stage `build-examples`: read the files of a fine-tuning task into tables of examples.
 
-A row is kept, or dropped for a reason that is counted: rows in = kept + dropped. One table a split,
-`SPLIT.arrow`, of the task type's schema in `schemas.arrow.EXAMPLES`. No torch, no Beam: the
-largest of the paper's tasks has 400,000 rows.
+Every row is kept, or dropped and counted by reason: rows in = kept + dropped. There is one table
+per split, `SPLIT.arrow`, with the task type's schema in `schemas.arrow.EXAMPLES`. The stage needs
+neither torch nor Beam: the largest of the paper's tasks has 400,000 rows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from schemas.stage import Stage
 
 
 def raw_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
-    """The task's files with their digests.
+    """Return the task's files with their digests.
 
     Raises:
-        ConfigError: no such task or split.
-        MissingInputError: there is no file for a split that the task needs.
+        ConfigError: The task or a split does not exist.
+        MissingInputError: A required split has no file.
     """
     task = task_of(config)
     return raw_inputs_of(find_files(config, task=task), task=task)
@@ -58,17 +58,17 @@ def build_examples(
     """Read the files of a task's splits and write their examples.
 
     Args:
-        config: task, files, limits.
-        inputs: none are read.
+        config: Task, files and limits.
+        inputs: Unused.
         output: URL of the folder to write to.
-        execution: not used: this runs in the process that calls it.
+        execution: Unused; the stage runs in the calling process.
 
     Raises:
-        ConfigError: no such task or split.
-        InputError: a file is missing, damaged, or is not what the task's files look like
-            (TaskDataError), as when more than `max_invalid_fraction` of its rows are bad.
+        ConfigError: The task or a split does not exist.
+        InputError: A file is missing, damaged, or has an unexpected format (TaskDataError), for
+            example if more than `max_invalid_fraction` of its rows are bad.
     """
-    from model.tasks.split_build import SplitBuild  # start-up: 250 ms, pyarrow's
+    from model.tasks.split_build import SplitBuild  # lazy: heavy imports
     from schemas.arrow import EXAMPLES
 
     del inputs, execution
@@ -111,9 +111,7 @@ def _check_labels(
 ) -> None:
     if task.type == "classification" and len(labels) < 2:
         where = ", ".join(file.uri for file in files["train"])
-        raise TaskDataError(
-            f"{where}: expected two labels or more to tell apart, found {', '.join(labels)} alone"
-        )
+        raise TaskDataError(f"{where}: expected two labels or more, found only {', '.join(labels)}")
 
 
 STAGE = Stage(

@@ -1,10 +1,9 @@
-"""`evaluate`: the trials of a grid compared on dev, and the best of them asked for all splits.
+"""Stage `evaluate`: compare the trials of a grid on dev, and predict all splits with the best.
 
-The artifact holds predictions, one file a split and for spans and tags in the official form too,
-and `metrics.json`, every number of which was computed from those files read back. The restarts of
-the best grid point answer every split whose answers are known, so that there are means on test as
-on dev (Table 7); their scores are those of files, too. Predicting happens in the worker process;
-this module loads no torch.
+The artifact has one file of predictions per split (for spans and tags also in the official format)
+and `metrics.json`, computed from those files read back. The restarts of the best grid point predict
+every split with known answers, so that means exist for test as for dev (Table 7). A worker process
+predicts; this module does not load torch.
 """
 
 from __future__ import annotations
@@ -50,20 +49,20 @@ def evaluate(
     output: str,
     execution: ExecutionConfig,
 ) -> StageOutput:
-    """Compare trials on dev; answer every split but the training data with the best.
+    """Compare trials on dev; predict every split but the training data with the best.
 
     Args:
-        config: how many models answer together, and where.
+        config: Size of the ensemble, and device.
         inputs: `examples`, and the trials by name.
         output: URL of the folder to write to.
-        execution: not used.
+        execution: Unused.
 
     Raises:
-        PredictionsError: models of an ensemble do not read or answer alike.
-        ArtifactCorruptError: an input is not what its manifest says.
-        RunnerError: the worker process was killed.
+        PredictionsError: Models of an ensemble differ in vocabulary, labels or features.
+        ArtifactCorruptError: An input differs from its manifest.
+        RunnerError: The worker process was killed.
     """
-    from model.task_types.by_name import TASK_TYPES  # start-up: 250 ms, pyarrow's
+    from model.task_types.by_name import TASK_TYPES  # lazy: heavy imports
 
     del execution
     examples = inputs[_EXAMPLES]
@@ -132,14 +131,14 @@ def _statistics(
 
 
 def _cut(examples: StageInput, compared: Comparison, *, chosen: list[Trial]) -> dict[str, Any]:
-    """What the restarts that are shown and the models that answer were not given."""
+    """Return the reductions of the shown restarts and the predicting models."""
     trained = [trial.cut for trial in (*compared.restarts, *chosen)]
     return joined([examples_cut(examples.statistics), *trained])
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Without those that are one model under several names, as entries of equal configuration
-    have: in an ensemble it would count twice."""
+    """Return distinct models: entries of equal configuration share one model, which would count
+    twice in an ensemble."""
     found: dict[str, Trial] = {}
     for trial in trials:
         found.setdefault(content_digest(trial.given.files), trial)
@@ -155,7 +154,7 @@ def _answer(
     splits: tuple[str, ...],
     folder: str,
 ) -> float:
-    """Write the predictions of each split to `folder`; the threshold they were made with."""
+    """Write the predictions of each split to `folder`; return their threshold."""
     best = chosen[0]
     if best.method == "majority":
         for split in splits:
@@ -165,7 +164,7 @@ def _answer(
         return 0.0
     asked = splits
     if len(chosen) == 1 and "dev" in splits:
-        # The trial has answered dev already, to be chosen by it.
+        # The trial already has predictions on dev.
         _copy(best.given, predictions_file("dev"), folder=folder)
         asked = tuple(split for split in splits if split != "dev")
     if not asked:
@@ -181,9 +180,9 @@ def _ask(
     splits: tuple[str, ...],
     folder: str,
 ) -> float:
-    """Write what trials say together of each split to `folder`; the threshold of that."""
+    """Write the predictions of an ensemble on each split to `folder`; return its threshold."""
     for trial in trials:
-        check_files(trial.given)  # which models are read by their folders' URLs
+        check_files(trial.given)  # models are read by the URLs of their folders
     job = EvaluationJob(
         name=current_step_name(f"evaluate {config.entry}"),
         examples=examples,
@@ -206,15 +205,16 @@ def _score_restarts(
     known: dict[str, dict[str, float]],
     folder: str,
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Scores of the best point's restarts by trial and split, of splits that they were not chosen
-    by; their predictions stay in `folder` as `predictions-SPLIT-TRIAL.jsonl`.
+    """Return scores of the best point's restarts by trial and split, without dev.
 
-    An ensemble over several entries has none: its trials' own entries score them.
+    Writes their predictions to `folder` as `predictions-SPLIT-TRIAL.jsonl`. An ensemble over
+    several
+    entries has none: the entries of its trials score them.
 
     Args:
-        known: the scores of what was chosen, of splits whose answers are known.
+        known: Scores of the selected model on splits with known answers.
     """
-    from model.task_types.by_name import TASK_TYPES  # start-up: 250 ms, pyarrow's
+    from model.task_types.by_name import TASK_TYPES  # lazy: heavy imports
 
     splits = tuple(split for split in known if split != "dev")
     if not splits or any(trial_entry(trial.name) for trial in compared.best):
@@ -272,9 +272,7 @@ def _score_majority(
 def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:
     notes = []
     if len(chosen) < config.ensemble_size:
-        notes.append(
-            f"an ensemble of {config.ensemble_size} was asked for, and there are {len(chosen)}"
-        )
+        notes.append(f"requested an ensemble of {config.ensemble_size}, only {len(chosen)} exist")
     if chosen[0].cased is not None and task.is_cased not in (None, chosen[0].cased):
         used, own = ("cased", "uncased") if chosen[0].cased else ("uncased", "cased")
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")

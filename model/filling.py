@@ -1,4 +1,4 @@
-"""Filling masks: a text with [MASK] in, the likeliest word pieces for each out. Loads torch."""
+"""Mask filling: the most probable word pieces for each [MASK] of a text. Loads torch."""
 
 from __future__ import annotations
 
@@ -38,40 +38,40 @@ _FINE_TUNED = tuple(found.architecture for found in TASK_TYPES.values())
 
 
 class Candidate(NamedTuple):
-    """A word piece that may stand where a mask is."""
+    """Candidate word piece for a mask."""
 
     token: str
-    """As in vocab.txt: `##` before one that goes on with a word."""
+    """Form in vocab.txt: pieces inside words start with `##`."""
 
     token_id: int
     probability: float
 
 
 class FilledText(NamedTuple):
-    """What a model says of a text."""
+    """Result for one text."""
 
     text: str
-    """As it was given."""
+    """Input text."""
 
     masks: tuple[tuple[Candidate, ...], ...]
-    """For each [MASK] in order: the likeliest pieces first."""
+    """Candidates of each [MASK] in order, most probable first."""
 
     filled: str
-    """The text with the likeliest piece in the place of each mask."""
+    """Text with the most probable piece at each mask."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return JSON values."""
         masks = [[found._asdict() for found in candidates] for candidates in self.masks]
         return {"text": self.text, "filled": self.filled, "masks": masks}
 
 
 class MaskFiller:
-    """A pretrained model that says what may stand where a text has [MASK].
+    """Pretrained model that fills the masks of texts.
 
     Args:
-        model: with its masked LM head, in evaluation mode.
-        tokenizer: puts `[CLS]` and `[SEP]` around a text; "[MASK]" in one is the special token.
-        mask_id: id of [MASK].
+        model: Model with masked LM head, in evaluation mode.
+        tokenizer: Tokenizer that adds `[CLS]` and `[SEP]` and maps "[MASK]" to the special token.
+        mask_id: Id of [MASK].
     """
 
     def __init__(self, model: BertForPretraining, tokenizer: Tokenizer, *, mask_id: int) -> None:
@@ -80,11 +80,11 @@ class MaskFiller:
 
     @classmethod
     def open(cls, folder: str, *, device: str = "auto") -> Self:
-        """A checkpoint in Hugging Face's layout with its vocabulary, local or at any fsspec URL.
+        """Load a checkpoint in Hugging Face's layout with its vocabulary, local or any fsspec URL.
 
         Raises:
-            CheckpointError: it has no masked LM head, cannot be read, or sees no text to the right.
-            MissingInputError: it is no such folder.
+            CheckpointError: It has no masked LM head, cannot be read, or is a left-to-right model.
+            MissingInputError: The folder is not such a checkpoint.
             VocabularyError: Its vocab.txt or tokenizer.json cannot be used.
         """
         check_layout(folder, needs_vocabulary=True)
@@ -94,11 +94,11 @@ class MaskFiller:
         if any(name in _FINE_TUNED for name in named):
             raise CheckpointError(
                 f"{folder}: was fine-tuned ({', '.join(named)}) and has no masked LM "
-                "head any more: name the pretrained model; `bertloom predict` asks this one"
+                "head: use the pretrained model here, and `bertloom predict` with this one"
             )
         if described.get("is_decoder"):
             raise CheckpointError(
-                f"{folder}: was trained left to right, and does not see what stands behind a "
+                f"{folder}: was trained left to right and does not read the text after a "
                 "mask: expected a model of objective mlm or mlm+nsp"
             )
         loaded = load_pretrained(folder, objective="mlm", seed=0)
@@ -118,14 +118,14 @@ class MaskFiller:
         return cls(model, _tokenizer(root, vocab), mask_id=vocab.index(MASK))
 
     def fill(self, texts: Sequence[str], *, k: int = 5) -> Iterator[FilledText]:
-        """What stands where each text has [MASK], text by text in order.
+        """Fill the masks of texts, in order.
 
         Args:
-            texts: each with one [MASK] or more; several are filled independently of each other.
-            k: how many pieces for each mask.
+            texts: Texts with at least one [MASK]; several masks are filled independently.
+            k: Number of candidates per mask.
 
         Raises:
-            PredictionsError: a text has no [MASK], or is longer than the model has positions.
+            PredictionsError: A text has no [MASK], or exceeds the model's positions.
         """
         for text in texts:
             yield self._fill(text, k=k)
@@ -135,7 +135,7 @@ class MaskFiller:
         positions = [at for at, token in enumerate(encoded.ids) if token == self._mask_id]
         if not positions:
             raise PredictionsError(
-                f"{text[:80]!r}: no {MASK} in it: write {MASK} where a word is to be found, such "
+                f"{text[:80]!r}: no {MASK} in it: write {MASK} in the place of a word, such "
                 f'as "The capital of {MASK} is"'
             )
         longest = self._model.config.max_position_embeddings
@@ -157,7 +157,7 @@ class MaskFiller:
         return FilledText(text, masks, _filled(text, [found[0].token for found in masks]))
 
     def _probabilities(self, ids: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
-        """Of every piece at each position: (P, V), on the CPU."""
+        """Return the probability of every piece at each position: (P, V), on the CPU."""
         row = torch.tensor(ids, dtype=torch.int64)
         tokens = TokenBatch(
             input_ids=row,
@@ -179,7 +179,7 @@ def _tokenizer(root: str, vocab: Sequence[str]) -> Tokenizer:
     if TOKENIZER_FILE in names:
         try:
             tokenizer = Tokenizer.from_str(read_part(root, TOKENIZER_FILE).decode())
-        except Exception as error:  # the library raises nothing more special
+        except Exception as error:  # the library raises plain exceptions
             raise CheckpointError(f"{root}/{TOKENIZER_FILE}: cannot be read: {error}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -199,7 +199,7 @@ def _filled(text: str, tokens: Sequence[str]) -> str:
     parts = text.split(MASK)
     filled = parts[0]
     for token, part in zip(tokens, parts[1:], strict=False):
-        # A piece that goes on with a word is joined to it.
+        # Join pieces inside words to their word.
         joined = filled.rstrip() if token.startswith(CONTINUATION) else filled
         filled = f"{joined}{token.removeprefix(CONTINUATION)}{part}"
     return filled

@@ -1,8 +1,8 @@
-"""`finetune`: one training of a grid on one task (paper, section 4), as a stage.
+"""Stage `finetune`: one trial of a grid on one task (paper, section 4).
 
 The artifact is a fine-tuned model in Hugging Face's layout with its tokenizer, its predictions on
-dev, the scores computed from those, and the record of the training. Training runs in a process that
-lives on from trial to trial (`model.launch.launcher`); this module loads no torch itself.
+dev, their scores, and the record of the training. One worker process trains all trials of a run
+(`model.launch.launcher`); this module does not load torch.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TRAIN, _DEV = "train", "dev"
 
 
 def raw_inputs(config: TrialConfig) -> tuple[RawInput, ...]:
-    """The files of the checkpoint from outside the store that the trial starts from, if any.
+    """Return the files of the checkpoint outside the store that the trial starts from, if any.
 
     Raises:
         MissingInputError: There is no checkpoint in Hugging Face's layout with its vocabulary.
@@ -74,25 +74,23 @@ def finetune(
     execution: ExecutionConfig,
     work: str,
 ) -> StageOutput:
-    """Train a trial, going on from the last checkpoint in `work`, and score it on dev.
+    """Train a trial, resuming from the last checkpoint in `work`, and score it on dev.
 
     Args:
-        config: method, hyper-parameters, and so on.
-        inputs: `examples`; `checkpoint` with init_from_phase, `vocabulary` where
-            it has a model of its own.
+        config: Method and hyper-parameters.
+        inputs: `examples`; `checkpoint` with init_from_phase, `vocabulary` for a new model.
         output: URL of the folder to write to.
-        execution: not used: the configuration itself says on what to train.
-        work: URL of the folder for checkpoints, the same each time this trial is run.
+        execution: Unused; the configuration names the device.
+        work: URL of the folder for checkpoints, the same for every run of this trial.
 
     Raises:
-        TaskDataError: there is no training data, or it has no labels.
-        ConfigError: sequences are longer than the model's positions, or something else that the
-            configuration asks for cannot be.
-        CheckpointError: a checkpoint cannot be written or read.
-        ArtifactCorruptError: an input is not what its manifest says.
-        DivergenceError: the loss is not finite.
-        TrainingError: it was asked to stop; the next run goes on.
-        RunnerError: the process was killed; the next run goes on.
+        TaskDataError: The training data is missing or has no labels.
+        ConfigError: Sequences exceed the model's positions, or the configuration is invalid.
+        CheckpointError: A checkpoint cannot be written or read.
+        ArtifactCorruptError: An input differs from its manifest.
+        DivergenceError: The loss is not finite.
+        TrainingError: A stop was requested; the next run resumes.
+        RunnerError: The process was killed; the next run resumes.
     """
     del execution
     examples = inputs["examples"]
@@ -114,7 +112,7 @@ def finetune(
     if config.init_from_phase is not None and job.checkpoint is None:
         raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
     if job.checkpoint is not None:
-        # Read by the folder's URL, as a checkpoint from outside is.
+        # Read by the folder's URL, like a checkpoint outside the store.
         check_files(job.checkpoint, without=(OPTIMIZER_FILE, STATE_FILE))
     try:
         with forward_progress(job.folder()):
@@ -132,8 +130,8 @@ def finetune(
 
 
 def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> StageOutput:
-    """No model: always what is most frequent in the training data."""
-    from model.task_types.by_name import TASK_TYPES  # start-up: 250 ms, pyarrow's
+    """Write the predictions of the majority baseline."""
+    from model.task_types.by_name import TASK_TYPES  # lazy: heavy imports
 
     task = find_task(str(examples.statistics["task"]))
     labels = tuple(str(label) for label in examples.statistics.get("labels", ()))

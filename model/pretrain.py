@@ -1,8 +1,8 @@
-"""`pretrain`: one phase of pretraining (paper 3.1, A.2), as a stage.
+"""Stage `pretrain`: one phase of pretraining (paper 3.1, A.2).
 
-The artifact is a checkpoint in Hugging Face's layout, which `transformers` loads as it is, with the
-optimiser's state beside it for a phase that goes on, and the record of the training. Training runs
-in processes of its own (`model.pretraining.job`); this module loads no torch before there is work.
+The artifact is a checkpoint in Hugging Face's layout, which `transformers` loads, with the
+optimizer state for a following phase and the record of the training. Worker processes train
+(`model.pretraining.job`); this module loads torch only if there is work.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 def raw_inputs(config: PretrainConfig) -> tuple[RawInput, ...]:
-    """The files of the checkpoint from outside the store that the phase starts from, if any.
+    """Return the files of the checkpoint outside the store that the phase starts from, if any.
 
     Raises:
-        MissingInputError: there is no checkpoint in Hugging Face's layout.
+        MissingInputError: The folder has no checkpoint in Hugging Face's layout.
     """
     if config.init_checkpoint is None:
         return ()
@@ -51,25 +51,25 @@ def pretrain(
     execution: ExecutionConfig,
     work: str,
 ) -> StageOutput:
-    """Train a phase to the end of its budget, going on from the last checkpoint in `work`.
+    """Train a phase to the end of its budget, resuming from the last checkpoint in `work`.
 
     Args:
-        config: model, budget, batches, optimiser, and so on.
+        config: Model, budget, batches, optimizer and so on.
         inputs: `instances` and `vocabulary`; `checkpoint` with init_from_phase.
         output: URL of the folder to write to.
-        execution: not used: the configuration itself says on what to train.
-        work: URL of the folder for checkpoints, the same each time this phase is run.
+        execution: Unused; the configuration names the device.
+        work: URL of the folder for checkpoints, the same for every run of this phase.
 
     Raises:
-        InstanceDataError: the instances do not fit the model or its vocabulary.
-        ArtifactCorruptError: an input is not what its manifest says.
-        CheckpointError: a checkpoint cannot be written or read.
-        DivergenceError: the loss is not finite or keeps rising.
-        TrainingError: it was asked to stop; the next run goes on.
+        InstanceDataError: The instances do not match the model or its vocabulary.
+        ArtifactCorruptError: An input differs from its manifest.
+        CheckpointError: A checkpoint cannot be written or read.
+        DivergenceError: The loss is not finite or keeps rising.
+        TrainingError: A stop was requested; the next run resumes.
     """
     del execution
     if "checkpoint" in inputs:
-        # Read by the folder's URL, as a checkpoint from outside is.
+        # Read by the folder's URL, like a checkpoint outside the store.
         before = without_snapshots(inputs["checkpoint"])
         carries = config.optimizer_state == "restore"
         check_files(before, without=() if carries else (OPTIMIZER_FILE, STATE_FILE))
@@ -86,7 +86,7 @@ def pretrain(
 
 
 def _publish(job: TrainingJob, *, output: str) -> StageOutput:
-    # start-up: 4,400 ms, torch's
+    # lazy: heavy imports
     from model.pretraining.results import read_finished
 
     finished = read_finished(job)
@@ -114,7 +114,7 @@ def _publish(job: TrainingJob, *, output: str) -> StageOutput:
 def _vocabulary_files(
     vocabulary: StageInput, *, output: str, folder: str = ""
 ) -> Iterator[FileEntry]:
-    """What `transformers` makes a tokenizer of, under the names that it looks for."""
+    """Return the tokenizer files that `transformers` loads, by name."""
     for path in (VOCAB_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE):
         content = input_file(vocabulary, path).read()
         yield write_file(f"{folder}/{path}" if folder else path, [content], output=output)

@@ -1,7 +1,7 @@
-"""`tabulate`: all evaluations of a recipe as tables beside the paper's, as a stage.
+"""Stage `tabulate`: all evaluations of a recipe as tables next to the paper's.
 
-The artifact holds the same numbers as JSON, Markdown, plain text, CSV and a picture, and GLUE's
-submission where there are predictions for it.
+The artifact has the same numbers as JSON, Markdown, plain text, CSV and a picture, and GLUE's
+submission if its predictions exist.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def tabulate(
     """Write all evaluations as tables.
 
     Args:
-        config: what a sweep made of the entries, if there is one.
-        inputs: the `evaluate` artifacts by entry, and as `pretrain.PHASE` the phases that swept
-            entries start from.
+        config: Expansion of the sweep, if any.
+        inputs: `evaluate` artifacts by entry, and as `pretrain.PHASE` the phases that swept entries
+            start from.
         output: URL of the folder to write to.
-        execution: not used.
+        execution: Unused.
 
     Raises:
-        PredictionsError: an artifact's statistics are not those of an evaluation, or a prediction
+        PredictionsError: Statistics of an artifact are not those of an evaluation, or a prediction
             for GLUE's server has no answer.
-        ArtifactCorruptError: predictions are not those that their manifest lists.
+        ArtifactCorruptError: Predictions differ from their manifest.
     """
-    # start-up: 120 ms
+    # lazy: heavy imports
     from model.tables.comparisons import compare_entries
     from model.tables.document import SubmittedFiles, Tables
     from model.tables.glue_submission import build_submission
@@ -88,7 +88,7 @@ def tabulate(
             if name in inputs
         },
     )
-    # Of variants that are compared, none is what one would hand in.
+    # Compared variants are not submitted.
     whole = [item for item in evaluations if item.entry not in sweep.entries]
     submission = build_submission(whole, inputs=evaluated, tasks=TASKS)
     comparisons = tuple(compare_entries(evaluations, swept=sweep.entries))
@@ -123,7 +123,7 @@ def tabulate(
 
 
 def _contents(tables: Tables) -> dict[str, bytes]:
-    # start-up: 120 ms
+    # lazy: heavy imports
     from model.tables.charts import chart_of
     from model.tables.document import JSON_FILE
     from model.tables.grids import (
@@ -152,24 +152,24 @@ def _contents(tables: Tables) -> dict[str, bytes]:
         contents[COMPARISONS_FILE] = comparisons_csv(tables.tables).encode()
     for table in tables.tables:
         if (chart := chart_of(table)) is not None:
-            from model.tables.line_pictures import draw_chart  # start-up: 600 ms
+            from model.tables.line_pictures import draw_chart  # lazy: heavy imports
 
             contents[f"{table.key}.png"] = draw_chart(chart)
     if any(row.shown is not None for row in tables.main):
-        from model.tables.result_pictures import draw_results  # start-up: 600 ms
+        from model.tables.result_pictures import draw_results  # lazy: heavy imports
 
         contents[PICTURE_FILE] = draw_results(tables.results)
     return contents
 
 
 def _closing(filled: Sequence[FilledTable]) -> list[str]:
-    """Names the paper's tables that nothing of ours is in, so that none is missing silently."""
+    """Return a note that names the paper's tables without rows of ours."""
     without = [table.title for table in filled if not table.rows]
-    return [f"Without rows of ours, and so not shown: {'; '.join(without)}."] if without else []
+    return [f"Without rows of ours and not shown: {'; '.join(without)}."] if without else []
 
 
 def _statistics(tables: Tables) -> dict[str, Any]:
-    """The main number of each entry, and where the tables stand."""
+    """Return the main score of each entry, and the path of the tables."""
     numbers = {"task", "metric", "mean", "sd", "best", "ensemble", "majority", "cut", "paper"}
     return {
         "entries": {

@@ -222,7 +222,7 @@ def test_ids_given_twice_are_told_or_refused_where_they_are_handed_in(
         build(tmp_path / "b", task="sst-2", data_dir=str(folder))
 
 
-# --- labels of one's own data
+# --- labels of custom data
 
 
 def own(tmp_path: Path, **labels: str) -> dict[str, tuple[str, ...]]:

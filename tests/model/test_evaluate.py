@@ -1,4 +1,4 @@
-"""`evaluate`: scores of the chosen model, of the restarts beside it, and of ensembles."""
+"""`evaluate`: scores of the selected model, of its restarts, and of ensembles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from schemas.trial_names import trial_name
 
 
 def trained(folder: Path, examples: StageInput, checkpoint: str, **changes: Any) -> StageInput:
-    """The artifact of a trial that learnt for two steps."""
+    """Return the artifact of a trial of two steps."""
     config = trial_config(checkpoint, max_steps=2, **changes)
     job = trial_job(folder / trial_name(config), examples, config=config)
     found = train_trial(job, stop=StopRequest())
@@ -116,7 +116,7 @@ def test_the_best_points_restarts_are_scored_on_test(
     assert scored[chosen]["test"] == said["metrics"]["test"]
     task, table = TASKS["sst-2"], read_examples(examples, "test")
     for name in own:
-        # By its own model, asked anew; and by the file that is kept.
+        # Predicted again by its model, and read from the stored file.
         predictor = Predictor.open(restarts[name].data, device="cpu")
         metrics = TASK_TYPES[task.type].score(table, answer([predictor], table), task=task)
         assert scored[name]["test"]["accuracy"] == pytest.approx(metrics["accuracy"])
@@ -172,7 +172,7 @@ def test_an_ensemble_of_several_entries_leaves_restarts_to_those(
     assert said["metrics"]["test"]["accuracy"] == expected["accuracy"]
     shares = [answer([each], table) for each in predictors]
     assert together not in shares
-    # Of the trials of one entry alone, an ensemble's single models stand in that entry's row.
+    # Single models of an ensemble are in the row of their entry.
     of_one = {f"a.{name}": given for name, given in restarts.items()}
     told = evaluated(tmp_path / "one", examples, of_one, entry="four", ensemble_size=4).statistics
     rows = [Evaluation.from_statistics("a", single), Evaluation.from_statistics("four", told)]

@@ -1,4 +1,4 @@
-"""Filling masks: equal to transformers' pipeline, and errors that say what to do."""
+"""Mask filling equals transformers' pipeline; errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage of one trial: its artifact, its raw inputs, the majority, and going on after a kill."""
+"""The stage of one trial: artifact, raw inputs, majority baseline, resume after a kill."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ def test_instances_of_the_stage_itself_are_read(tmp_path):
 
 
 def maps_of(folder: str) -> int:
-    """How many maps of this process are of files in a folder."""
+    """Return the number of this process's maps of files in a folder."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     return sum(f"{folder}/" in line for line in lines)
 

@@ -425,7 +425,7 @@ def test_a_prefetcher_makes_no_more_than_it_was_told():
     with closing(Prefetcher(items(), ahead=3)) as prefetcher:
         assert [next(prefetcher), next(prefetcher)] == [0, 1]
         time.sleep(0.05)
-        assert len(made) <= 2 + 3 + 1  # taken, waiting, and one that waits for room
+        assert len(made) <= 2 + 3 + 1  # taken, queued, and one that waits for the queue
         assert list(prefetcher) == list(range(2, 100))
     prefetcher.close()
     with pytest.raises(StopIteration):

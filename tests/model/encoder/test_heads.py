@@ -112,7 +112,7 @@ def test_micro_batches_add_up_to_the_global_batch() -> None:
 
 
 def split(batch: PretrainingBatch) -> list[PretrainingBatch]:
-    """Each instance of a packed batch by itself."""
+    """Yield each instance of a packed batch separately."""
     parts = []
     tokens = batch.tokens
     bounds = zip(tokens.starts.tolist(), tokens.lengths.tolist(), strict=True)
@@ -204,7 +204,7 @@ def test_initial_weights_are_those_of_the_reference() -> None:
     for name, value in model.named_parameters():
         if value.ndim > 1:
             assert float(value.detach().abs().max()) <= 0.04, name
-            # A normal cut at two deviations has .88 of the deviation.
+            # A normal cut at two deviations has 0.88 of the deviation.
             assert float(value.detach().std()) == pytest.approx(0.0176, rel=0.15), name
         elif name.endswith("norm.weight"):
             assert (value == 1).all(), name

@@ -59,7 +59,7 @@ def copied(source: Path, target: Path) -> Path:
 
 
 def refused(read: Callable[[str], Any], folder: Path) -> str:
-    """What is said of a folder; "" where it can be read all the same."""
+    """Return the error message for a folder; "" if it can be read."""
     try:
         read(str(folder))
     except CheckpointError as error:
@@ -190,7 +190,7 @@ def test_nothing_is_there(tmp_path: Path) -> None:
 
 
 def write_recipe(folder: Path, **examples: Any) -> Path:
-    """A recipe whose data are there, and whose checkpoint is of the first layout."""
+    """Write a recipe with data and a checkpoint of the first layout."""
     (folder / "old").mkdir()
     for name in ("bert_config.json", "pytorch_model.bin", "vocab.txt"):
         (folder / "old" / name).write_text("{}")

@@ -1,4 +1,4 @@
-"""Trials beside each other, and predictions in files."""
+"""Comparison of trials, and prediction files."""
 
 from __future__ import annotations
 

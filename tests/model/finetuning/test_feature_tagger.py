@@ -148,7 +148,7 @@ def test_the_lstm_stays_within_a_window():
     together = model(batch_of(windows)).logits
     alone = torch.cat([model(batch_of([window])).logits for window in windows])
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
-    # It is an LSTM all the same: a word's logits depend on both neighbours.
+    # A word's logits depend on both neighbors, as in an LSTM.
     ids, tagged, names = windows[0]
     for kept in ([0, 1], [1, 2]):
         shorter = (ids, [tagged[at] for at in kept], [names[at] for at in kept])

@@ -199,7 +199,7 @@ def test_last_batch_may_be_smaller_and_max_steps_ends_training(
     assert trained(job)["statistics"]["training"]["steps"] == 5
     lines = curve(job)
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
-    # Warm-up of 0.1 of 5 steps is none; the decay ends where the steps end.
+    # A warm-up of 0.1 of 5 steps rounds to 0; the decay ends with the steps.
     assert [line["rate"] for line in lines] == pytest.approx([1e-3 * (1 - n / 5) for n in range(5)])
     assert lines[-1]["epoch"] == 1.25
 
@@ -219,7 +219,7 @@ def test_augmentation_has_a_schedule_of_its_own(checkpoint: str, tmp_path: Path)
     assert "examples@augmentation" not in without["counters"]
 
 
-# Going on after a stop
+# Resume after a stop
 
 
 def start_process(job: TrialJob) -> subprocess.Popen[bytes]:
@@ -320,7 +320,7 @@ def test_checkpoint_of_another_model_is_refused(
         trained(trial_job(tmp_path / "work", sst, config=trial_config(other)))
 
 
-# What is refused, and what is said
+# Errors and messages
 
 
 def test_divergence_names_step_and_examples(
@@ -382,7 +382,7 @@ def test_casing_is_that_of_the_tokenizer(
     assert any("do_lower_case" in note for note in start.notes)
     cased = write_checkpoint(tmp_path / "cased", lowercase=None, vocab=CASED_VOCAB)
     assert opened(sst, cased).tokenizer.lowercase is False
-    # NER is cased in the paper: a note says where it is not.
+    # NER is cased in the paper; otherwise there is a note.
     notes = [len(opened(kinds["conll-2003"], folder).notes) for folder in (unstated, cased)]
     assert notes[0] == notes[1] + 1
     assert not has_upper_case(["[CLS]", *UNUSED, "##ing", "ß", "été"])

@@ -57,7 +57,7 @@ def shares(predictors: list[Predictor]) -> np.ndarray:
 
 def test_an_ensemble_says_the_mean_of_the_probabilities(models: list[Predictor]) -> None:
     single = [shares([model]) for model in models]
-    assert max(abs(single[0] - single[1])) > 0.05  # else the mean says nothing
+    assert max(abs(single[0] - single[1])) > 0.05  # otherwise the mean proves nothing
     np.testing.assert_allclose(shares(models), np.mean(single, axis=0), atol=1e-5)
     np.testing.assert_allclose(shares(models[::-1]), shares(models), atol=1e-6)
 

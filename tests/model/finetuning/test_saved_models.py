@@ -112,7 +112,7 @@ def test_transformers_misses_nothing_and_expects_nothing_else(
 
 @EACH_KIND
 def test_what_transformers_saves_is_read(kind: TaskTypeName, tmp_path: Path) -> None:
-    """The other way round: a model of theirs, its weights and batch, here."""
+    """Return a transformers model, and our model with its weights and batch."""
     import transformers
 
     shape = transformers.BertConfig(
@@ -141,7 +141,7 @@ def test_what_transformers_saves_is_read(kind: TaskTypeName, tmp_path: Path) -> 
 
 
 def test_a_pooler_where_transformers_saved_one_with_a_span_model(tmp_path: Path) -> None:
-    """As versions before 4.5 did."""
+    """Save like versions before 4.5."""
     folder = written(random_task_model("span"), tmp_path)
     hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
     pooler = {

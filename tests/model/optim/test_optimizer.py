@@ -1,4 +1,4 @@
-"""Optimisers beside formulas in float64, and beside torch's own."""
+"""Optimizers next to formulas in float64, and next to torch's."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _Reference:
         return norm
 
     def _scaled(self, name: str, weight: Array, update: Array) -> Array:
-        thirds = 3 if "qkv" in name else 1  # query, key and value are matrices of their own
+        thirds = 3 if "qkv" in name else 1  # query, key and value are separate matrices
         parts = zip(np.split(weight, thirds), np.split(update, thirds), strict=True)
         ratios = [(np.linalg.norm(w), np.linalg.norm(u), u) for w, u in parts]
         return np.concatenate([(w / u if w and u else 1.0) * part for w, u, part in ratios])
@@ -134,7 +134,7 @@ def test_no_bias_correction_is_exact() -> None:
     optimizer = build_optimizer([("w.bias", weight)], config)
     weight.grad = torch.tensor([1.0, -2.0, 1e-3])
     optimizer.step(learning_rate=1.0)
-    # (1 - .9) g / sqrt((1 - .999) g^2): more than 3 times Adam's first step.
+    # (1 - 0.9) g / sqrt((1 - 0.999) g^2): more than 3 times Adam's first step.
     assert weight.tolist() == pytest.approx([-(10**0.5), 10**0.5, -(10**0.5)], rel=1e-6)
 
 
@@ -160,7 +160,7 @@ def test_adamw_is_torchs_adamw() -> None:
 
 
 def test_stacked_matrices_have_trust_ratios_of_their_own() -> None:
-    """As three parameters they come out the same as stacked in one."""
+    """Three parameters have the same result as one stacked parameter."""
     stacked, apart = _weights(), _weights()
     name = "layers.0.attention.qkv.weight"
     thirds = {f"{i}.weight": nn.Parameter(t) for i, t in enumerate(apart[name].detach().chunk(3))}

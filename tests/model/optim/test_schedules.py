@@ -1,4 +1,4 @@
-"""The learning rate over a budget, at points computed by hand and beside transformers'."""
+"""Learning rates at points computed by hand, and next to transformers'."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_warm_up_of_a_time_budget_is_not_rounded() -> None:
     minutes: dict[str, Any] = {"total": 10.0, "peak": 1.0, "schedule": PAPER, "unit": "minutes"}
     assert learning_rate(0.05, **minutes) == pytest.approx(0.5)
     assert learning_rate(5.0, **minutes) == pytest.approx(0.5)
-    # Of 10 steps, 1 % is none.
+    # 1 % of 10 steps rounds to 0.
     assert learning_rate(0, total=10, peak=1.0, schedule=PAPER) == 1.0
 
 
@@ -104,7 +104,7 @@ def _transformers_rates(make: Any, steps: int, **options: Any) -> list[float]:
 
 
 def test_equal_to_transformers_where_they_do_the_same() -> None:
-    """They do without a warm-up, and during it; theirs decays from the end of the warm-up."""
+    """Rates equal transformers' without a warm-up and during it."""
     cases = [
         (ScheduleConfig(warmup_ratio=0.0), get_linear_schedule_with_warmup, {}),
         (

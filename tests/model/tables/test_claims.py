@@ -1,4 +1,4 @@
-"""The paper's claims, judged by written evaluations; and the command that says so."""
+"""The paper's claims, evaluated on written evaluations, and the command."""
 
 from __future__ import annotations
 

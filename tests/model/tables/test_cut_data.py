@@ -176,7 +176,7 @@ def test_pictures_show_the_mark_and_what_it_means() -> None:
     )
     assert whole != cut
     heights = [int.from_bytes(data[20:24], "big") for data in (whole, cut)]
-    assert heights[1] > heights[0]  # a line below says what was cut
+    assert heights[1] > heights[0]  # a line below explains the mark
 
 
 def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:

@@ -87,7 +87,7 @@ def test_all_files_have_the_servers_names_and_order(tmp_path: Path) -> None:
         "2\tentailment",
     ]
     assert texts(found.data)["RTE.tsv"].splitlines()[1:] == ["0\tentailment", "1\tnot_entailment"]
-    # Only the rows of each are too few, and the notes say so of each file.
+    # Only the numbers of rows are too low, with one note per file.
     assert len([note for note in found.notes if "the server expects" in note]) == 11
 
 

@@ -1,4 +1,4 @@
-"""The paper's tables as data, and rows of ours beneath them."""
+"""The paper's tables as data, and rows of ours below them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_tables_of_the_paper_are_those_asked_for() -> None:
 @pytest.mark.parametrize("name", GLUE_TABLE.systems)
 def test_rows_of_table_1_give_the_averages_it_prints(name: str) -> None:
     found = glue_average(system("table-1", name))
-    # The paper's own rounding: 70.94 of BiLSTM+ELMo+Attn stands there as 71.0.
+    # The paper's rounding: it prints 70.94 of BiLSTM+ELMo+Attn as 71.0.
     bound = 0.1 if name == "BiLSTM+ELMo+Attn" else 0.05
     assert found == pytest.approx(GLUE_TABLE.averages[name], abs=bound)
 
@@ -121,7 +121,7 @@ def test_gains_that_the_paper_states_in_words() -> None:
     # ... and 4.6 % on MNLI over GPT.
     mnli = {name: system("table-1", name)["MNLI-m"] for name in ("BERT_LARGE", "OpenAI GPT")}
     assert mnli["BERT_LARGE"] - mnli["OpenAI GPT"] == pytest.approx(4.6)
-    # 4.2: + 1.5 F1 over the best ensemble before, and TriviaQA gives .1 to .4 F1 on dev.
+    # 4.2: + 1.5 F1 over the best ensemble before, and TriviaQA gives 0.1 to 0.4 F1 on dev.
     one = {name: system("table-2", name) for name in PAPER_TABLES["table-2"].systems}
     whole = "BERT_LARGE (ensemble of 7 + TriviaQA)"
     best = one["best ensemble before (nlnet)"]["test F1"]
@@ -141,7 +141,7 @@ def test_gains_that_the_paper_states_in_words() -> None:
     swag = {name: system("table-4", name)["test"] for name in ("BERT_LARGE", "ESIM+ELMo")}
     assert swag["BERT_LARGE"] - swag["ESIM+ELMo"] == pytest.approx(27.1)
     assert swag["BERT_LARGE"] - system("table-4", "OpenAI GPT")["test"] == pytest.approx(8.3)
-    # 5.3: the best features are .3 F1 behind fine-tuning.
+    # 5.3: the best features are 0.3 F1 behind fine-tuning.
     fine, best = "BERT_BASE, fine-tuned", "features: concat last four hidden"
     gap = system("table-7", fine)["dev"] - system("table-7", best)["dev"]
     assert gap == pytest.approx(0.3)

@@ -33,7 +33,7 @@ def tables(
     phases: dict[str, Any] | None = None,
     others: Sequence[dict[str, Any]] = (),
 ) -> dict[str, FilledTable]:
-    """By key; `given` by task of a written evaluation."""
+    """Return values by key; `given` has the written evaluations by task."""
     items = [
         written(one.entry, task.partition("/")[0], runs, **more)
         for task, (one, runs, more) in given.items()

@@ -68,7 +68,7 @@ def test_without_positives_nothing_is_nan() -> None:
 
 def test_pearson_by_hand() -> None:
     gold, said = [1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 4.0, 3.0]
-    # Both have mean 2.5 and squared deviations 5; products of deviations: .75 + .75 + .75 + .75.
+    # Both have mean 2.5 and squared deviations 5; products of deviations: 4 x 0.75.
     assert value("pearson", gold, said) == pytest.approx(3 / 5)
     assert value("pearson", gold, [-x for x in gold]) == pytest.approx(-1.0)
 

@@ -123,7 +123,7 @@ def test_the_n_best_are_those_spelt_out(
         expected, odds = oracle.answers(number, outputs[0], has_unanswerable=is_2_0)
         sums = [(e["text"], e["start_logit"] + e["end_logit"]) for e in item["n_best"]]
         assert sums[: len(expected)] == expected
-        # With an n best of one, the best answer stays beside "".
+        # With an n best of one, the best answer is kept in addition to "".
         assert len(sums) - len(expected) <= (n_best == 1 and is_2_0 and expected[0][0] == "")
         assert item["null_odds"] == (NO_ANSWER_ODDS if odds is None else odds)
         best = next((text for text, _ in sums if text), "")
@@ -185,7 +185,7 @@ def test_a_start_counts_only_where_it_has_most_context() -> None:
     examples = table({"context": context, "question": "who is"})
     (found,) = ask(examples, make, config=config)
     assert "j" not in [entry["text"] for entry in found["n_best"][:1]]
-    assert found["n_best"][0]["end_logit"] == 9.0  # an end may stand anywhere
+    assert found["n_best"][0]["end_logit"] == 9.0  # an end may be anywhere
 
 
 def test_where_no_span_may_be_the_answer_there_is_none() -> None:

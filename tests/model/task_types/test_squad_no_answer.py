@@ -1,4 +1,4 @@
-"""SQuAD 2.0 with probabilities of no answer, beside a second, plain way to count."""
+"""SQuAD 2.0 with probabilities of no answer, next to a second, plain implementation."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def random_sentences(draw, alphabet, *, count, longest=12):
 
 
 def as_iob1(tags):
-    """B- only where an entity touches one of its own type before it."""
+    """Return IOB1 tags: B- only after an adjacent entity of the same type."""
     found = ["O"] * len(tags)
     before = None
     for entity in entities_of(tags):
@@ -60,7 +60,7 @@ def test_entities_of_any_tags_are_those_of_conlleval(alphabet):
 def test_scores_of_any_tags_are_those_of_seqeval(seed):
     draw = random.Random(seed)
     gold = random_sentences(draw, ANY_IOB, count=60)
-    # Some right, some wrong, so that precision and recall are neither 0 nor 1, nor equal.
+    # Some right, some wrong, so that precision and recall differ and are not 0 or 1.
     predicted = [
         [tag if draw.random() < 0.7 else draw.choice(ANY_IOB) for tag in tags] for tags in gold
     ]

@@ -1,4 +1,4 @@
-"""GLUE's official files, the hub's Parquet, JSON, and one's own tables, as they are read."""
+"""Reading GLUE's official files, the hub's Parquet, JSON, and custom tables."""
 
 from __future__ import annotations
 
@@ -366,7 +366,7 @@ def test_json_that_is_no_table_of_the_task_is_refused(text: str, tmp_path: Path)
         read("mnli", "train", write(tmp_path / "a", text))
 
 
-# --- one's own data
+# --- custom data
 
 
 def test_a_comma_separated_file_is_quoted(tmp_path: Path) -> None:

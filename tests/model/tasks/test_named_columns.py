@@ -1,4 +1,4 @@
-"""Files whose columns a recipe or a command names, and what is said of those that do not fit."""
+"""Files with columns that a recipe or a command names, and errors for other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every task of TASKS has to keep to: its fields, and what its reader makes of its files."""
+"""Contract of every task of TASKS: its fields and its reader."""
 
 from __future__ import annotations
 

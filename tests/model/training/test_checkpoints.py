@@ -380,7 +380,7 @@ print([saved.step for saved in checkpoints.list()])
 
 
 def test_full_disk_keeps_earlier_checkpoint(tmp_path: Path) -> None:
-    """Save on 4 MB of tmpfs in a mount namespace of its own."""
+    """Save on 4 MB of tmpfs in a separate mount namespace."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = 'mount -t tmpfs -o size=4m none "$1" || exit 77; exec "$2" -c "$3" "$1"'

@@ -1,4 +1,4 @@
-"""Training runs: they learn, they go on exactly, they refuse what does not fit."""
+"""Training runs: learning, exact resume, and errors."""
 
 from __future__ import annotations
 
@@ -270,11 +270,11 @@ def _for_transformers(batch: PretrainingBatch) -> dict[str, torch.Tensor]:
     }
 
 
-# Going on
+# Resume
 
 
 class StopAfter(StopRequest):
-    """Asks for a stop as soon as a run's curves have so many lines."""
+    """Request a stop when a run's curves have the given number of lines."""
 
     def __init__(self, lines: int, *, work: str) -> None:
         super().__init__()
@@ -669,5 +669,5 @@ def test_ctrl_c_stops_all_processes_and_waits_for_them(
     os.killpg(run.pid, signal.SIGINT)
     run.communicate(timeout=60)
     assert "stopped after step" in failure(job)["message"]
-    with checkpoints(job).lock():  # nobody holds it any more
+    with checkpoints(job).lock():  # the lock is free again
         pass
