@@ -1,4 +1,4 @@
 """Apache Beam jobs from raw dumps to instances, and the pure functions they are made of.
 
-Loads neither torch nor prefect: this and `schemas` are all that a Beam worker needs.
+Beam workers import only this package and `schemas`, without torch and Prefect.
 """

@@ -297,7 +297,7 @@ class Progress:
         else:
             try:
                 listed = self._fs.find(self._folder, detail=True).values()
-            except Exception as error:  # clients of object stores have errors of their own
+            except Exception as error:  # clients of object stores raise their own errors
                 _LOGGER.debug("%s: cannot list %s: %s", self._job, self._folder, error)
                 return None
             sizes = [e.get("size") or 0 for e in listed if e["name"].endswith(".arrow")]

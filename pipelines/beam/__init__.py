@@ -1,2 +1,1 @@
-"""What every Beam job has in common: work on planned splits, and reuse of finished
-work."""
+"""Shard jobs on Beam: work items, their cache, and the pipeline that processes them."""

@@ -9,7 +9,7 @@ and environment of the stage:
 
 KEY is a digest of everything that determines the item's output; names and numbers of shards are not
 part of it. If one dump of ten changed, or a job was killed, the files of the other items are linked
-into the new artifact under their new names. Records have a digest of their own
+into the new artifact under their new names. Records contain their own digest
 (`schemas.checksummed`), and files are hashed before use: an item with a missing or corrupt file is
 processed again.
 """
@@ -83,7 +83,7 @@ class CacheableShardFn(ShardFn, Protocol):
         return None
 
     def dump_blobs(self, result: WorkResult) -> bytes:
-        """Return the bytes that `load_blobs` needs besides the item's files."""
+        """Return the bytes that `load_blobs` needs in addition to the item's files."""
         del result
         return b""
 
@@ -105,7 +105,7 @@ class CacheableShardFn(ShardFn, Protocol):
             item: Item to process.
             partial: First files of the item with their blobs, and the counters and details that
                 were
-                saved with the last of them; empty if there are none.
+                saved with the last of them; empty for a new item.
             checkpointer: Saves the result so far each time that a file is finished and another one
                 follows.
         """
@@ -131,7 +131,7 @@ class CacheRecord(BaseModel):
     counters: dict[str, int]
     details: list[Any]
     blob_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
-    """sha256 of the file of blobs; "" if there is none."""
+    """sha256 of the file of blobs; "" without blobs."""
 
 
 def item_key(identity: Any) -> str:
@@ -172,7 +172,7 @@ class CacheFiles:
 
     @property
     def is_remote(self) -> bool:
-        """Whether each look-up is a request."""
+        """True if each look-up is a request."""
         return not {"file", "memory"} & set(protocols_of(self._paths()[0]))
 
     def location(self, name: str) -> str:
@@ -383,7 +383,7 @@ class CacheIndex:
 class ItemCheckpointer:
     """Finished files of an unfinished item, which may take a day if it is one indivisible stream.
 
-    Each file has a record of its own, with the counters of all files up to it. The record of the
+    Each file has a record, with the counters of all files up to it. The record of the
     finished item replaces them.
     """
 
@@ -394,7 +394,7 @@ class ItemCheckpointer:
     work: CacheableShardFn
     item: WorkItem
     check_remote: bool
-    """Whether to look for records in an object store."""
+    """True: look for records in an object store."""
 
     def restore(self) -> WorkResult:
         """Return the result of earlier workers, with their files in the output folder."""

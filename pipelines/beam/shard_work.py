@@ -67,7 +67,7 @@ class WorkResult:
     """Small JSON values for the launching process."""
 
     reused: bool = False
-    """Whether the item was restored from an earlier job (`pipelines.beam.item_cache`)."""
+    """True if the item was restored from an earlier job (`pipelines.beam.item_cache`)."""
 
     def to_json(self) -> str:
         return json.dumps(
@@ -97,7 +97,7 @@ def sum_counters(results: Iterable[WorkResult]) -> Counters:
 
 
 class ShardFn(Protocol):
-    """What a job does with an item: a `DoFn` without Beam. Workers get a copy, without open
+    """Work of a job on an item: a `DoFn` without Beam. Workers get a copy, without open
     files."""
 
     def setup(self) -> None:
@@ -107,7 +107,7 @@ class ShardFn(Protocol):
 
 
 class BucketReduce(NamedTuple):
-    """What a job does with the blobs of each bucket, which Beam groups. Workers get a copy."""
+    """Work of a job on the blobs of each bucket, which Beam groups. Workers get a copy."""
 
     reduce: Callable[[int, Iterable[bytes]], WorkResult]
     """Called once per bucket that has blobs, with its number; can write files."""

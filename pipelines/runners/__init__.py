@@ -1,2 +1,1 @@
-"""Where jobs run, and how their errors come back. No cache key counts this package: no runner
-changes a byte of what a job writes."""
+"""Runners of Beam jobs. They do not change the output, so cache keys do not count them."""

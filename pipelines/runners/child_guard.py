@@ -15,7 +15,7 @@ _GRACE_SECONDS = 2.0
 
 def main() -> int:
     """Run the program to its end; its exit code."""
-    # The launcher's own configuration says what to run, as a list: no shell.
+    # The command is a list from the launcher, without a shell.
     child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)  # noqa: S603
 
     def end(_number: int, _frame: FrameType | None) -> None:

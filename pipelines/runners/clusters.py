@@ -54,23 +54,23 @@ class ClusterJob(NamedTuple):
     name: str
     state: str
     url: str
-    """Of its page; "" where there is none."""
+    """URL of its page."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
         return self.state in _OVER
 
 
 class Slots(NamedTuple):
-    """How many pieces a cluster can work on at once."""
+    """Number of work items that a cluster can process at the same time."""
 
     free: int
     total: int
 
 
 def answers(endpoint: str, *, seconds: float = ANSWER_SECONDS) -> str:
-    """Why nothing answers at HOST:PORT; "" where something listens."""
+    """Return why nothing answers at HOST:PORT; "" if something listens."""
     host, _, port = endpoint.split("://", 1)[-1].split("/", 1)[0].rpartition(":")
     if not port.isdigit():
         return f"expected HOST:PORT, found {endpoint!r}"
@@ -82,11 +82,11 @@ def answers(endpoint: str, *, seconds: float = ANSWER_SECONDS) -> str:
 
 
 def _request(url: str, *, method: str = "GET") -> Any:
-    """The JSON that an address answers with.
+    """Return the JSON response of an address.
 
     Raises:
-        NoJobError: there is no such thing.
-        NoAnswerError: it does not answer, or with something else.
+        NoJobError: The address does not exist.
+        NoAnswerError: The cluster does not answer, or answers something else.
     """
     if not url.startswith(("http://", "https://")):
         raise RunnerError(f"{url}: expected an address that begins with http:// or https://")
@@ -104,7 +104,7 @@ def _request(url: str, *, method: str = "GET") -> Any:
 
 
 def slots(engine: Engine) -> Slots:
-    """The slots of a cluster that can be asked (`engine.rest`).
+    """Return the slots of a cluster with a REST interface.
 
     Raises:
         RunnerError: the cluster does not answer.
@@ -114,7 +114,7 @@ def slots(engine: Engine) -> Slots:
 
 
 def jobs_named(engine: Engine, name: str) -> list[ClusterJob]:
-    """The jobs of a Flink cluster that bear a name and have not ended."""
+    """Return the unfinished jobs of a Flink cluster with a name."""
     return [job for job in _live_jobs(engine) if job.name == name]
 
 
@@ -129,7 +129,7 @@ def _live_jobs(engine: Engine) -> list[ClusterJob]:
 
 
 def waits_for_slots(engine: Engine, job: str) -> bool:
-    """Whether a job of a Flink cluster works on nothing, for want of slots.
+    """Return whether a job of a Flink cluster waits for slots.
 
     Raises:
         NoJobError: the cluster does not know it.
@@ -143,7 +143,7 @@ def waits_for_slots(engine: Engine, job: str) -> bool:
 
 
 def waiting_jobs(engine: Engine) -> list[str]:
-    """The ids of a Flink cluster's jobs that wait for slots."""
+    """Return the ids of a Flink cluster's jobs that wait for slots."""
     found = []
     for job in _live_jobs(engine):
         with contextlib.suppress(NoJobError):  # over since it was listed
@@ -153,12 +153,12 @@ def waiting_jobs(engine: Engine) -> list[str]:
 
 
 def job_url(engine: Engine, job: str) -> str:
-    """The page of a Flink job."""
+    """Return the page of a Flink job."""
     return f"{engine.rest}/#/job/{job}/overview"
 
 
 def cancel(engine: Engine, name: str) -> list[ClusterJob]:
-    """Cancel the jobs of a Flink cluster that bear a name; those it was asked for."""
+    """Cancel the jobs of a Flink cluster with a name, and return them."""
     found = jobs_named(engine, name)
     for job in found:
         with contextlib.suppress(NoJobError):  # over since it was listed
@@ -180,7 +180,7 @@ def reserve_slots(
 
     Args:
         engine: Engine of the job.
-        items: Number of elements in the job's graph: it needs no more slots.
+        items: Number of elements in the job's graph, the most slots that it can use.
         sleep: Function that waits, and raises if the run is to stop.
         log: Function that gets a message once if no slot is free.
     """
@@ -229,7 +229,7 @@ _OPENED = (
     *(f"java.util.concurrent{part}" for part in ("", ".atomic", ".locks")),
     *(f"sun.{part}" for part in ("nio.ch", "nio.cs", "security.action", "util.calendar")),
 )
-"""Packages of Java 17 that Flink and Spark reach into."""
+"""Packages of Java 17 that Flink and Spark access by reflection."""
 
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For a Java that submits, or lives as long as a job and moves its reports: more than half of its
@@ -243,14 +243,14 @@ class ServerJars(NamedTuple):
     """The jars of a job server."""
 
     jars: tuple[str, ...]
-    """Of Beam's runner, with all that it needs but for Spark itself."""
+    """Jars of Beam's runner and its dependencies, without Spark."""
 
     engine_jars: tuple[str, ...] = ()
-    """Of Spark, where those of the runner do not hold it."""
+    """Jars of Spark, if the runner's jars do not include it."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is Beam's one jar."""
+        """True for Beam's single jar."""
         return len(self.jars) == 1
 
     @property
@@ -260,8 +260,8 @@ class ServerJars(NamedTuple):
 
 
 def maven_address(config: JobServerConfig) -> str:
-    """Where Beam's own job server is to be had, of the version of the Beam that is installed."""
-    from apache_beam.utils.subprocess_server import JavaJarServer  # start-up: 2 s, only to say it
+    """Return the Maven URL of the job server jar of the installed Beam version."""
+    from apache_beam.utils.subprocess_server import JavaJarServer  # lazy: loads Beam
     from apache_beam.version import __version__ as version
 
     name = f"flink-{config.version}" if isinstance(config, FlinkConfig) else "spark-3"
@@ -270,14 +270,14 @@ def maven_address(config: JobServerConfig) -> str:
 
 
 def find_jars(engine: Engine, *, fetch: bool = True) -> ServerJars:
-    """The jars of the job server that a configuration names.
+    """Return the jars of the job server of a configuration.
 
     Args:
         engine: whose.
-        fetch: download it where that is asked for; else the jars are none then.
+        fetch: Download a missing job server if the configuration allows it.
 
     Raises:
-        ConfigError: there is none at the place; says which place, and how to get Beam's own.
+        ConfigError: It does not exist. The message says how to get it.
     """
     config = _config(engine)
     place = config.job_server or os.environ.get(FOLDER_VARIABLE, "")
@@ -310,7 +310,7 @@ def _how_to_get_one(engine: Engine, config: JobServerConfig) -> str:
 
 
 def _downloaded(config: JobServerConfig) -> str:
-    from apache_beam.utils.subprocess_server import JavaJarServer  # start-up: 2 s, Beam's
+    from apache_beam.utils.subprocess_server import JavaJarServer  # lazy: loads Beam
 
     address = maven_address(config)
     try:
@@ -320,7 +320,7 @@ def _downloaded(config: JobServerConfig) -> str:
 
 
 def _folder_jars(folder: Path, engine: Engine, config: JobServerConfig) -> tuple[str, ...]:
-    """Beam's one jar in a folder, or all jars in it and its parts but those of other engines."""
+    """Return Beam's single jar of a folder, or all jars in it except those of other engines."""
     whole = sorted(folder.glob(f"beam-runners-{engine.name}*-job-server-*.jar"))
     if len(whole) > 1:
         names = ", ".join(path.name for path in whole)
@@ -360,10 +360,10 @@ def _spark_jars(config: SparkConfig) -> tuple[str, ...]:
 
 
 def find_java() -> str:
-    """Path of the `java` to use.
+    """Return the path of `java`.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: It is not installed.
     """
     home = os.environ.get("JAVA_HOME", "")
     found = shutil.which("java", path=f"{home}/bin") if home else None
@@ -381,7 +381,7 @@ def find_java() -> str:
 
 
 def java_command(engine: Engine, jars: ServerJars, *, ports: Sequence[int]) -> list[str]:
-    """What is run.
+    """Return the command of a job server.
 
     Args:
         engine: whose job server.
@@ -425,7 +425,7 @@ class JobServer:
         staged = f"--artifacts-dir={self._folder.name}/artifacts"
         command = [*java_command(engine, self.jars, ports=ports), staged]
         with self.log.open("wb") as log:
-            # A session of its own: Ctrl-C reaches this process, which ends its jobs first.
+            # In another session: Ctrl-C only reaches this process, which cancels its jobs first.
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", str(child_guard.__file__), *command],
                 stdin=subprocess.PIPE,
@@ -439,7 +439,7 @@ class JobServer:
         """Wait until it takes jobs.
 
         Raises:
-            RunnerError: it ended, or is not ready after ten minutes; says why.
+            RunnerError: It ended, or is not ready after ten minutes.
         """
         began = time.monotonic()
         while answers(self.endpoint):
@@ -450,21 +450,21 @@ class JobServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there."""
+        """True while its process runs."""
         return self._process.poll() is None
 
     def check(self) -> None:
-        """See that it runs.
+        """Check that it is running.
 
         Raises:
-            RunnerError: it has ended; says why.
+            RunnerError: It has ended.
         """
         code = self._process.poll()
         if code is not None:
             raise RunnerError(f"the job server ended with code {code}: {self.last_words()}")
 
     def last_words(self) -> str:
-        """The cause in what it wrote last."""
+        """Return the cause in the end of its log."""
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return root_cause("\n".join(text.splitlines()[-_LOG_LINES:])) or "it said nothing"
 
@@ -495,7 +495,7 @@ _LOCK = threading.Lock()
 
 
 def job_server(engine: Engine, *, pause: Callable[[float], None] = time.sleep) -> JobServer:
-    """The job server of this process for a cluster, ready; started if there is none.
+    """Return the running job server of this process for a cluster, started on first use.
 
     Raises:
         ConfigError: there is no jar, or no Java.

@@ -1,4 +1,4 @@
-"""Whether a worker has the code that its job was submitted with."""
+"""Check that a worker has the code and libraries of the submitter."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def code_digest() -> str:
 
 @functools.cache
 def library_versions() -> dict[str, str]:
-    """Versions here of what decides bytes besides our code: Python's minor one, and libraries'."""
+    """Return the versions of Python and of the libraries that can change the output."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, **{name: importlib.metadata.version(name) for name in LIBRARIES}}
 
@@ -62,7 +62,7 @@ class SameCode:
             raise RunnerError(
                 f"this worker's bertloom ({_PACKAGES}, code {code_digest()[:16]}) is not the one "
                 f"that submitted the job (code {state['digest'][:16]}): install the same version "
-                "where the workers run, and start anew"
+                "where the workers run, and run again"
             )
         here = library_versions()
         others = [
@@ -74,6 +74,6 @@ class SameCode:
             raise RunnerError(
                 f"this worker has other libraries than the submitter of the job: "
                 f"{'; '.join(others)}: install the same versions where the workers run (those that "
-                "`bertloom worker-package` asks for), and start anew"
+                "`bertloom worker-package` asks for), and run again"
             )
         self.__dict__.update(state)

@@ -56,7 +56,7 @@ class DataflowJob(NamedTuple):
 
 
 class DataflowApi:
-    """The jobs of a project in a region."""
+    """Client for the jobs of a project in a region."""
 
     def __init__(self, flags: Sequence[str]) -> None:
         """Nothing is asked yet.
@@ -68,7 +68,7 @@ class DataflowApi:
             ConfigError: the client is not installed, or there are no credentials.
         """
         try:
-            from google.cloud import dataflow  # start-up: 500 ms, only where jobs go there
+            from google.cloud import dataflow  # lazy: only jobs on Dataflow need it
         except ImportError as error:
             raise ConfigError(f"Dataflow's client is not installed: {_REMEDY}") from error
         given = _named(flags)
@@ -89,11 +89,11 @@ class DataflowApi:
         return {"project_id": self.project, "location": self.region, **more}
 
     def url(self, job: str) -> str:
-        """The page of a job."""
+        """Return the page of a job."""
         return f"{_CONSOLE}/{self.region}/{job}?project={self.project}"
 
     def running(self, name: str) -> list[DataflowJob]:
-        """The jobs of a name that have not ended.
+        """Return the unfinished jobs with a name.
 
         Raises:
             RunnerError: Dataflow does not answer, or refuses.
@@ -107,7 +107,7 @@ class DataflowApi:
         return [job for job in found if job.name == name and job.state not in OVER]
 
     def state(self, job: str) -> str:
-        """The state of a job, `JOB_STATE_RUNNING` say.
+        """Return the state of a job, such as `JOB_STATE_RUNNING`.
 
         Raises:
             RunnerError: Dataflow does not answer, or refuses.
@@ -117,7 +117,7 @@ class DataflowApi:
             return str(self._jobs.get_job(request, timeout=ANSWER_SECONDS).current_state.name)
 
     def cancel(self, job: str) -> None:
-        """Ask for the end of a job.
+        """Cancel a job.
 
         Raises:
             RunnerError: Dataflow does not answer, or refuses.
@@ -128,7 +128,7 @@ class DataflowApi:
             self._jobs.update_job(request, timeout=ANSWER_SECONDS)
 
     def why(self, job: str) -> str:
-        """Why a job failed, in a sentence; "" while it does not say.
+        """Return why a job failed; "" if it is not known yet.
 
         Raises:
             RunnerError: Dataflow does not answer, or refuses.
@@ -145,7 +145,7 @@ class DataflowApi:
         return failure(texts)
 
     def counters(self, job: str) -> dict[str, float]:
-        """What a job's workers counted, as far as their work is committed.
+        """Return the committed counters of a job's workers.
 
         Raises:
             RunnerError: Dataflow does not answer, or refuses.
@@ -157,7 +157,7 @@ class DataflowApi:
         }
 
     def paid(self, job: str) -> dict[str, float]:
-        """What a job took of what Dataflow bills, with its unit.
+        """Return the billed resources of a job, by name and unit.
 
         Raises:
             RunnerError: Dataflow does not answer, or refuses.
@@ -179,8 +179,8 @@ class DataflowApi:
 
     @contextlib.contextmanager
     def _asking(self, what: str) -> Iterator[None]:
-        from google.api_core.exceptions import GoogleAPIError  # start-up: loaded with the client
-        from google.auth.exceptions import GoogleAuthError  # start-up: loaded with the client
+        from google.api_core.exceptions import GoogleAPIError
+        from google.auth.exceptions import GoogleAuthError
 
         try:
             yield
@@ -192,7 +192,7 @@ class DataflowApi:
 
 
 def failure(messages: Sequence[str]) -> str:
-    """What a job's messages of errors say of its cause, a worker's own words first.
+    """Return the cause in the error messages of a job, a worker's message first.
 
     >>> failure(["Workflow failed. Causes: S01 failed", "no disk left"])
     'no disk left'
@@ -215,12 +215,12 @@ def _named(flags: Sequence[str]) -> dict[str, str]:
 
 
 def _credentials(given: Mapping[str, str]) -> Any:
-    """Those of the environment, as Beam finds them.
+    """Return the credentials of the environment, as Beam finds them.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: The environment has no credentials.
     """
-    import google.auth  # start-up: loaded with the client
+    import google.auth
     from google.auth import credentials, exceptions, impersonated_credentials
 
     if "--no_auth" in given:
@@ -245,12 +245,12 @@ def _credentials(given: Mapping[str, str]) -> Any:
 
 
 ROWS = "rows"
-"""The counter of the rows that workers have written."""
+"""Name of the counter of written rows."""
 
 _FIRST_LOOK_SECONDS = 0.5
 _LOOK_SECONDS = 10.0
 _GONE_LOOKS = 30
-"""So many times in a row Dataflow may not answer before its job is left to it."""
+"""Number of failed requests in a row after which the job is left running."""
 
 _MESSAGE_LOOKS = 30
 """Looks for the message of a job that failed: it may take half a minute."""
@@ -319,7 +319,7 @@ def _submitted(job: str, build: Callable[[beam.Pipeline], None], *, flags: list[
 
 
 def _followed(api: DataflowApi, job: str, submission: Submission) -> str:
-    """The state that a job has ended in."""
+    """Return the final state of a job."""
     missed, seconds = 0, _FIRST_LOOK_SECONDS
     while True:
         try:
@@ -343,7 +343,7 @@ def _followed(api: DataflowApi, job: str, submission: Submission) -> str:
 
 @contextlib.contextmanager
 def _not_needed(job: str) -> Iterator[None]:
-    """What a job's counters say is for people: without it the job goes on."""
+    """Ignore errors of the block: counters are only shown."""
     try:
         yield
     except RunnerError as error:

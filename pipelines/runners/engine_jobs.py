@@ -33,16 +33,16 @@ from schemas.errors import RunnerError
 CALL_SECONDS = 10.0
 LOOK_SECONDS = 0.5
 _CLUSTER_SECONDS = 2.0
-"""How often a cluster is asked for a job."""
+"""Seconds between two requests for the state of a job."""
 
 _GONE_SECONDS = 30.0
-"""After so many without an answer a job service, or a cluster, is taken to be gone."""
+"""Seconds without an answer after which a job service or cluster is unavailable."""
 
 _PATIENCE_SECONDS = 20.0
-"""For so long a job waits for slots beside one that waits for them as well."""
+"""Seconds that a job waits for slots while another job waits, too."""
 
 _ALONE_FACTOR = 3.0
-"""So many times as long behind jobs that work."""
+"""Factor of `_PATIENCE_SECONDS` while other jobs are running."""
 
 _STATE = beam_job_api_pb2.JobState
 OVER = frozenset({_STATE.DONE, _STATE.DRAINED, _STATE.FAILED, _STATE.CANCELLED, _STATE.UPDATED})
@@ -51,7 +51,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class NoSlotsError(RunnerError):
-    """A job waits for more slots than are free; it is to begin anew with fewer."""
+    """A job waits for more slots than are free. Resubmit it with fewer."""
 
 
 class _Silence:
@@ -71,7 +71,7 @@ class _Silence:
 
 
 class ClusterView:
-    """What a cluster says of a job: its id and page, told of once, and whether it works on it."""
+    """State of a job on its cluster: id and page, reported once, and waiting for slots."""
 
     def __init__(self, engine: Engine, submission: Submission, job_id: str) -> None:
         """Nothing is known yet.
@@ -96,7 +96,7 @@ class ClusterView:
 
         Raises:
             NoSlotsError: the job has been waiting for slots.
-            RunnerError: the cluster is gone, or does not know the job any more.
+            RunnerError: The cluster does not answer, or lost the job.
         """
         if not self._engine.rest:
             self._tell(SubmittedJob(self._submission.name, self._engine.name, self._job_id))
@@ -189,7 +189,7 @@ def follow(
 
     Raises:
         NoSlotsError: it waits for more slots than there are.
-        RunnerError: it failed, or nobody knows of it any more; says the root cause.
+        RunnerError: It failed, or the engine lost it. The message has the root cause.
     """
     errors: list[str] = []
     reader = threading.Thread(target=_read_messages, args=(result, errors), daemon=True)
@@ -287,7 +287,7 @@ def run_on_engine(
                     submission=submission,
                 )  # fmt: skip
             except NoSlotsError as error:
-                submission.say(f"{error}: begun anew with those that are free")
+                submission.say(f"{error}; resubmitting with the free slots")
                 clusters.cancel(engine, submission.name)
                 wait_until_over(engine, submission.name, pause=submission.pause)
             else:

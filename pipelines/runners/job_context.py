@@ -28,18 +28,18 @@ _KEY_LENGTH = 16
 
 @dataclass(frozen=True)
 class SubmittedJob:
-    """A job as its engine knows it."""
+    """A job on an engine."""
 
     name: str
     runner: str
     id: str
-    """The engine's own."""
+    """Id that the engine gave it."""
 
     url: str = ""
-    """Of its page; "" where there is none."""
+    """URL of its page; "" if it has none."""
 
     attached: bool = False
-    """Whether an earlier run submitted it."""
+    """True if an earlier run submitted it."""
 
 
 def _tell_nobody(_job: SubmittedJob) -> None:
@@ -56,28 +56,28 @@ def _measure_nothing(_job: SubmittedJob, _measured: Mapping[str, float]) -> None
 
 @dataclass(frozen=True)
 class Submission:
-    """The step that jobs are submitted for."""
+    """Step that jobs are submitted for."""
 
     name: str
-    """Of its job, the same for the same work in the same store."""
+    """Name of the job, equal for equal work in the same store."""
 
     told: Callable[[SubmittedJob], None] = _tell_nobody
-    """Called when the engine has taken it, or has it already."""
+    """Called when the engine has accepted the job, or has it already."""
 
     ended: Callable[[SubmittedJob, Mapping[str, float]], None] = _measure_nothing
-    """Called at its end with what it took, by names that say the unit, where its engine tells."""
+    """Called at its end with its billed resources, by name and unit, if the engine reports them."""
 
     say: Callable[[str], None] = _say_nothing
-    """Takes a line for people."""
+    """Logs a message for the user."""
 
     places: tuple[str, ...] = ()
-    """URLs of the store and of the input, which workers open."""
+    """URLs of the store and the input, which workers open."""
 
     stopping: threading.Event = field(default_factory=threading.Event)
-    """Set when the run is to end."""
+    """Set when the run was asked to stop."""
 
     detach: bool = False
-    """Whether a job is left to its engine then."""
+    """True: leave the job running on its engine when the run stops."""
 
     def pause(self, seconds: float) -> None:
         """Wait.
@@ -96,7 +96,7 @@ _CURRENT: contextvars.ContextVar[Submission | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def submitting(submission: Submission) -> Iterator[None]:
-    """Jobs that are launched in this block, by this thread, are of a step."""
+    """Submit the jobs that this thread starts in the block for a step."""
     token = _CURRENT.set(submission)
     try:
         yield
@@ -105,7 +105,7 @@ def submitting(submission: Submission) -> Iterator[None]:
 
 
 def current_submission(job: str) -> Submission:
-    """The step that this thread works on, or a name of its own for a job outside a run."""
+    """Return the step of this thread; for a job outside a run, one named after the job."""
     return _CURRENT.get() or Submission(job_name(job))
 
 
@@ -121,15 +121,15 @@ def job_name(*parts: str, key: str = "") -> str:
 
 
 class ErrorFiles:
-    """The errors of one job: a file for each piece that failed, under names with one beginning."""
+    """Errors of one job: one file per failed item."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        """What the files' URLs begin with; the number of the piece follows."""
+        """Start of the files' URLs, followed by the number of the item."""
 
     @contextlib.contextmanager
     def telling(self, piece: Any) -> Iterator[None]:
-        """Write down what the block raises, and raise it."""
+        """Write the error of the block to a file, and raise it."""
         try:
             yield
         except Exception as error:
@@ -154,7 +154,7 @@ class ErrorFiles:
             raise first from error
 
     def _first(self, job: str) -> Exception | None:
-        """The error of the first piece that failed, made again; the files are taken away."""
+        """Return the error of the first failed item, and delete the files."""
         fs, path = file_system(self.url)
         found = sorted(str(name) for name in fs.glob(f"{path}-*"))
         facts = [json.loads(fs.cat_file(name)) for name in found]
@@ -181,7 +181,7 @@ _LONG = 600
 
 
 def root_cause(text: str) -> str:
-    """The innermost cause of a stack trace of Java's, or of a Python traceback within it.
+    """Return the innermost cause of a Java stack trace, or of a Python traceback in it.
 
     >>> root_cause("a.b.JobException: failed\\n\\tat a.b.C(D.java:1)\\nCaused by: a.b.E: no disk")
     'no disk (E)'
@@ -204,7 +204,7 @@ def _sentence(cause: str) -> str:
     if found is None:
         return cause.strip()[:_LONG]
     rest = cause.strip()[found.end() :].strip()
-    # `a.B: c.D: text` names what it was raised from once more.
+    # `a.B: c.D: text` repeats the cause.
     inner = _sentence(rest) if _CLASS.match(rest) else ""
     if inner or rest in _SAYS_NOTHING:
         return inner or found["name"]
@@ -212,7 +212,7 @@ def _sentence(cause: str) -> str:
 
 
 def _python_error(text: str) -> str:
-    """The last line of a traceback that is no frame: what was raised."""
+    """Return the error in the last line of a traceback."""
     for line in text.splitlines()[1:]:
         if line and not line.startswith((" ", "\t")):
             return line.strip()[:_LONG]
@@ -233,7 +233,7 @@ class _WithoutTracebacks:
 
 
 class _NotRaisedOnPurpose(logging.Filter):
-    """Leaves out what Beam logs of an error that the job raises in a sentence."""
+    """Drops Beam's log record of an error that the job raises anyway."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -252,7 +252,7 @@ _inside = 0
 
 @contextlib.contextmanager
 def without_tracebacks() -> Iterator[None]:
-    """Beam's worker loop prints an error, logs it and sends it to the runner, which raises it.
+    """Suppress the tracebacks that Beam's worker loop prints: the runner raises the error.
 
     Standard error is the whole process's, and jobs may overlap in threads: the first block that
     begins puts the filter in, and the last that ends takes it out.
@@ -267,6 +267,6 @@ def without_tracebacks() -> Iterator[None]:
     finally:
         with _lock:
             _inside -= 1
-            # Somebody else's stream, put in since then, is left where it is.
+            # Another stream may have been installed since then.
             if _inside == 0 and isinstance(sys.stderr, _WithoutTracebacks):
                 sys.stderr = sys.stderr.stream

@@ -106,7 +106,7 @@ def _faults(engine: Engine, launch: Launch) -> Iterator[BertloomError | None]:
     if any(program in flag for flag in launch.flags) and not os.access(program, os.X_OK):
         yield ConfigError(
             f"{program}: there is no such program, and the engine starts workers by it: install "
-            "bertloom anew there (pip install), or set worker_command"
+            "bertloom there again (pip install), or set worker_command"
         )
     if engine.server is not None:
         yield _raised(lambda: find_jars(engine, fetch=False))
@@ -166,7 +166,7 @@ def launch_lines(execution: ExecutionConfig, *, places: Iterable[str] = ()) -> l
         lines += _indented(["--job_endpoint=localhost:PORT"])
     count: int | str = "min(pieces, free slots)" if engine.rest else "min(pieces, cores)"
     lines += _indented([*parallelism_flags(engine, launch.flags, count=count), LEAN_FLAG])
-    # A dry run says what is missing beside the options, where a run would refuse.
+    # A dry run prints what is missing after the options; a run raises.
     for look in (_server_line, _slots_line):
         try:
             lines += look(engine)

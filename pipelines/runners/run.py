@@ -53,8 +53,7 @@ def run_pipeline(
         raise _explain(job, error) from error
     if state not in (PipelineState.DONE, None):
         raise RunnerError(
-            f"{job}: the runner ended in state {state}, expected {PipelineState.DONE}; "
-            "its own log says why"
+            f"{job}: the runner ended in state {state}, expected {PipelineState.DONE}; see its log"
         )
 
 

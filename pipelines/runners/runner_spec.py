@@ -24,7 +24,7 @@ from schemas.execution_configs import (
 
 PORTABLE_RUNNER = "PortableRunner"
 WORKER_PROGRAM = "bertloom-beam-worker"
-"""The boot program of `pipelines.runners.beam_worker`, beside the Python that has bertloom."""
+"""Name of the boot program `pipelines.runners.beam_worker`, next to this Python."""
 
 IN_JOB_SERVER = "[local]"
 """The master of a Flink inside its job server."""
@@ -46,37 +46,32 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]", ""}
 
 
 class Engine(NamedTuple):
-    """What jobs are handed to."""
+    """An engine behind a job service."""
 
     name: str
     """`flink`, `spark` or `portable`."""
 
     master: str = ""
-    """Where its cluster is; "" where only its job service is known."""
+    """Address of its cluster; "" if only its job service is known."""
 
     endpoint: str = ""
-    """HOST:PORT of a job service that runs; "" where a job server is to be started."""
+    """HOST:PORT of a running job service; "": start a job server."""
 
     rest: str = ""
-    """Address of a Flink cluster's REST interface; "" for none."""
+    """Address of a Flink cluster's REST interface; "" without one."""
 
     parallelism: int | None = None
     server: JobServerConfig | None = None
-    """What job server to start, where `endpoint` is ""."""
+    """Job server to start if `endpoint` is ""."""
 
     @property
     def is_in_job_server(self) -> bool:
-        """Whether there is no cluster: the engine works inside its job server."""
+        """True if the engine runs inside its job server, without a cluster."""
         return self.master == IN_JOB_SERVER or self.master.startswith("local[")
 
     @property
-    def shares_nothing(self) -> bool:
-        """Whether each job has an engine of its own, so that none waits for another's slots."""
-        return self.name == "flink" and self.is_in_job_server
-
-    @property
     def is_here(self) -> bool:
-        """Whether its workers are on this machine, as far as its addresses tell."""
+        """True if its addresses are on this machine, and so its workers."""
         if self.is_in_job_server and not self.endpoint:
             return True
         return all(_host(address) in _LOOPBACK for address in (self.master, self.endpoint))
@@ -90,10 +85,10 @@ def _host(address: str) -> str:
 
 
 def flags_once(own: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
-    """Flags made of fields, then those written by hand.
+    """Return the flags of fields, followed by `beam_options`.
 
     Raises:
-        ConfigError: an option is said by both.
+        ConfigError: A field and an option set the same flag.
     """
     made = {flag.split("=", 1)[0] for flag in own}
     for flag in options:
@@ -109,7 +104,7 @@ def flags_once(own: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
 
 
 def flink_engine(execution: ExecutionConfig) -> Engine:
-    """The Flink that a configuration names."""
+    """Return the Flink of a configuration."""
     config: FlinkConfig = execution.flink
     master = config.master or ""
     if not master and not config.job_endpoint:
@@ -132,7 +127,7 @@ def flink_engine(execution: ExecutionConfig) -> Engine:
 
 
 def spark_engine(execution: ExecutionConfig) -> Engine:
-    """The Spark that a configuration names."""
+    """Return the Spark of a configuration."""
     config: SparkConfig = execution.spark
     master = config.master or ""
     if not master and not config.job_endpoint:
@@ -155,7 +150,7 @@ def spark_engine(execution: ExecutionConfig) -> Engine:
 
 
 def flink_flags(execution: ExecutionConfig, engine: Engine) -> tuple[str, ...]:
-    """Beam's options of a job on Flink, but for the job service, the name and the slots."""
+    """Return Beam's options of a Flink job, without name and number of slots."""
     own = [*environment_flags(execution.flink, execution, engine), *_endpoint_flags(engine)]
     if engine.parallelism:
         own.append(f"--parallelism={engine.parallelism}")
@@ -163,7 +158,7 @@ def flink_flags(execution: ExecutionConfig, engine: Engine) -> tuple[str, ...]:
 
 
 def spark_flags(execution: ExecutionConfig, engine: Engine) -> tuple[str, ...]:
-    """Beam's options of a job on Spark, but for the job service and the name."""
+    """Return Beam's options of a Spark job, without its name."""
     own = [*environment_flags(execution.spark, execution, engine), *_endpoint_flags(engine)]
     given = {flag.split("=", 1)[0] for flag in execution.beam_options}
     if _CACHE not in given:
@@ -174,7 +169,7 @@ def spark_flags(execution: ExecutionConfig, engine: Engine) -> tuple[str, ...]:
 
 
 def portable_flags(execution: ExecutionConfig) -> tuple[tuple[str, ...], Engine]:
-    """Beam's options of a job of any job service, and where that is."""
+    """Return Beam's options of a job on a job service, and the engine."""
     config = execution.portable
     by_hand = [
         flag.split("=", 1)[1]
@@ -197,10 +192,10 @@ def portable_flags(execution: ExecutionConfig) -> tuple[tuple[str, ...], Engine]
 def environment_flags(
     config: WorkerCodeConfig, execution: ExecutionConfig, engine: Engine
 ) -> list[str]:
-    """How workers get bertloom's code, as options; none where options by hand say it.
+    """Return the flags that give workers bertloom's code; none if `beam_options` does.
 
     Raises:
-        ConfigError: there is no way, or two.
+        ConfigError: No way, or more than one, is configured.
     """
     by_hand = {flag.split("=", 1)[0] for flag in execution.beam_options} & _ENVIRONMENT_FLAGS
     where = f"execution.{engine.name}"
@@ -230,14 +225,14 @@ def environment_flags(
 
 
 def parallelism_flags(engine: Engine, flags: Sequence[str], *, count: int | str) -> list[str]:
-    """How many pieces at once, where that is ours to say: known when a job is submitted."""
+    """Return the flag for the number of slots, unless the engine or `beam_options` decides it."""
     is_given = any(flag.startswith("--parallelism=") for flag in flags)
     is_known = engine.name == "flink" and bool(engine.rest or engine.is_in_job_server)
     return [f"--parallelism={count}"] if is_known and not is_given else []
 
 
 def worker_program() -> str:
-    """Path of the boot program of this Python."""
+    """Return the path of the boot program of this Python."""
     return str(Path(sys.executable).parent / WORKER_PROGRAM)
 
 
@@ -255,16 +250,16 @@ _GOALS = {"cost": "COST_OPTIMIZED", "speed": "SPEED_OPTIMIZED"}
 _DEFAULTS = {
     # Each process of a worker has a core: more threads take memory, and wait for one another.
     "--number_of_worker_harness_threads": "--number_of_worker_harness_threads=1",
-    # Else Beam sends what lies in `__main__`, which is a launcher here, and a notebook elsewhere.
+    # By default, Beam sends the contents of `__main__`: a launcher here, a notebook elsewhere.
     "--save_main_session": "--no_save_main_session",
 }
 
 
 def dataflow_flags(execution: ExecutionConfig) -> tuple[tuple[str, ...], bool]:
-    """The options, but for the name, and whether they bring workers our code.
+    """Return the options without the name, and whether they install bertloom on workers.
 
     Raises:
-        ConfigError: one that Dataflow needs is missing, or one is said twice.
+        ConfigError: A required option is missing, or set twice.
     """
     flags = flags_once(_own_flags(execution.dataflow), execution.beam_options)
     named = {flag.split("=", 1)[0] for flag in flags}
@@ -304,7 +299,7 @@ def _own_flags(config: DataflowConfig) -> list[str]:
 
 THIS_MACHINE = "FnApiRunner"
 RUNNERS_HERE = frozenset({"local", "threads"})
-"""Those whose steps share this machine's cores."""
+"""Runners whose steps share this machine's cores."""
 
 
 class Launch(NamedTuple):
@@ -317,7 +312,7 @@ class Launch(NamedTuple):
     """Options as on Beam's command line."""
 
     is_local: bool = False
-    """Whether the job runs in this process and its worker processes."""
+    """True if the job runs in this process and its worker processes."""
 
     workers: int = 1
     """Number of processes that work items are given to. 1: this process."""
@@ -327,18 +322,17 @@ class Launch(NamedTuple):
     them."""
 
     packs_code: bool = False
-    """Whether a job brings its workers a package of our code."""
+    """True if a job installs a package of bertloom on its workers."""
 
     engine: Engine | None = None
-    """What the job is handed to through a job service; None where there is no such."""
+    """Engine with a job service; None for other runners."""
 
     @classmethod
     def of(cls, execution: ExecutionConfig) -> Self:
-        """The launch that a configuration asks for.
+        """Return the runner and options of a configuration.
 
         Raises:
-            ConfigError: its runner is unknown, or an option that the runner needs is missing or
-                contradicts another.
+            ConfigError: The runner is unknown, or an option is missing or contradicts another.
 
         >>> Launch.of(ExecutionConfig(workers=4)).workers
         4
@@ -348,10 +342,10 @@ class Launch(NamedTuple):
 
 
 def check_known(runner: str) -> None:
-    """See that there is such a runner.
+    """Check that a runner exists.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: The runner does not exist.
     """
     if runner not in RUNNERS:
         raise ConfigError(f"unknown runner {runner!r}: choose one of {', '.join(RUNNERS)}")

@@ -49,7 +49,7 @@ def _version() -> str:
 
 
 def file_system_packages(urls: Iterable[str]) -> tuple[str, ...]:
-    """The distributions, beside the core, that open some places.
+    """Return the distributions of the file systems of some URLs.
 
     >>> file_system_packages(["gs://b/store", "s3://b/dumps/*.bz2", "/here"])
     ('gcsfs', 's3fs')
@@ -78,7 +78,7 @@ def write_worker_package(folder: Path, *, file_systems: Iterable[str] = ()) -> P
     lines = [f"{member.name},{_sha256(member.data)},{len(member.data)}" for member in members]
     listed = "\n".join([*lines, f"{record},,", ""]).encode()
     folder.mkdir(parents=True, exist_ok=True)
-    # Stored, not deflated: what a deflater writes is its own version's affair.
+    # Stored, not deflated: deflated bytes depend on the version of zlib.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as wheel:
         for name, data in [*members, Member(record, listed)]:
             entry = zipfile.ZipInfo(name, _LONG_AGO)
@@ -105,7 +105,7 @@ def _sources() -> Iterator[Member]:
 
 
 def worker_requirements(file_systems: Iterable[str] = ()) -> list[str]:
-    """What a worker installs: the core dependencies and file systems, as this Python has them.
+    """Return the requirements of a worker: core dependencies and file systems, with versions.
 
     Raises:
         ConfigError: bertloom itself, or one of them, is not installed.

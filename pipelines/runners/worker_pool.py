@@ -1,8 +1,8 @@
-"""A pool of workers for environments of type EXTERNAL, beside an engine's processes.
+"""Pool of workers for environments of type EXTERNAL, on the machine of an engine's process.
 
 An engine asks it for a worker by an id that is unique among its own, and two task managers both
 ask for `2-1`. Beam's own pool knows workers by these ids, so that the end of one ends the other's.
-Here each request is a process of its own, whatever it is called, and ends as its engine closes the
+Here each request starts a process, regardless of its id, which ends as its engine closes the
 channel that it takes work from; those that are left end with the pool.
 
 Beam's protocol for pools has no authentication. Every process that reaches the port can start
@@ -41,7 +41,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         """No worker is started yet.
 
         Args:
-            command: the boot program of workers, and arguments of its own.
+            command: Boot program of workers and its arguments.
         """
         self._command = list(command)
         self._lock = threading.Lock()
@@ -72,12 +72,12 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         return beam_fn_api_pb2.StartWorkerResponse()
 
     def StopWorker(self, request: Any, context: Any) -> Any:  # noqa: N802 (Beam's name)
-        """Do nothing: whose worker of this id is meant nobody can tell, and it ends by itself."""
+        """Do nothing: ids are not unique, and a worker ends when its engine closes the channel."""
         del request, context
         return beam_fn_api_pb2.StopWorkerResponse()
 
     def end(self) -> None:
-        """End the workers that are left, and start no more."""
+        """End all workers, and start no further ones."""
         with self._lock:
             self._has_ended = True
             workers, self._workers = self._workers, []

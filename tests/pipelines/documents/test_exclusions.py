@@ -1,4 +1,4 @@
-"""Excluded documents are counted, and are in neither vocabulary nor tokens."""
+"""Documents of exclusion tables are counted, and vocabulary and tokens do not have them."""
 
 from __future__ import annotations
 
