@@ -171,7 +171,7 @@ def plot_panel(axes: Axes, panel: Panel, *, training: Series, held_out: Series) 
         axes: Axes to plot on.
         panel: What the values are.
         training: Steps, and values times the factor of the panel.
-        held_out: The same of held-out documents; empty if there are none.
+        held_out: The same of held-out documents; empty if nothing was evaluated.
     """
     x, y = training
     if panel.is_smoothed and len(y) >= _MIN_SMOOTHED_LINES:
