@@ -42,7 +42,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--dupe_factor", type=int, default=1)
     found.add_argument("--max_predictions_per_seq", type=int, default=20)
     found.add_argument("--output", required=True, help="URL of the folder of the shards")
-    found.add_argument("--pools", type=int, default=1, help="groups that random Bs come from")
+    found.add_argument(
+        "--num_pools", type=int, default=0, help="pools of random next sentences; 0: by size"
+    )
     found.add_argument("--shards", type=int, default=1, help="files, at most")
     return found
 
@@ -77,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     pipeline = beam.Pipeline(options=PipelineOptions([*others, "--no_save_main_session"]))
     documents = pipeline | ReadDocuments(source) | SplitSentences() | DropDuplicates()
     tokens = documents | Tokenize(given.vocab_file, lowercase=given.lowercase == "true")
-    instances = tokens | PairAndMask(config, vocab=given.vocab_file, pools=given.pools)
+    instances = tokens | PairAndMask(
+        config, vocab=given.vocab_file, num_pools=given.num_pools or None
+    )
     _ = instances | WriteShards(given.output, schema=schema, shards=given.shards)
     # A launcher stages the graph and goes; Dataflow starts the job.
     pipeline.run()

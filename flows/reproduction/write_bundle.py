@@ -249,9 +249,10 @@ def _copy(file: InputFile, bundle: AtomicFolder) -> None:
     """
     target = f"inputs/{file.path}"
     try:
+        files = expand_paths([file.uri])
         fs, path = filesystem(file.uri)
         is_folder = fs.isdir(path)
-        for uri, name in expand_paths([file.uri]):
+        for uri, name in files:
             with open_file(uri) as source:
                 _, sha256 = bundle.copy(f"{target}/{name}" if is_folder else target, source)
             if not file.is_parsed and sha256 != file.sha256:

@@ -74,12 +74,12 @@ def test_parameters_are_the_programs_and_fields_of_a_recipe(launch: Any) -> None
     parser: ArgumentParser = launch.parser()
     arguments = {action.dest: action for action in parser._actions if action.dest != "help"}
     assert [parameter["name"] for parameter in PARAMETERS] == list(arguments)
-    fields = {"kind", "output", "pools", "shards"}
+    fields = {"kind", "output", "num_pools", "shards"}
     for config in (SourceConfig, VocabularyConfig, InstancesConfig, MaskingConfig):
         fields |= config.model_fields.keys()
     assert {*arguments} <= fields
     assert {"output", "shards"} <= {field.name for field in dataclasses.fields(WriteShards)}
-    assert "pools" in {field.name for field in dataclasses.fields(PairAndMask)}
+    assert "num_pools" in {field.name for field in dataclasses.fields(PairAndMask)}
     for parameter in PARAMETERS:
         action = arguments[parameter["name"]]
         assert parameter.get("isOptional", False) != action.required
