@@ -80,7 +80,7 @@ def test_part_of_an_item_counts_and_does_not_fall(tmp_path: Path) -> None:
 
 
 def test_fraction_of_compressed_item_is_reported(tmp_path: Path) -> None:
-    """Of one gzip file, which is one item however many shards it has."""
+    """Progress of one gzip file: one item with any number of shards."""
     data = gzip.compress(os.urandom(20 << 20))
     updates = Updates()
     with progress_listener(updates.append), watch(tmp_path, total=1), item_scope(0):
@@ -140,7 +140,7 @@ class SlowWork:
 def test_unavailable_store_does_not_stop_the_updates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients of object stores raise errors of their own."""
+    """Error of an object store's client."""
     updates: list[ProgressUpdate] = []
     asked, seen = threading.Event(), threading.Event()
 

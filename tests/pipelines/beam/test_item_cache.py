@@ -1,4 +1,4 @@
-"""Finished pieces of work are taken over, and what is made of them is what would be made anew."""
+"""Cached items are restored, with the same result as processing them."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_finished_piece_is_taken_over_under_its_new_name(store: _Store) -> Non
     assert measure_reuse(planned, restored) == Reuse(
         items=3, items_reused=2, weight=10, weight_reused=5
     )
-    # A worker that runs again goes on with what it had finished, which is no reuse.
+    # A retried worker resumes its finished files, which does not count as reuse.
     repeated, done = store.run(2, _Piece(0, "new"))
     assert done == []
     assert not repeated[0].reused
@@ -419,7 +419,7 @@ def test_one_part_of_ten_changed_is_mostly_reused_and_equal_to_a_rebuild(
 
 @pytest.mark.slow
 def test_a_learnt_vocabulary_counts_only_what_is_new(world: _World) -> None:
-    """In a store in memory."""
+    """Run in a store in memory."""
     tales = world.recipe.build_documents.sources[1]
     recipe = world.recipe.model_copy(
         update={

@@ -1,4 +1,4 @@
-"""The plan of a job lies in a file: the graph does not grow with it, and no piece is lost."""
+"""The plan of a job is in a file: the graph does not grow with it, and no item is lost."""
 
 from __future__ import annotations
 

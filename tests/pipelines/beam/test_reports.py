@@ -26,7 +26,7 @@ class _Piece(NamedTuple):
 
 
 def _report(number: int, *, names: int = 0) -> WorkResult:
-    """As of a split of a dump: some forty counters, and names of templates."""
+    """Return counters like those of a dump's split: about forty, and names of templates."""
     entry = FileEntry(
         path=f"part-{number:05d}.arrow",
         stored_name=f"part-{number}-x.arrow",
@@ -74,9 +74,7 @@ def test_what_is_sent_arrives_in_the_order_of_the_plan_and_leaves_nothing(
         sent += box.flush()
     fs, path = fsspec.core.url_to_fs(folder)
     fs.makedirs(path, exist_ok=True)
-    repeated = ResultBatcher(
-        f"{folder}/.reports-1", max_inline_bytes=0
-    )  # of a worker that nobody waits for
+    repeated = ResultBatcher(f"{folder}/.reports-1", max_inline_bytes=0)  # from an abandoned worker
     assert [*repeated.add(written[0]), *repeated.flush()]
     fs.pipe_file(f"{path}/part-00000.arrow", b"stays")
     if most == 1 << 20:

@@ -1,4 +1,4 @@
-"""A piece whose worker was stopped goes on from the files that were whole, to the same end."""
+"""An item whose worker was stopped resumes after its complete files, with the same result."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _pages(*, malformed: bool = True) -> list[str]:
 
 
 class _Died(BaseException):
-    """What ends a worker: no code catches it."""
+    """Exception that ends a worker: no code catches it."""
 
 
 class _Job(NamedTuple):
@@ -82,7 +82,7 @@ class _Job(NamedTuple):
         return piece
 
     def run(self, attempt: str, *, store: str = "store", pieces: bool = True) -> WorkResult:
-        """What becomes of the piece; `attempt` names the output folder."""
+        """Process the item; `attempt` names the output folder."""
         root = self.root / store
         output, records = root / f"artifacts/build-documents/{attempt}/data", self.records(store)
         for folder in (output, records):
@@ -139,7 +139,7 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def cleaned(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[int | None]:
-    """How often each page was cleaned."""
+    """Count how often each page was cleaned."""
     found: collections.Counter[int | None] = collections.Counter()
     clean = pages.clean_page
 
@@ -193,7 +193,7 @@ def test_a_dump_goes_on_behind_each_file_and_no_page_is_cleaned_twice(
         assert _said(job.run("second", store=store)) == _said(whole)
         assert cleaned == once
         assert job.left(store) == ["json"]
-    assert _said(job.run("third", store="alone")) == _said(whole)  # nobody died
+    assert _said(job.run("third", store="alone")) == _said(whole)  # no worker ended
 
 
 def test_files_of_the_same_job_are_taken_where_they_are(
@@ -243,7 +243,7 @@ def _cut(path: Path) -> None:
 
 
 def _recount(path: Path) -> None:
-    """Give a record the digest of another content, as nobody but a fault of ours would."""
+    """Give a record the digest of other content, which only a bug could cause."""
     from schemas.checksummed import dump_json, load_json
 
     record = load_json(path.read_bytes())

@@ -1,4 +1,4 @@
-"""What a worker raises reaches the launching process as it was; a full disk leaves no litter."""
+"""Errors of workers reach the launching process unchanged; a full disk leaves no files."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_truncated_dump_is_the_same_error_with_any_number_of_workers(tmp_path: P
 
 
 class _FullDisk:
-    """A file whose disk is full from the given call on; closing it tries to write once more."""
+    """File whose disk is full from the given call on; close() writes again."""
 
     def __init__(self, sink: Any, fails_at: str) -> None:
         self._sink, self._fails_at = sink, fails_at

@@ -119,7 +119,7 @@ def test_a_file_shorter_than_its_index_is_refused_unless_whole_pages_are_wanted(
     with pytest.raises(CorruptInputError, match="cut off") as error:
         all_streams(path)
     assert error.value.offset == offsets[4] + 5
-    # The fifth stream is too short to be found by a search, but the index has it.
+    # A search does not find the fifth stream, which is too short, but the index has it.
     assert list(all_streams(path, must_be_whole=False)) == offsets[:5]
 
 

@@ -65,7 +65,7 @@ def execution(server: FakeDataflow, *options: str, **fields: Any) -> ExecutionCo
 
 
 class Heard(Submission):
-    """A submission that keeps what it is told."""
+    """Submission that records its messages."""
 
     def __init__(self, *, detach: bool = False) -> None:
         self.jobs: list[SubmittedJob] = []
@@ -330,7 +330,7 @@ def test_a_rerun_waits_for_the_job_that_runs(server: FakeDataflow) -> None:
 def test_the_corpus_is_the_same_on_workers_that_install_the_package(
     server: FakeDataflow, bucket: str, tmp_path: Path
 ) -> None:
-    """All jobs of the four stages, on a Python that has the staged wheel and nothing of ours.
+    """All jobs of the four stages run on a Python that has only the staged wheel.
 
     Raw files and shards are in a bucket: launcher and workers have no disk in common.
     """

@@ -39,7 +39,7 @@ _AWAY_SECONDS = 20
 
 
 class _World(NamedTuple):
-    """What all tests share."""
+    """Fixtures of all tests."""
 
     flink: Flink
     proxy: Proxy
@@ -56,7 +56,7 @@ class _World(NamedTuple):
         return flink_run(self.recipe, self.flink, store, f"--until={until}", "--jobs=1", *more)
 
     def working(self, store: str, stage: str) -> Callable[[], bool]:
-        """Whether a worker has read the plan of a stage's job."""
+        """Return whether a worker has read the plan of a stage's job."""
         begin = f"{store.removeprefix('s3:/')}/artifacts/{stage}/"
 
         def seen() -> bool:
@@ -129,7 +129,7 @@ def _check(world: _World, store: str, *, stages: int = 1) -> RunRecord:
 
 
 def _vertices(flink: Flink, job: str) -> Iterator[dict[str, Any]]:
-    """The subtasks of a job, as Flink tells of them."""
+    """Return the subtasks of a job from Flink's REST interface."""
     for vertex in flink.ask(f"jobs/{job}")["vertices"]:
         yield from flink.ask(f"jobs/{job}/vertices/{vertex['id']}")["subtasks"]
 
@@ -202,7 +202,7 @@ def test_the_object_store_is_away(world: _World) -> None:
     time.sleep(_AWAY_SECONDS)
     world.proxy.share = 0.0
     assert world.proxy.harmed["reset"] > 0
-    if run.ended() != 0:  # it may say so; then another run goes on
+    if run.ended() != 0:  # it may report that; then another run resumes
         assert "FAILED" in run.told
         run = world.run(store)
     assert run.ended() == 0, run.told

@@ -106,7 +106,7 @@ def test_the_boot_program_takes_the_arguments_of_beams_own() -> None:
 
 def _is_there(process: int) -> bool:
     with contextlib.suppress(ProcessLookupError):
-        # A child of nobody that has ended is a zombie until it is waited for.
+        # An orphan that has ended is a zombie until init reaps it.
         os.kill(process, 0)
         return b"Z" not in Path(f"/proc/{process}/stat").read_bytes().split(b")")[1].split()[0]
     return False

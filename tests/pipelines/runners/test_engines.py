@@ -59,7 +59,7 @@ def _loaded(path: Path) -> Recipe:
 
 @pytest.fixture(scope="module")
 def local(folder: Path, recipe: Path) -> Digests:
-    """What the local runner makes of it."""
+    """Return the files of the local runner."""
     return digests(run_corpus(_loaded(recipe), folder / "local"))
 
 
@@ -91,7 +91,7 @@ def test_flink_in_one_process(recipe: Path, local: Digests, tmp_path: Path) -> N
 def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
     flink: Flink, recipe: Path, local: Digests, tmp_path: Path
 ) -> None:
-    """By the command, on two slots: it ends, and the files are those of `local`."""
+    """Run by the command on two slots: it ends with the files of `local`."""
     running = flink_run(
         recipe, flink, str(tmp_path / "store"), "--until=build-instances", "--jobs=3"
     )
@@ -129,7 +129,7 @@ def _last_run(store: Path) -> RunRecord:
 
 
 def _stopped(running: Command) -> str:
-    """What it said in all, once SIGTERM has ended it: within a minute even on a busy machine."""
+    """Return its output after SIGTERM, within a minute even on a busy machine."""
     running.process.terminate()
     assert running.ended(seconds=60) == 128 + signal.SIGTERM, running.told
     return running.told

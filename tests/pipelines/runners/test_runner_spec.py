@@ -42,7 +42,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 
 
 def execution(runner: str, **fields: Any) -> ExecutionConfig:
-    """A configuration with what a runner needs, and `fields` beside it in its own part."""
+    """Return a configuration with the required fields of a runner, and `fields`."""
     given = GIVEN.get(runner, {})
     own = {**given.get(runner, {}), **fields}
     return ExecutionConfig.model_validate({"runner": runner, **({runner: own} if own else {})})
@@ -160,7 +160,7 @@ def test_options_by_hand_go_on_to_work_and_are_not_said_twice() -> None:
 
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> ExecutionConfig:
-    """A Flink on another machine that is there, with a program for workers."""
+    """Return a reachable Flink on another machine, with a program for workers."""
     monkeypatch.setattr(preflight, "_faults", lambda *_: ())
     return execution("flink", master="cluster.example:8081", worker_command="/opt/boot")
 
@@ -193,7 +193,7 @@ def test_dataflow_shares_no_folder_with_anybody() -> None:
         check_execution(how, store="/data/store", inputs=[])
 
 
-# What is there
+# Preflight checks of existing clusters
 
 
 def test_nothing_at_an_endpoint_is_said(unused: int) -> None:
@@ -331,7 +331,7 @@ def test_a_dry_run_prints_the_options(
 
 @pytest.fixture
 def flink_pages() -> Iterator[dict[str, Any]]:
-    """What a Flink's REST interface answers, by path; `at` is where it listens."""
+    """Serve responses of Flink's REST interface by path; `at` is its address."""
     pages: dict[str, Any] = {"/overview": {"slots-available": 2, "slots-total": 2}, "asked": []}
 
     class Answers(BaseHTTPRequestHandler):
@@ -549,7 +549,7 @@ def _tasks(**counts: int) -> dict[str, Any]:
 
 
 def _view(pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> ClusterView:
-    """Of job 7, which its cluster knows, asked at each look."""
+    """Return the states of job 7, one per poll."""
     monkeypatch.setattr(engine_jobs, "_CLUSTER_SECONDS", 0.0)
     pages["/jobs/overview"] = _listed("RUNNING")
     pages["/jobs/7"] = _tasks(RUNNING=2)

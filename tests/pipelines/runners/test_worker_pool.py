@@ -1,4 +1,4 @@
-"""A pool of workers beside an engine's processes: two task managers that ask for one id."""
+"""Pool of workers next to an engine: two task managers request the same id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemas.errors import ConfigError, RunnerError
 
 pytestmark = pytest.mark.network
 
-# Says what it was started with, and works until it is ended.
+# Prints its arguments and runs until it is terminated.
 _WORKER = """
 import os, sys, time
 folder, *arguments = sys.argv[1:]
@@ -60,7 +60,7 @@ def _stop(port: int, worker: str) -> None:
 
 
 def _running(folder: Path, count: int) -> dict[int, list[str]]:
-    """Workers that have begun, by process, once there are so many; fails where they never are."""
+    """Wait for the given number of started workers; return them by process."""
     for _ in range(600):
         found = {int(path.name): path.read_text().split() for path in folder.iterdir()}
         if len(found) >= count and all(found.values()):
@@ -118,7 +118,7 @@ def test_it_serves_until_sigterm(command: list[str]) -> None:
     try:
         assert pool.wait(60) == 0
     except subprocess.TimeoutExpired:
-        pool.send_signal(signal.SIGABRT)  # says where each thread stands
+        pool.send_signal(signal.SIGABRT)  # dumps the stack of each thread
         pool.wait()
         raise
 
