@@ -23,7 +23,7 @@ class Line(NamedTuple):
     """Points in the order of x."""
 
     name: str
-    """Variants of the sweep's other axes; "" where there are none."""
+    """Variants of the sweep's other axes; "" without other axes."""
 
     points: tuple[ChartPoint, ...]
 
@@ -43,14 +43,14 @@ class Chart(NamedTuple):
     title: str
     label: str
     names: tuple[str, ...]
-    """What stands at 0, 1, 2, ..., where x is not a number of steps."""
+    """Labels at 0, 1, 2, ..., if x is not a number of steps."""
 
     panels: tuple[ChartPanel, ...]
     note: str
 
 
 def chart_of(table: FilledTable) -> Chart | None:
-    """The chart of Figure 5 or Table 6 with rows of ours; None of other tables."""
+    """Return the chart of Figure 5 or Table 6 with our rows; None for other tables."""
     variants = list(dict.fromkeys(row.variant for row in table.rows))
     with_steps = table.key == _STEPS and all(name.isdecimal() for name in variants)
     if not variants or not (with_steps or table.key == _SIZES):

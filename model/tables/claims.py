@@ -1,7 +1,7 @@
-"""The paper's seven claims, each with the paper's figures and a test of ours.
+"""The paper's seven claims, each with the paper's figures and our test.
 
-A claim is shown if its one-sided test is below `LEVEL`: .05 divided by seven (Bonferroni), so that
-the probability of any false "shown" is at most .05. Scores on other data than the task's own are
+A claim is shown if its one-sided test is below `LEVEL`: 0.05 divided by seven (Bonferroni), so that
+the probability of any false "shown" is at most 0.05. Scores on other data than the task's own are
 not compared with the paper's: there a claim compares two models of ours.
 """
 
@@ -21,8 +21,8 @@ from model.tasks import TASKS
 
 LEVEL = 0.05 / 7
 CLOSE = 0.9
-"""Features are close to fine-tuning where they go so much of the way up from the embeddings; in the
-paper it is .94: 96.1 between 91.0 and 96.4."""
+"""Features are close to fine-tuning if they reach this share of its gain over the embeddings; 0.94
+in the paper: 96.1 between 91.0 and 96.4."""
 
 _PRIOR_GLUE = ("pre-OpenAI SOTA", "BiLSTM+ELMo+Attn", "OpenAI GPT")
 _PRIOR_SQUAD_1, _PRIOR_SQUAD_2 = 91.7, 78.0  # test F1: nlnet (ensemble), MIR-MRC (single)
@@ -33,15 +33,15 @@ Status = Literal["shown", "not shown", "not run"]
 
 
 class Finding(TableModel):
-    """What one recipe's tables say of a claim."""
+    """Evidence of one recipe's tables for a claim."""
 
     recipe: str
     artifact: str
     of: str
-    """Which tables or entries it is from."""
+    """Tables or entries of the evidence."""
 
     data: str
-    """What the scores are on, where that is not the tasks' own data."""
+    """Data of the scores, if not the tasks' own."""
 
     ours: str
     """Our figures in a line, times 100."""
@@ -80,7 +80,7 @@ class Source(NamedTuple):
     tables: Tables
 
     def table(self, key: str) -> FilledTable | None:
-        """A table that has rows of ours."""
+        """Table with our rows."""
         return next((one for one in self.tables.tables if one.key == key and one.rows), None)
 
     def rows(self, task: str) -> list[ResultRow]:
@@ -150,7 +150,7 @@ def _finding(source: Source, tested: _Tested) -> Finding:
 
 
 def _above_prior(source: Source) -> Iterator[_Tested]:
-    """Table 1: the mean over its columns of ours less the best system before."""
+    """Return the mean difference over the columns of Table 1 to the best earlier system."""
     yield from _pretrained_over_scratch(source, "table-1")
     paper, table = PAPER_TABLES["table-1"], source.table("table-1")
     if table is None or table.data:
@@ -194,7 +194,7 @@ def _pretrained_over_scratch(source: Source, table: str) -> Iterator[_Tested]:
 
 
 def _is_of(task: str, table: str) -> bool:
-    """Whether a task is one of a table of the paper."""
+    """Return whether a task is in a table of the paper."""
     return task in TASKS and any(key == table for key, _ in TASKS[task].paper.values())
 
 
@@ -394,4 +394,4 @@ CLAIMS = (
         _features,
     ),
 )
-"""In the order of the paper."""
+"""Claims in the order of the paper."""

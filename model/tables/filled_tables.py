@@ -1,4 +1,4 @@
-"""The paper's tables with rows of ours beneath. Ours are shares of 1 until they are shown."""
+"""The paper's tables with our rows below. Our scores are from 0 to 1 until they are printed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RESTARTS_NOTE = (
 
 
 class FilledCell(TableModel):
-    """A number of ours, in shares of 1 but for perplexities."""
+    """Our score from 0 to 1, or a perplexity."""
 
     is_share: bool = Field(default=True, exclude=True)
 
@@ -50,19 +50,19 @@ class FilledCell(TableModel):
     """Restarts in the mean; 0 where the value is of the chosen model, an ensemble or an average."""
 
     split: str
-    """What it is on, in the paper's words: `dev` or `test`; `mixed` for an average over both."""
+    """Split in the paper's words: `dev` or `test`; `mixed` for an average over both."""
 
     entry: str = ""
-    """Whose it is; "" for an average."""
+    """Entry of the score; "" for an average."""
 
     majority: float | None = None
     """Score of the majority class on the same rows."""
 
     cut: tuple[str, ...] = ()
-    """What it was not given: rows, steps, ends of texts; of an average, of any of its scores."""
+    """Reductions of data or training; of an average, those of all its scores."""
 
     reference: str = ""
-    """What `bertloom lineage` and `reproduce` find it by; "" for an average."""
+    """Reference for `bertloom lineage` and `reproduce`; "" for an average."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -79,23 +79,23 @@ class PaperRow(TableModel):
     values: dict[str, float | None]
     average: float | None = None
     variant: str = ""
-    """What a sweep calls it, of the paper's ablations."""
+    """Name in a sweep of the paper's ablations."""
 
 
 class OurRow(TableModel):
-    """A model of ours over the columns of a table."""
+    """Scores of one of our models in the columns of a table."""
 
     name: str = Field(alias="system")
     entries: tuple[str, ...]
     cells: dict[str, FilledCell] = Field(alias="values")
-    """By column key; a column of which we have nothing is left out."""
+    """Scores by column key, without empty columns."""
 
     average: FilledCell | None = None
     variant: str = ""
-    """In a sweep: the variant of the table's axis."""
+    """Variant of the table's axis, in a sweep."""
 
     context: dict[str, str] = Field(default={})
-    """In a sweep of several axes: the variants of the others."""
+    """Variants of the other axes, in a sweep of several."""
 
     @property
     def restarts(self) -> str:
@@ -120,17 +120,17 @@ class FilledTable(TableModel):
     paper: tuple[PaperRow, ...]
     rows: tuple[OurRow, ...] = Field(alias="ours")
     notes: tuple[str, ...]
-    """The table's own, and what has to be known of our rows."""
+    """Notes of the table and on our rows."""
 
     comparisons: tuple[VariantComparison, ...] = ()
-    """Of our rows, where the paper compares its own."""
+    """Tests of our rows, in tables where the paper compares its rows."""
 
     data: str = ""
-    """What our rows are on, where that is not the tasks' own data; "" where all are on theirs."""
+    """Data of our rows, if not the tasks' own; otherwise ""."""
 
     @property
     def has_average(self) -> bool:
-        """Whether the mean of all columns stands behind them."""
+        """Whether the last column is the mean of all columns."""
         return any(row.average is not None for row in self.paper)
 
     @property
@@ -220,7 +220,7 @@ def _fill(
 
 
 def notes_of_rows(rows: Sequence[OurRow], *, data: str) -> Iterator[str]:
-    """What of rows was cut down, and whether they are on data that are not the tasks' own."""
+    """Return notes on reductions of rows and on data other than the tasks' own."""
     yield from cut_notes((cell.entry, cell.cut) for row in rows for cell in row.cells.values())
     if data:
         yield (
@@ -230,7 +230,7 @@ def notes_of_rows(rows: Sequence[OurRow], *, data: str) -> Iterator[str]:
 
 
 def other_data(rows: Sequence[OurRow], evaluations: Sequence[Evaluation]) -> str:
-    """What data rows are on that are not their tasks' own, "" for none."""
+    """Return the data of rows, if not the tasks' own; otherwise ""."""
     shown = {entry for row in rows for entry in row.entries}
     others = [item for item in evaluations if item.entry in shown and item.is_on_other_data]
     return ", ".join(dict.fromkeys(str(item.model["data"]) for item in others))
@@ -248,7 +248,7 @@ def _told_apart(rows: Sequence[OurRow]) -> list[OurRow]:
 
 
 class _Part(NamedTuple):
-    """What one entry gives to a row."""
+    """Contribution of one entry to a row."""
 
     model: str  # equal for those that may share a row
     name: str
@@ -282,7 +282,7 @@ def _cells(
     cells: dict[str, FilledCell] = {}
     for split, metric, column in paper_cells(task, table):
         # The paper's own split where it was scored (for `dev-mismatched` that is
-        # `test-mismatched`), else the one that the task says.
+        # `test-mismatched`), otherwise the one of the task.
         part, dash, rest = split.partition("-")
         for candidate in dict.fromkeys((f"{column.split}{dash}{rest}", split)):
             cell = score_cell(evaluation, candidate, metric, is_ensemble=is_ensemble)
@@ -352,7 +352,7 @@ def _average(cells: Mapping[str, FilledCell]) -> FilledCell | None:
 
 
 def _notes(table: PaperTable, rows: Sequence[OurRow]) -> Iterator[str]:
-    """What has to be known of our rows, such as that they are on another split than the paper's."""
+    """Return notes on our rows, such as a split other than the paper's."""
     cells = [cell for row in rows for cell in row.cells.values()]
     if any(cell.sd is not None for cell in cells):
         yield RESTARTS_NOTE

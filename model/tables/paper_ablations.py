@@ -33,16 +33,16 @@ class Ablation:
     title: str
     columns: tuple[AblationColumn, ...]
     names: Mapping[str, str]
-    """What the paper calls each variant."""
+    """The paper's name of each variant."""
 
     values: Mapping[str, tuple[float, ...]]
-    """By variant and column; empty for Figure 5, of which the paper prints no numbers."""
+    """Scores by variant and column; empty for Figure 5, which the paper prints without numbers."""
 
     pairs: tuple[tuple[str, str], ...] = ()
     """Variants that the paper compares, the one first that it expects more of."""
 
     is_ordered: bool = False
-    """Whether variants are sizes or steps, each of which is compared with the one before."""
+    """Whether variants are sizes or steps, each compared with the previous one."""
 
     noun: str = ""
     """Word before a variant in a verdict: `Masking 100-0-0 instead of 80-10-10`."""
@@ -201,7 +201,7 @@ _FIGURE_5 = Ablation(
 ABLATIONS: dict[str, Ablation] = {
     table.key: table for table in (_TABLE_5, _TABLE_6, _TABLE_8, _FIGURE_5)
 }
-"""By key, as an axis of `sweep` names them."""
+"""Ablations by the key of a `sweep` axis."""
 
 UNNAMED = Ablation(key="", title="", columns=(), names={}, values={})
-"""For an axis of one's own: each variant is compared with the first."""
+"""Ablation of a custom axis: each variant is compared with the first."""

@@ -22,14 +22,14 @@ class Column:
     """A column of a table."""
 
     key: str
-    """As `Task.paper` names it, and as the table heads it."""
+    """Key in `Task.paper`, and heading in the table."""
 
     metric: str
     split: Literal["dev", "test"]
-    """What the paper's numbers are on."""
+    """Split of the paper's numbers."""
 
     is_share: bool = True
-    """Whether ours are shares of 1 and shown times 100; a perplexity is shown as it is."""
+    """Whether our scores are from 0 to 1 and printed times 100; perplexities are not scaled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class PaperTable:
     """The last column of Table 1, the mean of the others as printed; empty for other tables."""
 
     models: Mapping[str, str]
-    """Rows of the paper's two models, which ours are set beside."""
+    """Rows of the paper's two models, printed next to ours."""
 
     features: Mapping[str, str] = field(default_factory=dict)
     """The rows of Table 7 of a frozen BERT_BASE, by `schemas.finetune_configs.LayerChoice`."""
@@ -57,7 +57,7 @@ class PaperTable:
         """The column that a task names: its key, or its key without the split (`F1`).
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: No column has this name.
         """
         part = split.partition("-")[0]
         for key in (name, f"{part} {name}"):
@@ -91,7 +91,7 @@ def _dev_test(metric: str) -> tuple[Column, ...]:
 
 _SPLITS: tuple[Literal["dev", "test"], ...] = ("dev", "test")
 GLUE_COLUMNS = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE")
-"""What the average of Table 1 is over: WNLI is left out, MNLI's two sets count as one each."""
+"""Columns of the average of Table 1: without WNLI, with both sets of MNLI."""
 
 _GLUE_METRICS = {"QQP": "f1", "MRPC": "f1", "CoLA": "matthews", "STS-B": "spearman"}
 
@@ -209,7 +209,7 @@ _TABLE_7 = PaperTable(
 PAPER_TABLES: dict[str, PaperTable] = {
     table.key: table for table in (GLUE_TABLE, _TABLE_2, _TABLE_3, _TABLE_4, _TABLE_7)
 }
-"""By key, as `Task.paper` names them."""
+"""Tables by their key in `Task.paper`."""
 
 
 def glue_average(scores: Mapping[str, float]) -> float | None:

@@ -32,12 +32,12 @@ FEATURES = "table-7"
 
 
 class Sweep(NamedTuple):
-    """What a sweep varied, and what came of it."""
+    """Axes of a sweep and their results."""
 
     axes: Mapping[str, ExpandedAxis]
     swept: Sequence[ExpandedEntry]
     evaluations: Mapping[str, Evaluation]
-    """By entry."""
+    """Evaluations by entry."""
 
     phases: Mapping[str, Mapping[str, Any]]
     """Statistics of the pretraining phases that entries start from."""
@@ -47,12 +47,12 @@ class Sweep(NamedTuple):
 
     @property
     def entries(self) -> frozenset[str]:
-        """Those that it varies."""
+        """Entries that the axis varies."""
         return frozenset(entry.entry for entry in self.swept if entry.variants)
 
     @property
     def only_in(self) -> dict[str, str]:
-        """Where its entries stand besides its own tables: "" for nowhere."""
+        """Further table of its entries; "" for none."""
         axes = {name for name, axis in self.axes.items() if axis.table == FEATURES}
         return {
             entry.entry: FEATURES if axes & entry.variants.keys() else ""
@@ -114,7 +114,7 @@ def fill_sweep(sweep: Sweep) -> tuple[FilledTable, ...]:
 
 
 def is_steps(axis: ExpandedAxis) -> bool:
-    """Whether its variants are numbers of steps of pretraining."""
+    """Whether its variants are numbers of pretraining steps."""
     return axis.table == STEPS and all(name.isdecimal() for name in axis.variants)
 
 
@@ -247,12 +247,12 @@ def _score(sweep: Sweep, line: _Line, place: Mapping[str, str]) -> FilledCell | 
 
 
 def _is_at(entry: ExpandedEntry, place: Mapping[str, str]) -> bool:
-    """Whether an entry stands there: an axis that makes no difference to it is left out of it."""
+    """Return whether an entry belongs there; axes that do not affect the entry are ignored."""
     return all(place.get(axis) == variant for axis, variant in entry.variants.items())
 
 
 def _perplexity(sweep: Sweep, entries: Sequence[ExpandedEntry]) -> FilledCell | None:
-    """Of the one phase that entries start from, on its held-out text."""
+    """Return the held-out perplexity of the phase that entries start from."""
     found = {entry.phase for entry in entries if entry.phase}
     if len(found) != 1:
         return None
@@ -266,7 +266,7 @@ def _perplexity(sweep: Sweep, entries: Sequence[ExpandedEntry]) -> FilledCell | 
 
 
 class _Point(NamedTuple):
-    """A row that is compared, and what it is called beside the other."""
+    """Row to compare, with its name in the comparison."""
 
     name: str
     variant: str
@@ -274,7 +274,7 @@ class _Point(NamedTuple):
 
 
 def _pairs(sweep: Sweep, found: _Variants, rows: Sequence[OurRow]) -> Iterator[VariantPair]:
-    """What is compared, on each column that both rows have restarts in."""
+    """Return comparisons on each column in which both rows have restarts."""
     metrics = {line.column.key: line.column.metric for line in _lines(sweep, found)}
 
     def row_at(point: _Point) -> OurRow | None:
