@@ -1,8 +1,7 @@
-"""The program of a Dataflow flex template: raw files to instances, as one job.
+"""Program of a Dataflow flex template: raw files to instances, as one job.
 
-A template is one graph, and a recipe is several jobs with a plan between each and the next, whose
-artifacts are cached: for that, `bertloom run` with `--runner dataflow`. This takes a vocabulary
-that is there, and keeps no artifacts. What is no parameter goes on to Beam.
+A template is one graph. It needs an existing vocabulary and writes shards, not artifacts. To run
+the cached jobs of a recipe, use `bertloom run --runner dataflow`. Unknown options go to Beam.
 """
 
 from __future__ import annotations
@@ -30,11 +29,13 @@ from schemas.corpus_configs import AnySource, InstancesConfig, MaskingConfig
 
 
 def parser() -> argparse.ArgumentParser:
-    """The template's parameters, called as the fields of a recipe that they are."""
+    """Return the parser of the template's parameters, named like the fields of a recipe."""
     found = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    found.add_argument("--kind", default="wikipedia", help="of source, as in a recipe")
-    found.add_argument("--name", required=True, help="of the source; begins its documents' ids")
-    found.add_argument("--paths", required=True, help="files or patterns, with commas between")
+    found.add_argument("--kind", default="wikipedia", help="kind of the source, as in a recipe")
+    found.add_argument(
+        "--name", required=True, help="name of the source; prefix of its documents' ids"
+    )
+    found.add_argument("--paths", required=True, help="files or patterns, separated by commas")
     found.add_argument("--language", default="en")
     found.add_argument("--vocab_file", required=True, help="URL of a vocab.txt")
     found.add_argument("--lowercase", default="true", choices=["true", "false"])
@@ -45,14 +46,14 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--num_pools", type=int, default=0, help="pools of random next sentences; 0: by size"
     )
-    found.add_argument("--shards", type=int, default=1, help="files, at most")
+    found.add_argument("--shards", type=int, default=1, help="maximum number of files")
     return found
 
 
 def columns(vocab_size: int) -> pa.Schema:
-    """Those of the stage's shards, with names of documents in place of rows of other artifacts.
+    """Return the columns of the stage's shards, with document ids instead of rows of artifacts.
 
-    `part` says which instances are held out of training.
+    `part` is `training` or `held-out`.
     """
     shared = [field for field in instances_schema(vocab_size) if field.name in Instance._fields]
     names = ("document_id", "segment_b_document", "part")
@@ -60,7 +61,7 @@ def columns(vocab_size: int) -> pa.Schema:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the job, or stage its graph where `--template_location` says."""
+    """Run the job, or stage its graph at `--template_location`."""
     given, others = parser().parse_known_args(arguments)
     source = TypeAdapter(AnySource).validate_python(
         {

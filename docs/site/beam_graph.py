@@ -13,6 +13,7 @@ import networkx as nx
 
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.shard_work import BucketReduce, PlanFile
+from pipelines.documents.duplicates import find_duplicates_in_bucket
 from pipelines.documents.word_counts import CountWords
 from pipelines.runners.job_context import ErrorFiles
 
@@ -28,7 +29,7 @@ def job_graph(*, has_grouping: bool) -> nx.DiGraph:
         [],
         work=CountWords(lowercase=True),
         errors=ErrorFiles("errors"),
-        grouping=BucketReduce(_report) if has_grouping else None,
+        grouping=BucketReduce(find_duplicates_in_bucket) if has_grouping else None,
         result_urls={"work": "work", "groups": "groups"},
     )(pipeline)
     proto = pipeline.to_runner_api()
@@ -70,10 +71,6 @@ def draw(path: Path) -> None:
     axes.set(xlim=(-0.6, 1.6), ylim=(-depth - 0.5, 0.5))
     axes.axis("off")
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
-
-
-def _report(_bucket: int, _blobs: object) -> None:
-    raise NotImplementedError  # the graph is not run
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class Phase(NamedTuple):
 
 @dataclass
 class TrialState:
-    """State of a trial besides tensors.
+    """State of a trial without its tensors.
 
     Attributes:
         phase: Number of the phase, from 0.

@@ -1,4 +1,4 @@
-"""State of a pretraining phase besides tensors, stored in checkpoints as JSON."""
+"""State of a pretraining phase without its tensors, stored in checkpoints as JSON."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class IntervalSums:
 
 @dataclass
 class PhaseState:
-    """State of a phase besides tensors.
+    """State of a phase without its tensors.
 
     Attributes:
         done: Amount of training in this phase.

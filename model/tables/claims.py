@@ -2,7 +2,7 @@
 
 A claim is shown if its one-sided test is below `LEVEL`: 0.05 divided by seven (Bonferroni), so that
 the probability of any false "shown" is at most 0.05. Scores on other data than the task's own are
-not compared with the paper's: there a claim compares two models of ours.
+not compared with the paper's: there a claim compares two of our models.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def _ensemble(source: Source) -> Iterator[_Tested]:
     """Compare ensembles on SQuAD 1.1 with single models; on SQuAD itself also with the best before.
 
     Several ensembles are compared by Welch's test. The score of one ensemble has no variance to
-    test by, so it has to lie above what one more single model reaches (t prediction interval).
+    test by, so it must exceed the prediction interval of one more single model (t distribution).
     """
     rows = source.rows("squad-1.1")
     groups: dict[tuple[str, str, int], list[ResultRow]] = {}
@@ -320,8 +320,10 @@ def _squad_2(source: Source) -> Iterator[_Tested]:
 
 
 def _features(source: Source) -> Iterator[_Tested]:
-    """Table 7: the last four layers go `CLOSE` of the way from the embeddings to fine-tuning, and
-    there is such a way: where embeddings alone do as well, nearness says nothing of the layers."""
+    """Compare Table 7: the last four layers reach `CLOSE` of fine-tuning's gain on embeddings.
+
+    The gain must be significant: without it, closeness proves nothing about the layers.
+    """
     rows = [row for row in source.rows("conll-2003") if row.mean is not None and len(row.runs) > 1]
     for start in dict.fromkeys(row.start for row in rows if row.features):
         known = {row.features: row for row in rows if row.start == start and row.features}

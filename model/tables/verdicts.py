@@ -140,7 +140,7 @@ def _number(share: float, digits: int, *, sign: str = "") -> str:
 
 
 def _sentence(result: _Result, claim: str, *, place: str, first: str, second: str) -> str:
-    """Return the sentence: the claim where the test shows a difference, else what is missing."""
+    """Return the sentence: the claim if the test shows a difference, otherwise what is missing."""
     if result.outcome in ("better", "worse"):
         return f"{claim}: {result.points} {place} {result.evidence}"
     if result.outcome == "no difference":

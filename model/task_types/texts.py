@@ -514,11 +514,11 @@ def join_texts(
 
 
 def truncated_lengths(a: Int64s, b: Int64s, *, room: npt.ArrayLike) -> tuple[Int64s, Int64s]:
-    """Return the numbers of tokens kept of A and B so that both fit into `room`.
+    """Return the lengths of A and B after truncation to `room` tokens in total.
 
-    The reference (run_classifier.py, lines 557-571) takes one token at a time from the end of the
-    longer, from B's if both are equal. So the shorter loses nothing before the longer has come
-    down to it, and from there on they take turns.
+    The reference (run_classifier.py, lines 557-571) removes one token at a time from the end of the
+    longer text, or of B if both are equal. So the shorter text loses nothing until both are equal,
+    and then they alternate.
     """
     space = np.asarray(room, dtype=np.int64)
     half = space // 2

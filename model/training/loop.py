@@ -119,7 +119,7 @@ class Training(ABC, Generic[Batch]):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Return the state besides tensors, as JSON values."""
+        """Return the state without tensors, as JSON values."""
 
     @abstractmethod
     def learnt_from(self, batch: Batch) -> tuple[str, list[str]]:
