@@ -121,8 +121,7 @@ class Pretraining(Training[StepBatch]):
     def batches(self) -> Generator[StepBatch]:
         """See `Training.batches`."""
         state = self.setup.state
-        with closing(self.setup.loader(state.loader)) as loader:
-            batches = iter(loader)
+        with closing(iter(self.setup.loader(state.loader))) as batches:
             while not is_used_up(state, self.config.budget):
                 yield next(batches)
 
@@ -219,7 +218,7 @@ class Pretraining(Training[StepBatch]):
         rows = self.group.all_gather(
             [int(row) for part in batch.micro_batches for row in part.rows]
         )
-        places = (self.setup.instances.place(row) for row in rows)
+        places = (self.setup.instances.locate(row) for row in rows)
         return "instances", [f"{shard}:{row}" for shard, row in places]
 
     def evaluation_is_due(self) -> bool:
