@@ -86,7 +86,8 @@ class MicroBatchCollator(NamedTuple):
             return None
         if self.layout == "padded":
             return np.full(len(longest), self.row_length)
-        return padded_length(longest, row_length=self.row_length)
+        widths: Int64s = padded_length(longest, row_length=self.row_length)
+        return widths
 
 
 def token_batches(

@@ -213,11 +213,11 @@ class InstanceDataset:
         masked = ranges(headers.positions_at, counts)
         instances = InstanceRows(
             rows=rows,
-            input_ids=self._shards.ids[ranges(headers.ids_at, lengths)],
+            input_ids=np.take(self._shards.ids, ranges(headers.ids_at, lengths)),
             offsets=offsets_of(lengths),
             segment_b_start=headers.segment_b_start,
-            masked_positions=self._shards.uint16[masked],
-            masked_ids=self._shards.ids[ranges(headers.masked_ids_at, counts)],
+            masked_positions=np.take(self._shards.uint16, masked),
+            masked_ids=np.take(self._shards.ids, ranges(headers.masked_ids_at, counts)),
             masked_offsets=offsets_of(counts),
             next_sentence_label=headers.next_sentence_label,
         )

@@ -77,7 +77,8 @@ class MappedShards:
         self.shard_starts = offsets_of([sum(batch[0] for batch in shard) for shard in batches])
 
         def positions(width: int) -> Int64s:
-            return (next(columns) - start) // width
+            elements: Int64s = (next(columns) - start) // width
+            return elements
 
         id_width = self.ids.itemsize
         self.input_ids = ListColumn(positions(4), positions(id_width), next(columns))
