@@ -53,6 +53,8 @@ class WorkerPool:
         Args:
             workers: Maximum number of processes.
         """
+        self.workers = workers
+        self.environment = dict(os.environ)
         methods = multiprocessing.get_all_start_methods()
         method = "forkserver" if "forkserver" in methods else "spawn"
         context: Any = multiprocessing.get_context(method)
@@ -66,7 +68,7 @@ class WorkerPool:
             workers,
             mp_context=context,
             initializer=_initialize_worker,
-            initargs=(dict(os.environ), messages, logging.getLogger().level),
+            initargs=(self.environment, messages, logging.getLogger().level),
         )
 
     def map_unordered(
@@ -160,25 +162,33 @@ def _hidden_main_module() -> Iterator[None]:
 
 # Pools of this process
 
-_idle: list[tuple[int, WorkerPool]] = []
+_idle: list[WorkerPool] = []
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def open_pool(workers: int) -> Iterator[WorkerPool]:
-    """Take an idle pool, or start a new one; close it if the block raises."""
+    """Take an idle pool, or start a new one; close it if the block raises.
+
+    Pools that started with other environment variables, such as credentials, are closed.
+    """
     with _lock:
-        found = next((entry for entry in _idle if entry[0] == workers), None)
+        outdated = [pool for pool in _idle if pool.environment != os.environ]
+        for pool in outdated:
+            _idle.remove(pool)
+        found = next((pool for pool in _idle if pool.workers == workers), None)
         if found is not None:
             _idle.remove(found)
-    pool = found[1] if found is not None else WorkerPool(workers)
+    for pool in outdated:
+        pool.close()
+    pool = found or WorkerPool(workers)
     try:
         yield pool
     except BaseException:
         pool.close()
         raise
     with _lock:
-        _idle.append((workers, pool))
+        _idle.append(pool)
 
 
 def map_items(
@@ -209,7 +219,7 @@ def close_pools() -> None:
     with _lock:
         pools = _idle.copy()
         _idle.clear()
-    for _, pool in pools:
+    for pool in pools:
         pool.close()
 
 
