@@ -24,7 +24,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from pipelines.progress import Progress, current_progress, set_reporter
+from pipelines.progress import ItemProgress, Recorder, current_recorder, set_recorder
 from pipelines.runners.job_context import current_submission
 from schemas.error_serialization import deserialize_error, serialize_error
 from schemas.errors import RunnerError
@@ -86,7 +86,7 @@ class WorkerPool:
         """
         pickled, waiting = pickle.dumps(function), iter(arguments)
         submission, running = current_submission("job"), set[Future[Any]]()
-        self._listener.progress = current_progress()
+        self._listener.recorder = current_recorder()
         try:
             while True:
                 for argument in waiting:
@@ -128,15 +128,15 @@ class WorkerPool:
 
 
 class _Listener(logging.handlers.QueueListener):
-    """Receives log records, and progress of items as (number, fraction), from the workers."""
+    """Receives log records, and progress of items by number, from the workers."""
 
-    progress: Progress | None = None
+    recorder: Recorder | None = None
 
     def handle(self, record: Any) -> None:
         if isinstance(record, logging.LogRecord):
             super().handle(record)
-        elif self.progress is not None:
-            self.progress.set_fraction(*record)
+        elif self.recorder is not None:
+            self.recorder.record(*record)
 
 
 class _LogHandler(logging.Handler):
@@ -233,8 +233,18 @@ def _initialize_worker(environment: dict[str, str], messages: Any, level: int) -
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     logging.getLogger().addHandler(logging.handlers.QueueHandler(messages))
     logging.getLogger().setLevel(level)
-    set_reporter(lambda number, fraction: messages.put_nowait((number, fraction)))
+    set_recorder(_QueueRecorder(messages))
     threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+class _QueueRecorder:
+    """Sends the progress of items to the parent."""
+
+    def __init__(self, messages: Any) -> None:
+        self._messages = messages
+
+    def record(self, number: int, progress: ItemProgress) -> None:
+        self._messages.put_nowait((number, progress))
 
 
 def _exit_with_parent() -> None:
