@@ -54,7 +54,7 @@ class PretrainingBatch(NamedTuple):
         masked_ids: Ids of those tokens, int64 of shape (P,).
         next_sentence_labels: 0 next, 1 random, -100 (ignored) without segment B; int64 of shape
             (B,).
-        rows: Numbers of the instances in their `InstanceSet`, int64 of shape (B,), on the host.
+        rows: Numbers of the instances in their `InstanceDataset`, int64 of shape (B,), on the host.
     """
 
     tokens: TokenBatch

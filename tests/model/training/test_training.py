@@ -237,8 +237,8 @@ def test_losses_equal_those_of_transformers_on_the_same_batches(
     decayed, plain = ({"params": groups[key], "weight_decay": 0.01 * key} for key in (True, False))
     adamw = torch.optim.AdamW([decayed, plain], lr=1e-3, eps=1e-6)
     losses: list[tuple[float, float]] = []
-    with closing(setup.loader(setup.state.loader)) as loader:
-        for batch in itertools.islice(loader, 30):
+    with closing(iter(setup.loader(setup.state.loader))) as batches:
+        for batch in itertools.islice(batches, 30):
             (inputs,) = batch.micro_batches
             our_loss = setup.model(inputs, batch.predictions, batch.pairs).loss
             our_loss.backward()
