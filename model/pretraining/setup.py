@@ -23,7 +23,7 @@ from model.pretraining.state import PhaseState
 from model.training.amounts import Amounts
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.checkpoints import Checkpoints
-from model.training.loop import resume
+from model.training.loop import resume_from_checkpoint
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file
@@ -105,7 +105,9 @@ def open_setup(
         vars(state).update(vars(PhaseState.from_json(given, where=where)))
         _LOGGER.info("resuming after step %d from %s", state.done.steps, where)
 
-    is_resumed = resume(checkpoints, model=model, optimizer=optimizer, load_state=load_state)
+    is_resumed = resume_from_checkpoint(
+        checkpoints, model=model, optimizer=optimizer, load_state=load_state
+    )
     if device not in state.trained_on and not state.is_finished:
         state.trained_on.append(device)
     return PretrainingSetup(
@@ -264,5 +266,5 @@ def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
             "set optimizer_state to reset"
         )
     where = file_url(job.checkpoint, OPTIMIZER_FILE)
-    optimizer.load_state_tensors(load_tensors(read_file(where)), where=where)
+    optimizer.load_state_dict(load_tensors(read_file(where)), where=where)
     return Amounts(steps=before["steps"], tokens=before["tokens"], seconds=before["seconds"])
