@@ -116,16 +116,14 @@ class InstanceDataset:
         vocab_size: int,
         max_seq_length: int,
         part: Part = "training",
-        verify: bool = True,
     ) -> Self:
-        """Check an artifact of `build-instances` and map its shards.
+        """Verify an artifact of `build-instances` and map its shards.
 
         Args:
             data: Artifact; remote shards are copied to the cache folder first.
             vocab_size: Vocabulary size of the model.
             max_seq_length: Number of positions of the model.
             part: Training or held-out instances.
-            verify: Compare the sha256 of every shard with the manifest, which reads all shards.
 
         Raises:
             InstanceDataError: The instances do not fit the model, the part is empty, or a shard is
@@ -148,7 +146,7 @@ class InstanceDataset:
                 f"the artifact {data.artifact_id} has no {part} instances: expected files "
                 f"{prefix}*.arrow with rows, got {len(entries)} files without any. {hint}"
             )
-        files = local_files(data, entries, verify=verify)
+        files = local_files(data, entries)
         return cls(files, entries, statistics=data.statistics)
 
     def __len__(self) -> int:

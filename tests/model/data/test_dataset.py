@@ -1,4 +1,5 @@
 import gc
+import hashlib
 import logging
 import os
 from pathlib import Path
@@ -37,6 +38,15 @@ def opened(artifact, **changes):
 
 def file_of(artifact, number=1) -> Path:
     return Path(artifact.data) / artifact.files[number].stored_name
+
+
+def with_content(artifact, number, content):
+    """Replace the content of a file, and its digest in the manifest."""
+    file_of(artifact, number).write_bytes(content)
+    files = list(artifact.files)
+    digest = hashlib.sha256(content).hexdigest()
+    files[number] = files[number].model_copy(update={"sha256": digest})
+    return artifact.model_copy(update={"files": tuple(files)})
 
 
 def check_rows(found, rows, numbers):
@@ -136,13 +146,12 @@ def test_a_missing_shard_is_named(artifact):
         opened(artifact)
 
 
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize(("change", "problem"), [(-1, "is cut short"), (1, "is too long")])
-def test_a_file_of_another_size_is_named(artifact, verify, change, problem):
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_file_of_another_size_is_named(artifact, change):
     path = file_of(artifact)
     os.truncate(path, artifact.files[1].size_bytes + change)
-    with pytest.raises(ArtifactCorruptError, match=rf"part-00001-pass-00\.arrow .* {problem}"):
-        opened(artifact, verify=verify)
+    with pytest.raises(ArtifactCorruptError, match=r"part-00001-pass-00\.arrow .* is damaged"):
+        opened(artifact)
 
 
 def test_another_vocabulary_or_too_long_instances_are_refused(artifact):
@@ -179,10 +188,9 @@ def test_another_version_of_the_table_is_refused(tmp_path, shards):
 
 
 def test_a_file_that_is_no_table_is_refused(artifact):
-    path = file_of(artifact)
-    path.write_bytes(b"x" * artifact.files[1].size_bytes)
+    changed = with_content(artifact, 1, b"x" * artifact.files[1].size_bytes)
     with pytest.raises(ArtifactCorruptError, match=r"part-00001.*expected an Arrow IPC file"):
-        opened(artifact, verify=False)
+        opened(changed)
 
 
 def test_another_number_of_rows_is_refused(artifact):
@@ -234,8 +242,7 @@ def test_offsets_that_lead_out_of_their_buffer_are_refused(tmp_path):
     offsets = np.array([0, 5, 10, 15, 20], np.int32).tobytes()
     assert content.count(offsets) == 1
     wrong = np.array([0, 5, 10, 15, 1 << 30], np.int32).tobytes()
-    path.write_bytes(content.replace(offsets, wrong))
-    instances = opened(artifact, verify=False)
+    instances = opened(with_content(artifact, 0, content.replace(offsets, wrong)))
     for read in (instances.gather, instances.lengths):
         with pytest.raises(ArtifactCorruptError, match=r"row 3: a list is outside"):
             read(np.array([0, 3]))
