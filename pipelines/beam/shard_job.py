@@ -100,10 +100,12 @@ def run_shard_job(
             shard_fn = replace(shard_fn, min_seconds=MIN_REMOTE_SECONDS)
         if not launch.is_local and shard_fn.is_nearly_cached(planned, max_bytes=MIN_REMOTE_BYTES):
             launch = Launch.of(ExecutionConfig())
-    fs, path = file_system(output)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_job_folder(output, launch))
-        urls = {name: f"{folder}/.results-{name}-{uuid.uuid4().hex}" for name in ("work", "groups")}
+        urls = {
+            name: f"{folder}/.results-{name}-{uuid.uuid4().hex}"
+            for name in ("work", "groups", "progress")
+        }
         errors = ErrorFiles(f"{folder}/.results-errors-{uuid.uuid4().hex}")
         elements = group_items(planned, max_elements=launch.max_elements, colocate_by=colocate_by)
         plan, ranges = stack.enter_context(write_plan(elements, folder=folder))
@@ -116,12 +118,13 @@ def run_shard_job(
             work=shard_fn,
             errors=errors,
             grouping=grouping,
-            result_urls=urls,
+            urls=urls,
             spill=f"{folder}/blobs" if launch.is_local else "",
             workers=launch.workers,
         )
         weights = {item.number: item.weight for item in planned}
-        progress = Progress(job, fs=fs, folder=path, weights=weights)
+        fs, path = file_system(urls["progress"])
+        progress = Progress(job, fs=fs, path=path, weights=weights)
         with progress, errors.raised_again(job):
             run_pipeline(job, build, launch=launch, pieces=len(elements))
         results = ResultList(urls["work"])

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.io.temporary_folders import temporary_folder
-from pipelines.progress import current_progress
 from pipelines.runners.job_context import Submission, SubmittedJob, root_cause
 from pipelines.runners.runner_spec import Launch
 from pipelines.runners.worker_package import file_system_packages, write_worker_package
@@ -144,38 +143,21 @@ class DataflowApi:
             texts = [str(message.message_text) for message in listed]
         return failure(texts)
 
-    def counters(self, job: str) -> dict[str, float]:
-        """Return the committed counters of a job's workers.
-
-        Raises:
-            RunnerError: Dataflow does not answer, or refuses.
-        """
-        return {
-            metric.name.name: float(metric.scalar)
-            for metric in self._measured(job)
-            if metric.name.origin == "user" and _is_number(metric.scalar)
-        }
-
     def paid(self, job: str) -> dict[str, float]:
         """Return the billed resources of a job, by name and unit.
 
         Raises:
             RunnerError: Dataflow does not answer, or refuses.
         """
-        return {
-            _PAID[metric.name.name]: float(metric.scalar)
-            for metric in self._measured(job)
-            if metric.name.origin != "user"
-            and metric.name.name in _PAID
-            and _is_number(metric.scalar)
-        }
-
-    def _measured(self, job: str) -> list[Any]:
         request = self._types.GetJobMetricsRequest(**self._where(job_id=job))
         with self._asking(f"read the metrics of job {job}"):
             found = self._metrics.get_job_metrics(request, timeout=ANSWER_SECONDS).metrics
-        # What is tentative counts bundles too that fail and are done again.
-        return [metric for metric in found if "tentative" not in metric.name.context]
+        return {
+            _PAID[metric.name.name]: float(metric.scalar)
+            for metric in found
+            # What is tentative counts bundles too that fail and are done again.
+            if metric.name.name in _PAID and "tentative" not in metric.name.context
+        }
 
     @contextlib.contextmanager
     def _asking(self, what: str) -> Iterator[None]:
@@ -203,10 +185,6 @@ def failure(messages: Sequence[str]) -> str:
         if cause := root_cause(text):
             return cause
     return ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _named(flags: Sequence[str]) -> dict[str, str]:
@@ -243,9 +221,6 @@ def _credentials(given: Mapping[str, str]) -> Any:
         target_scopes=[_SCOPE],
     )
 
-
-ROWS = "rows"
-"""Name of the counter of written rows."""
 
 _FIRST_LOOK_SECONDS = 0.5
 _LOOK_SECONDS = 10.0
@@ -330,11 +305,6 @@ def _followed(api: DataflowApi, job: str, submission: Submission) -> str:
             if missed >= _GONE_LOOKS:
                 raise RunnerError(f"{error}; job {job} may still run") from error
             state = ""
-        if state:
-            with _not_needed(job):
-                rows = int(api.counters(job).get(ROWS, 0))
-                if progress := current_progress():
-                    progress.rows = rows
         if state in OVER:
             return state
         submission.pause(seconds)

@@ -64,9 +64,9 @@ def _graph(
 
 
 def _serialised(work: Any, *plan: Any) -> bytes:
-    urls = {"work": "s3://bucket/w", "groups": "s3://bucket/g"}
+    urls = {name: f"memory://bucket/{name}" for name in ("work", "groups", "progress")}
     build = shard_pipeline(
-        "job", *plan, work=work, errors=ErrorFiles("s3://b/e"), grouping=None, result_urls=urls
+        "job", *plan, work=work, errors=ErrorFiles("s3://b/e"), grouping=None, urls=urls
     )
     pipeline = beam.Pipeline("FnApiRunner")
     build(pipeline)

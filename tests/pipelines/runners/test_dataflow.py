@@ -21,7 +21,6 @@ from google.oauth2.credentials import Credentials
 from support.corpus_builder import digests, run_corpus, small_recipe, small_sample
 from support.fake_dataflow import FakeDataflow
 
-from pipelines.progress import ProgressUpdate, progress_listener
 from pipelines.runners import dataflow
 from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submitting
 from pipelines.runners.preflight import check_execution, launch_lines
@@ -228,23 +227,6 @@ def test_a_job_is_told_of_with_its_page_and_what_it_took(server: FakeDataflow) -
     page = f"https://console.cloud.google.com/dataflow/jobs/europe-west1/{identity}"
     assert heard.jobs == [SubmittedJob(NAME, "dataflow", identity, f"{page}?project=project-1")]
     assert heard.took == [{"vcpu-seconds": 7200, "memory-mb-seconds": 512.5}]
-
-
-def test_rows_that_workers_count_are_progress(server: FakeDataflow) -> None:
-    import fsspec
-
-    from pipelines.progress import Progress
-
-    def run(job: str) -> None:
-        server.count(job, "rows", 429, step="DoWork")
-        server.finish(job)
-
-    server.begin = run
-    readings: list[ProgressUpdate] = []
-    fs = fsspec.filesystem("memory")
-    with progress_listener(readings.append), Progress("j", fs=fs, folder="/none", weights={0: 1}):
-        submit(execution(server))
-    assert readings[-1].rows == 429
 
 
 @pytest.mark.parametrize(

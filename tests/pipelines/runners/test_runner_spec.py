@@ -528,6 +528,7 @@ def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
             errors=ErrorFiles("memory://errors"),
             spill="",
             results=("memory://reports", 0),
+            progress="memory://progress",
             workers=1,
         )
     )
