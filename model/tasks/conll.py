@@ -75,11 +75,11 @@ class _Format(NamedTuple):
     """Prefix of comments anywhere in the file."""
 
     allows_comments: bool = False
-    """Whether a sentence can begin with comment lines (`# `) that do not end in a tag."""
+    """True if a sentence can begin with comment lines (`# `) that do not end in a tag."""
 
     has_header: bool = False
     has_ranges: bool = False
-    """Whether the first column may mark lines without a word (CoNLL-U)."""
+    """True if the first column may mark lines without a word (CoNLL-U)."""
 
     is_webanno: bool = False
 

@@ -69,7 +69,7 @@ class TextFormat(NamedTuple):
 
     has_header: bool = True
     is_quoted: bool = False
-    """Whether fields can be quoted as in RFC 4180. Otherwise a quotation mark is text (GLUE)."""
+    """True if fields can be quoted as in RFC 4180. Otherwise a quotation mark is text (GLUE)."""
 
     comment_prefix: str = ""
 
@@ -125,7 +125,7 @@ def open_text(url: str, form: TextFormat, columns: Sequence[str]) -> Table:
 
 
 def first_line(url: str, *, comment_prefix: str = "") -> str:
-    """Return the first line that is neither blank nor a comment.
+    """Return the first line that is not blank and not a comment.
 
     Raises:
         TaskDataError: No such line exists, or it is not UTF-8.

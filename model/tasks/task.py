@@ -78,7 +78,7 @@ class FileLayout:
     """Share of each split, for data sets that are one file (`split_of`)."""
 
     allows_comments: bool = False
-    """Whether files of tagged words can have comment lines (`# `)."""
+    """True if files of tagged words can have comment lines (`# `)."""
 
     companions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the file that is read together with a file, by the name of the latter; the first

@@ -11,10 +11,10 @@ import pytest
 from support.paths import ROOT
 from support.task_file_builder import ROWS, write_task_file
 
+from model.build_examples import build_examples
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
-from model.build_examples import build_examples
 from model.tasks import TASKS, Bad, Row, Task, find_task
 from model.tasks.official_files import table_globs
 from model.tasks.sentence_tasks import read_text_rows
