@@ -48,7 +48,7 @@ from pipelines.sources.archives import (
 from schemas.corpus_configs import BooksSource
 
 MAX_BOOK_BYTES = 64 << 20
-"""A larger text is not a book (the longest novels have about 10 MB). A book must fit into memory."""
+"""Maximum size of a book, which must fit into memory. The longest novels have about 10 MB."""
 
 _TEXT_SUFFIXES = (".txt", ".TXT", ".txt.gz")
 _GZIP = b"\x1f\x8b"
