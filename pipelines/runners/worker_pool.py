@@ -26,7 +26,7 @@ from typing import Any
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from pipelines.runners.runner_spec import worker_program
+from pipelines.runners.portable import worker_program
 from schemas.errors import ConfigError, RunnerError
 
 _END_SECONDS = 5.0
