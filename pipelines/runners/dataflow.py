@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.io.temporary_folders import temporary_folder
 from pipelines.runners.job_context import (
@@ -28,7 +28,6 @@ from pipelines.runners.runner import (
     BuildPipeline,
     Runner,
     check_reachable,
-    check_shared_store,
     error_of,
     flag_names,
     indented,
@@ -53,8 +52,7 @@ _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _REMEDY = "pip install 'bertloom[dataflow]'"
 
-_PAID = {
-    # As Dataflow names them, and what they are.
+_BILLED = {
     "TotalVcpuTime": "vcpu-seconds",
     "TotalMemoryUsage": "memory-mb-seconds",
     "TotalPdUsage": "disk-gb-seconds",
@@ -62,19 +60,11 @@ _PAID = {
     "TotalShuffleDataProcessed": "shuffle-bytes",
     "BillableShuffleDataProcessed": "billable-shuffle-bytes",
 }
-
-
-class DataflowJob(NamedTuple):
-    """A job as Dataflow knows it."""
-
-    id: str
-    name: str
-    state: str
-    """`JOB_STATE_RUNNING`, say."""
+"""Name and unit of billed resources by Dataflow's names."""
 
 
 class DataflowApi:
-    """Client for the jobs of a project in a region."""
+    """Client for the jobs of a project in a region. Raises RunnerError where Dataflow refuses."""
 
     def __init__(self, flags: Sequence[str]) -> None:
         """Send no request yet.
@@ -103,92 +93,75 @@ class DataflowApi:
         self._messages = dataflow.MessagesV1Beta3Client(**how)
         self._metrics = dataflow.MetricsV1Beta3Client(**how)
 
-    def _where(self, **more: Any) -> dict[str, Any]:
-        return {"project_id": self.project, "location": self.region, **more}
-
     def url(self, job: str) -> str:
         """Return the page of a job."""
         return f"{_CONSOLE}/{self.region}/{job}?project={self.project}"
 
-    def running(self, name: str) -> list[DataflowJob]:
-        """Return the unfinished jobs with a name.
-
-        Raises:
-            RunnerError: Dataflow does not answer, or refuses.
-        """
+    def running(self, name: str) -> list[str]:
+        """Return the ids of the unfinished jobs with a name."""
         request = self._types.ListJobsRequest(
-            **self._where(filter=self._types.ListJobsRequest.Filter.ACTIVE, name=name)
+            filter=self._types.ListJobsRequest.Filter.ACTIVE, name=name
         )
-        with self._asking("list jobs"):
-            listed = list(self._jobs.list_jobs(request, timeout=_REQUEST_SECONDS))
-        found = [DataflowJob(job.id, job.name, job.current_state.name) for job in listed]
-        return [job for job in found if job.name == name and job.state not in _TERMINAL_STATES]
+        jobs = self._call("list jobs", self._jobs.list_jobs, request, convert=list)
+        return [job.id for job in jobs if job.name == name]
 
     def state(self, job: str) -> str:
-        """Return the state of a job, such as `JOB_STATE_RUNNING`.
-
-        Raises:
-            RunnerError: Dataflow does not answer, or refuses.
-        """
-        request = self._types.GetJobRequest(**self._where(job_id=job))
-        with self._asking(f"look at job {job}"):
-            return str(self._jobs.get_job(request, timeout=_REQUEST_SECONDS).current_state.name)
+        """Return the state of a job, such as `JOB_STATE_RUNNING`."""
+        request = self._types.GetJobRequest(job_id=job)
+        return str(self._call(f"look at job {job}", self._jobs.get_job, request).current_state.name)
 
     def cancel(self, job: str) -> None:
-        """Cancel a job.
-
-        Raises:
-            RunnerError: Dataflow does not answer, or refuses.
-        """
-        wanted = self._types.Job(requested_state=self._types.JobState.JOB_STATE_CANCELLED)
-        request = self._types.UpdateJobRequest(**self._where(job_id=job, job=wanted))
-        with self._asking(f"cancel job {job}"):
-            self._jobs.update_job(request, timeout=_REQUEST_SECONDS)
+        """Cancel a job."""
+        cancelled = self._types.Job(requested_state=self._types.JobState.JOB_STATE_CANCELLED)
+        request = self._types.UpdateJobRequest(job_id=job, job=cancelled)
+        self._call(f"cancel job {job}", self._jobs.update_job, request)
 
     def failure_reason(self, job: str) -> str:
-        """Return why a job failed; "" if it is not known yet.
-
-        Raises:
-            RunnerError: Dataflow does not answer, or refuses.
-        """
-        request = self._types.ListJobMessagesRequest(
-            **self._where(
-                job_id=job,
-                minimum_importance=self._types.JobMessageImportance.JOB_MESSAGE_ERROR,
-            )
+        """Return why a job failed; "" if it is not known yet."""
+        importance = self._types.JobMessageImportance.JOB_MESSAGE_ERROR
+        request = self._types.ListJobMessagesRequest(job_id=job, minimum_importance=importance)
+        messages = self._call(
+            f"read the messages of job {job}",
+            self._messages.list_job_messages,
+            request,
+            convert=list,
         )
-        with self._asking(f"read the messages of job {job}"):
-            listed = self._messages.list_job_messages(request, timeout=_REQUEST_SECONDS)
-            texts = [str(message.message_text) for message in listed]
-        return failure(texts)
+        return failure([str(message.message_text) for message in messages])
 
     def billed_resources(self, job: str) -> dict[str, float]:
-        """Return the billed resources of a job, by name and unit.
+        """Return the billed resources of a job, by name and unit."""
+        request = self._types.GetJobMetricsRequest(job_id=job)
+        found = self._call(f"read metrics of job {job}", self._metrics.get_job_metrics, request)
+        return {
+            _BILLED[metric.name.name]: float(metric.scalar)
+            for metric in found.metrics
+            # Tentative metrics also count bundles that fail and are repeated.
+            if metric.name.name in _BILLED and "tentative" not in metric.name.context
+        }
+
+    def _call(
+        self,
+        action: str,
+        method: Callable[..., Any],
+        request: Any,
+        *,
+        convert: Callable[[Any], Any] = lambda response: response,
+    ) -> Any:
+        """Return the response of Dataflow, converted, as more pages are more requests.
 
         Raises:
             RunnerError: Dataflow does not answer, or refuses.
         """
-        request = self._types.GetJobMetricsRequest(**self._where(job_id=job))
-        with self._asking(f"read the metrics of job {job}"):
-            found = self._metrics.get_job_metrics(request, timeout=_REQUEST_SECONDS).metrics
-        return {
-            _PAID[metric.name.name]: float(metric.scalar)
-            for metric in found
-            # What is tentative counts bundles too that fail and are done again.
-            if metric.name.name in _PAID and "tentative" not in metric.name.context
-        }
-
-    @contextlib.contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
         from google.api_core.exceptions import GoogleAPIError
         from google.auth.exceptions import GoogleAuthError
 
+        request.project_id, request.location = self.project, self.region
         try:
-            yield
+            return convert(method(request, timeout=_REQUEST_SECONDS))
         except (GoogleAPIError, GoogleAuthError, OSError) as error:
-            told = str(getattr(error, "message", "")) or str(error)
+            reason = str(getattr(error, "message", "")) or str(error)
             raise RunnerError(
-                f"Dataflow (project {self.project}, {self.region}) did not {what}: {told}"
+                f"Dataflow (project {self.project}, {self.region}) did not {action}: {reason}"
             ) from error
 
 
@@ -288,8 +261,7 @@ class DataflowRunner(Runner):
 
     def preflight(self, *, store: str, inputs: Sequence[str]) -> None:
         """See `Runner.preflight`."""
-        check_shared_store(self._execution, store)
-        check_reachable(self._execution, store=store, inputs=inputs, can_share_disk=False)
+        check_reachable(self._execution, store=store, inputs=inputs)
         raise_all(self._problems([store, *inputs]))
 
     def _problems(self, urls: Sequence[str]) -> Iterator[BertloomError | None]:
@@ -320,12 +292,12 @@ class DataflowRunner(Runner):
     def attach(self, job: str) -> None:
         """See `Runner.attach`."""
         api, submission = DataflowApi(self.flags), current_submission(job)
-        for found in api.running(submission.name):
+        for job_id in api.running(submission.name):
             with _cancelled_when_stopped(api, submission):
-                state, submitted = _follow(api, found.id, submission, is_attached=True)
+                state, submitted = _follow(api, job_id, submission, is_attached=True)
                 if state not in _DONE:
                     reason = _failure_reason(api, submitted, state, submission)
-                    submission.say(f"{found.name}: the job of an earlier run failed: {reason}")
+                    submission.say(f"{submitted.name}: job of an earlier run failed: {reason}")
 
     def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
         """See `Runner.run`."""
@@ -424,7 +396,7 @@ def _cancelled_when_stopped(
     api: DataflowApi, submission: Submission
 ) -> contextlib.AbstractContextManager[None]:
     def cancel() -> None:
-        for job in api.running(submission.name):
-            api.cancel(job.id)
+        for job_id in api.running(submission.name):
+            api.cancel(job_id)
 
     return cancelled_when_stopped(submission, "Dataflow", [cancel])

@@ -131,7 +131,7 @@ class JobFollower:
         """
         reader = threading.Thread(target=self._read_messages, daemon=True)
         reader.start()
-        state, last_answer = _STATE.UNSPECIFIED, time.monotonic()
+        state, last_answer = int(_STATE.UNSPECIFIED), time.monotonic()
         while state not in _TERMINAL_STATES:
             try:
                 state = self._poll()

@@ -51,8 +51,11 @@ _LOGGING = "-Dorg.slf4j.simpleLogger."
 class ServerJars(NamedTuple):
     """Jars of a job server."""
 
-    jars: tuple[str, ...]
+    jars: tuple[str, ...] = ()
     """Jars of Beam's runner and its dependencies, without Spark. Empty: Beam downloads its own."""
+
+    runner_jar: str = ""
+    """The jar among them that the job server starts from."""
 
     engine_jars: tuple[str, ...] = ()
     """Jars of Spark, if the runner's jars do not include it."""
@@ -61,11 +64,6 @@ class ServerJars(NamedTuple):
     def is_whole(self) -> bool:
         """True for Beam's single jar."""
         return len(self.jars) <= 1
-
-    @property
-    def runner_jar(self) -> str:
-        """Jar of the runner itself; "" if Beam downloads it."""
-        return next((jar for jar in self.jars if Path(jar).name.startswith("beam-runners-")), "")
 
 
 def find_jars(runner: PortableRunner) -> ServerJars:
@@ -77,16 +75,18 @@ def find_jars(runner: PortableRunner) -> ServerJars:
     config = _config(runner)
     location = config.job_server or os.environ.get(FOLDER_VARIABLE, "")
     if not location and config.download:
-        return ServerJars(())
+        return ServerJars()
     path = Path(location).expanduser()
     if not location or not path.exists():
         problem = f"{location}: no such file or folder" if location else "no job server configured"
         raise ConfigError(f"{problem}. {_how_to_get_one(runner.name, config)}")
-    jars = (str(path),) if path.is_file() else _folder_jars(path, runner.name, config)
-    has_spark = any(Path(jar).name.startswith("spark-core_") for jar in jars)
-    if isinstance(config, SparkConfig) and len(jars) > 1 and not has_spark:
-        return ServerJars(jars, _spark_jars(config))
-    return ServerJars(jars)
+    if path.is_file():
+        return ServerJars((str(path),), str(path))
+    jars = _folder_jars(path, runner.name, config)
+    has_spark = any(Path(jar).name.startswith("spark-core_") for jar in jars.jars)
+    if isinstance(config, SparkConfig) and not jars.is_whole and not has_spark:
+        return jars._replace(engine_jars=_spark_jars(config))
+    return jars
 
 
 def _config(runner: PortableRunner) -> JobServerConfig:
@@ -109,7 +109,7 @@ def _how_to_get_one(engine: str, config: JobServerConfig) -> str:
     )
 
 
-def _folder_jars(folder: Path, engine: str, config: JobServerConfig) -> tuple[str, ...]:
+def _folder_jars(folder: Path, engine: str, config: JobServerConfig) -> ServerJars:
     """Return Beam's single jar of a folder, or all jars in it except those of other engines."""
     whole = sorted(folder.glob(f"beam-runners-{engine}*-job-server-*.jar"))
     if len(whole) > 1:
@@ -119,16 +119,17 @@ def _folder_jars(folder: Path, engine: str, config: JobServerConfig) -> tuple[st
             f"execution.{engine}.job_server to one of them"
         )
     if whole:
-        return (str(whole[0]),)
+        return ServerJars((str(whole[0]),), str(whole[0]))
     others = {name for name in _ENGINES if name != engine}
     parts = [folder, *sorted(p for p in folder.iterdir() if p.is_dir() and p.name not in others)]
-    jars = ServerJars(tuple(str(jar) for part in parts for jar in sorted(part.glob("*.jar"))))
-    if not Path(jars.runner_jar).name.startswith(f"beam-runners-{engine}"):
+    jars = [jar for part in parts for jar in sorted(part.glob("*.jar"))]
+    runner_jars = [str(jar) for jar in jars if jar.name.startswith(f"beam-runners-{engine}")]
+    if not runner_jars:
         raise ConfigError(
-            f"{folder}: no job server for {engine} among {len(jars.jars)} jars: expected "
+            f"{folder}: no job server for {engine} among {len(jars)} jars: expected "
             f"beam-runners-{engine}*.jar. {_how_to_get_one(engine, config)}"
         )
-    return jars.jars
+    return ServerJars(tuple(map(str, jars)), runner_jars[0])
 
 
 def _spark_jars(config: SparkConfig) -> tuple[str, ...]:
@@ -181,16 +182,15 @@ def server_command(runner: PortableRunner, jars: ServerJars, folder: str) -> tup
     config, engine = _config(runner), runner.name
     flags = [f"--job_server_jvm_property={text}" for text in _jvm_options(engine, jars)]
     flags += [f"--job_server_java_launcher={find_java()}", f"--artifacts_dir={folder}"]
-    if jars.jars:
-        flags.append(f"--{engine}_job_server_jar={jars.runner_jar or jars.jars[0]}")
+    if jars.runner_jar:
+        flags.append(f"--{engine}_job_server_jar={jars.runner_jar}")
     if isinstance(config, FlinkConfig):
         flags += [f"--flink_master={runner.master}", f"--flink_version={config.version}"]
-        server = FlinkJarJobServer(PipelineOptions(flags))
     else:
         flags.append(f"--spark_master_url={runner.master}")
-        server = SparkJarJobServer(PipelineOptions(flags))
+    server_type = FlinkJarJobServer if engine == "flink" else SparkJarJobServer
     try:
-        command, endpoint = server.subprocess_cmd_and_endpoint()
+        command, endpoint = server_type(PipelineOptions(flags)).subprocess_cmd_and_endpoint()
     except (OSError, RuntimeError) as error:
         raise ConfigError(f"{engine}: cannot download the job server: {error}") from error
     if not jars.is_whole:

@@ -16,7 +16,6 @@ from pipelines.runners.runner import (
     BuildPipeline,
     Runner,
     check_reachable,
-    check_shared_store,
     error_of,
     flag_names,
     indented,
@@ -183,9 +182,13 @@ class PortableRunner(Runner):
 
     def preflight(self, *, store: str, inputs: Sequence[str]) -> None:
         """See `Runner.preflight`."""
-        check_shared_store(self._execution, store)
-        if not self._is_here:
-            check_reachable(self._execution, store=store, inputs=inputs, can_share_disk=True)
+        check_reachable(
+            self._execution,
+            store=store,
+            inputs=inputs,
+            is_here=self._is_here,
+            can_share_disk=True,
+        )
         if self._execution.detach and self.is_embedded:
             raise ConfigError(
                 f"detach: {self.master} runs inside the job server, which ends with the run, and "

@@ -107,43 +107,41 @@ def is_local_url(url: str) -> bool:
 
 
 def check_reachable(
-    execution: ExecutionConfig, *, store: str, inputs: Iterable[str], can_share_disk: bool
+    execution: ExecutionConfig,
+    *,
+    store: str,
+    inputs: Iterable[str],
+    is_here: bool = False,
+    can_share_disk: bool = False,
 ) -> None:
-    """Check that workers on other machines can open the store and the input.
+    """Check that workers in other processes can open the store and the input.
 
     Args:
         execution: Configuration of the runner.
         store: Root of the artifact store.
         inputs: Paths and URLs of the raw input.
-        can_share_disk: True if `execution.shared_filesystem` could make local paths reachable.
+        is_here: True if all workers are on this machine.
+        can_share_disk: True if `execution.shared_filesystem` makes local paths reachable.
 
     Raises:
         ConfigError: They cannot.
     """
-    local = [f"store {store}"] if is_local_url(store) else []
-    local += [f"input {path}" for path in inputs if is_local_url(path)]
-    if not local or (can_share_disk and execution.shared_filesystem):
-        return
-    more = f", and {len(local) - _MAX_SHOWN} more" if len(local) > _MAX_SHOWN else ""
-    remedy = (
-        "; or set execution.shared_filesystem=true if it is the same folder on every machine of "
-        "the engine"
-        if can_share_disk
-        else ""
-    )
-    raise ConfigError(
-        f"{', '.join(local[:_MAX_SHOWN])}{more}: on this machine's disk, which the workers of "
-        f"runner {execution.runner!r} cannot read. Use a bucket (s3://, gs://){remedy}"
-    )
-
-
-def check_shared_store(execution: ExecutionConfig, store: str) -> None:
-    """Raise ConfigError if other processes cannot open the store."""
+    runner = f"the workers of runner {execution.runner!r}"
     if store.startswith("memory:"):
         raise ConfigError(
-            f"store {store}: lives in this process, and the workers of runner "
-            f"{execution.runner!r} are others: use a folder or a bucket"
+            f"store {store}: lives in this process, and {runner} are others: use a folder or a "
+            "bucket"
         )
+    local = [f"store {store}"] if is_local_url(store) else []
+    local += [f"input {path}" for path in inputs if is_local_url(path)]
+    if not local or is_here or (can_share_disk and execution.shared_filesystem):
+        return
+    more = f", and {len(local) - _MAX_SHOWN} more" if len(local) > _MAX_SHOWN else ""
+    shared = "; or set execution.shared_filesystem=true if every machine has the same folder"
+    raise ConfigError(
+        f"{', '.join(local[:_MAX_SHOWN])}{more}: on this machine's disk, which {runner} cannot "
+        f"read. Use a bucket (s3://, gs://){shared if can_share_disk else ''}"
+    )
 
 
 def error_of(check: Callable[[], Any]) -> BertloomError | None:
