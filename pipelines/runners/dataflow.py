@@ -103,7 +103,11 @@ class DataflowApi:
             filter=self._types.ListJobsRequest.Filter.ACTIVE, name=name
         )
         jobs = self._call("list jobs", self._jobs.list_jobs, request, convert=list)
-        return [job.id for job in jobs if job.name == name]
+        return [
+            job.id
+            for job in jobs
+            if job.name == name and job.current_state.name not in _TERMINAL_STATES
+        ]
 
     def state(self, job: str) -> str:
         """Return the state of a job, such as `JOB_STATE_RUNNING`."""

@@ -17,7 +17,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import grpc
@@ -25,6 +25,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability import portable_runner
 
+from pipelines.runners.clusters import ClusterJob, ClusterUnreachableError
 from pipelines.runners.job_context import (
     Submission,
     SubmittedJob,
@@ -33,14 +34,11 @@ from pipelines.runners.job_context import (
     root_cause,
 )
 from pipelines.runners.job_server import JobServer, get_job_server
-from pipelines.runners.portable import (
-    SKIP_PIP_FREEZE_FLAG,
-    ClusterJob,
-    ClusterUnreachableError,
-    PortableRunner,
-)
 from pipelines.runners.runner import BuildPipeline
 from schemas.errors import RunnerError
+
+if TYPE_CHECKING:
+    from pipelines.runners.portable import PortableRunner
 
 _CALL_SECONDS = 10.0
 _POLL_SECONDS = 0.5
@@ -238,7 +236,7 @@ def _taken_turn(submission: Submission) -> Iterator[None]:
 
 
 def _job_flags(runner: PortableRunner, server: JobServer | None, slots: int) -> list[str]:
-    flags = [*runner.flags, *runner.parallelism_flags(slots), SKIP_PIP_FREEZE_FLAG]
+    flags = [*runner.flags, *runner.job_flags(slots)]
     if server is not None:
         flags.append(f"--job_endpoint={server.endpoint}")
         if runner.name == "spark" and not server.jars.is_whole:

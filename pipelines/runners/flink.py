@@ -9,8 +9,9 @@ import urllib.request
 from collections import Counter
 from typing import Any, NamedTuple
 
+from pipelines.runners.clusters import ClusterJob, ClusterUnreachableError
 from pipelines.runners.job_context import Submission
-from pipelines.runners.portable import ClusterJob, ClusterUnreachableError, PortableRunner
+from pipelines.runners.portable import PortableRunner
 from pipelines.runners.runner import flag_names
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
@@ -51,10 +52,11 @@ class FlinkRunner(PortableRunner):
     def _own_flags(self) -> list[str]:
         return [f"{_PARALLELISM_FLAG}={self.parallelism}"] if self.parallelism else []
 
-    def parallelism_flags(self, count: int | str) -> list[str]:
-        """See `PortableRunner.parallelism_flags`."""
-        is_set = _PARALLELISM_FLAG in flag_names(self.flags)
-        return [] if is_set or not self.master else [f"{_PARALLELISM_FLAG}={count}"]
+    def job_flags(self, num_slots: int | str) -> list[str]:
+        """See `PortableRunner.job_flags`."""
+        is_set = _PARALLELISM_FLAG in flag_names(self.flags) or not self.master
+        parallelism = [] if is_set else [f"{_PARALLELISM_FLAG}={num_slots}"]
+        return [*parallelism, *super().job_flags(num_slots)]
 
     # The cluster
 

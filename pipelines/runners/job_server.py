@@ -17,7 +17,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipelines.runners import child_guard, portable
+from pipelines.runners import child_guard
+from pipelines.runners.clusters import connection_error
 from pipelines.runners.job_context import Submission, root_cause
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import FlinkConfig, JobServerConfig, SparkConfig
@@ -280,7 +281,7 @@ def get_job_server(runner: PortableRunner, submission: Submission) -> JobServer:
             return server
         server = JobServer(runner)
         try:
-            while portable.connection_error(server.endpoint):
+            while connection_error(server.endpoint):
                 server.check()
                 submission.pause(_POLL_SECONDS)
         except BaseException:

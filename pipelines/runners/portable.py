@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from pipelines.runners import job_server
+from pipelines.runners.clusters import ClusterJob, connection_error
 from pipelines.runners.job_context import Submission
 from pipelines.runners.runner import (
     BuildPipeline,
@@ -30,22 +29,8 @@ WORKER_PROGRAM = "bertloom-beam-worker"
 SKIP_PIP_FREEZE_FLAG = "--experiments=disable_logging_submission_environment"
 """Keeps Beam from running `pip freeze` for each job."""
 
-_CONNECT_SECONDS = 5.0
 _ENVIRONMENT_FLAGS = {"--environment_type", "--environment_config", "--environment_options"}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]", ""}
-
-
-class ClusterJob(NamedTuple):
-    """An unfinished job of an engine."""
-
-    id: str
-    name: str
-    url: str = ""
-    """URL of its page; "" if it has none."""
-
-
-class ClusterUnreachableError(RunnerError):
-    """A cluster does not answer, or not as one."""
 
 
 class PortableRunner(Runner):
@@ -161,10 +146,10 @@ class PortableRunner(Runner):
         cores = os.cpu_count() or 1 if self.is_embedded else num_elements
         return min(num_elements, self.parallelism or cores)
 
-    def parallelism_flags(self, count: int | str) -> list[str]:
-        """Return the flag of the number of slots; none if the engine or an option decides it."""
-        del count
-        return []
+    def job_flags(self, num_slots: int | str) -> list[str]:
+        """Return the options of a job, in addition to `flags`."""
+        del num_slots
+        return [SKIP_PIP_FREEZE_FLAG]
 
     def attach(self, job: str) -> None:
         """See `Runner.attach`."""
@@ -219,7 +204,7 @@ class PortableRunner(Runner):
         lines = [f"runner {self.name}: Beam's PortableRunner", *indented(self.flags)]
         if self.server_config is not None:
             lines += indented(["--job_endpoint=localhost:PORT"])
-        lines += indented([*self.parallelism_flags(self._count_text()), SKIP_PIP_FREEZE_FLAG])
+        lines += indented(self.job_flags(self._count_text()))
         # A dry run prints what is missing after the options; a run raises.
         for describe in (self._describe_server, self._describe_cluster):
             try:
@@ -246,18 +231,6 @@ class PortableRunner(Runner):
 def worker_program() -> str:
     """Return the path of the boot program of this Python."""
     return str(Path(sys.executable).parent / WORKER_PROGRAM)
-
-
-def connection_error(endpoint: str) -> str:
-    """Return why nothing answers at HOST:PORT; "" if something listens."""
-    host, _, port = endpoint.split("://", 1)[-1].split("/", 1)[0].rpartition(":")
-    if not port.isdigit():
-        return f"expected HOST:PORT, got {endpoint!r}"
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-    except OSError as error:
-        return str(error)
-    return ""
 
 
 def _host(address: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pipelines.runners.portable import PortableRunner, connection_error
+from pipelines.runners.clusters import connection_error
+from pipelines.runners.portable import PortableRunner
 from pipelines.runners.runner import flag_names
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
