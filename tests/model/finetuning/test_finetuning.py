@@ -84,7 +84,7 @@ def curve(job: TrialJob) -> list[dict[str, Any]]:
 
 def latest_step(job: TrialJob) -> int:
     latest = Checkpoints(f"{job.work}/checkpoints", keep_last=2).latest()
-    return latest.saved.step if latest else 0
+    return latest.info.step if latest else 0
 
 
 @pytest.mark.parametrize("task", ["sst-2", "sts-b", "swag", "squad-1.1", "squad-2.0", "conll-2003"])
