@@ -30,8 +30,13 @@ from model.task_types.squad_metrics import (
     score_texts,
     texts_by_id,
 )
-from model.task_types.task_type import Encoding, Prediction, TaskType, most_frequent
-from model.task_types.texts import check_outputs
+from model.task_types.task_type import (
+    Encoding,
+    Prediction,
+    TaskType,
+    check_outputs,
+    most_frequent,
+)
 from model.tasks.task import Task
 from pipelines.arrays import Float32s
 from schemas.errors import PredictionsError
