@@ -59,8 +59,8 @@ class SquadScores(NamedTuple):
     """Scores of all questions of a file."""
 
     metrics: dict[str, float]
-    """`em` and `f1` from 0 to 1; for 2.0 also with `has-answer-` and `no-answer-`, if there are such
-    questions."""
+    """`em` and `f1` from 0 to 1; for 2.0 also of the questions with and without an answer
+    (`has-answer-em`, `no-answer-em`, ...)."""
 
     unanswered: tuple[str, ...]
     """Ids of questions without a prediction; they count 0."""
