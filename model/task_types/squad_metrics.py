@@ -62,6 +62,7 @@ class SquadScores(NamedTuple):
     """`em` and `f1` from 0 to 1; for 2.0 also of the questions with and without an answer
     (`has-answer-em`, `no-answer-em`, ...)."""
 
+    questions: int
     unanswered: tuple[str, ...]
     """Ids of questions without a prediction; they count 0."""
 
@@ -156,6 +157,7 @@ def score_texts(
     }
     return SquadScores(
         metrics,
+        questions=len(golds),
         unanswered=tuple(gold.id for gold in golds if gold.id not in predictions),
         unknown=tuple(identity for identity in predictions if identity not in counts),
     )

@@ -12,7 +12,6 @@ Letters for shapes: P word pieces of a document, W its words that have pieces, K
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ from model.task_types.task_type import (
 from model.tasks.conll import split_line
 from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
 from model.tasks.task import Task
-from pipelines.arrays import Float32s, Int64s, joined, offsets_of
+from pipelines.arrays import Float32s, Int64s, joined, offsets_of, ranges
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import PredictionsError
 from schemas.finetune_configs import FeaturesConfig
@@ -60,20 +59,30 @@ class Tagging(TaskType):
         `pieces-again` (in a second window).
         """
         del is_training
-        counters: Counter[str] = Counter()
         tokenizer = encoding.tokenizer
-        units = list(_units(examples, tokenizer, config=encoding.config, counters=counters))
-        sequences = [_sequence(unit, tokenizer) for unit in units]
+        pieces = _encode_words(examples, tokenizer, config=encoding.config)
+        units = list(_units(examples, pieces, config=encoding.config))
+        marks = [np.array([mark], np.int64) for mark in (tokenizer.cls_id, tokenizer.sep_id)]
+        sequences = [np.concatenate([marks[0], unit.ids, marks[1]]) for unit in units]
         lengths = np.array([len(sequence) for sequence in sequences], np.int64)
-        counts = np.array([len(unit.words) for unit in units], np.int64)
+        counters = {
+            "documents": len(examples),
+            "words": len(pieces.lengths),
+            "words-without-pieces": int((pieces.lengths == 0).sum()),
+            "words-cut": pieces.cut_words,
+            "windows": len(units),
+            "pieces": len(pieces.ids),
+            "pieces-again": sum(len(unit.ids) for unit in units) - len(pieces.ids),
+        }
+        labels = _labels(examples, units, labels=encoding.labels, counters=counters)
         return Features(
             kind="tagging",
             offsets=offsets_of(lengths),
             input_ids=joined(sequences),
             b_starts=lengths,
             rows=np.array([unit.row for unit in units], np.int64),
-            labels=_labels(examples, units, labels=encoding.labels, counters=counters),
-            position_offsets=offsets_of(counts),
+            labels=labels,
+            position_offsets=offsets_of([len(unit.words) for unit in units]),
             positions=joined([unit.positions for unit in units]),
             counters=dict(sorted(counters.items())),
         )
@@ -83,9 +92,8 @@ class Tagging(TaskType):
     ) -> list[dict[str, Any]]:
         """Return the tags of each document, one per word. Words without pieces are O."""
         labels = encoding.labels
-        units = list(
-            _units(examples, encoding.tokenizer, config=encoding.config, counters=Counter())
-        )
+        pieces = _encode_words(examples, encoding.tokenizer, config=encoding.config)
+        units = list(_units(examples, pieces, config=encoding.config))
         places = joined([unit.positions for unit in units])
         if features.positions is None or not np.array_equal(places, features.positions):
             raise PredictionsError(
@@ -200,67 +208,50 @@ class _Unit(NamedTuple):
     """Their positions in the sequence; [CLS] has position 0."""
 
 
-def _units(
-    examples: pa.Table,
-    tokenizer: WordPieceTokenizer,
-    *,
-    config: FeaturesConfig,
-    counters: Counter[str],
-) -> Iterator[_Unit]:
+class _Pieces(NamedTuple):
+    """Pieces of all words of all documents, end to end."""
+
+    ids: Int64s
+    lengths: Int64s
+    """Number of pieces of each word, at most those of a window."""
+
+    cut_words: int
+    """Number of words that are longer than a window."""
+
+
+def _encode_words(
+    examples: pa.Table, tokenizer: WordPieceTokenizer, *, config: FeaturesConfig
+) -> _Pieces:
+    ids, counts = tokenizer.encode_sentences(examples["words"].combine_chunks().flatten())
+    full = counts.astype(np.int64)
+    lengths = np.minimum(full, config.max_seq_length - _MARKS)
+    kept = ids[ranges(offsets_of(full)[:-1], lengths)].astype(np.int64)
+    return _Pieces(kept, lengths, int((full > lengths).sum()))
+
+
+def _units(examples: pa.Table, pieces: _Pieces, *, config: FeaturesConfig) -> Iterator[_Unit]:
     """Yield the windows of all documents, in order."""
+    piece_starts = offsets_of(pieces.lengths)
     size = config.max_seq_length - _MARKS
-    names = ("words", "sentence_lengths")
-    words_of, lengths_of = (examples[name].combine_chunks() for name in names)
-    ids, counts = tokenizer.encode_sentences(words_of.flatten())
-    piece_starts = offsets_of(counts.astype(np.int64))
     word = 0
-    for row, lengths in enumerate(lengths_of.to_pylist()):
-        counters["documents"] += 1
-        segments = [sum(lengths)] if config.document_context else lengths
-        done = 0
-        for length in segments:
+    for row, lengths in enumerate(examples["sentence_lengths"].to_pylist()):
+        first_word = word
+        for length in [sum(lengths)] if config.document_context else lengths:
             starts = piece_starts[word : word + length + 1]
-            pieces = ids[starts[0] : starts[-1]].astype(np.int64)
-            for unit in _segment_units(starts - starts[0], pieces, size=size, counters=counters):
-                yield _Unit(row, unit.ids, unit.words + done, unit.positions)
+            words = np.flatnonzero(np.diff(starts))
+            starts = np.append(starts[words], starts[-1])
+            plan = plan_windows(starts - starts[0], size=size)
+            for number, (first, last) in enumerate(zip(plan.first, plan.last, strict=True)):
+                here = np.flatnonzero(plan.home == number)
+                if len(here):  # not next to words of hundreds of pieces
+                    ids = pieces.ids[starts[first] : starts[last]]
+                    positions = starts[here] - starts[first] + 1
+                    yield _Unit(row, ids, words[here] + word - first_word, positions)
             word += length
-            done += length
-
-
-def _segment_units(
-    starts: Int64s, ids: Int64s, *, size: int, counters: Counter[str]
-) -> Iterator[_Unit]:
-    """Yield the windows of a segment, as row 0; words are counted from its first."""
-    counts = np.diff(starts)
-    counters["words"] += len(counts)
-    counters["words-without-pieces"] += int((counts == 0).sum())
-    counters["words-cut"] += int((counts > size).sum())
-    if (counts > size).any():
-        places = np.arange(len(ids)) - np.repeat(starts[:-1], counts)  # in their word
-        ids = ids[places < size]
-        starts = offsets_of(np.minimum(counts, size))
-    words = np.flatnonzero(counts)
-    starts = np.append(starts[words], starts[-1])
-    plan = plan_windows(starts, size=size)
-    counters["pieces"] += len(ids)
-    counters["pieces-again"] -= len(ids)
-    for number, (first, last) in enumerate(zip(plan.first, plan.last, strict=True)):
-        here = np.flatnonzero(plan.home == number)
-        if not len(here):
-            continue  # only next to words of hundreds of pieces
-        counters["windows"] += 1
-        counters["pieces-again"] += int(starts[last] - starts[first])
-        positions = starts[here] - starts[first] + 1
-        yield _Unit(0, ids[starts[first] : starts[last]], words[here], positions)
-
-
-def _sequence(unit: _Unit, tokenizer: WordPieceTokenizer) -> Int64s:
-    marks = [np.array([mark], np.int64) for mark in (tokenizer.cls_id, tokenizer.sep_id)]
-    return np.concatenate([marks[0], unit.ids, marks[1]])
 
 
 def _labels(
-    examples: pa.Table, units: Sequence[_Unit], *, labels: Sequence[str], counters: Counter[str]
+    examples: pa.Table, units: Sequence[_Unit], *, labels: Sequence[str], counters: dict[str, int]
 ) -> Int64s | None:
     """Return the number of each tagged word's tag; None if no document has tags."""
     known = examples["tags"].to_pylist()
@@ -271,7 +262,7 @@ def _labels(
         None if tags is None else np.array([numbers.get(tag, IGNORED) for tag in tags], np.int64)
         for tags in known
     ]
-    counters["words-unknown-tag"] += sum(
+    counters["words-unknown-tag"] = sum(
         int((row == IGNORED).sum()) for row in by_row if row is not None
     )
     found: list[Int64s] = []
