@@ -72,7 +72,8 @@ class _TextType(TaskType):
         lines = text_lines(url)
         if not lines or lines[0] != "index\tprediction":
             found = repr(lines[0][:80]) if lines else "an empty file"
-            raise PredictionsError(f"{url}: expected the columns index and prediction, got {found}")
+            expected = "index and prediction in the first line"
+            raise PredictionsError(f"{url}: expected {expected}, got {found}")
         if len(lines) - 1 != len(examples):
             raise PredictionsError(
                 f"{url}: {len(lines) - 1:,} predictions for {len(examples):,} examples: expected "
@@ -427,7 +428,7 @@ def _join_texts(
 
 
 def truncated_lengths(a: Int64s, b: Int64s, *, room: npt.ArrayLike) -> tuple[Int64s, Int64s]:
-    """Return the lengths of A and B after truncation to `room` tokens in total.
+    """Return the lengths of A and B after truncation to a total number of tokens.
 
     The reference (run_classifier.py, lines 557-571) removes one token at a time from the end of the
     longer text, or of B if both are equal. So the shorter text loses nothing until both are equal,

@@ -42,7 +42,7 @@ class Gold(NamedTuple):
     """Answers to compare a prediction with; ("",) if there is no answer."""
 
     has_answer: bool
-    """Whether the file has an answer for the question."""
+    """True if the file has an answer for the question."""
 
 
 class QuestionScore(NamedTuple):

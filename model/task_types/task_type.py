@@ -59,10 +59,10 @@ class TaskType(ABC):
     """Outputs of the head; None for one per label."""
 
     is_pooled = False
-    """Whether the head reads the pooler's vector of a sequence instead of tokens."""
+    """True if the head reads the pooler's vector of a sequence instead of tokens."""
 
     is_softmax = False
-    """Whether a row of the outputs are logits of a softmax."""
+    """True if the outputs are logits of a softmax."""
 
     architecture: str
     """transformers' class of the model."""
@@ -149,7 +149,7 @@ class TaskType(ABC):
     def tune_threshold(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
     ) -> float | None:
-        """Return the best threshold of `null_odds` on these examples; None if there is none."""
+        """Return the best threshold of `null_odds` on these examples; None if the task has no threshold."""
         del examples, predictions, task
         return None
 

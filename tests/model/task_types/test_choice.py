@@ -81,7 +81,9 @@ def test_rows_that_cannot_be_used() -> None:
     ):
         features_of(table(("w1", FOUR, 0), ("w1", FOUR[:3], 0)))
     for label in (4, -1):
-        with pytest.raises(TaskDataError, match=rf"has the label {label}: expected a number from 0 to 3"):
+        with pytest.raises(
+            TaskDataError, match=rf"has the label {label}: expected a number from 0 to 3"
+        ):
             features_of(table(("w1", FOUR, label)))
     with pytest.raises(TaskDataError, match=r"no label.*training"):
         features_of(table(("w1", FOUR, None)), is_training=True)
