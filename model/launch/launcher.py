@@ -96,7 +96,7 @@ class Worker:
 
         Args:
             function: Function such as `model.finetuning.prediction:run_evaluation`. It takes a
-                pydantic model and optionally `stop`, a `StopRequest`; it returns JSON values.
+                pydantic model and `stop`, a `StopRequest`; it returns JSON values.
             argument: Argument. Messages have its `name`.
 
         Raises:

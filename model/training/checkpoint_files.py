@@ -220,9 +220,10 @@ class CheckpointFiles:
         """Delete a checkpoint, published or not; its record first."""
         if self.is_local:
             folder = Path(self._path(name))
-            if folder.exists():
-                (folder / RECORD_FILE).unlink(missing_ok=True)
+            if (folder / RECORD_FILE).exists():
+                (folder / RECORD_FILE).unlink()
                 fsync_dir(folder)
+            if folder.exists():
                 shutil.rmtree(folder)
             return
         with contextlib.suppress(FileNotFoundError):
