@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from support.paths import ROOT
 
 import schemas.errors as errors
-from model.launch.launcher import IDLE_VARIABLE, Worker, WorkerPool
+from model.launch.launcher import IDLE_VARIABLE, Worker, WorkerPool, stop_running_calls
 from schemas.errors import ConfigError, DivergenceError, RunnerError, TrainingError
 
 PROBE = "model.probe:answer"  # created by the fixture below
@@ -246,7 +246,7 @@ def test_concurrent_calls_have_a_worker_each(tmp_path: Path) -> None:
             for file in begun
         ]
         wait_for(lambda: all(file.exists() for file in begun))
-        both.stop()
+        stop_running_calls()
         for thread, found in waiting:
             thread.join(60)
             assert str(found[0]) == "stopped and written: SIGTERM"
