@@ -238,8 +238,8 @@ class PretrainingCollator:
             ids[number, :length] = np.asarray(row["input_ids"])
             segments[number, int(row["segment_b_start"]) : length] = 1
             mask[number, :length] = 1
-            places = np.asarray(row["masked_lm_positions"], np.int64)
-            labels[number, places] = np.asarray(row["masked_lm_ids"], np.int64)
+            positions = np.asarray(row["masked_lm_positions"], np.int64)
+            labels[number, positions] = np.asarray(row["masked_lm_ids"], np.int64)
         batch = {
             "input_ids": ids, "token_type_ids": segments, "attention_mask": mask, "labels": labels
         }  # fmt: skip
