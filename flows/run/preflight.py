@@ -11,8 +11,7 @@ from flows.run.estimates import RunEstimate, free_bytes
 from flows.run.graph import Step
 from model.build_examples import check_files
 from model.encoder.hf_config import check_layout, vocabulary_url
-from pipelines.runners.preflight import check_execution
-from pipelines.runners.runner_spec import check_known
+from pipelines.runners.registry import check_known, get_runner
 from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, raw_inputs, read_lowercase
 from schemas.base_configs import Config
 from schemas.corpus_configs import DocumentsConfig, VocabularyConfig
@@ -34,7 +33,7 @@ def check_environment(recipe: Recipe, steps: Sequence[Step]) -> None:
     """
     check_known(recipe.execution.runner)
     if any(step.stage.module.startswith("pipelines.") for step in steps):
-        check_execution(recipe.execution, store=recipe.store, inputs=raw_paths(steps))
+        get_runner(recipe.execution).preflight(store=recipe.store, inputs=raw_paths(steps))
     if problem := missing_dependencies(steps):
         raise ConfigError(problem)
 

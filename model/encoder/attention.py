@@ -4,8 +4,8 @@ Dense layers see flat tokens. Only attention separates instances.
 
 On the CPU, instances of similar length form a group, computed as one batched matrix product per
 head. A group of one instance, or of consecutive instances of equal length, is read without a copy.
-On CUDA in half precision, one flash kernel for variable lengths computes all instances. Padding
-neither attends nor is attended to.
+On CUDA in half precision, one flash kernel for variable lengths computes all instances; otherwise
+one padded call of `scaled_dot_product_attention`. Padding neither attends nor is attended to.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.attention.varlen import varlen_attn
 
 from model.encoder.attention_layout import AttentionLayout, InstanceGroup
+from model.encoder.compilation import eager
 from model.encoder.dropout import Dropout
 from schemas.model_configs import ModelConfig
 
@@ -40,57 +40,62 @@ class SelfAttention(nn.Module):
         self.output = dense(config.hidden_size, config.hidden_size)
         self.dropout = Dropout(config.attention_probs_dropout_prob)
 
-    def forward(self, x: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
-        """Return the output (T, H) for `x` (T, H)."""
+    def forward(
+        self, x: torch.Tensor, layout: AttentionLayout, *, rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the output (T, H) for `x` (T, H); with `rows` (R,), only theirs (R, H)."""
         qkv = self.qkv(x)  # (T, 3H)
         if not layout.groups:
             context = self._flash(qkv, layout)
-        elif self.dropout.active and not qkv.is_cuda:
+        elif qkv.device.type == "cpu" and self.dropout.active:
             context = _with_dropout(qkv, layout, self.dropout, self.heads, self.is_causal)
         else:
-            context = self._grouped(qkv, layout)
+            rate = self.dropout.rate if self.dropout.active else 0.0
+            attend = _grouped_on_cpu if qkv.device.type == "cpu" else _grouped
+            context = attend(qkv, layout, rate, self.heads, self.is_causal)
+        if rows is not None:
+            context = context.index_select(0, rows)
         output: torch.Tensor = self.output(context)
         return output
 
     def _flash(self, qkv: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
         query, key, value = qkv.view(len(qkv), 3, self.heads, -1).unbind(1)  # (T, N, D) each
         ends, longest = layout.boundaries, layout.longest
-        if self.dropout.active:
-            # varlen_attn calls this op but has no dropout parameter (torch 2.13).
-            context = torch.ops.aten._flash_attention_forward(
-                *(query, key, value, ends, ends, longest, longest),
-                *(self.dropout.rate, self.is_causal, False),
-            )[0]
-        else:
-            window = (-1, 0 if self.is_causal else -1)
-            context = varlen_attn(
-                query, key, value, ends, ends, longest, longest, window_size=window
-            )
+        # The kernel of torch.nn.attention.varlen, which has no dropout (torch 2.13).
+        context = torch.ops.aten._flash_attention_forward(
+            *(query, key, value, ends, ends, longest, longest),
+            *(self.dropout.rate if self.dropout.active else 0.0, self.is_causal, False),
+        )[0]
         flat: torch.Tensor = context.flatten(1)  # (T, H)
         return flat
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # groups differ between batches; each would be recompiled
-    def _grouped(self, qkv: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
-        rate = self.dropout.rate if self.dropout.active else 0.0
-        outputs = []
-        for group in layout.groups:
-            rows = _rows_of(qkv, group)  # (bL, 3H)
-            rows = rows.view(group.rows, group.length, 3, self.heads, -1)
-            query, key, value = rows.permute(2, 0, 3, 1, 4)  # (b, N, L, D) each
-            # Padding comes last, so that causal attention never sees it.
-            mask = None if self.is_causal or group.past_end is None else group.past_end
-            context = functional.scaled_dot_product_attention(
-                query,
-                key,
-                value,
-                attn_mask=None if mask is None else mask.unsqueeze(1).to(query.dtype),
-                dropout_p=rate,
-                is_causal=self.is_causal,
-            )
-            outputs.append(context.transpose(1, 2).flatten(0, 1).flatten(1))  # (bL, H)
-        if layout.place_of_token is None:
-            return outputs[0]
-        return torch.cat(outputs).index_select(0, layout.place_of_token)  # (T, H)
+
+def _grouped(
+    qkv: torch.Tensor, layout: AttentionLayout, rate: float, heads: int, is_causal: bool
+) -> torch.Tensor:
+    outputs = []
+    for group in layout.groups:
+        rows = _rows_of(qkv, group)  # (bL, 3H)
+        rows = rows.view(group.rows, group.length, 3, heads, -1)
+        query, key, value = rows.permute(2, 0, 3, 1, 4)  # (b, N, L, D) each
+        # Padding comes last, so that causal attention never sees it.
+        mask = None if is_causal or group.past_end is None else group.past_end
+        context = functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=None if mask is None else mask.unsqueeze(1).to(query.dtype),
+            dropout_p=rate,
+            is_causal=is_causal,
+        )
+        outputs.append(context.transpose(1, 2).flatten(0, 1).flatten(1))  # (bL, H)
+    if layout.place_of_token is None:
+        return outputs[0]
+    return torch.cat(outputs).index_select(0, layout.place_of_token)  # (T, H)
+
+
+# Groups on the CPU differ between batches, and each would be recompiled.
+_grouped_on_cpu = eager(_grouped)
 
 
 def _rows_of(x: torch.Tensor, group: InstanceGroup) -> torch.Tensor:
@@ -113,7 +118,7 @@ def _put_rows(target: torch.Tensor, rows: torch.Tensor, group: InstanceGroup) ->
         target.index_copy_(0, group.place_tokens, rows.index_select(0, group.places))
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # holds a generator, and groups differ from batch to batch
+@eager  # holds a generator, and groups differ from batch to batch
 def _with_dropout(
     qkv: torch.Tensor, layout: AttentionLayout, dropout: Dropout, heads: int, is_causal: bool
 ) -> torch.Tensor:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from model.encoder.compilation import eager
+
 IGNORED = -100
 """Label of rows without loss, as in `torch.nn.CrossEntropyLoss`."""
 
@@ -28,6 +30,11 @@ _ROWS_PER_BLOCK = {"cpu": 32}
 """Elements of the float32 softmax computed at once: 4 MiB, which fit the caches of a CPU."""
 
 _ROWS_PER_BLOCK_ELSEWHERE = 2048
+
+_ALIGNMENT = {"cpu": 1}
+_ALIGNMENT_ELSEWHERE = 64
+"""Rows of logits start at multiples of this many elements, which tensor cores need (30,522 tokens
+take 30,528 elements)."""
 
 
 class LossSums(NamedTuple):
@@ -61,7 +68,7 @@ def next_sentence_loss(logits: Tensor, labels: Tensor, *, scale: float) -> LossS
     return LossSums(total * scale, total.detach(), correct.sum(), has_label.sum())
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@eager
 def tied_decoder_loss(
     hidden: Tensor,
     weight: Tensor,
@@ -184,7 +191,9 @@ class _Decoder:
         """Process all rows."""
         rows, vocab_size = len(self._labels), len(self._weight)
         step = chunk_rows or _chunk_rows(rows, vocab_size, like=self._hidden)
-        logits = self._hidden.new_empty((min(step, rows), vocab_size))
+        alignment = _ALIGNMENT.get(self._hidden.device.type, _ALIGNMENT_ELSEWHERE)
+        stride = -(-vocab_size // alignment) * alignment
+        logits = self._hidden.new_empty((min(step, rows), stride))[:, :vocab_size]
         with torch.autocast(self._hidden.device.type, enabled=False):
             for start in range(0, rows, step):
                 self._add_chunk(slice(start, min(start + step, rows)), logits)

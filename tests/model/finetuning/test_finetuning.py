@@ -219,6 +219,11 @@ def test_augmentation_has_a_schedule_of_its_own(checkpoint: str, tmp_path: Path)
     assert "examples@augmentation" not in without["counters"]
 
 
+def test_training_process_does_not_load_the_compiler() -> None:
+    code = "import sys, model.finetuning.loop; sys.exit('torch._dynamo' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 # Resume after a stop
 
 
