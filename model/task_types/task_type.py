@@ -149,7 +149,7 @@ class TaskType(ABC):
     def tune_threshold(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
     ) -> float | None:
-        """Return the best threshold of `null_odds` on these examples; None if the task has no threshold."""
+        """Return the best threshold of `null_odds` on these examples; None: the task has none."""
         del examples, predictions, task
         return None
 
