@@ -4,8 +4,8 @@ Dense layers see flat tokens. Only attention separates instances.
 
 On the CPU, instances of similar length form a group, computed as one batched matrix product per
 head. A group of one instance, or of consecutive instances of equal length, is read without a copy.
-On CUDA in half precision, one flash kernel for variable lengths computes all instances. Padding
-neither attends nor is attended to.
+On CUDA in half precision, one flash kernel for variable lengths computes all instances; otherwise
+one padded call of `scaled_dot_product_attention`. Padding neither attends nor is attended to.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ class SelfAttention(nn.Module):
         qkv = self.qkv(x)  # (T, 3H)
         if not layout.groups:
             context = self._flash(qkv, layout)
-        elif self.dropout.active and not qkv.is_cuda:
+        elif qkv.device.type == "cpu" and self.dropout.active:
             context = _with_dropout(qkv, layout, self.dropout, self.heads, self.is_causal)
         else:
-            context = self._grouped(qkv, layout)
+            rate = self.dropout.rate if self.dropout.active else 0.0
+            attend = _grouped_on_cpu if qkv.device.type == "cpu" else _grouped
+            context = attend(qkv, layout, rate, self.heads, self.is_causal)
         output: torch.Tensor = self.output(context)
         return output
 
@@ -69,28 +71,33 @@ class SelfAttention(nn.Module):
         flat: torch.Tensor = context.flatten(1)  # (T, H)
         return flat
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # groups differ between batches; each would be recompiled
-    def _grouped(self, qkv: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
-        rate = self.dropout.rate if self.dropout.active else 0.0
-        outputs = []
-        for group in layout.groups:
-            rows = _rows_of(qkv, group)  # (bL, 3H)
-            rows = rows.view(group.rows, group.length, 3, self.heads, -1)
-            query, key, value = rows.permute(2, 0, 3, 1, 4)  # (b, N, L, D) each
-            # Padding comes last, so that causal attention never sees it.
-            mask = None if self.is_causal or group.past_end is None else group.past_end
-            context = functional.scaled_dot_product_attention(
-                query,
-                key,
-                value,
-                attn_mask=None if mask is None else mask.unsqueeze(1).to(query.dtype),
-                dropout_p=rate,
-                is_causal=self.is_causal,
-            )
-            outputs.append(context.transpose(1, 2).flatten(0, 1).flatten(1))  # (bL, H)
-        if layout.place_of_token is None:
-            return outputs[0]
-        return torch.cat(outputs).index_select(0, layout.place_of_token)  # (T, H)
+
+def _grouped(
+    qkv: torch.Tensor, layout: AttentionLayout, rate: float, heads: int, is_causal: bool
+) -> torch.Tensor:
+    outputs = []
+    for group in layout.groups:
+        rows = _rows_of(qkv, group)  # (bL, 3H)
+        rows = rows.view(group.rows, group.length, 3, heads, -1)
+        query, key, value = rows.permute(2, 0, 3, 1, 4)  # (b, N, L, D) each
+        # Padding comes last, so that causal attention never sees it.
+        mask = None if is_causal or group.past_end is None else group.past_end
+        context = functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=None if mask is None else mask.unsqueeze(1).to(query.dtype),
+            dropout_p=rate,
+            is_causal=is_causal,
+        )
+        outputs.append(context.transpose(1, 2).flatten(0, 1).flatten(1))  # (bL, H)
+    if layout.place_of_token is None:
+        return outputs[0]
+    return torch.cat(outputs).index_select(0, layout.place_of_token)  # (T, H)
+
+
+# Groups on the CPU differ between batches, and each would be recompiled.
+_grouped_on_cpu = torch.compiler.disable(_grouped)
 
 
 def _rows_of(x: torch.Tensor, group: InstanceGroup) -> torch.Tensor:

@@ -12,7 +12,7 @@ _GROUP_COST = 10_000
 """Overhead of one more group, in attention scores that take the same time."""
 
 _GROUP_SCORES = 1 << 20
-"""Maximum number of attention scores per group; larger groups are not faster."""
+"""Maximum number of attention scores per group; larger groups do not fit the caches of a CPU."""
 
 
 class InstanceGroup(NamedTuple):
@@ -44,7 +44,8 @@ class AttentionLayout(NamedTuple):
     """Layout of a batch, built once per forward pass for all layers.
 
     Attributes:
-        groups: All instances, in groups. Used on the CPU, and on CUDA without the flash kernel.
+        groups: All instances: in groups on the CPU, in one group on a GPU; empty with the flash
+            kernel.
         covered: Whether every position of T belongs to an instance.
         place_of_token: Position of each token in the concatenation of all groups, int64 of shape
             (T,); 0 for padding; None if the order is the same.
@@ -103,14 +104,12 @@ def attention_layout(
         ends.append(len(lengths) * padded_length)
     covered = padded_length is None or bool((lengths == padded_length).all())
     boundaries = torch.tensor(ends if flash else [0], dtype=torch.int32)
-    groups = (
-        ()
-        if flash
-        else tuple(
-            _group(starts[numbers], lengths[numbers], device)
-            for numbers in plan_groups(lengths, heads=heads)
-        )
-    )
+    groups: tuple[InstanceGroup, ...] = ()
+    if not flash:
+        # A GPU computes padding faster than it starts kernels for more groups.
+        is_cpu = device.type == "cpu"
+        plan = plan_groups(lengths, heads=heads) if is_cpu else [np.arange(len(lengths))]
+        groups = tuple(_group(starts[numbers], lengths[numbers], device) for numbers in plan)
     return AttentionLayout(
         groups,
         covered,
@@ -143,21 +142,23 @@ def _group(
     starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], device: torch.device
 ) -> InstanceGroup:
     rows, length = len(lengths), int(lengths.max())
-    if (lengths == length).all() and (np.diff(starts) == length).all():
+    # On a GPU every batch has all fields, so that compiled code fits batches of any fill.
+    is_cpu = device.type == "cpu"
+    if is_cpu and (lengths == length).all() and (np.diff(starts) == length).all():
         return InstanceGroup(rows, length, int(starts[0]))
     real = np.arange(length) < lengths[:, None]  # (b, L)
     tokens = starts[:, None] + np.where(real, np.arange(length), 0)  # (b, L)
     places = np.flatnonzero(real)
     past_end = None
-    if not real.all():
+    if not (is_cpu and real.all()):
         past_end = torch.from_numpy(np.where(real, np.float32(0), np.float32(-np.inf)))
-        past_end = past_end[:, None, :].to(device)  # (b, 1, L)
+        past_end = past_end[:, None, :].to(device, non_blocking=True)  # (b, 1, L)
     return InstanceGroup(
         rows,
         length,
         -1,
-        torch.from_numpy(tokens.ravel()).to(device),
-        torch.from_numpy(places).to(device),
-        torch.from_numpy(tokens.ravel()[places]).to(device),
+        torch.from_numpy(tokens.ravel()).to(device, non_blocking=True),
+        torch.from_numpy(places).to(device, non_blocking=True),
+        torch.from_numpy(tokens.ravel()[places]).to(device, non_blocking=True),
         past_end,
     )

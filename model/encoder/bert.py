@@ -53,7 +53,7 @@ class Embedding(nn.Embedding):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the rows (T, H) of `ids` (T,)."""
-        if ids.is_cuda or torch.compiler.is_compiling():
+        if ids.device.type != "cpu" or torch.compiler.is_compiling():
             return functional.embedding(ids, self.weight)
         rows: torch.Tensor = _Lookup.apply(self.weight, ids)  # type: ignore[no-untyped-call]
         return rows

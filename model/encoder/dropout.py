@@ -55,7 +55,7 @@ class Dropout(nn.Module):
         """Return `x`, of any shape, with dropout."""
         if not self.active:
             return x
-        if x.is_cuda:
+        if x.device.type != "cpu":
             return functional.dropout(x, self.rate, training=True)
         dropped: torch.Tensor = x * self.draw_scaled(x)
         return dropped
@@ -64,7 +64,7 @@ class Dropout(nn.Module):
         """Return residual + dropout(x) of the same shape, in one pass on the CPU."""
         if not self.active:
             return residual + x
-        if x.is_cuda:
+        if x.device.type != "cpu":
             return residual + functional.dropout(x, self.rate, training=True)
         return torch.addcmul(residual, x, self.draw_scaled(x))
 

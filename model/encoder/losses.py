@@ -29,6 +29,11 @@ _ROWS_PER_BLOCK = {"cpu": 32}
 
 _ROWS_PER_BLOCK_ELSEWHERE = 2048
 
+_ALIGNMENT = {"cpu": 1}
+_ALIGNMENT_ELSEWHERE = 64
+"""Rows of logits start at multiples of this many elements, which tensor cores need (30,522 tokens
+take 30,528 elements)."""
+
 
 class LossSums(NamedTuple):
     """Sums over the rows that have a label.
@@ -184,7 +189,9 @@ class _Decoder:
         """Process all rows."""
         rows, vocab_size = len(self._labels), len(self._weight)
         step = chunk_rows or _chunk_rows(rows, vocab_size, like=self._hidden)
-        logits = self._hidden.new_empty((min(step, rows), vocab_size))
+        alignment = _ALIGNMENT.get(self._hidden.device.type, _ALIGNMENT_ELSEWHERE)
+        stride = -(-vocab_size // alignment) * alignment
+        logits = self._hidden.new_empty((min(step, rows), stride))[:, :vocab_size]
         with torch.autocast(self._hidden.device.type, enabled=False):
             for start in range(0, rows, step):
                 self._add_chunk(slice(start, min(start + step, rows)), logits)

@@ -1,0 +1,117 @@
+"""Code paths of GPUs, traced on meta tensors: which operators run on which shapes."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.batch_builder import VOCAB, random_batch, small_config
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from model.data.batches import PretrainingBatch
+from model.encoder import attention_layout, bert, losses
+from model.encoder.heads import BertForPretraining
+from model.encoder.losses import tied_decoder_loss
+from schemas.model_configs import ModelConfig
+
+META = torch.device("meta")
+MANY_LENGTHS = tuple(range(20, 120, 5))
+
+
+@pytest.fixture(autouse=True)
+def _no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turn autocast off, which does not know meta tensors."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
+
+
+class Operators(TorchDispatchMode):
+    """Records the name and arguments of every operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append((str(func), args))
+        return func(*args, **(kwargs or {}))
+
+    def named(self, name: str) -> list[tuple[Any, ...]]:
+        return [args for called, args in self.calls if name in called]
+
+
+def step(model: BertForPretraining, batch: PretrainingBatch) -> None:
+    """Run forward and backward on the model's device."""
+    device = model.mlm_head.output_bias.device
+    pairs = int((batch.next_sentence_labels >= 0).sum())
+    model(batch.to(device), len(batch.masked_ids), pairs).loss.backward()
+
+
+def model_on_meta(config: ModelConfig) -> BertForPretraining:
+    return BertForPretraining(config, vocab_size=VOCAB).to(META).train()
+
+
+def test_fp32_attention_is_one_call_per_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    plain = functional.scaled_dot_product_attention
+
+    def counted(query: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(tuple(query.shape))
+        return plain(query, *args, **kwargs)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", counted)
+    model = model_on_meta(ModelConfig.model_validate({"preset": "tiny"}))
+    step(model, random_batch(MANY_LENGTHS))
+    config = model.config
+    shape = (len(MANY_LENGTHS), config.num_attention_heads, max(MANY_LENGTHS), 64)
+    assert calls == [shape] * config.num_hidden_layers
+
+
+def test_one_padded_call_has_the_values_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = BertForPretraining(small_config(initializer_range=0.1), vocab_size=VOCAB)
+    tokens = random_batch(MANY_LENGTHS).tokens
+    grouped = model.bert(tokens).sequence
+    monkeypatch.setattr(
+        attention_layout, "plan_groups", lambda lengths, heads: [np.arange(len(lengths))]
+    )
+    torch.testing.assert_close(model.bert(tokens).sequence, grouped, atol=1e-5, rtol=0)
+
+
+def test_flash_attention_is_one_call_per_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bert, "_has_flash", lambda x, depth: True)
+    model = model_on_meta(ModelConfig.model_validate({"preset": "tiny"}))
+    with Operators() as operators:
+        step(model, random_batch(MANY_LENGTHS))
+    layers = model.config.num_hidden_layers
+    assert len(operators.named("_flash_attention_forward")) == layers
+    assert len(operators.named("_flash_attention_backward")) == layers
+
+
+def test_rows_of_logits_are_aligned() -> None:
+    shapes = [(40, 16), (VOCAB, 16), (VOCAB,)]
+    hidden, weight, bias = (torch.zeros(s, device=META, requires_grad=True) for s in shapes)
+    labels = torch.zeros(40, dtype=torch.int64, device=META)
+    with Operators() as operators:
+        tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=1.0)
+    strides = {
+        tensor.stride()
+        for _, args in operators.calls
+        for tensor in args
+        if isinstance(tensor, torch.Tensor) and tensor.shape == (40, VOCAB)
+    }
+    assert (1024, 1) in strides
+
+
+def test_aligned_logits_give_equal_losses_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, results = random_batch(), []
+    for alignment in (1, 64):
+        monkeypatch.setitem(losses._ALIGNMENT, "cpu", alignment)
+        model = BertForPretraining(small_config(), vocab_size=VOCAB)
+        step(model, batch)
+        results.append([p.grad for p in model.parameters()])
+    for plain, aligned in zip(*results, strict=True):
+        torch.testing.assert_close(aligned, plain, atol=1e-6, rtol=1e-5)
