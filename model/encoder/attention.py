@@ -97,7 +97,7 @@ def _grouped(
 
 
 # Groups on the CPU differ between batches, and each would be recompiled.
-_grouped_on_cpu = torch.compiler.disable(_grouped)
+_grouped_on_cpu = torch.compiler.disable(_grouped)  # type: ignore[no-untyped-call]
 
 
 def _rows_of(x: torch.Tensor, group: InstanceGroup) -> torch.Tensor:

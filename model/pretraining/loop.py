@@ -75,6 +75,7 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
 class Pretraining(Training[StepBatch]):
     """Training module of a phase."""
 
+    is_read_late = True
     advice = (
         "Lower optimizer.learning_rate or lengthen schedule.warmup_ratio. "
         f"See {PAGE}#the-loss-becomes-nan"
@@ -166,14 +167,18 @@ class Pretraining(Training[StepBatch]):
         """See `Training.rise`."""
         return self.setup.state.note_loss(loss, max_rise=self.config.divergence_threshold)
 
-    def note_step(self, batch: StepBatch, found: StepFound) -> None:
-        """See `Training.note_step`."""
+    def count_step(self, batch: StepBatch) -> None:
+        """See `Training.count_step`."""
         state = self.setup.state
         state.done.steps += 1
         state.done.tokens += batch.tokens
-        state.done.seconds = found.seconds
         state.instances += batch.instances
         state.loader = batch.state
+
+    def note_step(self, batch: StepBatch, found: StepFound) -> None:
+        """See `Training.note_step`."""
+        state = self.setup.state
+        state.done.seconds = found.seconds
         state.interval.add(
             found.sums,
             loss=found.loss,

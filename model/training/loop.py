@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from model.encoder.dropout import seed_dropout
-from model.launch.distributed import ProcessGroup
+from model.launch.distributed import HostCopy, ProcessGroup
 from model.launch.stopping import StopRequest
 from model.optim.optimizer import Optimizer
 from model.training.checkpoints import Checkpoints
@@ -61,6 +61,17 @@ class StepFound(NamedTuple):
     waited: float
 
 
+class _QueuedStep(NamedTuple):
+    """A step whose results may still be computed on a GPU."""
+
+    batch: Any
+    number: int
+    rate: float
+    waited: float
+    results: HostCopy
+    """Sums of the loss, seconds, 1 if a checkpoint is due, 1 if a stop is requested, norm."""
+
+
 class Training(ABC, Generic[Batch]):
     """Training module: data, loss, schedule, evaluation and state; `Trainer` runs it."""
 
@@ -74,6 +85,9 @@ class Training(ABC, Generic[Batch]):
     checkpoint_config: CheckpointConfig
     is_bf16: bool
     is_compiled: bool = False
+    is_read_late: bool = False
+    """Whether `note_step` may come after the next step was queued, so that a GPU never waits for
+    the host. The state is then counted in `count_step`."""
     is_resumed: bool
     """Whether the training resumes from one of its checkpoints."""
 
@@ -113,9 +127,13 @@ class Training(ABC, Generic[Batch]):
     def mean_loss(self, batch: Batch, sums: list[float]) -> float:
         """Return the batch's loss from the sums of its micro-batches."""
 
+    def count_step(self, batch: Batch) -> None:
+        """Count a step in the state before its results are known, with `is_read_late`."""
+        del batch
+
     @abstractmethod
     def note_step(self, batch: Batch, found: StepFound) -> None:
-        """Count a step in the state, and log it."""
+        """Log a step. Count it in the state, too, unless `is_read_late`."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
@@ -222,7 +240,10 @@ class Trainer(Generic[Batch]):
     ) -> None:
         self.training, self.group, self.checkpoints = training, group, checkpoints
         self._stop = stop
-        self._stops = False
+        # A CPU has computed a step when it is queued.
+        self._reads_late = training.is_read_late and group.device.type != "cpu"
+        self._stops = self._checkpoint_is_due = False
+        self._queued: _QueuedStep | None = None
         self._model = _wrapped(training, group=group)
         self._clock = Stopwatch(training.seconds)
         self._saved_at = time.monotonic()
@@ -241,9 +262,10 @@ class Trainer(Generic[Batch]):
             began = time.perf_counter()
             for batch in batches:
                 self._check_stop()
-                checkpoint_is_due = self._step(batch, waited=time.perf_counter() - began)
-                self._after_step(checkpoint_is_due)
+                self._step(batch, waited=time.perf_counter() - began)
+                self._after_step()
                 began = time.perf_counter()
+        self._finish_step()
 
     def close(self) -> None:
         """Release the DDP wrapper before the process group is destroyed.
@@ -255,6 +277,7 @@ class Trainer(Generic[Batch]):
 
     def evaluate(self) -> float | None:
         """Evaluate; return the held-out loss if this model is to be kept as the best so far."""
+        self._finish_step()
         with self._clock.paused():
             found = self.training.evaluate()
         if found is None:
@@ -270,6 +293,7 @@ class Trainer(Generic[Batch]):
 
     def save(self, *, loss: float | None = None) -> None:
         """Write a checkpoint; with a held-out loss, it is kept until a later one is lower."""
+        self._finish_step()
         with self._clock.paused():
             self.training.sync()
             if self.group.is_main_process:
@@ -285,6 +309,7 @@ class Trainer(Generic[Batch]):
             self.group.barrier()
         self._saved_step = self.training.steps
         self._saved_at = time.monotonic()
+        self._checkpoint_is_due = False
 
     def save_unsaved(self, *, older_than: float = 0.0) -> None:
         """Write a checkpoint, unless this step or the last seconds have one."""
@@ -292,20 +317,35 @@ class Trainer(Generic[Batch]):
         if steps and self._saved_step != steps and time.monotonic() - self._saved_at > older_than:
             self.save()
 
-    def _step(self, batch: Batch, *, waited: float) -> bool:
-        """Run one step; return whether a checkpoint is due by the first process's clock."""
+    def _step(self, batch: Batch, *, waited: float) -> None:
+        """Queue one step, then read the results of the step before it."""
         training = self.training
-        rate = training.rate()
+        number, rate = training.steps + 1, training.rate()
         sums = self._gradients(batch)
-        norm = float(training.optimizer.step(learning_rate=rate))
+        norm = training.optimizer.step(learning_rate=rate)
         training.optimizer.zero_grad()
-        totals, seconds, checkpoint_is_due = self._exchanged(sums.tolist())
-        loss = training.mean_loss(batch, totals)
-        problem = _problem(loss, norm) or training.rise(loss)
+        results = HostCopy(torch.cat([self._exchanged(sums), norm.to(torch.float64).view(1)]))
+        self._finish_step()
+        self._queued = _QueuedStep(batch, number, rate, waited, results)
+        training.count_step(batch)
+        if not self._reads_late:
+            self._finish_step()
+
+    def _finish_step(self) -> None:
+        """Wait for the results of the queued step, if any, check and log them."""
+        if self._queued is None:
+            return
+        (batch, number, rate, waited, results), self._queued = self._queued, None
+        *sums, seconds, is_due, stops, norm = results.read()
+        self._checkpoint_is_due |= bool(is_due)
+        if stops and self.group.world_size > 1:
+            self._stops = True
+            self._stop.request("another process of the training was asked to stop")
+        loss = self.training.mean_loss(batch, sums)
+        problem = _problem(loss, norm) or self.training.rise(loss)
         if problem:
-            raise self._divergence(problem, batch)
-        training.note_step(batch, StepFound(loss, totals, norm, rate, seconds, waited))
-        return checkpoint_is_due
+            raise self._divergence(problem, batch, number=number)
+        self.training.note_step(batch, StepFound(loss, sums, norm, rate, seconds, waited))
 
     def _gradients(self, batch: Batch) -> torch.Tensor:
         """Accumulate the gradients of this process's share; return its sums, float64 (K,)."""
@@ -329,24 +369,23 @@ class Trainer(Generic[Batch]):
         no_sync: AbstractContextManager[Any] = self._model.no_sync()
         return no_sync
 
-    def _exchanged(self, sums: list[float]) -> tuple[list[float], float, bool]:
+    def _exchanged(self, sums: torch.Tensor) -> torch.Tensor:
         """Return sums over all processes and the first one's clock, in one all-reduce per step."""
         every = self.training.checkpoint_config.save_minutes * 60
         is_due = every < time.monotonic() - self._saved_at
         clock = [self._clock.seconds, float(is_due)] if self.group.is_main_process else [0.0, 0.0]
         asked = float(bool(self._stop.reason))
-        *totals, seconds, due, stops = self.group.all_reduce_sum([*sums, *clock, asked])
-        if stops:
-            self._stops = True
-            self._stop.request("another process of the training was asked to stop")
-        return totals, seconds, bool(due)
+        host = torch.tensor([*clock, asked], dtype=torch.float64)
+        return self.group.all_reduce_tensor(
+            torch.cat([sums, host.to(sums.device, non_blocking=True)])
+        )
 
-    def _divergence(self, problem: str, batch: Batch) -> DivergenceError:
+    def _divergence(self, problem: str, batch: Batch, *, number: int) -> DivergenceError:
         # Losses and norms are equal in all processes, so all of them get here.
         what, names = self.training.learnt_from(batch)
         more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
         error = DivergenceError(
-            f"{self.training.name}, step {self.training.steps + 1}: {problem}. The batch had the "
+            f"{self.training.name}, step {number}: {problem}. The batch had the "
             f"{what} {', '.join(names[:_SHOWN_NAMES])}{more}; {self._kept()}. "
             f"{self.training.advice}"
         )
@@ -360,12 +399,12 @@ class Trainer(Generic[Batch]):
             f"the last good checkpoint is that of step {self._saved_step} in {self.checkpoints.url}"
         )
 
-    def _after_step(self, checkpoint_is_due: bool) -> None:
+    def _after_step(self) -> None:
         best_loss = self.evaluate() if self.training.evaluation_is_due() else None
         with self._clock.paused():
             self.training.keep_snapshot()
         every = self.training.checkpoint_config.save_steps
-        is_due = checkpoint_is_due or (every and self.training.steps % every == 0)
+        is_due = self._checkpoint_is_due or (every and self.training.steps % every == 0)
         if is_due or best_loss is not None:
             self.save(loss=best_loss)
 
