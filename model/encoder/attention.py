@@ -40,8 +40,10 @@ class SelfAttention(nn.Module):
         self.output = dense(config.hidden_size, config.hidden_size)
         self.dropout = Dropout(config.attention_probs_dropout_prob)
 
-    def forward(self, x: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
-        """Return the output (T, H) for `x` (T, H)."""
+    def forward(
+        self, x: torch.Tensor, layout: AttentionLayout, *, rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the output (T, H) for `x` (T, H); with `rows` (R,), only theirs (R, H)."""
         qkv = self.qkv(x)  # (T, 3H)
         if not layout.groups:
             context = self._flash(qkv, layout)
@@ -51,6 +53,8 @@ class SelfAttention(nn.Module):
             rate = self.dropout.rate if self.dropout.active else 0.0
             attend = _grouped_on_cpu if qkv.device.type == "cpu" else _grouped
             context = attend(qkv, layout, rate, self.heads, self.is_causal)
+        if rows is not None:
+            context = context.index_select(0, rows)
         output: torch.Tensor = self.output(context)
         return output
 

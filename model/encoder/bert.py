@@ -25,7 +25,7 @@ class EncoderOutput(NamedTuple):
 
     Attributes:
         sequence: Vector of every token after the last block, (T, H); finite and meaningless in
-            padding.
+            padding. With `positions`, their vectors, (P, H).
         pooled: tanh of a dense layer on the [CLS] of each instance, (B, H).
         layers: Embeddings and output of every block on request: L + 1 tensors (T, H).
     """
@@ -109,13 +109,20 @@ class Block(nn.Module):
         self.attention_dropout = Dropout(config.hidden_dropout_prob)
         self.output_dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, x: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
-        """Return the output (T, H) for `x` (T, H)."""
-        attended = self.attention(x, layout)
-        x = self.attention_norm(self.attention_dropout.add(attended, x))
-        inner = self.activation(self.intermediate(x))  # (T, F)
-        x = self.output_norm(self.output_dropout.add(self.output(inner), x))  # (T, H)
-        return x
+    def forward(
+        self, x: torch.Tensor, layout: AttentionLayout, *, rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the output (T, H) for `x` (T, H); with `rows` (R,), only theirs (R, H)."""
+        num_rows = len(x)
+        attended = self.attention(x, layout, rows=rows)
+        if rows is not None:
+            x = x.index_select(0, rows)
+        x = self.attention_dropout.add(attended, x, rows=rows, num_rows=num_rows)
+        x = self.attention_norm(x)
+        inner = self.output(self.activation(self.intermediate(x)))
+        x = self.output_dropout.add(inner, x, rows=rows, num_rows=num_rows)
+        normed: torch.Tensor = self.output_norm(x)
+        return normed
 
 
 class BertModel(nn.Module):
@@ -134,8 +141,21 @@ class BertModel(nn.Module):
         self.pooler = Dense(config.hidden_size, config.hidden_size)
         seed_dropout(self, 0)
 
-    def forward(self, tokens: TokenBatch, *, all_layers: bool = False) -> EncoderOutput:
-        """Encode a batch; positions must be below `max_position_embeddings`."""
+    def forward(
+        self,
+        tokens: TokenBatch,
+        *,
+        positions: torch.Tensor | None = None,
+        all_layers: bool = False,
+    ) -> EncoderOutput:
+        """Encode a batch; its position ids must be below `max_position_embeddings`.
+
+        Args:
+            tokens: Batch.
+            positions: Indices in T of the vectors to return in `sequence`, int64 (P,). The last
+                block computes no others but [CLS]. Default: all.
+            all_layers: Whether to return `layers`; not with `positions`.
+        """
         x = self.embeddings(tokens)  # (T, H)
         layout = attention_layout(
             tokens.lengths,
@@ -145,11 +165,19 @@ class BertModel(nn.Module):
             flash=_has_flash(x, depth=self.config.hidden_size // self.config.num_attention_heads),
         )
         layers = [x] if all_layers else []
-        for block in self.layers:
+        *lower, last = self.layers
+        for block in lower:
             x = block(x, layout)
             if all_layers:
                 layers.append(x)
-        first = x.index_select(0, tokens.starts)  # (B, H)
+        if positions is None:
+            x = last(x, layout)  # (T, H)
+            first = x.index_select(0, tokens.starts)  # (B, H)
+        else:
+            x = last(x, layout, rows=torch.cat([tokens.starts, positions]))
+            first, x = x.split([len(tokens.starts), len(positions)])  # (B, H), (P, H)
+        if all_layers:
+            layers.append(x)
         return EncoderOutput(x, torch.tanh(self.pooler(first)), tuple(layers))
 
 

@@ -57,21 +57,37 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return functional.dropout(x, self.rate, training=True)
-        dropped: torch.Tensor = x * self.draw_scaled(x)
+        dropped: torch.Tensor = x * self.draw_scaled(x.shape)
         return dropped
 
-    def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """Return residual + dropout(x) of the same shape, in one pass on the CPU."""
+    def add(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        *,
+        rows: torch.Tensor | None = None,
+        num_rows: int = 0,
+    ) -> torch.Tensor:
+        """Return residual + dropout(x) of the same shape, in one pass on the CPU.
+
+        If `x` has only some `rows` of a tensor of `num_rows` rows, a CPU draws for all of them, so
+        that the result of a row does not depend on which others there are.
+        """
         if not self.active:
             return residual + x
         if x.device.type != "cpu":
             return residual + functional.dropout(x, self.rate, training=True)
-        return torch.addcmul(residual, x, self.draw_scaled(x))
+        if rows is None:
+            scaled = self.draw_scaled(x.shape)
+        else:
+            all_rows = self.draw_scaled(torch.Size([num_rows, *x.shape[1:]]))
+            scaled = all_rows.index_select(0, rows)
+        return torch.addcmul(residual, x, scaled)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiled graph cannot hold a generator
-    def draw_scaled(self, like: torch.Tensor) -> torch.Tensor:
-        """Return float32 of the same shape: 0 with probability `rate`, otherwise `scale`."""
-        return self.draw_kept(like.shape).mul_(self.scale)
+    def draw_scaled(self, shape: torch.Size) -> torch.Tensor:
+        """Return float32 of the shape: 0 with probability `rate`, otherwise `scale`."""
+        return self.draw_kept(shape).mul_(self.scale)
 
     def draw_kept(self, shape: torch.Size) -> torch.Tensor:
         """Return float32 of the shape: 0 with probability `rate`, otherwise 1. CPU only."""

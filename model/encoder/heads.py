@@ -113,10 +113,9 @@ class BertForPretraining(nn.Module):
             pairs: Number of pairs with a next-sentence label in the global batch; unused without
                 NSP.
         """
-        encoded = self.bert(batch.tokens)  # sequence (T, H), pooled (B, H)
-        selected = encoded.sequence.index_select(0, batch.masked_positions)  # (P, H)
+        encoded = self.bert(batch.tokens, positions=batch.masked_positions)  # (P, H), (B, H)
         mlm = tied_decoder_loss(
-            self.mlm_head(selected),  # (P, H)
+            self.mlm_head(encoded.sequence),  # (P, H)
             self.bert.embeddings.word.weight,
             bias=self.mlm_head.output_bias,
             labels=batch.masked_ids,

@@ -18,10 +18,12 @@ from support.batch_builder import (
 )
 from torch import nn
 
-from model.data.batches import PretrainingBatch
+from model.data.batches import PretrainingBatch, TokenBatch
+from model.encoder.bert import EncoderOutput
+from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import hf_state, save_model
-from schemas.model_configs import Objective
+from schemas.model_configs import ModelConfig, Objective
 
 SHAPES = [
     ("tiny", "gelu"),
@@ -232,3 +234,33 @@ def test_autocast_is_close_to_float32() -> None:
     assert float(rounded.loss.detach()) == pytest.approx(float(exact.loss.detach()), rel=5e-3)
     rounded.loss.backward()
     assert all(value.grad is not None for value in model.parameters())
+
+
+@pytest.mark.parametrize("padded_length", [None, 40])
+def test_last_block_computes_only_rows_that_are_read(padded_length: int | None) -> None:
+    """Loss and gradients are those of a last block that computes all rows, dropout included."""
+    config = ModelConfig.model_validate({"preset": "tiny"})
+    model, batch = random_model(config).train(), random_batch(padded_length=padded_length)
+    read = len(batch.masked_positions) + len(batch.tokens.starts)
+    shapes: list[tuple[int, ...]] = []
+    model.bert.layers[-1].output.register_forward_hook(
+        lambda _module, inputs, _output: shapes.append(tuple(inputs[0].shape))
+    )
+    forward, results = model.bert.forward, []
+    for is_whole in (False, True):
+        if is_whole:
+
+            def whole(tokens: TokenBatch, positions: torch.Tensor) -> EncoderOutput:
+                encoded = forward(tokens)
+                return encoded._replace(sequence=encoded.sequence.index_select(0, positions))
+
+            model.bert.forward = whole  # type: ignore[method-assign]
+        seed_dropout(model, 1)
+        model.zero_grad()
+        loss = model(batch, *totals(batch)).loss
+        loss.backward()
+        results.append([loss.detach(), *(p.grad for p in model.parameters())])
+    assert shapes[0] == (read, config.feed_forward_size)
+    assert shapes[1] == (len(batch.tokens.input_ids), config.feed_forward_size)
+    for ours, plain in zip(*results, strict=True):
+        torch.testing.assert_close(ours, plain, atol=1e-6, rtol=1e-5)
