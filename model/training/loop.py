@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from model.encoder.bert import Block
 from model.encoder.dropout import seed_dropout
 from model.launch.distributed import HostCopy, ProcessGroup
 from model.launch.stopping import StopRequest
@@ -429,10 +430,14 @@ def _problem(loss: float, norm: float) -> str:
 
 
 def _wrapped(training: Training[Any], *, group: ProcessGroup) -> nn.Module:
-    wrapped = training.model
+    model = training.model
     if training.is_compiled:
-        wrapped = torch.compile(wrapped, dynamic=True)  # type: ignore[assignment]
-    if group.world_size > 1:
-        ids = [group.device.index] if group.device.type == "cuda" else None
-        wrapped = DistributedDataParallel(wrapped, device_ids=ids)
-    return wrapped
+        # All blocks share the code that is compiled for the first.
+        for module in model.modules():
+            if isinstance(module, Block):
+                module.compile(dynamic=True)
+    if group.world_size == 1:
+        return model
+    # Without static_graph, which fails if the first backward pass is under no_sync.
+    ids = [group.device.index] if group.device.type == "cuda" else None
+    return DistributedDataParallel(model, device_ids=ids, gradient_as_bucket_view=True)
