@@ -7,11 +7,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
 
+from schemas.base_configs import Precision
 from schemas.errors import ConfigError
 from schemas.model_configs import PretrainConfig
 
@@ -104,6 +105,19 @@ def choose_device(name: str, *, local_rank: int = 0) -> torch.device:
             "to cpu, or use fewer processes."
         )
     return torch.device("cuda", local_rank)
+
+
+def choose_precision(name: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
+    """Return the precision of autocast for a configuration, and set that of fp32 products.
+
+    `auto` is bf16 on GPUs that have it. Unless fp32 is requested, GPUs round factors to TF32.
+    """
+    is_gpu = device.type == "cuda"
+    torch.set_float32_matmul_precision("high" if is_gpu and name != "fp32" else "highest")
+    if name == "auto":
+        is_supported = is_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if is_supported else "fp32"
+    return name
 
 
 def device_name(device: torch.device) -> str:

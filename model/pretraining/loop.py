@@ -82,7 +82,7 @@ class Pretraining(Training[StepBatch]):
     )
 
     def __init__(self, job: TrainingJob, setup: PretrainingSetup, *, group: ProcessGroup) -> None:
-        config = job.config
+        config = setup.config
         self.name, self.config, self.setup, self.group = job.name, config, setup, group
         self.model: nn.Module = setup.model
         self.optimizer, self.is_resumed = setup.optimizer, setup.is_resumed

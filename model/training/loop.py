@@ -2,7 +2,8 @@
 
 A step is a function of (configuration, inputs, step): batches, masks, dropout and initial weights
 are keyed, not drawn from a generator's state. So a killed run that resumes from a checkpoint
-repeats the lost steps exactly, on the same device with the same number of threads and processes.
+repeats the lost steps exactly on a CPU with the same number of threads and processes. On a GPU it
+repeats them up to rounding: some kernels add in an order that varies.
 """
 
 from __future__ import annotations
@@ -429,13 +430,17 @@ def _problem(loss: float, norm: float) -> str:
     return "" if math.isfinite(norm) else f"the gradient's norm is {norm}"
 
 
+def compile_blocks(model: nn.Module) -> None:
+    """Compile each block of a model when it first runs; all share the compiled code."""
+    for module in model.modules():
+        if isinstance(module, Block):
+            module.compile(dynamic=True)
+
+
 def _wrapped(training: Training[Any], *, group: ProcessGroup) -> nn.Module:
     model = training.model
     if training.is_compiled:
-        # All blocks share the code that is compiled for the first.
-        for module in model.modules():
-            if isinstance(module, Block):
-                module.compile(dynamic=True)
+        compile_blocks(model)
     if group.world_size == 1:
         return model
     # Without static_graph, which fails if the first backward pass is under no_sync.
