@@ -53,7 +53,7 @@ from model.monitoring.throughput import (
 from model.optim.optimizer import build_optimizer
 from model.pretraining.loop import Pretraining
 from model.training.checkpoints import Checkpoints
-from model.training.loop import StepFound, Trainer, compile_blocks
+from model.training.loop import StepMetrics, Trainer, compile_blocks
 from pipelines.seeds import key_for
 from schemas.model_configs import PRESETS, ModelConfig, PretrainConfig
 
@@ -161,13 +161,13 @@ class CaseTraining(Pretraining):
         for _ in self.timer:
             yield self.batch
 
-    def rate(self) -> float:
+    def learning_rate(self) -> float:
         return 1e-4
 
     def dropout_key(self, number: int) -> int:
         return key_for(0, "benchmark", self._done, number)
 
-    def rise(self, loss: float) -> str:
+    def divergence_reason(self, loss: float) -> str:
         del loss
         return ""
 
@@ -175,13 +175,13 @@ class CaseTraining(Pretraining):
         del batch
         self._done += 1
 
-    def note_step(self, batch: StepBatch, found: StepFound) -> None:
+    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> None:
         pass
 
-    def evaluation_is_due(self) -> bool:
+    def should_evaluate(self) -> bool:
         return False
 
-    def keep_snapshot(self) -> None:
+    def save_snapshot(self) -> None:
         pass
 
 

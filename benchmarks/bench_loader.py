@@ -28,9 +28,9 @@ import pyarrow as pa
 import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from model.data.batching import Layout
-from model.data.instances import InstanceSet
-from model.data.loader import Loader
+from model.data.collator import Layout, MicroBatchCollator
+from model.data.dataset import InstanceDataset
+from model.data.loader import PretrainingDataLoader
 from pipelines.arrays import list_array, offsets_of, ranges
 from pipelines.instances.masking import VocabularyIds
 from pipelines.io.shards import ShardWriter
@@ -77,10 +77,13 @@ def write_shards(folder: Path, *, tokens: int, shards: int) -> StageInput:
         writer = ShardWriter(
             f"part-{number:05d}.arrow", schema=instances_schema(VOCAB_SIZE), output=str(folder)
         )
+        num_tokens = 0
         with writer:
             for begin in range(0, rows, 1024):
-                writer.write(random_rows(min(1024, rows - begin), rng))
-        entries.append(writer.entry())
+                batch = random_rows(min(1024, rows - begin), rng)
+                writer.write(batch)
+                num_tokens += len(batch.column("input_ids").flatten())
+        entries.append(writer.entry(statistics={"tokens": num_tokens}))
     return StageInput(
         name="instances",
         artifact_id="random",
@@ -164,20 +167,18 @@ def plain_batches(folder: Path) -> Iterator[int]:
 
 
 def our_batches(
-    instances: InstanceSet, *, layout: Layout, masking: str, objective: Any = "mlm+nsp"
+    instances: InstanceDataset, *, layout: Layout, masking: str, objective: Any = "mlm+nsp"
 ) -> Iterator[int]:
     """Return the number of real tokens in each of our batches."""
     is_continuation = np.random.default_rng(1).random(VOCAB_SIZE) < 0.15
-    loader = Loader(
+    batch = BatchConfig(global_batch_size=INSTANCES, batching=layout)
+    loader = PretrainingDataLoader(
         instances,
-        batch=BatchConfig(global_batch_size=INSTANCES, batching=layout),
+        batch=batch,
+        collator=MicroBatchCollator(objective, layout, LENGTH, batch.per_device_max_tokens, 0),
         seed=0,
         vocabulary=VocabularyIds(VOCAB_SIZE, 101, 102, 103, is_continuation),
-        pad_id=0,
-        objective=objective,
-        masking=masking,
-        dynamic_masking=MaskingConfig(),
-        row_length=LENGTH,
+        dynamic_masking=MaskingConfig() if masking == "dynamic" else None,
         prefetch=0,
     )
     return (batch.tokens for batch in loader)
@@ -198,7 +199,7 @@ def show_profile(batches: Iterator[int], count: int) -> None:
 
 def measure(folder: Path, data: StageInput, *, repeat: int, profile: str) -> None:
     start = time.process_time()
-    instances = InstanceSet.open(data, vocab_size=VOCAB_SIZE, max_seq_length=LENGTH)
+    instances = InstanceDataset.open(data, vocab_size=VOCAB_SIZE, max_seq_length=LENGTH)
     size = sum(entry.size_bytes for entry in data.files)
     print(
         f"{len(instances):,} instances, {instances.tokens / 1e6:.0f} M tokens, {size / 1e6:.0f} MB "

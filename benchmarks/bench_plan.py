@@ -254,10 +254,10 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
 
 
 def _graph(work: Any, plan: Any, ranges: Any) -> bytes:
-    urls = {"work": "gs://bucket/reports", "groups": "gs://bucket/groups"}
+    urls = {name: f"gs://bucket/{name}" for name in ("work", "groups", "progress")}
     build = shard_pipeline(
         "job", plan, ranges, work=work, errors=ErrorFiles("gs://bucket/errors"), grouping=None,
-        result_urls=urls,
+        urls=urls,
     )  # fmt: skip
     pipeline = beam.Pipeline("FnApiRunner")
     build(pipeline)

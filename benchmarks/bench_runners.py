@@ -43,8 +43,8 @@ from pipelines.build_documents import build_documents
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.runners.clusters import answers
-from pipelines.runners.runner_spec import Launch, worker_program
+from pipelines.runners.portable import PortableRunner, connection_error, worker_program
+from pipelines.runners.registry import get_runner
 from schemas.corpus_configs import (
     DocumentsConfig,
     InstancesConfig,
@@ -190,7 +190,7 @@ def _portable() -> Iterator[ExecutionConfig]:
         ]  # fmt: skip
         service = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            while answers(f"localhost:{port}") and service.poll() is None:
+            while connection_error(f"localhost:{port}") and service.poll() is None:
                 time.sleep(_LOOK_SECONDS)
             with serving(0) as pool:
                 fields = {
@@ -223,8 +223,9 @@ def _marks(how: ExecutionConfig) -> list[str]:
 
 
 def _starts_workers_here(how: ExecutionConfig) -> bool:
-    engine = Launch.of(how).engine
-    return engine is None or engine.name == "portable" or engine.is_in_job_server
+    runner = get_runner(how)
+    is_engine = isinstance(runner, PortableRunner) and runner.name != "portable"
+    return not is_engine or runner.is_embedded
 
 
 def _requests(dumps: Sequence[str], how: ExecutionConfig) -> str:

@@ -63,5 +63,5 @@ def plan_recipe(
         InputError: A raw file, a task file or a checkpoint is missing.
     """
     graph = recipe_steps(recipe, until=until)
-    check_inputs(graph)
+    check_inputs(list(graph))
     return plan_steps(recipe, graph, store=store, rebuild=rebuild)

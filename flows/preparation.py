@@ -57,7 +57,7 @@ def prepare_run(
     check_environment(recipe, list(graph))
     planned = _plan(recipe, graph, rebuild=rebuild)
     cached = {step.label for step in planned if step.state == "cached"}
-    check_inputs(step for step in graph if step.label not in cached)
+    check_inputs([step for step in graph if step.label not in cached])
     own = (RunRecorder(), CardListener(), TrackerListener())
     return Run(
         recipe,

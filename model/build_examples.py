@@ -12,10 +12,9 @@ from typing import Any
 
 from model.monitoring.summaries import summarize_examples
 from model.tasks import task_of
-from model.tasks.answer_names import AnswerNames
 from model.tasks.official_files import ExampleFile, find_files, raw_inputs_of
 from model.tasks.squad import with_evidence
-from model.tasks.task import Task
+from model.tasks.task import LabelSet, Task
 from pipelines.counters import Counters
 from schemas.errors import TaskDataError
 from schemas.execution_configs import ExecutionConfig
@@ -74,7 +73,7 @@ def build_examples(
     del inputs, execution
     task = task_of(config)
     found = find_files(config, task=task)
-    answers = AnswerNames(task)
+    answers = LabelSet(task)
     counters = Counters()
     notes, files, rows = list[str](), list[FileEntry](), dict[str, int]()
     cuts = dict[str, Any]()

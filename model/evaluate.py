@@ -282,7 +282,7 @@ def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[
 STAGE = Stage(
     name="evaluate",
     module=__name__,
-    version=4,
+    version=5,
     run=evaluate,
     config=EvaluateConfig,
     output_type="evaluation",

@@ -168,7 +168,7 @@ def _majority(config: TrialConfig, examples: StageInput, *, output: str) -> Stag
 STAGE = Stage(
     name="finetune",
     module=__name__,
-    version=4,
+    version=5,
     run=finetune,
     config=TrialConfig,
     output_type="trial",

@@ -1,7 +1,7 @@
 """Progress of running jobs: bars, log lines, and updates for listeners.
 
-A local Beam job reports its work items here. The progress of a job on an engine is read from its
-output folder. A training process writes a small progress file.
+A local Beam job reports its work items to the `Progress` of its thread. A worker elsewhere writes
+them to a file of the job, and a training process writes a small progress file.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import fsspec
 from tqdm import tqdm
@@ -61,8 +62,7 @@ class ProgressUpdate(NamedTuple):
     """Seconds since this start of the job."""
 
     rows: int = 0
-    """Rows of the finished shards (documents, instances). 0 for trainings, and on engines that do
-    not count them."""
+    """Rows of the finished shards (documents, instances). 0 for trainings."""
 
     first: float = 0.0
     """Value of `done` when the job started."""
@@ -185,28 +185,51 @@ TERMINAL_LINES = TerminalLines()
 
 # Beam jobs
 
-_CURRENT: contextvars.ContextVar[Progress | None] = contextvars.ContextVar("_CURRENT", default=None)
+
+class ItemProgress(NamedTuple):
+    """Progress of a work item. Of two values the greater is the newer."""
+
+    fraction: float
+    """Part of the input that is done, in [0, 1]."""
+
+    rows: int = 0
+    """Rows of its shards, once it is finished."""
+
+    size_bytes: int = 0
+    """Size of its shards, once it is finished."""
+
+
+class Recorder(Protocol):
+    """Records the progress of the items of a job. For any thread."""
+
+    def record(self, number: int, progress: ItemProgress) -> None: ...
+
+
+_RECORDER: contextvars.ContextVar[Recorder | None] = contextvars.ContextVar(
+    "_RECORDER", default=None
+)
 _ITEM: contextvars.ContextVar[int | None] = contextvars.ContextVar("_ITEM", default=None)
 _last_report = 0.0
 
 
-def current_progress() -> Progress | None:
-    """Return the progress of this thread's job."""
-    return _CURRENT.get()
+def current_recorder() -> Recorder | None:
+    """Return the recorder of this thread's job."""
+    return _RECORDER.get()
 
 
-def _report_to_current(number: int, fraction: float) -> None:
-    if progress := _CURRENT.get():
-        progress.set_fraction(number, fraction)
+def set_recorder(recorder: Recorder) -> None:
+    """Record all items that this thread processes."""
+    _RECORDER.set(recorder)
 
 
-_report: Callable[[int, float], None] = _report_to_current
-
-
-def set_reporter(report: Callable[[int, float], None]) -> None:
-    """Call `report` with item number and fraction, in a process without a `Progress`."""
-    global _report
-    _report = report
+@contextlib.contextmanager
+def recorder_scope(recorder: Recorder) -> Iterator[None]:
+    """Record the items that this thread processes in the block."""
+    token = _RECORDER.set(recorder)
+    try:
+        yield
+    finally:
+        _RECORDER.reset(token)
 
 
 @contextlib.contextmanager
@@ -222,57 +245,88 @@ def item_scope(number: int) -> Iterator[None]:
 def report_fraction(fraction: float) -> None:
     """Report how much of its input the item in progress has read, in [0, 1]."""
     global _last_report
-    number, now = _ITEM.get(), time.monotonic()
-    if number is not None and now - _last_report >= _REPORT_SECONDS:
-        _last_report = now
-        _report(number, min(fraction, _MAX_UNFINISHED))
+    number, recorder, now = _ITEM.get(), _RECORDER.get(), time.monotonic()
+    if number is None or recorder is None or now - _last_report < _REPORT_SECONDS:
+        return
+    _last_report = now
+    recorder.record(number, ItemProgress(min(fraction, _MAX_UNFINISHED)))
+
+
+class ItemProgressFile:
+    """Progress of the items that one worker of an engine processes, in a file of the job.
+
+    A file that cannot be written is ignored.
+    """
+
+    def __init__(self, fs: fsspec.AbstractFileSystem, path: str) -> None:
+        """`path` begins the paths of the files of all workers."""
+        self._fs, self._path = fs, f"{path}-{uuid.uuid4().hex}"
+        self._seconds = _poll_seconds(fs)
+        self._items: dict[int, ItemProgress] = {}
+        self._lock = threading.Lock()
+        self._written = -self._seconds
+
+    def record(self, number: int, progress: ItemProgress) -> None:
+        """Note the progress of an item, and write the file if the last write is old enough."""
+        with self._lock:
+            self._items[number] = progress
+            if time.monotonic() - self._written >= self._seconds:
+                self._write()
+
+    def flush(self) -> None:
+        """Write the file."""
+        with self._lock:
+            self._write()
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        try:
+            self._fs.pipe_file(self._path, json.dumps(self._items).encode())
+        except Exception as error:  # clients of object stores raise their own errors
+            _LOGGER.debug("%s: cannot write progress: %s", self._path, error)
+
+
+def _poll_seconds(fs: fsspec.AbstractFileSystem) -> float:
+    is_local = isinstance(fs, fsspec.get_filesystem_class("file"))
+    return _POLL_SECONDS if is_local else _REMOTE_POLL_SECONDS
 
 
 class Progress:
     """Progress of a Beam job from the start to the end of its `with` block."""
-
-    rows = 0
-    """Rows of the finished shards, as the engine or the finished items count them."""
 
     def __init__(
         self,
         job: str,
         *,
         fs: fsspec.AbstractFileSystem,
-        folder: str,
+        path: str,
         weights: Mapping[int, int],
     ) -> None:
         """Watch a job.
 
         Args:
             job: Name of the job.
-            fs: File system of `folder`.
-            folder: Output folder. Its shards are counted while no item is reported.
+            fs: File system of `path`.
+            path: Start of the paths of the workers' `ItemProgressFile`s.
             weights: Weight of each item, by number.
         """
-        self._job, self._fs, self._folder, self._weights = job, fs, folder, weights
+        self._job, self._fs, self._path, self._weights = job, fs, path, weights
         self._total, self._total_weight = len(weights), sum(weights.values()) or 1
-        is_local = isinstance(fs, fsspec.get_filesystem_class("file"))
-        self._poll_seconds = _POLL_SECONDS if is_local else _REMOTE_POLL_SECONDS
-        self._fractions: dict[int, float] = {}
-        self._bytes = 0
+        self._poll_seconds = _poll_seconds(fs)
+        self._items: dict[int, ItemProgress] = {}
+        self._lock = threading.Lock()
         self._listeners = Listeners()
         self._started = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"progress-{job}", daemon=True)
 
-    def set_fraction(self, number: int, fraction: float) -> None:
-        """Note how much of an item is done, in [0, 1]; a fraction does not fall."""
-        self._fractions[number] = max(fraction, self._fractions.get(number, 0.0))
-
-    def finish_item(self, number: int, *, rows: int, size_bytes: int) -> None:
-        """Note that an item is finished, with the rows and the size of its shards."""
-        self.set_fraction(number, 1.0)
-        self.rows += rows
-        self._bytes += size_bytes
+    def record(self, number: int, progress: ItemProgress) -> None:
+        """Note the progress of an item; it does not fall."""
+        with self._lock:
+            self._items[number] = max(progress, self._items.get(number, progress))
 
     def __enter__(self) -> Self:
-        self._token = _CURRENT.set(self)
+        self._token = _RECORDER.set(self)
         self._thread.start()
         return self
 
@@ -282,29 +336,41 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _CURRENT.reset(self._token)
+        _RECORDER.reset(self._token)
         self._stop.set()
         self._thread.join()
-        if kind is None and self._listeners and (last := self._measure()) is not None:
+        if kind is None:
+            last = self._measure()
             self._listeners.notify(last._replace(done=last.total))
+        if kind is None or issubclass(kind, Exception):  # else a detached job writes its files
+            with _errors_logged(self._job):
+                for file in self._files():
+                    self._fs.rm_file(file)
 
-    def _measure(self) -> ProgressUpdate | None:
-        """Return the progress; None if the output folder cannot be listed."""
-        fractions = dict(self._fractions)
-        if fractions:
-            done = sum(self._weights[number] * part for number, part in fractions.items())
-            done, size_bytes = self._total * done / self._total_weight, self._bytes
-        else:
-            try:
-                listed = self._fs.find(self._folder, detail=True).values()
-            except Exception as error:  # clients of object stores raise their own errors
-                _LOGGER.debug("%s: cannot list %s: %s", self._job, self._folder, error)
-                return None
-            sizes = [e.get("size") or 0 for e in listed if e["name"].endswith(".arrow")]
-            done, size_bytes = min(len(sizes), self._total), sum(sizes)
-        seconds = time.monotonic() - self._started
+    def _files(self) -> list[str]:
+        return [str(file) for file in self._fs.glob(f"{self._path}-*")]
+
+    def _read_files(self) -> None:
+        """Note what workers elsewhere have written."""
+        for file in self._files():
+            with contextlib.suppress(ValueError):  # half-written
+                for number, progress in json.loads(self._fs.cat_file(file)).items():
+                    self.record(int(number), ItemProgress(*progress))
+
+    def _measure(self) -> ProgressUpdate:
+        with _errors_logged(self._job):
+            self._read_files()
+        with self._lock:
+            items = dict(self._items)
+        weight = sum(self._weights[number] * item.fraction for number, item in items.items())
         return ProgressUpdate(
-            self._job, done, self._total, "item", size_bytes, seconds=seconds, rows=self.rows
+            self._job,
+            done=self._total * weight / self._total_weight,
+            total=self._total,
+            unit="item",
+            bytes=sum(item.size_bytes for item in items.values()),
+            seconds=time.monotonic() - self._started,
+            rows=sum(item.rows for item in items.values()),
         )
 
     def _watch(self) -> None:
@@ -323,8 +389,6 @@ class Progress:
         ):
             while not self._stop.wait(self._poll_seconds):
                 update = self._measure()
-                if update is None:
-                    continue
                 bar.n = update.done
                 bar.refresh()
                 self._listeners.notify(update)
@@ -337,9 +401,18 @@ class Progress:
                         self._job,
                         100 * update.done / (self._total or 1),
                         update.seconds,
-                        f", {self.rows:,} rows" if self.rows else "",
+                        f", {update.rows:,} rows" if update.rows else "",
                         "" if left is None else f", about {left:.0f} s left",
                     )
+
+
+@contextlib.contextmanager
+def _errors_logged(job: str) -> Iterator[None]:
+    """Log the errors of the block, such as those of a store that does not answer."""
+    try:
+        yield
+    except Exception as error:  # clients of object stores raise their own errors
+        _LOGGER.debug("%s: cannot read progress: %r", job, error)
 
 
 # Trainings

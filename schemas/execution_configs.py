@@ -145,7 +145,7 @@ class ExecutionConfig(Config):
     """Runner and resources of a run."""
 
     runner: str = not_in_key("local")
-    """Name in `pipelines.runners.runner_spec.RUNNERS`."""
+    """Name in `pipelines.runners.registry.RUNNERS`."""
 
     workers: int = not_in_key(1, ge=1, le=4096)
     """Number of worker processes on this machine (local runners)."""

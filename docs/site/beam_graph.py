@@ -30,7 +30,7 @@ def job_graph(*, has_grouping: bool) -> nx.DiGraph:
         work=CountWords(lowercase=True),
         errors=ErrorFiles("errors"),
         grouping=BucketReduce(find_duplicates_in_bucket) if has_grouping else None,
-        result_urls={"work": "work", "groups": "groups"},
+        urls={name: name for name in ("work", "groups", "progress")},
     )(pipeline)
     proto = pipeline.to_runner_api()
     transforms = proto.components.transforms

@@ -19,8 +19,7 @@ from flows.run.plan import PlannedStep, estimate_run, plan_rows
 from flows.run.preflight import check_disk_space, raw_paths
 from flows.run.run import find_store
 from flows.run.sweep_summary import summarize_sweep, sweep_rows
-from pipelines.runners.preflight import launch_lines
-from pipelines.runners.runner_spec import RUNNERS_HERE
+from pipelines.runners.registry import get_runner
 from schemas.recipe import Recipe
 
 
@@ -67,9 +66,8 @@ def print_plan(
             for step in planned
         ],
     }
-    if recipe.execution.runner not in RUNNERS_HERE:
-        paths = [recipe.store, *raw_paths(steps)]
-        data["launch_options"] = launch_lines(recipe.execution, places=paths)
+    if launch_options := get_runner(recipe.execution).describe([recipe.store, *raw_paths(steps)]):
+        data["launch_options"] = launch_options
     if any(step.state != "cached" for step in planned):
         estimate = estimate_run(planned)
         data["estimate"] = {**estimate._asdict(), "free_bytes": free_bytes(recipe.store)}

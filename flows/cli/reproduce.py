@@ -59,9 +59,10 @@ def reproduce(
     expected = write_bundle(artifact, folder, store=opened, copy_inputs=copy_inputs)
     counts = f"{format_count(len(expected.steps), 'step')}, "
     counts += format_count(len(expected.inputs), "input")
-    verb = "copied to" if copy_inputs else "to be copied to"
+    copied = "copied to" if copy_inputs else "to be copied to"
+    first = "" if copy_inputs else f"copy the files of inputs.sha256 to {folder}/inputs, then "
     lines = [
-        f"{expected.target}: {counts} {verb} {folder}/inputs",
-        f"next: bertloom reproduce {folder} --run",
+        f"{expected.target}: {counts} {copied} {folder}/inputs",
+        f"next: {first}bertloom reproduce {folder} --run",
     ]
     print_result(expected.model_dump(mode="json"), *lines, as_json=as_json)

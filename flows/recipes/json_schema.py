@@ -15,7 +15,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from model.tasks import TASKS
-from pipelines.runners.runner_spec import RUNNERS
+from pipelines.runners.registry import RUNNERS
 from schemas.base_configs import Config
 from schemas.model_configs import PRESETS
 from schemas.recipe import Recipe

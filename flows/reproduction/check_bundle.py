@@ -17,7 +17,13 @@ from flows.run.cache_keys import describe_changes
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.raw_files import digest_file
-from schemas.errors import ArtifactNotFoundError, ConfigError, InputError, raise_all
+from schemas.errors import (
+    ArtifactNotFoundError,
+    ConfigError,
+    InputError,
+    MissingInputError,
+    raise_all,
+)
 
 
 class StepComparison(BaseModel):
@@ -121,17 +127,19 @@ def run_bundle(
 
 def _input_error(file: InputFile, path: str) -> InputError | None:
     """Return the error of a missing or changed input; None if it is as expected."""
-    hint = f"The file came from {file.source}"
+    advice = f"Copy {file.source} there"
     try:
         if file.is_parsed:
             is_missing = "://" not in path and not Path(path).exists()
-            return InputError(f"{path}: expected this input. {hint}") if is_missing else None
+            return MissingInputError(f"{path}: no such input. {advice}") if is_missing else None
         sha256 = digest_file(path).digests["sha256"]
+    except MissingInputError:
+        return MissingInputError(f"{path}: no such file. {advice} (sha256 {file.sha256})")
     except InputError as error:
-        return InputError(f"{path}: expected sha256 {file.sha256}: {error}. {hint}")
+        return InputError(f"{path}: expected sha256 {file.sha256}: {error}. {advice}")
     if sha256 == file.sha256:
         return None
-    return InputError(f"{path}: expected sha256 {file.sha256}, got {sha256}. {hint}")
+    return InputError(f"{path}: expected sha256 {file.sha256}, got {sha256}. {advice}")
 
 
 def _check_store(expected: Expected, root: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from flows.formatting import format_bytes
 from flows.run.dependencies import missing_dependencies
@@ -10,15 +11,17 @@ from flows.run.estimates import RunEstimate, free_bytes
 from flows.run.graph import Step
 from model.build_examples import check_files
 from model.encoder.hf_config import check_layout, vocabulary_url
-from pipelines.runners.preflight import check_execution
-from pipelines.runners.runner_spec import check_known
+from pipelines.runners.registry import check_known, get_runner
 from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, raw_inputs, read_lowercase
 from schemas.base_configs import Config
 from schemas.corpus_configs import DocumentsConfig, VocabularyConfig
-from schemas.errors import BertloomError, ConfigError, raise_all
+from schemas.errors import BertloomError, ConfigError, MissingInputError, raise_all
 from schemas.finetune_configs import ExamplesConfig, TrialConfig
 from schemas.model_configs import PretrainConfig
 from schemas.recipe import Recipe
+
+_SAMPLE_FOLDER = "runs/sample"
+"""Folder that the sample's recipes read, unless BERTLOOM_SAMPLE names another."""
 
 
 def check_environment(recipe: Recipe, steps: Sequence[Step]) -> None:
@@ -30,12 +33,12 @@ def check_environment(recipe: Recipe, steps: Sequence[Step]) -> None:
     """
     check_known(recipe.execution.runner)
     if any(step.stage.module.startswith("pipelines.") for step in steps):
-        check_execution(recipe.execution, store=recipe.store, inputs=raw_paths(steps))
+        get_runner(recipe.execution).preflight(store=recipe.store, inputs=raw_paths(steps))
     if problem := missing_dependencies(steps):
         raise ConfigError(problem)
 
 
-def check_inputs(steps: Iterable[Step]) -> None:
+def check_inputs(steps: Sequence[Step]) -> None:
     """Check the task files, the vocabulary file and the checkpoints that these steps read.
 
     Dumps and books are not checked: the first step reads them.
@@ -44,6 +47,11 @@ def check_inputs(steps: Iterable[Step]) -> None:
         InputError, VocabularyError, CheckpointError: One file cannot be used.
         ConfigError: Several files cannot be used; lists all of them.
     """
+    sample = Path(_SAMPLE_FOLDER).absolute()
+    if not sample.exists() and any(Path(path).is_relative_to(sample) for path in raw_paths(steps)):
+        raise MissingInputError(
+            f"{sample}: no such folder. Write the sample with `bertloom sample {_SAMPLE_FOLDER}`"
+        )
     raise_all(_input_error(step.config) for step in steps)
 
 

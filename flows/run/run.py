@@ -44,10 +44,9 @@ from flows.store.runs import RunState
 from flows.store.verification import quarantine, verify
 from model.launch.launcher import stop_running_calls
 from pipelines.progress import progress_listener
-from pipelines.runners import preflight
 from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submitting
 from pipelines.runners.local import close_pools
-from pipelines.runners.runner_spec import RUNNERS_HERE
+from pipelines.runners.registry import get_runner
 from schemas.errors import ArtifactNotFoundError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import Manifest
@@ -78,9 +77,7 @@ def find_store(root: str) -> ArtifactStore | None:
 
 def max_parallel_steps(execution: ExecutionConfig) -> int:
     """Return how many steps can run concurrently."""
-    if execution.max_parallel_steps is not None:
-        return execution.max_parallel_steps
-    return 1 if execution.runner in RUNNERS_HERE else preflight.max_parallel_steps(execution)
+    return execution.max_parallel_steps or get_runner(execution).max_parallel_steps
 
 
 def poll_delays() -> Iterator[float]:

@@ -6,6 +6,7 @@ padded row, H hidden size, N heads, D = H / N, P predicted tokens, V vocabulary 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,8 +37,12 @@ class TokenBatch(NamedTuple):
     padded_length: int | None
 
     def to(self, device: torch.device | str) -> TokenBatch:
-        """The same batch with its tensors on a device."""
-        return self._replace(**_moved(self, device))
+        """Copy the tensors to a device."""
+        return self._replace(**_map_tensors(self, lambda x: x.to(device, non_blocking=True)))
+
+    def pin_memory(self) -> TokenBatch:
+        """Copy the tensors to pinned memory."""
+        return self._replace(**_map_tensors(self, torch.Tensor.pin_memory))
 
 
 class PretrainingBatch(NamedTuple):
@@ -49,7 +54,7 @@ class PretrainingBatch(NamedTuple):
         masked_ids: Ids of those tokens, int64 of shape (P,).
         next_sentence_labels: 0 next, 1 random, -100 (ignored) without segment B; int64 of shape
             (B,).
-        rows: Numbers of the instances in their `InstanceSet`, int64 of shape (B,), on the host.
+        rows: Numbers of the instances in their `InstanceDataset`, int64 of shape (B,), on the host.
     """
 
     tokens: TokenBatch
@@ -59,60 +64,57 @@ class PretrainingBatch(NamedTuple):
     rows: npt.NDArray[np.int64]
 
     def to(self, device: torch.device | str) -> PretrainingBatch:
-        """The same batch with its tensors on a device."""
-        return self._replace(tokens=self.tokens.to(device), **_moved(self, device))
+        """Copy the tensors to a device."""
+        tensors = _map_tensors(self, lambda x: x.to(device, non_blocking=True))
+        return self._replace(tokens=self.tokens.to(device), **tensors)
+
+    def pin_memory(self) -> PretrainingBatch:
+        """Copy the tensors to pinned memory."""
+        tensors = _map_tensors(self, torch.Tensor.pin_memory)
+        return self._replace(tokens=self.tokens.pin_memory(), **tensors)
 
 
-def _moved(batch: Any, device: torch.device | str) -> dict[str, Any]:
-    fields = batch._asdict()
-    return {
-        name: value.to(device, non_blocking=True)
-        for name, value in fields.items()
-        if isinstance(value, torch.Tensor)
-    }
+def _map_tensors(
+    batch: TokenBatch | PretrainingBatch, function: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, Any]:
+    fields = batch._asdict().items()
+    return {name: function(value) for name, value in fields if isinstance(value, torch.Tensor)}
 
 
 class StepBatch(NamedTuple):
-    """Global batch from the view of one process: its micro-batches, and the totals of all
-    processes.
+    """Global batch of one step: the micro-batches of one process, and the totals of all processes.
 
     Sums of losses are divided by the totals, so that a step does not depend on its split into
     micro-batches and processes.
+
+    Attributes:
+        micro_batches: Micro-batches of this process, at least one.
+        predictions: Number of tokens to predict in the global batch.
+        pairs: Number of instances of the global batch with a next sentence label of 0 or 1; 0 if
+            the objective has no next sentence prediction.
+        instances: Number of instances in the global batch.
+        tokens: Number of real tokens in the global batch.
+        state: State of the loader after this batch.
     """
 
     micro_batches: tuple[PretrainingBatch, ...]
-    """Micro-batches of this process, at least one."""
-
     predictions: int
-    """Number of tokens to predict in the global batch."""
-
     pairs: int
-    """Number of instances of the global batch with a next sentence label of 0 or 1; 0 if the
-    objective has no next sentence prediction."""
-
     instances: int
-    """Number of instances in the global batch."""
-
     tokens: int
-    """Number of real tokens in the global batch."""
-
     state: LoaderState
-    """State of the loader after this batch."""
 
 
 class LoaderState(NamedTuple):
     """State of a loader, from which it resumes with the next batch on any number of ranks.
 
     It is only valid for the same artifact, seed and batch configuration.
+
+    Attributes:
+        window: Start of the next batch's window in the endless shuffled stream of instances
+            (`model.data.sampler`).
+        batch: Number of the next batch in that window.
     """
 
     window: int = 0
-    """Start of the next batch's window in the endless shuffled stream of instances
-    (`model.data.batching`)."""
-
     batch: int = 0
-    """Number of the next batch in that window."""
-
-    def epoch(self, *, instances: int) -> float:
-        """Passes over all instances before the start of the window."""
-        return self.window / max(1, instances)

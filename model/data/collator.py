@@ -1,19 +1,191 @@
-"""Collator of instances for Hugging Face's models."""
+"""Collators: instances to tensors, packed or padded, for our models and for Hugging Face's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from model.data.batches import PretrainingBatch, TokenBatch
+from model.data.dataset import InstanceRows
+from model.data.targets import next_tokens
+from pipelines.arrays import Int64s, offsets_of, ranges
 from schemas.errors import InstanceDataError
+from schemas.model_configs import Objective
 
-IGNORED = -100
+Layout = Literal["packed", "bucketed", "padded"]
+
+IGNORE_INDEX = -100
 """Label that `torch.nn.CrossEntropyLoss`, and so transformers, ignores."""
 
-_READ = ("input_ids", "segment_b_start", "masked_lm_positions", "masked_lm_ids")
+_MULTIPLE = 8  # lengths for which matrix products are fast
+_COLUMNS = ("input_ids", "segment_b_start", "masked_lm_positions", "masked_lm_ids")
+
+
+class MicroBatchCollator(NamedTuple):
+    """Collator of one process's instances of a step into micro-batches.
+
+    Attributes:
+        objective: `mlm+nsp`; `mlm`, without next sentence labels; or `left-to-right`.
+        layout: `packed`, or rows of equal length: `bucketed` (per micro-batch) or `padded`.
+        row_length: Row length of `padded`, and maximum of `bucketed`; no instance is longer.
+        max_tokens: Maximum positions of a micro-batch, padding included; a longer instance is
+            alone.
+        pad_id: Id of [PAD].
+    """
+
+    objective: Objective
+    layout: Layout
+    row_length: int
+    max_tokens: int
+    pad_id: int
+
+    def __call__(self, instances: InstanceRows) -> tuple[PretrainingBatch, ...]:
+        """Collate instances, longest first. The tensors are views of shared arrays."""
+        if self.objective == "left-to-right":
+            instances = next_tokens(instances)
+        lengths = np.diff(instances.offsets)
+        bounds = micro_batch_bounds(
+            lengths, layout=self.layout, limit=self.max_tokens, row_length=self.row_length
+        )
+        tokens, starts = token_batches(
+            instances.input_ids.astype(np.int64),
+            lengths=lengths,
+            b_starts=instances.segment_b_start,
+            bounds=bounds,
+            widths=self._widths(lengths[bounds[:-1]]),
+            pad_id=self.pad_id,
+        )
+        positions = np.repeat(starts, np.diff(instances.masked_offsets))
+        positions += instances.masked_positions
+        masked_ids = instances.masked_ids.astype(np.int64)
+        labels = instances.next_sentence_label
+        is_ignored = (labels < 0) | (self.objective != "mlm+nsp")
+        labels = np.where(is_ignored, IGNORE_INDEX, labels)
+        masked_bounds = instances.masked_offsets[bounds]
+
+        def part(number: int) -> PretrainingBatch:
+            rows = slice(bounds[number], bounds[number + 1])
+            masked = slice(masked_bounds[number], masked_bounds[number + 1])
+            return PretrainingBatch(
+                tokens=tokens[number],
+                masked_positions=torch.from_numpy(positions[masked]),
+                masked_ids=torch.from_numpy(masked_ids[masked]),
+                next_sentence_labels=torch.from_numpy(labels[rows]),
+                rows=instances.rows[rows],
+            )
+
+        return tuple(part(number) for number in range(len(tokens)))
+
+    def _widths(self, longest: Int64s) -> Int64s | None:
+        """Return the row length of micro-batches with these longest instances; None if packed."""
+        if self.layout == "packed":
+            return None
+        if self.layout == "padded":
+            return np.full(len(longest), self.row_length)
+        widths: Int64s = padded_length(longest, row_length=self.row_length)
+        return widths
+
+
+def token_batches(
+    input_ids: Int64s,
+    *,
+    lengths: Int64s,
+    b_starts: Int64s,
+    bounds: Int64s,
+    widths: Int64s | None,
+    pad_id: int,
+) -> tuple[tuple[TokenBatch, ...], Int64s]:
+    """Return batches of sequences, whose tensors are views of shared arrays.
+
+    Args:
+        input_ids: Concatenated ids of all sequences, without padding.
+        lengths: Lengths of the sequences.
+        b_starts: Position of segment B in each sequence; its length without B.
+        bounds: Batch k has the sequences bounds[k] .. bounds[k + 1] - 1.
+        widths: Row length of each batch; None if packed.
+        pad_id: Id of [PAD].
+
+    Returns:
+        The batches, and the start of each sequence in its batch.
+    """
+    sizes = np.diff(bounds)
+    own_widths = lengths if widths is None else np.repeat(widths, sizes)
+    ends = offsets_of(own_widths)
+    begins = ends[bounds]
+    starts = ends[:-1] - np.repeat(begins[:-1], sizes)
+    # Runs of 0 (A), 1 (B) and 0 (padding).
+    runs = np.stack([b_starts, lengths - b_starts, own_widths - lengths], axis=1)
+    segment_ids = np.repeat(np.tile([0, 1, 0], len(lengths)), runs.ravel())
+    if widths is not None:
+        unpadded, input_ids = input_ids, np.full(ends[-1], pad_id)
+        input_ids[ranges(ends[:-1], lengths)] = unpadded
+    position_ids = ranges(0, own_widths)
+
+    def part(number: int) -> TokenBatch:
+        sequences = slice(bounds[number], bounds[number + 1])
+        tokens = slice(begins[number], begins[number + 1])
+        return TokenBatch(
+            input_ids=torch.from_numpy(input_ids[tokens]),
+            segment_ids=torch.from_numpy(segment_ids[tokens]),
+            position_ids=torch.from_numpy(position_ids[tokens]),
+            starts=torch.from_numpy(starts[sequences]),
+            lengths=lengths[sequences],
+            padded_length=None if widths is None else int(widths[number]),
+        )
+
+    return tuple(part(number) for number in range(len(sizes))), starts
+
+
+def padded_length(longest: npt.NDArray[Any] | int, *, row_length: int) -> Any:
+    """Return the row length of `bucketed`: the longest instance rounded up to 8."""
+    return np.minimum(-(-longest // _MULTIPLE) * _MULTIPLE, row_length)
+
+
+def micro_batch_bounds(lengths: Int64s, *, layout: Layout, limit: int, row_length: int) -> Int64s:
+    """Split a share into the minimum number of micro-batches of about equal size.
+
+    Args:
+        lengths: Tokens of the instances, descending.
+        layout: Layout of the batch, which determines the padding.
+        limit: Maximum positions of a micro-batch, padding included; a longer instance is alone.
+        row_length: S of the layout `padded`, and the maximum of `bucketed`.
+
+    Returns:
+        Offsets of the micro-batches, int64 of shape (micro-batches + 1,).
+    """
+    if layout == "packed":
+        widths = lengths
+    elif layout == "bucketed":
+        widths = padded_length(lengths, row_length=row_length)
+    else:
+        widths = np.full(len(lengths), row_length)
+    ends = offsets_of(widths)
+
+    def split(size: int) -> list[int]:
+        bounds = [0]
+        while (start := bounds[-1]) < len(lengths):
+            if layout == "packed":
+                end = int(np.searchsorted(ends, ends[start] + size, side="right")) - 1
+            else:  # all rows are as long as the first one
+                end = start + size // int(widths[start])
+            bounds.append(min(len(lengths), max(start + 1, end)))
+        return bounds
+
+    bounds = split(limit)
+    # Bisection: the same number of micro-batches with a smaller largest one, up to 64 positions.
+    low, high = int(ends[-1]) // (len(bounds) - 1), limit
+    while len(bounds) > 2 and high - low > max(1, limit // 64):
+        size = (low + high) // 2
+        smaller = split(size)
+        if len(smaller) == len(bounds):
+            bounds, high = smaller, size
+        else:
+            low = size
+    return np.array(bounds, np.int64)
 
 
 class PretrainingCollator:
@@ -54,13 +226,13 @@ class PretrainingCollator:
         longest = max(len(row["input_ids"]) for row in rows)
         if self.pad_to is not None and longest > self.pad_to:
             raise InstanceDataError(
-                f"a row has {longest} tokens, and pad_to is {self.pad_to}: raise it to the "
-                "max_seq_length of the instances"
+                f"pad_to: expected at least {longest}, the length of a row, got {self.pad_to}. "
+                "Raise it to the max_seq_length of the instances."
             )
         shape = (len(rows), self.pad_to or longest)
         ids = np.full(shape, self.pad_token_id, np.int64)
         segments, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        labels = np.full(shape, IGNORED, np.int64)
+        labels = np.full(shape, IGNORE_INDEX, np.int64)
         for number, row in enumerate(rows):
             length = len(row["input_ids"])
             ids[number, :length] = np.asarray(row["input_ids"])
@@ -76,21 +248,21 @@ class PretrainingCollator:
         return {name: torch.from_numpy(values) for name, values in batch.items()}
 
     def _check(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        needed = (*_READ, "next_sentence_label") if self.next_sentence else _READ
+        needed = (*_COLUMNS, "next_sentence_label") if self.next_sentence else _COLUMNS
         missing = [name for name in needed if name not in rows[0]]
         if missing:
             raise InstanceDataError(
-                f"expected rows of an instances table, found the columns {', '.join(rows[0])} "
-                f"without {', '.join(missing)}: transformers' Trainer drops them unless "
-                "TrainingArguments has remove_unused_columns=False"
+                f"expected rows of an instances table, got the columns {', '.join(rows[0])} "
+                f"without {', '.join(missing)}. transformers' Trainer drops them unless "
+                "TrainingArguments has remove_unused_columns=False."
             )
 
 
-def _next_sentence(rows: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    found = np.asarray([int(row["next_sentence_label"]) for row in rows], np.int64)
-    if (found < 0).all():
+def _next_sentence(rows: Sequence[Mapping[str, Any]]) -> Int64s:
+    labels = np.asarray([int(row["next_sentence_label"]) for row in rows], np.int64)
+    if (labels < 0).all():
         raise InstanceDataError(
-            "no row of the batch has a segment B, so that there is no next sentence to tell: use "
-            "PretrainingCollator(next_sentence=False) with BertForMaskedLM"
+            "expected rows with a segment B, got none in a batch. Use "
+            "PretrainingCollator(next_sentence=False) with BertForMaskedLM."
         )
-    return np.where(found < 0, IGNORED, found)
+    return np.where(labels < 0, IGNORE_INDEX, labels)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from model.data.instances import InstanceRows, RowHeaders
+from model.data.dataset import InstanceRows, RowHeaders
 from model.data.permutation import keys_by_epoch
 from pipelines.arrays import Int64s
 from pipelines.instances.masking import VocabularyIds, mask_batch, prediction_counts
@@ -18,10 +18,10 @@ from pipelines.seeds import random_bits
 from schemas.corpus_configs import MaskingConfig
 
 
-def unmasked(instances: InstanceRows) -> InstanceRows:
+def restore_tokens(instances: InstanceRows) -> InstanceRows:
     """Return the instances before masking, without targets."""
     ids = instances.input_ids.copy()
-    ids[_places(instances)] = instances.masked_ids
+    ids[_masked_indices(instances)] = instances.masked_ids
     return instances._replace(
         input_ids=ids,
         masked_positions=instances.masked_positions[:0],
@@ -30,7 +30,7 @@ def unmasked(instances: InstanceRows) -> InstanceRows:
     )
 
 
-def masked_anew(
+def apply_dynamic_masks(
     instances: InstanceRows,
     epochs: Int64s,
     *,
@@ -39,7 +39,7 @@ def masked_anew(
     config: MaskingConfig,
 ) -> InstanceRows:
     """Return the instances with new masks for these epochs, int64 of shape (n,)."""
-    original = unmasked(instances)
+    original = restore_tokens(instances)
     masked = mask_batch(
         masking_keys(instances.rows, epochs, seed=seed),
         original.input_ids,
@@ -63,7 +63,7 @@ def masking_keys(rows: Int64s, epochs: Int64s, *, seed: int) -> npt.NDArray[np.u
 
 def next_tokens(instances: InstanceRows) -> InstanceRows:
     """Return the unmasked instances; every token but the first is predicted from the left."""
-    original = unmasked(instances)
+    original = restore_tokens(instances)
     ids, offsets = original.input_ids, original.offsets
     lengths = np.diff(offsets)
     is_last = np.zeros(len(ids), np.bool_)
@@ -77,8 +77,11 @@ def next_tokens(instances: InstanceRows) -> InstanceRows:
     )
 
 
-def drawn_counts(headers: RowHeaders, config: MaskingConfig) -> Int64s | None:
-    """Return how many tokens `masked_anew` selects per instance; None if it depends on tokens."""
+def count_dynamic_masks(headers: RowHeaders, config: MaskingConfig) -> Int64s | None:
+    """Return how many tokens `apply_dynamic_masks` selects per instance.
+
+    None: it depends on the tokens.
+    """
     if config.strategy == "none":
         return np.zeros(len(headers.rows), np.int64)
     if config.strategy != "wordpiece":
@@ -87,7 +90,7 @@ def drawn_counts(headers: RowHeaders, config: MaskingConfig) -> Int64s | None:
     return np.minimum(prediction_counts(headers.lengths, config), candidates)
 
 
-def _places(instances: InstanceRows) -> Int64s:
+def _masked_indices(instances: InstanceRows) -> Int64s:
     """Return the index in input_ids of each masked position."""
     counts = np.diff(instances.masked_offsets)
     places: Int64s = np.repeat(instances.offsets[:-1], counts) + instances.masked_positions

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.attention.varlen import varlen_attn
 
 from model.encoder.attention_layout import AttentionLayout, InstanceGroup
+from model.encoder.compilation import eager
 from model.encoder.dropout import Dropout
 from schemas.model_configs import ModelConfig
 
@@ -61,17 +61,11 @@ class SelfAttention(nn.Module):
     def _flash(self, qkv: torch.Tensor, layout: AttentionLayout) -> torch.Tensor:
         query, key, value = qkv.view(len(qkv), 3, self.heads, -1).unbind(1)  # (T, N, D) each
         ends, longest = layout.boundaries, layout.longest
-        if self.dropout.active:
-            # varlen_attn calls this op but has no dropout parameter (torch 2.13).
-            context = torch.ops.aten._flash_attention_forward(
-                *(query, key, value, ends, ends, longest, longest),
-                *(self.dropout.rate, self.is_causal, False),
-            )[0]
-        else:
-            window = (-1, 0 if self.is_causal else -1)
-            context = varlen_attn(
-                query, key, value, ends, ends, longest, longest, window_size=window
-            )
+        # The kernel of torch.nn.attention.varlen, which has no dropout (torch 2.13).
+        context = torch.ops.aten._flash_attention_forward(
+            *(query, key, value, ends, ends, longest, longest),
+            *(self.dropout.rate if self.dropout.active else 0.0, self.is_causal, False),
+        )[0]
         flat: torch.Tensor = context.flatten(1)  # (T, H)
         return flat
 
@@ -101,7 +95,7 @@ def _grouped(
 
 
 # Groups on the CPU differ between batches, and each would be recompiled.
-_grouped_on_cpu = torch.compiler.disable(_grouped)  # type: ignore[no-untyped-call]
+_grouped_on_cpu = eager(_grouped)
 
 
 def _rows_of(x: torch.Tensor, group: InstanceGroup) -> torch.Tensor:
@@ -124,7 +118,7 @@ def _put_rows(target: torch.Tensor, rows: torch.Tensor, group: InstanceGroup) ->
         target.index_copy_(0, group.place_tokens, rows.index_select(0, group.places))
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # holds a generator, and groups differ from batch to batch
+@eager  # holds a generator, and groups differ from batch to batch
 def _with_dropout(
     qkv: torch.Tensor, layout: AttentionLayout, dropout: Dropout, heads: int, is_causal: bool
 ) -> torch.Tensor:

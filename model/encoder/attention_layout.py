@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from model.encoder.compilation import eager
+
 _GROUP_COST = 10_000
 """Overhead of one more group, in attention scores that take the same time."""
 
@@ -80,7 +82,7 @@ def plan_groups(lengths: npt.NDArray[np.int64], *, heads: int) -> list[npt.NDArr
     return groups
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # shapes here depend on data, and the work is that of numpy
+@eager  # shapes here depend on data, and the work is that of numpy
 def attention_layout(
     lengths: npt.NDArray[np.int64],
     *,

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from model.encoder.compilation import eager
 from pipelines.seeds import key_for
 
 _LEVELS = 1 << 16  # values of 16 random bits
@@ -84,7 +85,7 @@ class Dropout(nn.Module):
             scaled = all_rows.index_select(0, rows)
         return torch.addcmul(residual, x, scaled)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiled graph cannot hold a generator
+    @eager  # a compiled graph cannot hold a generator
     def draw_scaled(self, shape: torch.Size) -> torch.Tensor:
         """Return float32 of the shape: 0 with probability `rate`, otherwise `scale`."""
         return self.draw_kept(shape).mul_(self.scale)

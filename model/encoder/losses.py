@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from model.encoder.compilation import eager
+
 IGNORED = -100
 """Label of rows without loss, as in `torch.nn.CrossEntropyLoss`."""
 
@@ -66,7 +68,7 @@ def next_sentence_loss(logits: Tensor, labels: Tensor, *, scale: float) -> LossS
     return LossSums(total * scale, total.detach(), correct.sum(), has_label.sum())
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@eager
 def tied_decoder_loss(
     hidden: Tensor,
     weight: Tensor,

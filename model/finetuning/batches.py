@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from model.data.batches import TokenBatch
-from model.data.layouts import token_batches
+from model.data.collator import token_batches
 from model.data.permutation import permuted
 from model.task_types.features import IGNORED, Features
 from pipelines.arrays import Int64s, offsets_of, ranges

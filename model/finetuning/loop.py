@@ -22,7 +22,7 @@ from model.optim.optimizer import Optimizer, build_optimizer
 from model.optim.schedules import learning_rate
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE
-from model.training.loop import StepFound, Trainer, Training, resume
+from model.training.loop import StepMetrics, Trainer, TrainingModule, resume_from_checkpoint
 from pipelines.seeds import key_for
 from schemas.errors import TrainingError
 from schemas.model_configs import ScheduleConfig
@@ -59,8 +59,8 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=stop)
         with closing(training.logger):
             trainer.run()
-            trainer.save_unsaved(older_than=_LAST_SAVE_SECONDS)
-            training.sync()
+            trainer.save_if_needed(older_than=_LAST_SAVE_SECONDS)
+            training.flush_logs()
             try:
                 return write_results(
                     training.setup,
@@ -71,7 +71,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
                 )
             except TrainingError:
                 if stop.reason:
-                    trainer.save_unsaved()
+                    trainer.save_if_needed()
                 raise
             finally:
                 del training, trainer
@@ -79,7 +79,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
                     torch.cuda.empty_cache()
 
 
-class TrialTraining(Training[TaskStep]):
+class TrialTraining(TrainingModule[TaskStep]):
     """Training module of a trial."""
 
     advice = f"Lower learning_rate, or lengthen warmup_ratio. See {PAGE}#the-loss-becomes-nan"
@@ -99,7 +99,7 @@ class TrialTraining(Training[TaskStep]):
             lr_scheduler_type="linear", warmup_ratio=self.config.warmup_ratio
         )
         self.optimizer = self._new_optimizer()
-        self.is_resumed = resume(
+        self.is_resumed = resume_from_checkpoint(
             checkpoints, model=self.model, optimizer=self.optimizer, load_state=self._load_state
         )
         folder = setup.job.folder()
@@ -130,7 +130,7 @@ class TrialTraining(Training[TaskStep]):
         return self.progress.seconds
 
     def batches(self) -> Generator[TaskStep]:
-        """See `Training.batches`; covers all phases, each with a new optimizer state."""
+        """Yield the batches of all phases, each with a new optimizer state."""
         state = self.progress
         while state.phase < len(self.phases):
             phase = self.phases[state.phase]
@@ -139,8 +139,7 @@ class TrialTraining(Training[TaskStep]):
             if state.phase < len(self.phases):
                 self.optimizer = self._new_optimizer()
 
-    def rate(self) -> float:
-        """See `Training.rate`."""
+    def learning_rate(self) -> float:
         return learning_rate(
             self.progress.step,
             total=self.phases[self.progress.phase].steps,
@@ -149,30 +148,27 @@ class TrialTraining(Training[TaskStep]):
         )
 
     def dropout_key(self, number: int) -> int:
-        """See `Training.dropout_key`."""
         phase = self.phases[self.progress.phase].name
         seed, restart = self.config.seed, self.config.restart
         return key_for(seed, "task-dropout", restart, phase, self.progress.step, number)
 
-    def loss(
+    def training_step(
         self, model: nn.Module, micro_batch: TaskBatch, batch: TaskStep
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Training.loss`; sums over the terms of the loss."""
+        """Return the loss, and its sum over the terms."""
         output = model(micro_batch, scale=batch.scale)
         return output.loss, output.loss_sum.view(1)
 
     def mean_loss(self, batch: TaskStep, sums: list[float]) -> float:
-        """See `Training.mean_loss`."""
         return sums[0] * batch.scale
 
-    def note_step(self, batch: TaskStep, found: StepFound) -> None:
-        """See `Training.note_step`."""
+    def on_step_end(self, batch: TaskStep, metrics: StepMetrics) -> None:
         state, phase = self.progress, self.phases[self.progress.phase]
         state.step += 1
         state.examples += len(batch.units)
         state.tokens += batch.tokens
-        state.seconds = found.seconds
-        state.loss += found.loss
+        state.seconds = metrics.seconds
+        state.loss += metrics.loss
         state.losses += 1
         is_last = state.step == phase.steps
         if is_last or state.steps % max(1, self.total_steps // _CURVE_LINES) == 0:
@@ -182,22 +178,19 @@ class TrialTraining(Training[TaskStep]):
                     "split": phase.name,
                     "epoch": round(state.step / phase.batches, 6),
                     "loss": state.loss / state.losses,
-                    "rate": found.rate,
+                    "rate": metrics.learning_rate,
                 }
             )
             state.loss, state.losses = 0.0, 0
-        self.logger.on_step_end(state.steps, loss=found.loss)
+        self.logger.on_step_end(state.steps, loss=metrics.loss)
 
-    def state(self) -> dict[str, Any]:
-        """See `Training.state`."""
+    def state_dict(self) -> dict[str, Any]:
         return asdict(self.progress)
 
-    def learnt_from(self, batch: TaskStep) -> tuple[str, list[str]]:
-        """See `Training.learnt_from`."""
+    def batch_contents(self, batch: TaskStep) -> tuple[str, list[str]]:
         split = self.phases[self.progress.phase].split
         rows = split.features.rows[batch.units]
         return "examples", [str(split.examples["id"][int(row)]) for row in rows]
 
-    def sync(self) -> None:
-        """See `Training.sync`."""
+    def flush_logs(self) -> None:
         self.logger.flush()

@@ -167,20 +167,27 @@ class TaskModel(nn.Module):
             # The encoder pools at `starts` and does not use it otherwise.
             last = torch.from_numpy(tokens.lengths - 1).to(tokens.starts.device)
             tokens = tokens._replace(starts=tokens.starts + last)
-        encoded = self.bert(tokens)  # sequence (T, H), pooled (B, H)
-        sequence, pooled = encoded.sequence, encoded.pooled
+        encoded = self.bert(tokens, positions=self._read_positions(batch))
+        sequence, pooled = encoded.sequence, encoded.pooled  # (T, H) or (P, H), (B, H)
         if self.lstm is not None:
             sequence, pooled = self._through_lstm(sequence, batch.tokens)  # (T, 2 L), (B, 2 L)
         if self.kind == "span":
             return self._classify(sequence)  # (T, 2)
         if self.kind == "tagging":
             assert batch.positions is not None  # noqa: S101  # checked before
-            selected = sequence.index_select(0, batch.positions)  # (P, H)
-            return self._classify(self.dropout(selected))  # (P, labels)
+            if self.lstm is not None:
+                sequence = sequence.index_select(0, batch.positions)  # (P, 2 L)
+            return self._classify(self.dropout(sequence))  # (P, labels)
         logits = self._classify(self.dropout(pooled))  # (B, outputs)
         if self.kind == "choice":
             return logits.view(len(batch.units), -1)  # (U, choices)
         return logits.squeeze(1) if self.kind == "regression" else logits
+
+    def _read_positions(self, batch: TaskBatch) -> torch.Tensor | None:
+        """Return the positions that the head reads besides [CLS]; None: all."""
+        if self.lstm is not None or self.kind == "span":
+            return None
+        return batch.tokens.starts[:0] if batch.positions is None else batch.positions
 
     def _through_lstm(
         self, sequence: torch.Tensor, tokens: TokenBatch

@@ -91,7 +91,7 @@ class Adam:
         for parameter in self._parameters.values():
             parameter.grad = None
 
-    def state_tensors(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Return the state for an exact resume: the tensors themselves, not copies, all fp32.
 
         They are `first_moment.NAME` and `second_moment.NAME` of every parameter, in its shape, and
@@ -103,17 +103,17 @@ class Adam:
             **({"step": self._step} if self._corrects_bias else {}),
         }
 
-    def load_state_tensors(self, tensors: Mapping[str, Tensor], *, where: str) -> None:
+    def load_state_dict(self, tensors: Mapping[str, Tensor], *, where: str) -> None:
         """Copy a state from any device; on error, nothing is changed.
 
         Args:
-            tensors: Result of `state_tensors()` of the same optimizer with the same parameters.
+            tensors: Result of `state_dict()` of the same optimizer with the same parameters.
             where: Origin for error messages, such as the checkpoint's folder.
 
         Raises:
             CheckpointError: Tensors are missing, unexpected, or have another shape or type.
         """
-        own = self.state_tensors()
+        own = self.state_dict()
         _check_state(tensors, own, name=self.config.name, where=where)
         with torch.no_grad():
             for name, tensor in own.items():

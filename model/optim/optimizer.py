@@ -17,7 +17,7 @@ from model.optim.lamb import Lamb
 from schemas.model_configs import OptimizerConfig
 
 Optimizer = Adam
-"""Interface of all optimizers: `step`, `zero_grad`, `state_tensors`, `load_state_tensors`."""
+"""Interface of all optimizers: `step`, `zero_grad`, `state_dict`, `load_state_dict`."""
 
 
 class _Builds(Protocol):

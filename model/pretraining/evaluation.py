@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from model.data.batches import PretrainingBatch
-from model.data.instances import InstanceSet
-from model.data.loader import fixed_batches
+from model.data.dataset import InstanceDataset
+from model.data.loader import eval_batches
 from model.encoder.heads import BertForPretraining
 from model.launch.distributed import ProcessGroup
 from model.pretraining.job import TrainingJob
@@ -43,7 +43,7 @@ class HeldOut:
     """The held-out instances that a phase is evaluated on, each process its share of them."""
 
     def __init__(
-        self, instances: InstanceSet, setup: PretrainingSetup, *, group: ProcessGroup
+        self, instances: InstanceDataset, setup: PretrainingSetup, *, group: ProcessGroup
     ) -> None:
         config = setup.config
         self._group = group
@@ -59,16 +59,11 @@ class HeldOut:
         self._unigram_costs = token_costs(counts)
 
     def _batches(self) -> Iterator[PretrainingBatch]:
-        setup, config = self._setup, self._setup.config
-        return fixed_batches(
+        return eval_batches(
             self._instances,
             rows=self._rows,
-            objective=config.objective,
-            vocabulary=setup.vocabulary,
-            pad_id=setup.pad_id,
-            layout=config.batch.batching,
-            row_length=setup.max_seq_length,
-            per_device_max_tokens=config.batch.per_device_max_tokens,
+            collator=self._setup.collator(),
+            vocabulary=self._setup.vocabulary,
         )
 
     @classmethod
@@ -76,7 +71,7 @@ class HeldOut:
         """Return the job's held-out instances, or None."""
         if not any(entry.path.startswith(HELD_OUT_PREFIX) for entry in job.instances.files):
             return None
-        instances = InstanceSet.open(
+        instances = InstanceDataset.open(
             job.instances,
             vocab_size=setup.model.vocab_size,
             max_seq_length=setup.max_seq_length,

@@ -23,7 +23,7 @@ from model.pretraining.snapshots import Snapshots
 from model.pretraining.state import (
     RECENT_STEPS,
     IntervalSums,
-    is_used_up,
+    budget_reached,
     schedule_position,
     used_share,
 )
@@ -31,7 +31,7 @@ from model.pretraining.unigram import count_labels, unigram_loss
 from model.training.artifact_files import CURVES_FOLDER
 from model.training.checkpoints import Checkpoints
 from model.training.health import PAGE, is_unigram_check_due
-from model.training.loop import StepFound, Trainer, Training
+from model.training.loop import StepMetrics, Trainer, TrainingModule
 from pipelines.seeds import key_for
 from schemas.errors import ConfigError
 
@@ -72,7 +72,7 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         trainer.close()
 
 
-class Pretraining(Training[StepBatch]):
+class Pretraining(TrainingModule[StepBatch]):
     """Training module of a phase."""
 
     is_read_late = True
@@ -120,15 +120,12 @@ class Pretraining(Training[StepBatch]):
         return self.setup.state.done.seconds
 
     def batches(self) -> Generator[StepBatch]:
-        """See `Training.batches`."""
         state = self.setup.state
-        with closing(self.setup.loader(state.loader)) as loader:
-            batches = iter(loader)
-            while not is_used_up(state, self.config.budget):
+        with closing(iter(self.setup.loader(state.loader))) as batches:
+            while not budget_reached(state, self.config.budget):
                 yield next(batches)
 
-    def rate(self) -> float:
-        """See `Training.rate`."""
+    def learning_rate(self) -> float:
         position, total, unit = schedule_position(self.setup.state, self.config.budget)
         return learning_rate(
             position,
@@ -139,14 +136,13 @@ class Pretraining(Training[StepBatch]):
         )
 
     def dropout_key(self, number: int) -> int:
-        """See `Training.dropout_key`."""
         step = self.setup.state.carried.steps + self.steps
         return key_for(self.config.seed, "dropout", step, self.group.rank, number)
 
-    def loss(
+    def training_step(
         self, model: nn.Module, micro_batch: PretrainingBatch, batch: StepBatch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sums of losses and hits: those of masked tokens, then of next sentences."""
+        """Return the loss, and sums of losses and hits of masked tokens, then of next sentences."""
         output = model(micro_batch, batch.predictions, batch.pairs)
         sums = (
             output.mlm_loss_sum,
@@ -157,45 +153,41 @@ class Pretraining(Training[StepBatch]):
         return output.loss, torch.stack(sums)
 
     def mean_loss(self, batch: StepBatch, sums: list[float]) -> float:
-        """See `Training.mean_loss`."""
         return sums[0] / max(1, batch.predictions) + sums[2] / max(1, self._pairs(batch))
 
     def _pairs(self, batch: StepBatch) -> int:
         return batch.pairs if self.config.objective == "mlm+nsp" else 0
 
-    def rise(self, loss: float) -> str:
-        """See `Training.rise`."""
-        return self.setup.state.note_loss(loss, max_rise=self.config.divergence_threshold)
+    def divergence_reason(self, loss: float) -> str:
+        return self.setup.state.check_divergence(loss, max_rise=self.config.divergence_threshold)
 
     def count_step(self, batch: StepBatch) -> None:
-        """See `Training.count_step`."""
         state = self.setup.state
         state.done.steps += 1
         state.done.tokens += batch.tokens
         state.instances += batch.instances
         state.loader = batch.state
 
-    def note_step(self, batch: StepBatch, found: StepFound) -> None:
-        """See `Training.note_step`."""
+    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> None:
         state = self.setup.state
-        state.done.seconds = found.seconds
+        state.done.seconds = metrics.seconds
         state.interval.add(
-            found.sums,
-            loss=found.loss,
-            gradient_norm=found.gradient_norm,
+            metrics.sums,
+            loss=metrics.loss,
+            gradient_norm=metrics.gradient_norm,
             predictions=batch.predictions,
             pairs=self._pairs(batch),
         )
         state.recent_mlm = [
             *state.recent_mlm[-(RECENT_STEPS - 1) :],
-            found.sums[0] / max(1, batch.predictions),
+            metrics.sums[0] / max(1, batch.predictions),
         ]
-        self.logger.on_step_end(state.done, batch=batch, waited=found.waited)
+        self.logger.on_step_end(state.done, batch=batch, waited=metrics.waited)
         # Write the last line before the checkpoint of the last step, so that a run that resumes
         # from the checkpoint finds it.
-        is_last = is_used_up(state, self.config.budget)
+        is_last = budget_reached(state, self.config.budget)
         if is_last or self.steps % self.config.logging_steps == 0:
-            self.logger.log_step(self._line(found.rate), seconds=found.seconds)
+            self.logger.log_step(self._line(metrics.learning_rate), seconds=metrics.seconds)
             state.interval = IntervalSums()
             if self.held_out is None:
                 self._report_unigram_level()
@@ -215,46 +207,42 @@ class Pretraining(Training[StepBatch]):
             nsp_accuracy=sums.nsp_correct / sums.pairs if sums.pairs else None,
         )
 
-    def state(self) -> dict[str, Any]:
-        """See `Training.state`."""
+    def state_dict(self) -> dict[str, Any]:
         return self.setup.state.to_json()
 
-    def learnt_from(self, batch: StepBatch) -> tuple[str, list[str]]:
-        """See `Training.learnt_from`: shards and rows in them."""
+    def batch_contents(self, batch: StepBatch) -> tuple[str, list[str]]:
+        """Return shards, and rows in them."""
         rows = self.group.all_gather(
             [int(row) for part in batch.micro_batches for row in part.rows]
         )
-        places = (self.setup.instances.place(row) for row in rows)
+        places = (self.setup.instances.locate(row) for row in rows)
         return "instances", [f"{shard}:{row}" for shard, row in places]
 
-    def evaluation_is_due(self) -> bool:
-        """See `Training.evaluation_is_due`."""
+    def should_evaluate(self) -> bool:
         every = self.config.evaluation.eval_steps
         return (bool(every) and self.steps % every == 0) or self.steps in self.snapshots.steps
 
     def evaluate(self) -> Mapping[str, float] | None:
-        """See `Training.evaluate`."""
         if self.held_out is None or self.setup.state.evaluation.get("step") == self.steps:
             return None
         return self.held_out.evaluate(self.setup.model, is_bf16=self.is_bf16)
 
-    def note_evaluation(self, found: Mapping[str, float]) -> bool:
-        """See `Training.note_evaluation`."""
+    def on_evaluate(self, metrics: Mapping[str, float]) -> bool:
         state = self.setup.state
-        state.note_evaluation(self.steps, found)
+        state.record_evaluation(self.steps, metrics)
         is_best = self.config.keep == "best" and (
-            state.best_loss is None or found["loss"] < state.best_loss
+            state.best_loss is None or metrics["loss"] < state.best_loss
         )
         if is_best:
-            state.best_loss = found["loss"]
+            state.best_loss = metrics["loss"]
         record = EvaluationRecord(
             step=self.steps,
             tokens=state.done.tokens,
-            held_out_mlm_loss=found["mlm_loss"],
-            perplexity=found["perplexity"],
-            held_out_mlm_accuracy=found["mlm_accuracy"],
-            held_out_nsp_loss=found.get("nsp_loss"),
-            held_out_nsp_accuracy=found.get("nsp_accuracy"),
+            held_out_mlm_loss=metrics["mlm_loss"],
+            perplexity=metrics["perplexity"],
+            held_out_mlm_accuracy=metrics["mlm_accuracy"],
+            held_out_nsp_loss=metrics.get("nsp_loss"),
+            held_out_nsp_accuracy=metrics.get("nsp_accuracy"),
         )
         self.logger.log_evaluation(record)
         self._report_unigram_level()
@@ -263,7 +251,7 @@ class Pretraining(Training[StepBatch]):
     def _report_unigram_level(self) -> None:
         """Warn once, during training, about a loss at the level of word frequencies."""
         state, budget = self.setup.state, self.config.budget
-        if state.is_unigram_reported or is_used_up(state, budget):  # the artifact tells the end
+        if state.is_unigram_reported or budget_reached(state, budget):  # the artifact tells the end
             return
         if not is_unigram_check_due(budget_share=used_share(state, budget), steps=self.steps):
             return
@@ -271,8 +259,7 @@ class Pretraining(Training[StepBatch]):
             state.is_unigram_reported = True
             self.logger.warn(warning.text)
 
-    def keep_snapshot(self) -> None:
-        """See `Training.keep_snapshot`."""
+    def save_snapshot(self) -> None:
         if self.steps not in self.snapshots.steps:
             return
         state = self.setup.state
@@ -281,6 +268,5 @@ class Pretraining(Training[StepBatch]):
             self.snapshots.keep(self.steps, model=self.setup.model, measured=measured)
         self.group.barrier()
 
-    def sync(self) -> None:
-        """See `Training.sync`."""
+    def flush_logs(self) -> None:
         self.logger.flush()

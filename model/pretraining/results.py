@@ -88,17 +88,17 @@ def _published(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseState, tuple[st
     latest = checkpoints.latest()
     if latest is None:
         raise CheckpointError(f"{job.work}: expected a finished training, found no checkpoint")
-    last = PhaseState.from_json(latest.state, where=latest.saved.url)
+    last = PhaseState.from_json(latest.state, where=latest.info.url)
     if not last.is_finished:
         raise CheckpointError(
-            f"{latest.saved.url}: expected a finished training, found one after step "
+            f"{latest.info.url}: expected a finished training, found one after step "
             f"{last.done.steps}: rerun to resume"
         )
     if job.config.keep == "last":
         return latest, last, _notes(last)
     del latest  # its tensors need as much memory as those of the best checkpoint
     best = checkpoints.best()
-    state = PhaseState.from_json(best.state, where=best.saved.url)
+    state = PhaseState.from_json(best.state, where=best.info.url)
     note = (
         f"keep: best: the model is that of step {state.done.steps:,} of {last.done.steps:,}, with "
         "the lowest held-out loss"

@@ -10,8 +10,9 @@ from typing import Any
 from safetensors.torch import load as load_tensors
 
 from model.data.batches import LoaderState
-from model.data.instances import InstanceSet
-from model.data.loader import Loader
+from model.data.collator import MicroBatchCollator
+from model.data.dataset import InstanceDataset
+from model.data.loader import PretrainingDataLoader
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_config import vocabulary_url
 from model.encoder.hf_weights import load_pretrained
@@ -22,7 +23,7 @@ from model.pretraining.state import PhaseState
 from model.training.amounts import Amounts
 from model.training.artifact_files import OPTIMIZER_FILE, STATE_FILE
 from model.training.checkpoints import Checkpoints
-from model.training.loop import resume
+from model.training.loop import resume_from_checkpoint
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.stage_inputs import InputFile, input_file
@@ -42,7 +43,7 @@ class PretrainingSetup:
     """Configuration of the job, with the precision that `auto` stands for."""
 
     group: ProcessGroup
-    instances: InstanceSet
+    instances: InstanceDataset
     vocabulary: VocabularyIds
     pad_id: int
     model: BertForPretraining
@@ -54,19 +55,26 @@ class PretrainingSetup:
     max_seq_length: int
     """Maximum length of the artifact's instances."""
 
-    def loader(self, state: LoaderState) -> Loader:
+    def collator(self) -> MicroBatchCollator:
+        """Return the collator of training and evaluation batches."""
+        return MicroBatchCollator(
+            objective=self.config.objective,
+            layout=self.config.batch.batching,
+            row_length=self.max_seq_length,
+            max_tokens=self.config.batch.per_device_max_tokens,
+            pad_id=self.pad_id,
+        )
+
+    def loader(self, state: LoaderState) -> PretrainingDataLoader:
         """Return this process's batches from a state on."""
         config = self.config
-        return Loader(
+        return PretrainingDataLoader(
             self.instances,
             batch=config.batch,
+            collator=self.collator(),
             seed=config.seed,
             vocabulary=self.vocabulary,
-            pad_id=self.pad_id,
-            objective=config.objective,
-            masking=config.masking,
-            dynamic_masking=config.dynamic_masking,
-            row_length=self.max_seq_length,
+            dynamic_masking=config.dynamic_masking if config.masking == "dynamic" else None,
             rank=self.group.rank,
             ranks=self.group.world_size,
             state=state,
@@ -100,7 +108,9 @@ def open_setup(
         vars(state).update(vars(PhaseState.from_json(given, where=where)))
         _LOGGER.info("resuming after step %d from %s", state.done.steps, where)
 
-    is_resumed = resume(checkpoints, model=model, optimizer=optimizer, load_state=load_state)
+    is_resumed = resume_from_checkpoint(
+        checkpoints, model=model, optimizer=optimizer, load_state=load_state
+    )
     if device not in state.trained_on and not state.is_finished:
         state.trained_on.append(device)
     return PretrainingSetup(
@@ -117,7 +127,7 @@ def open_setup(
     )
 
 
-def open_instances(job: TrainingJob, *, model: BertForPretraining) -> InstanceSet:
+def open_instances(job: TrainingJob, *, model: BertForPretraining) -> InstanceDataset:
     """Open the job's training instances and check them against the model."""
     longest = int(job.instances.statistics["max_seq_length"])
     if longest > model.config.max_position_embeddings:
@@ -127,7 +137,7 @@ def open_instances(job: TrainingJob, *, model: BertForPretraining) -> InstanceSe
             "model with more max_position_embeddings"
         )
     check_objective(job)
-    return InstanceSet.open(
+    return InstanceDataset.open(
         job.instances, vocab_size=model.vocab_size, max_seq_length=longest, part="training"
     )
 
@@ -259,5 +269,5 @@ def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
             "set optimizer_state to reset"
         )
     where = file_url(job.checkpoint, OPTIMIZER_FILE)
-    optimizer.load_state_tensors(load_tensors(read_file(where)), where=where)
+    optimizer.load_state_dict(load_tensors(read_file(where)), where=where)
     return Amounts(steps=before["steps"], tokens=before["tokens"], seconds=before["seconds"])

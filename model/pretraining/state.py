@@ -96,10 +96,10 @@ class PhaseState:
 
     @classmethod
     def from_json(cls, data: dict[str, Any], *, where: str) -> PhaseState:
-        """The state that `to_json` gave.
+        """Return the state that `to_json` returned.
 
         Raises:
-            CheckpointError: it is another version's.
+            CheckpointError: Another version wrote it.
         """
         try:
             given = dict(data)
@@ -116,14 +116,14 @@ class PhaseState:
                 f"({error}). Finish the run with the version that began it, or delete its folder"
             ) from error
 
-    def note_evaluation(self, step: int, found: Mapping[str, float]) -> None:
-        """Remember an evaluation after a step."""
-        self.evaluation = {"step": step, **found}
-        if not self.lowest_evaluation or found["mlm_loss"] < self.lowest_evaluation["mlm_loss"]:
-            self.lowest_evaluation = {"step": step, "mlm_loss": found["mlm_loss"]}
+    def record_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record an evaluation after a step."""
+        self.evaluation = {"step": step, **metrics}
+        if not self.lowest_evaluation or metrics["mlm_loss"] < self.lowest_evaluation["mlm_loss"]:
+            self.lowest_evaluation = {"step": step, "mlm_loss": metrics["mlm_loss"]}
 
-    def note_loss(self, loss: float, *, max_rise: float) -> str:
-        """Remember a step's finite loss; what is wrong with it, "" for nothing."""
+    def check_divergence(self, loss: float, *, max_rise: float) -> str:
+        """Record a finite loss; return why the losses diverge, or ""."""
         self.recent = [*self.recent[-(RECENT_STEPS - 1) :], loss]
         if len(self.recent) < RECENT_STEPS:
             return ""
@@ -152,6 +152,6 @@ def used_share(state: PhaseState, budget: BudgetConfig) -> float:
     return state.done.in_unit(unit) / amount
 
 
-def is_used_up(state: PhaseState, budget: BudgetConfig) -> bool:
+def budget_reached(state: PhaseState, budget: BudgetConfig) -> bool:
     """Return whether the budget is reached."""
     return used_share(state, budget) >= 1

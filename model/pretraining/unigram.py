@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from model.data.instances import InstanceSet
-from model.data.targets import next_tokens, unmasked
+from model.data.dataset import InstanceDataset
+from model.data.targets import next_tokens, restore_tokens
 from pipelines.instances.masking import VocabularyIds
 from schemas.model_configs import Objective
 
@@ -19,7 +19,7 @@ vocabulary too much weight and make the baseline worse than the true frequencies
 
 
 def count_labels(
-    instances: InstanceSet, *, vocabulary: VocabularyIds, objective: Objective
+    instances: InstanceDataset, *, vocabulary: VocabularyIds, objective: Objective
 ) -> npt.NDArray[np.int64]:
     """Count the tokens that training may ask for in a sample of the training instances.
 
@@ -33,7 +33,7 @@ def count_labels(
     sample = instances.gather(np.arange(size) * len(instances) // size)
     if objective == "left-to-right":
         return np.bincount(next_tokens(sample).masked_ids, minlength=vocabulary.vocab_size)
-    counts = np.bincount(unmasked(sample).input_ids, minlength=vocabulary.vocab_size)
+    counts = np.bincount(restore_tokens(sample).input_ids, minlength=vocabulary.vocab_size)
     counts[[vocabulary.cls_id, vocabulary.sep_id]] = 0
     return counts
 

@@ -25,7 +25,7 @@ from model.task_types.features import IGNORED, Features
 from model.task_types.prediction_files import text_lines
 from model.task_types.task_type import Encoding, Prediction, TaskType, most_frequent
 from model.task_types.texts import check_outputs
-from model.tasks.columns import fields_of
+from model.tasks.conll import split_line
 from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of
@@ -378,11 +378,11 @@ def _read_columns(url: str, examples: pa.Table, *, task: Task) -> list[dict[str,
     They may have `_` for the spaces inside them, as our own such files have.
     """
     lines = [
-        (number, line, fields_of(line))
+        (number, line, split_line(line))
         for number, line in enumerate(text_lines(url), start=1)
         if line.strip(" \t\r") and not line.startswith("-DOCSTART-")
     ]
-    may_comment = task.columns.get("allows_comments", False)
+    may_comment = task.layout.allows_comments
     tokens = [
         (number, fields)
         for number, line, fields in lines

@@ -7,19 +7,19 @@ To add a task, write its `Task` next to similar ones (`glue`, `squad`, `swag`, `
 their readers or a new function, and, in a new module, add a line to `TASKS`. The contract tests
 (`tests/model/tasks/test_tasks.py`) pick it up. Your own texts or pairs of texts
 with a label or a score, and your own questions on passages, need no code: see
-`model.tasks.own_data`.
+`model.tasks.sentence_tasks` and `model.tasks.squad`.
 """
 
 from __future__ import annotations
 
 import difflib
 
+from model.tasks.columns import with_columns, with_labels
 from model.tasks.glue import GLUE_TASKS
-from model.tasks.named_columns import with_columns, with_labels
 from model.tasks.ner import NER_TASKS
 from model.tasks.official_files import check_splits
-from model.tasks.own_data import OWN_DATA_TASKS
-from model.tasks.squad import SQUAD_TASKS
+from model.tasks.sentence_tasks import SENTENCE_TASKS
+from model.tasks.squad import CUSTOM_QUESTION_TASKS, SQUAD_TASKS
 from model.tasks.swag import SWAG_TASKS
 from model.tasks.task import Bad, Row, Task
 from schemas.errors import ConfigError
@@ -30,7 +30,8 @@ TASKS: dict[str, Task] = {
     **SQUAD_TASKS,
     **SWAG_TASKS,
     **NER_TASKS,
-    **OWN_DATA_TASKS,
+    **SENTENCE_TASKS,
+    **CUSTOM_QUESTION_TASKS,
 }
 """Tasks by their name in recipes and on the command line."""
 

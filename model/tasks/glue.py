@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from model.tasks.files import base_name, file_lines, shown
+from model.tasks.input_tables import Record
 from model.tasks.official_files import table_globs
-from model.tasks.raw_tables import Record
-from model.tasks.task import Bad, Reader, Row, Task
-from model.tasks.text_rows import TextColumns, read_text_rows
+from model.tasks.sentence_tasks import CUSTOM_IDS, IDS, PAIR, SENTENCE, read_text_rows
+from model.tasks.task import Bad, FileLayout, Row, Task
 from pipelines.io.raw_files import list_folder_of
 from schemas.errors import TaskDataError
 
@@ -23,10 +23,9 @@ DEV_IDS = ("dev_ids.tsv", "mrpc_dev_ids.tsv")
 MSR_TRAIN = "msr_paraphrase_train.txt"
 _MSR_IDS = ("#1 ID", "#2 ID")
 
-_SENTENCE = (("sentence",), ("text",), ("text_a",))
-_PAIR = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("text_a", "text_b"))
 _MNLI_LABELS = ("contradiction", "entailment", "neutral")
 _MNLI_HUB = ("entailment", "neutral", "contradiction")
+_TWO_WAY = ("entailment", "not_entailment")
 _DIAGNOSTIC = ("diagnostic-full", "diagnostic", "AX")
 _DIAGNOSTIC_FOLDERS = ("AX", "ax", "diagnostic")
 
@@ -81,42 +80,56 @@ def _glue(
     title: str,
     sizes: tuple[int, int, int],
     *,
-    texts: Sequence[tuple[str, ...]] = _PAIR,
+    texts: Sequence[tuple[str, ...]] = PAIR,
+    answer: Mapping[str, tuple[str, ...]] = {"label": ("label",)},
     labels: tuple[str, ...] = ("0", "1"),
     hub: str = "",
-    hub_names: Sequence[str] = (),
+    hub_labels: Sequence[str] = (),
     metrics: tuple[str, ...] = ("accuracy",),
-    columns: Mapping[str, Any] | None = None,
-    beside: Mapping[str, Sequence[str]] | None = None,
+    layout: Mapping[str, Any] = {},
+    ids: tuple[tuple[str, ...], ...] = IDS,
     **more: Any,
 ) -> Task:
     """Return a task whose folder, submission file and column of Table 1 follow from its title.
 
     Args:
+        name: Name in recipes.
+        title: Name in tables and of its folder.
         sizes: Rows of train, dev and test.
         texts: Alternative names of its text columns.
+        answer: Alternative names of the column of its label or score.
+        labels: Labels of the official files.
         hub: Its folder on the hub. Default: its name.
-        hub_names: Names of the labels on the hub, in the order of the hub's integers, for files
-            with numbers; () for the labels.
-        columns: Further fields of `TextColumns`.
-        beside: Names of companion files by glob.
+        hub_labels: Names of the labels on the hub, in the order of the hub's integers. Default: the
+            labels.
+        metrics: Metrics, the most important first.
+        layout: Further fields of `FileLayout`.
+        ids: Alternative names of its id column.
+        **more: Further fields of `Task`.
     """
-    names = dict(zip(hub_names or labels, labels, strict=True))
-    text = TextColumns(texts=tuple(texts), names=names, **(columns or {}))
+    columns = {
+        "text": tuple(texts),
+        **{field: tuple((name,) for name in names) for field, names in answer.items()},
+        "id": ids,
+    }
     settings: dict[str, Any] = {
         "type": "classification",
         "splits": _splits(title, hub or name),
         "reader": read_text_rows,
         "submission": {"test": f"{title}.tsv"},
         "paper": _cells(title, metrics[0], "dev", "test"),
-        "columns": {"text": text, **({"beside": beside} if beside else {})},
     }
     return Task(
         name=name,
         title=title,
+        layout=FileLayout(
+            columns=columns,
+            hub_labels=dict(zip(hub_labels or labels, labels, strict=True)),
+            **layout,
+        ),
         sizes=dict(zip(("train", "dev", "test"), sizes, strict=True)),
         labels=labels,
-        label_words=dict(zip(labels, hub_names, strict=True)) if hub_names else {},
+        label_words=dict(zip(labels, hub_labels, strict=True)) if hub_labels else {},
         metrics=metrics,
         is_pair=len(texts[0]) > 1,
         **(settings | more),
@@ -147,10 +160,13 @@ def _mnli_splits() -> dict[str, tuple[str, ...]]:
     } | {"diagnostic": table_globs(*_DIAGNOSTIC, folders=_DIAGNOSTIC_FOLDERS)}
 
 
-def _nli_columns(*answers: str, **more: Any) -> dict[str, TextColumns]:
-    texts = (*_PAIR, ("Premise", "Hypothesis"))
-    names = {name: name for name in _MNLI_HUB}
-    return {"text": TextColumns(texts=texts, answers=answers, names=names, **more)}
+def _nli_layout(*answers: str, **more: Any) -> FileLayout:
+    columns = {
+        "text": (*PAIR, ("Premise", "Hypothesis")),
+        "label": tuple((name,) for name in answers),
+        "id": IDS,
+    }
+    return FileLayout(columns=columns, hub_labels={name: name for name in _MNLI_HUB}, **more)
 
 
 def _cells(column: str, metric: str, *splits: str) -> dict[str, tuple[str, str]]:
@@ -158,21 +174,19 @@ def _cells(column: str, metric: str, *splits: str) -> dict[str, tuple[str, str]]
     return {f"{split}/{metric}": ("table-1", column) for split in splits}
 
 
-_READ_MRPC: Reader = read_mrpc
-
 _MRPC = _glue(
     "mrpc",
     "MRPC",
     (3_668, 408, 1_725),
-    texts=(("#1 String", "#2 String"), *_PAIR),
-    hub_names=("not_equivalent", "equivalent"),
+    texts=(("#1 String", "#2 String"), *PAIR),
+    answer={"label": ("Quality", "label")},
+    hub_labels=("not_equivalent", "equivalent"),
     metrics=("f1", "accuracy"),
-    columns={"answers": ("Quality", "label")},
     splits=_splits(
         "MRPC", "mrpc", train=(MSR_TRAIN,), dev=(MSR_TRAIN,), test=("msr_paraphrase_test.txt",)
     ),
-    reader=_READ_MRPC,
-    beside={MSR_TRAIN: DEV_IDS},
+    reader=read_mrpc,
+    layout={"companions": {MSR_TRAIN: DEV_IDS}},
 )
 
 _MNLI = Task(
@@ -189,7 +203,7 @@ _MNLI = Task(
     submission={"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
     paper=_cells("MNLI-m", "accuracy", "dev", "test")
     | _cells("MNLI-mm", "accuracy", "dev-mismatched", "test-mismatched"),
-    columns=_nli_columns("gold_label", "label", "Label", left_out=frozenset({"-"})),
+    layout=_nli_layout("gold_label", "label", "Label", dropped_labels=frozenset({"-"})),
 )
 
 _AX = Task(
@@ -203,10 +217,8 @@ _AX = Task(
     labels=_MNLI_LABELS,
     metrics=("matthews", "accuracy"),
     submission={"test": "AX.tsv"},
-    columns=_nli_columns("label", "Label", "gold_label"),
+    layout=_nli_layout("label", "Label", "gold_label"),
 )
-
-_TWO_WAY = ("entailment", "not_entailment")
 
 GLUE_TASKS: dict[str, Task] = {
     task.name: task
@@ -215,18 +227,18 @@ GLUE_TASKS: dict[str, Task] = {
             "cola",
             "CoLA",
             (8_551, 1_043, 1_063),
-            texts=_SENTENCE,
-            hub_names=("unacceptable", "acceptable"),
+            texts=SENTENCE,
+            hub_labels=("unacceptable", "acceptable"),
             metrics=("matthews", "accuracy"),
-            columns={"headerless": ("source", "label", "author", "sentence")},
+            layout={"headerless": ("source", "label", "author", "sentence")},
         ),
         _glue(
             "sst-2",
             "SST-2",
             (67_349, 872, 1_821),
-            texts=_SENTENCE,
+            texts=SENTENCE,
             hub="sst2",
-            hub_names=("negative", "positive"),
+            hub_labels=("negative", "positive"),
         ),
         _MRPC,
         _glue(
@@ -237,16 +249,18 @@ GLUE_TASKS: dict[str, Task] = {
             labels=(),
             hub="stsb",
             metrics=("spearman", "pearson"),
-            columns={"answers": ("score", "label"), "score_range": (0.0, 5.0)},
+            answer={"score": ("score", "label")},
+            layout={"score_range": (0.0, 5.0)},
         ),
         _glue(
             "qqp",
             "QQP",
             (363_846, 40_430, 390_965),
             texts=(("question1", "question2"), ("text_a", "text_b")),
-            hub_names=("not_duplicate", "duplicate"),
+            hub_labels=("not_duplicate", "duplicate"),
             metrics=("f1", "accuracy"),
-            columns={"answers": ("is_duplicate", "label"), "ids": ("id", "index", "idx")},
+            answer={"label": ("is_duplicate", "label")},
+            ids=CUSTOM_IDS,
         ),
         _MNLI,
         _glue(
@@ -257,7 +271,7 @@ GLUE_TASKS: dict[str, Task] = {
             labels=_TWO_WAY,
         ),
         _glue("rte", "RTE", (2_490, 277, 3_000), labels=_TWO_WAY),
-        _glue("wnli", "WNLI", (635, 71, 146), hub_names=_TWO_WAY[::-1], paper={}),
+        _glue("wnli", "WNLI", (635, 71, 146), hub_labels=_TWO_WAY[::-1], paper={}),
         _AX,
     )
 }

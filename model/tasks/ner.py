@@ -1,15 +1,16 @@
-"""Named-entity recognition, and tagging of any files in columns (paper 5.3, Table 7).
+"""Named-entity recognition, and tagging of any words (paper 5.3, Table 7).
 
-Files are in columns (`model.tasks.columns`), or JSON Lines or Parquet (`model.tasks.tagged_rows`).
-A row is a document. A sentence with an invalid line is counted as a separate row that
-was dropped, at that line, so that rows in = documents kept + sentences dropped, and
-`max_invalid_fraction` sees it. The document it was in, without it, has the note
+Files have one word per line (`model.tasks.conll`), or are JSON Lines or Parquet as `datasets`
+writes them: a sentence per row in `tokens` and `ner_tags`. There tags are names (`B-LOC`) or
+numbers, with the names of the recipe's `labels` or of the Parquet schema.
+
+A row is a document. A sentence with an invalid line counts as another row, which is dropped, so
+that rows in = documents kept + sentences dropped. The rest of its document has the note
 `without-a-sentence`.
 
-Tags become IOB2 whatever the file has. Each document in which that changed something has a note:
-`from-iob1` (an entity begins with I-, and with B- only where it touches another of its type; files
-that have I- alone are read as such too), `from-bioes` (with BILOU), or `tags-mended` where the file
-follows no scheme. What an entity is, is what conlleval says (`model.tasks.entities`).
+Tags become IOB2. Each document that this changes has a note: `from-iob1` (an entity begins with I-,
+and with B- only next to another of its type), `from-bioes` (or BILOU), or `tags-mended` if the file
+follows no scheme. conlleval defines what an entity is (`model.tasks.entities`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from model.tasks.columns import Document, Sentence, read_documents
-from model.tasks.entities import OUTSIDE, entities_of, iob2
+from model.tasks.columns import TaskTable, find_column, find_columns
+from model.tasks.conll import Document, Sentence, read_documents
+from model.tasks.entities import OUTSIDE, entities_of, iob2, is_tag
+from model.tasks.files import is_text, shown
+from model.tasks.input_tables import Record, is_json_lines, is_parquet, open_json, open_parquet
 from model.tasks.official_files import row_globs
-from model.tasks.one_file import elsewhere, split_of
-from model.tasks.tagged_rows import has_tagged_rows, read_tagged_rows
-from model.tasks.task import Bad, Row, Task, is_answered
+from model.tasks.task import Bad, FileLayout, Row, Task, is_answered, other_split, split_of
 from schemas.errors import TaskDataError
 
 _METRICS = ("entity-f1", "entity-precision", "entity-recall")
@@ -30,41 +32,30 @@ _SHARES = {"train": 0.7, "dev": 0.15, "test": 0.15}
 
 
 def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
-    """The documents of a file; a `Reader`.
-
-    `task.columns` may have `shares`, by split: then every file is the whole set, and the documents
-    of the split are taken (`model.tasks.one_file`); and `allows_comments`.
+    """Read the documents of a file; a `Reader`.
 
     Raises:
-        TaskDataError: there is no word in the file, or no tag in one that is trained on, or a
-            column of JSON Lines or Parquet is missing.
-        InputError: it is missing or damaged.
+        TaskDataError: The file has no words, or no tags in a split that must have them, or a column
+            of JSON Lines or Parquet is missing.
+        InputError: The file is missing or damaged.
     """
-    if has_tagged_rows(url):
-        documents = list(read_tagged_rows(task, split, url))
+    if is_parquet(url) or is_json_lines(url):
+        documents = list(_read_rows(task, split, url))
     else:
-        documents = list(
-            read_documents(
-                url,
-                allows_comments=task.columns.get("allows_comments", False),
-                named=task.columns.get("named"),
-                needs_tags=is_answered(split),
-            )
-        )
+        documents = list(read_documents(url, task.layout, split=split))
     sentences = [sentence for document in documents for sentence in document.sentences]
     if is_answered(split) and any(sentence.tags is None for sentence in sentences):
         raise TaskDataError(
-            f"{url}: expected a word and its tag on a line of {task.name} {split}, found one "
-            "column. It is the file of another split, or its columns are not cut by tabs or spaces"
+            f"{url}: expected a word and its tag per line of {task.name} {split}, found one "
+            "column. It is the file of another split, or its columns have another separator"
         )
     note = _conversion([sentence.tags for sentence in sentences if sentence.tags is not None])
-    shares = task.columns.get("shares")
     for document in documents:
-        if shares is not None:
+        if task.layout.shares:
             words = [word for sentence in document.sentences for word in sentence.words]
-            belongs = split_of(" ".join(words), task=task.name, shares=shares)
+            belongs = split_of(" ".join(words), task)
             if belongs != split:
-                yield elsewhere(document.position, belongs)
+                yield other_split(document.position, belongs)
                 continue
         yield from _rows(document, note=note)
 
@@ -77,8 +68,9 @@ def _rows(document: Document, *, note: str) -> Iterator[Row | Bad]:
     notes += dict.fromkeys(note for sentence in document.sentences for note in sentence.notes)
     tags: list[str] | None = None
     if document.sentences[0].tags is not None:
-        tags = [tag for sentence in document.sentences for tag in _iob2_of(sentence)]
-        if tags != [tag for sentence in document.sentences for tag in sentence.tags or ()]:
+        original = [sentence.tags or [] for sentence in document.sentences]
+        tags = [tag for own in original for tag in iob2(entities_of(own), words=len(own))]
+        if tags != [tag for own in original for tag in own]:
             notes.append(note)
     values: dict[str, Any] = {
         "id": document.name,
@@ -89,13 +81,8 @@ def _rows(document: Document, *, note: str) -> Iterator[Row | Bad]:
     yield Row(document.position, values, tuple(notes))
 
 
-def _iob2_of(sentence: Sentence) -> list[str]:
-    tags = sentence.tags or []
-    return iob2(entities_of(tags), words=len(tags))
-
-
 def _conversion(sentences: Iterable[Sequence[str]]) -> str:
-    """The note of documents whose tags are changed: which scheme the file follows."""
+    """Return the note of documents whose tags change: the scheme of the file."""
     begins_with_i = begins_with_b = False
     for tags in sentences:
         if any(tag[0] in "ESLU" for tag in tags):
@@ -108,6 +95,81 @@ def _conversion(sentences: Iterable[Sequence[str]]) -> str:
                 begins_with_b |= tag[0] == "B"
             type_before = type_
     return "tags-mended" if begins_with_i and begins_with_b else "from-iob1"
+
+
+# JSON Lines and Parquet
+
+
+def _read_rows(task: Task, split: str, url: str) -> Iterator[Document]:
+    """Read a file with a sentence per row. Each row is a document: rows have no document number."""
+    source = _open_rows(task, split, url)
+    for number, record in enumerate(source.records(), start=1):
+        sentence: Record | Sentence | Bad = record
+        if isinstance(record, Record):
+            sentence = _sentence(record, source, task, split=split, url=url)
+        name = f"sentence-{number}"
+        if isinstance(sentence, Sentence):
+            yield Document(record.position, name, (sentence,), ())
+        elif isinstance(sentence, Bad):
+            yield Document(record.position, name, (), (sentence,))
+
+
+def _open_rows(task: Task, split: str, url: str) -> TaskTable:
+    table = open_parquet(url) if is_parquet(url) else open_json(url)
+    columns: dict[str, tuple[tuple[str, ...], ...]] = {
+        "words": (("tokens",), ("words",)),
+        "tags": (("ner_tags",), ("tags",)),
+    }
+    for name, column in task.layout.named_columns.items():
+        at = find_column(column, table.columns, has_header=True, url=url, name=name, split=split)
+        columns[name] = () if at is None else ((table.columns[at],),)
+    return find_columns(table, task, split, url, columns)
+
+
+def _sentence(
+    record: Record, source: TaskTable, task: Task, *, split: str, url: str
+) -> Sentence | Bad:
+    words_column, tags_column = source.column("words"), source.column("tags")
+    words = record.values.get(words_column or "")
+    if not isinstance(words, list) or not words:
+        return Bad(record.position, "no-words", f"{words_column}: {shown(words)}")
+    wrong = next((word for word in words if not is_text(word) or not word.strip()), None)
+    if wrong is not None:
+        return Bad(record.position, "no-word", f"{words_column}: {shown(repr(wrong))}")
+    tags = record.values.get(tags_column) if tags_column else None
+    if tags is None:
+        if is_answered(split):
+            return Bad(record.position, "no-tags", f"{tags_column}: {shown(tags)}")
+        return Sentence(words, None)
+    if not isinstance(tags, list) or len(tags) != len(words):
+        found = f"{tags_column}: {shown(tags)}, expected a list of {len(words)}, one per word"
+        return Bad(record.position, "tags-do-not-fit-words", found)
+    names = source.label_names(task, tags_column)
+    if not names and any(type(tag) is int for tag in tags):
+        raise TaskDataError(
+            f"{url}: expected names of tags in {tags_column}, got the numbers {shown(tags)}, which "
+            "the file does not name. Name them in order: labels: [O, B-PER, I-PER] (or --labels "
+            "O,B-PER,I-PER)"
+        )
+    found_tags = [_tag_name(tag, names) for tag in tags]
+    if None in found_tags:
+        expected = f"{OUTSIDE} or such as B-LOC, I-LOC"
+        if names:
+            expected = f"a number from 0 to {len(names) - 1}, or one of {', '.join(names)}"
+        wrong = tags[found_tags.index(None)]
+        found = f"{tags_column}: {shown(repr(wrong))}, expected {expected}"
+        return Bad(record.position, "unknown-tag", found)
+    return Sentence(words, [tag for tag in found_tags if tag is not None])
+
+
+def _tag_name(tag: Any, names: Sequence[str]) -> str | None:
+    """Return the name of a tag, or None if it has none."""
+    if type(tag) is int:
+        tag = names[tag] if 0 <= tag < len(names) else None
+    return tag if isinstance(tag, str) and is_text(tag) and is_tag(tag) else None
+
+
+# Tasks
 
 
 def _task(name: str, title: str, splits: dict[str, tuple[str, ...]], **others: Any) -> Task:
@@ -154,11 +216,11 @@ _WIKIGOLD = _task(
     "wikigold",
     "WikiGold",
     dict.fromkeys(_SHARES, ("wikigold.conll.txt", "wikigold.conll", "data/wikigold.conll.txt")),
-    columns={"shares": _SHARES},
+    layout=FileLayout(shares=_SHARES),
 )
-"""One file, which every split is given whole: a document goes to train, dev or test with chances of
-70, 15 and 15 of a hundred, by a fixed rule. Of the published file's 145 documents that makes 108,
-18 and 19 (28,739, 6,496 and 3,772 words). For other splits use the task `tagging`."""
+"""Each split is given the one file: a document is in train, dev or test with the probabilities of
+`_SHARES`. The published file's 145 documents become 108, 18 and 19 (28,739, 6,496 and 3,772 words).
+For other splits use the task `tagging`."""
 
 _WNUT17 = _task(
     "wnut17",
@@ -197,7 +259,7 @@ _TAGGING = _task(
             *row_globs("test"),
         ),
     },
-    columns={"allows_comments": True},
+    layout=FileLayout(allows_comments=True),
     is_cased=None,
 )
 """Any files with the word in the first column and its tag in the last, or in `tokens` and

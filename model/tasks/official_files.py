@@ -148,9 +148,9 @@ def _raw_input(split: str, position: str, file: ExampleFile) -> RawInput:
 
 
 def _beside(file: ExampleFile, task: Task) -> Iterator[tuple[str, ExampleFile]]:
-    """Return the companion files of the task's reader: `Task.columns["beside"]`, names by glob."""
-    for glob, names in task.columns.get("beside", {}).items():
-        if fnmatchcase(file.name, glob):
+    """Return the companion files of the task's reader (`FileLayout.companions`)."""
+    for name, names in task.layout.companions.items():
+        if file.name == name:
             there = {name: uri for uri, name in list_folder_of(file.uri)}
             first = next((name for name in names if name in there), None)
             if first is not None:

@@ -28,7 +28,7 @@ class Answers(NamedTuple):
 
     @property
     def is_found(self) -> bool:
-        """Whether any answer occurs in the context."""
+        """True if any answer occurs in the context."""
         return any(start != NOT_FOUND for start in self.starts)
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from model.tasks.answer_names import AnswerNames
 from model.tasks.cut_data import cut_split, units_of
 from model.tasks.official_files import ExampleFile
 from model.tasks.squad import with_evidence
-from model.tasks.task import Bad, Row, Task
+from model.tasks.task import Bad, LabelSet, Row, Task
 from pipelines.counters import Counters, check_balance
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import EXAMPLES
@@ -28,7 +27,7 @@ class SplitBuild:
     """Builder that reads the files of a split and writes the valid examples."""
 
     def __init__(
-        self, split: str, *, config: ExamplesConfig, task: Task, answers: AnswerNames
+        self, split: str, *, config: ExamplesConfig, task: Task, answers: LabelSet
     ) -> None:
         self.counters = Counters({"rows-in": 0, "rows-kept": 0})
         self.notes: list[str] = []

@@ -12,15 +12,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from model.tasks.columns import find_columns
 from model.tasks.files import is_text, read_json, shown
-from model.tasks.raw_tables import RawTable, is_json_lines, is_parquet, open_json, open_parquet
+from model.tasks.input_tables import Table, is_json_lines, is_parquet, open_json, open_parquet
+from model.tasks.official_files import row_globs
 from model.tasks.span_answers import Answers, WrongAnswersError, check_answers
-from model.tasks.task import Bad, Row, Task, is_answered
+from model.tasks.task import Bad, FileLayout, Row, Task
 from model.tasks.triviaqa import is_triviaqa, read_triviaqa
 from schemas.errors import TaskDataError
 
 _TRAINED_ON = frozenset({"train", "augmentation"})
-_COLUMNS = ("id", "question", "context")
+_LAYOUT = FileLayout(
+    columns={
+        "text": (("id", "question", "context"),),
+        "answers": (("answers",),),
+        "title": (("title",),),
+        "is_impossible": (("is_impossible",),),
+    }
+)
 
 
 class _Question(NamedTuple):
@@ -44,8 +53,7 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
     training question without another answer is Bad. `is_impossible` is null in files without
     answers (test sets); in files without this key, questions with answers are possible.
 
-    `task.columns` may have `evidence`, the folder of TriviaQA's documents. TriviaQA is only for
-    training: its scoring rules and answer aliases differ.
+    TriviaQA is only for training: its scoring rules and answer aliases differ.
 
     Raises:
         TaskDataError: The file has another format, lacks a column, or has no question.
@@ -65,20 +73,20 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
 
 def with_evidence(task: Task, folder: str | None) -> Task:
     """Return the task with the folder of the documents of TriviaQA's questions, if there is one."""
-    return task if folder is None else replace(task, columns={**task.columns, "evidence": folder})
+    return task if folder is None else replace(task, layout=replace(task.layout, evidence=folder))
 
 
 def _items(task: Task, split: str, url: str) -> Iterator[_Question | Row | Bad]:
     if is_parquet(url):
-        return _rows(open_parquet(url), split, url)
+        return _rows(open_parquet(url), task, split, url)
     if not is_triviaqa(url):
-        return _rows(open_json(url), split, url) if is_json_lines(url) else _json(url)
-    if split not in _TRAINED_ON or "evidence" not in task.columns:
+        return _rows(open_json(url), task, split, url) if is_json_lines(url) else _json(url)
+    if split not in _TRAINED_ON or not task.layout.evidence:
         raise TaskDataError(
             f"{url}: has TriviaQA's questions, which {task.title} can be trained on first "
             f"(`augmentation` of build_examples), expected those of {task.title} {split}"
         )
-    return read_triviaqa(url, evidence=task.columns["evidence"])
+    return read_triviaqa(url, evidence=task.layout.evidence)
 
 
 def _json(url: str) -> Iterator[_Question | Bad]:
@@ -115,16 +123,8 @@ def _questions(paragraph: Any, title: Any, *, position: str) -> Iterator[_Questi
             yield Bad(where, "malformed", f"no object: {values!r:.60}")
 
 
-def _rows(table: RawTable, split: str, url: str) -> Iterator[_Question | Bad]:
-    needed = [*_COLUMNS, *(["answers"] if is_answered(split) else [])]
-    missing = [name for name in needed if name not in table.columns]
-    if missing:
-        raise TaskDataError(
-            f"{url}: expected the columns {', '.join(_COLUMNS)}, answers, found "
-            f"{', '.join(table.columns)}: {', '.join(missing)} is missing. Rename the columns"
-        )
-    wanted = [*_COLUMNS, "title", "answers", "is_impossible"]
-    for item in table.records([name for name in wanted if name in table.columns]):
+def _rows(table: Table, task: Task, split: str, url: str) -> Iterator[_Question | Bad]:
+    for item in find_columns(table, task, split, url).records():
         if isinstance(item, Bad):
             yield item
             continue
@@ -233,6 +233,7 @@ def _task(version: str, *, table: str, config: str, sizes: tuple[int, int]) -> T
         },
         sizes=dict(zip(("train", "dev"), sizes, strict=True)),
         reader=read_squad,
+        layout=_LAYOUT,
         metrics=("f1", "em"),
         has_unanswerable=version == "2.0",
         max_seq_length=384,
@@ -252,3 +253,35 @@ SQUAD_TASKS: dict[str, Task] = {
     )
 }
 """The two versions by name."""
+
+
+def _custom(name: str, title: str, *, has_unanswerable: bool) -> Task:
+    return Task(
+        name=name,
+        title=title,
+        type="span",
+        splits={
+            "train": row_globs("train"),
+            "dev": row_globs("dev", "validation", "valid", "val"),
+            "test": row_globs("test"),
+        },
+        reader=read_squad,
+        layout=_LAYOUT,
+        metrics=("f1", "em"),
+        has_unanswerable=has_unanswerable,
+        max_seq_length=384,
+    )
+
+
+CUSTOM_QUESTION_TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        _custom("question-answering", "question answering", has_unanswerable=False),
+        _custom(
+            "question-answering-unanswerable",
+            "question answering, some without an answer",
+            has_unanswerable=True,
+        ),
+    )
+}
+"""Tasks for custom questions by name: files as of SQuAD, named train, dev and test."""

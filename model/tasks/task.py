@@ -1,12 +1,16 @@
-"""Description of a task, and the rows that its reader yields."""
+"""Description of a task: what its files hold, what a model learns, how it is scored."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from schemas.finetune_configs import TaskTypeName
+from schemas.finetune_configs import Column, FileFormatConfig, TaskTypeName
+
+ColumnNames = Mapping[str, tuple[tuple[str, ...], ...]]
+"""Names of the columns of each field: alternatives, of which the first that a file has is read."""
 
 
 class Row(NamedTuple):
@@ -51,6 +55,52 @@ format.
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileLayout:
+    """Layout of a task's files."""
+
+    columns: ColumnNames = field(default_factory=dict)
+    """Columns of tables by field: `text` (all texts of an example, in order), `label` or `score`,
+    `id`; for tagged words `words` and `tags`."""
+
+    headerless: tuple[str, ...] = ()
+    """Columns of official files that have no header."""
+
+    hub_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the Hugging Face hub in the order of its integers, each with the task's label."""
+
+    dropped_labels: frozenset[str] = frozenset()
+    """Labels of rows that are dropped by rule."""
+
+    score_range: tuple[float, float] = (-math.inf, math.inf)
+    """Lowest and highest score."""
+
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Share of each split, for data sets that are one file (`split_of`)."""
+
+    allows_comments: bool = False
+    """True if files of tagged words can have comment lines (`# `)."""
+
+    companions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the file that is read together with a file, by the name of the latter; the first
+    that exists is used."""
+
+    hint: str = ""
+    """Advice for a file with other columns."""
+
+    named_columns: Mapping[str, Column] = field(default_factory=dict)
+    """Columns that a recipe names, by field."""
+
+    file_format: FileFormatConfig = field(default_factory=FileFormatConfig)
+    """Format of a file whose columns a recipe names."""
+
+    label_names: tuple[str, ...] = ()
+    """Names that a recipe gives the labels or tags that files hold as numbers."""
+
+    evidence: str = ""
+    """Folder of the documents of TriviaQA's questions."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """Fine-tuning task."""
 
@@ -66,6 +116,8 @@ class Task:
     come first where there are any; further splits are evaluated with the model chosen on `dev`."""
 
     reader: Reader
+    layout: FileLayout = FileLayout()
+
     labels: tuple[str, ...] = ()
     """Classes in the order of the checkpoint's outputs; () for regression, choice and span, and if
     they come from the training data (tagging)."""
@@ -104,16 +156,76 @@ class Task:
     paper: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Table and column of `model.tables.paper_tables` by split and metric (`dev/accuracy`)."""
 
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the reader."""
-
     def in_words(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
         """Return a prediction with the meanings of its `label` and `probabilities`."""
-        said = dict(prediction)
+        named = dict(prediction)
         if self.label_words:
-            said["label"] = self.label_words.get(said["label"], said["label"])
-            if shares := said.get("probabilities"):
-                said["probabilities"] = {
+            named["label"] = self.label_words.get(named["label"], named["label"])
+            if shares := named.get("probabilities"):
+                named["probabilities"] = {
                     self.label_words.get(name, name): share for name, share in shares.items()
                 }
-        return said
+        return named
+
+
+def split_of(text: str, task: Task) -> str:
+    """Return the split of a text in a data set that is one file.
+
+    The split depends on the task and the text only, so it stays the same if other texts are added,
+    removed or moved, and equal texts are in the same split.
+    """
+    import numpy as np
+
+    from pipelines.seeds import key_for, uniform
+
+    keys = np.array([key_for(0, "split-of-one-file", task.name, text)], np.uint64)
+    draw, end = float(uniform(keys, 0)[0]), 0.0
+    for split, share in task.layout.shares.items():
+        end += share
+        if draw < end:
+            return split
+    return split
+
+
+def other_split(position: str, split: str) -> Bad:
+    """Return the placeholder of a row that belongs to another split."""
+    return Bad(position, "in-another-split", f"belongs to {split}", is_fault=False)
+
+
+class LabelSet:
+    """Labels of a task: its fixed ones, or those of the rows read so far.
+
+    A row whose label the training data lacks is bad, because no model can learn it. Tag types come
+    from train and dev, so that one rare type does not drop a document.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._seen: set[str] = set()
+
+    def check(self, split: str, row: Row | Bad) -> Row | Bad:
+        """Record the labels of a row; return the row, or the reason why it is bad."""
+        if isinstance(row, Bad) or self._task.labels:
+            return row
+        if self._task.type == "tagging":
+            self._seen.update(row.values.get("tags") or () if split in ("train", "dev") else ())
+        elif self._task.type == "classification" and (label := row.values["label"]) is not None:
+            if split == "train":
+                self._seen.add(label)
+            elif label not in self._seen:
+                return Bad(row.position, "label-not-in-train", str(label))
+        return row
+
+    def labels(self) -> tuple[str, ...]:
+        """Return all labels in the order of the model's outputs."""
+        if self._task.type == "tagging":
+            types = sorted({tag[2:] for tag in self._seen if tag != "O"})
+            return ("O", *(f"{begin}-{name}" for name in types for begin in "BI"))
+        return self._task.labels or tuple(sorted(self._seen, key=_by_value))
+
+
+def _by_value(label: str) -> tuple[int, int, str]:
+    digits = label.removeprefix("-")
+    # Python refuses to parse numbers of thousands of digits.
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= 100
+    return (0, int(label), label) if is_number else (1, 0, label)

@@ -1,8 +1,8 @@
-"""Checkpoints of one run: its newest states, to resume after a crash, and its best state if asked.
+"""Checkpoints of one run: the newest states, to resume after a crash, and optionally the best.
 
-A folder holds `step-STEP-NUMBER-SUFFIX/` with `NAME.safetensors` files and a `checkpoint.json` (see
-`model.training.checkpoint_files` for how a crash at any moment leaves the earlier ones whole).
-Nothing is ever unpickled.
+The folder of a checkpoint is `step-STEP-NUMBER-SUFFIX/` with `NAME.safetensors` files and a
+`checkpoint.json`. A crash never damages earlier checkpoints (`model.training.checkpoint_files`).
+No file is unpickled.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Tensors = Mapping[str, Mapping[str, Tensor]]
 """Tensors by file (`model`, `optimizer`), then by name."""
 
 
-class Saved(NamedTuple):
-    """Saved checkpoint."""
+class CheckpointInfo(NamedTuple):
+    """CheckpointInfo checkpoint."""
 
     url: str
     """Its folder."""
@@ -58,35 +58,42 @@ class Saved(NamedTuple):
 class LoadedCheckpoint(NamedTuple):
     """A checkpoint that was read and found whole; its tensors are on the CPU."""
 
-    saved: Saved
+    info: CheckpointInfo
     tensors: dict[str, dict[str, Tensor]]
     state: dict[str, Any]
 
 
-class _Survey(NamedTuple):
-    """Contents of the folder."""
+class _Contents(NamedTuple):
+    """Contents of the folder.
 
-    records: dict[str, CheckpointRecord]  # by name of their folder, first saved first
-    damaged: dict[str, str]  # why their record cannot be used
-    unpublished: list[str]  # what a crash left
+    Attributes:
+        records: Records by name of the checkpoint, in the order of saving.
+        damaged: Problems of damaged records, by name of the checkpoint.
+        unpublished: Names of checkpoints that a crash left incomplete.
+        last_number: Number of the last checkpoint.
+    """
+
+    records: dict[str, CheckpointRecord]
+    damaged: dict[str, str]
+    unpublished: list[str]
     last_number: int
 
 
 class Checkpoints:
-    """The checkpoints of one run.
+    """Checkpoints of one run.
 
-    One process may write: hold `lock()` for the length of the run. Any number may read meanwhile.
+    One process may write: hold `lock()` during the run. Any number of processes may read.
+
+    Args:
+        folder: Local folder or fsspec URL.
+        keep_last: Number of the newest checkpoints to keep, at least 1. The one with the lowest
+            loss is also kept.
+
+    Raises:
+        CheckpointError: The file system of the URL is unknown.
     """
 
     def __init__(self, folder: str, *, keep_last: int) -> None:
-        """`folder` is a local folder or an fsspec URL; nothing is touched yet.
-
-        The newest `keep_last` checkpoints are kept (at least 1). Where checkpoints are saved with
-        a loss, the one with the lowest loss is kept as well.
-
-        Raises:
-            CheckpointError: the URL's file system is not known.
-        """
         if keep_last < 1:
             raise ValueError(f"keep_last: expected 1 or more, found {keep_last}")
         self._files = CheckpointFiles(folder)
@@ -100,10 +107,10 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer until the block ends, or on an object store until another process is.
+        """Be the only writer until the block ends; on an object store the last caller is.
 
         Raises:
-            CheckpointError: another process holds the local folder; names its pid.
+            CheckpointError: Another process holds the local folder; the message has its id.
         """
         with self._files.lock():
             self._locked = True
@@ -119,32 +126,32 @@ class Checkpoints:
         tensors: Tensors,
         state: Mapping[str, Any],
         loss: float | None = None,
-    ) -> Saved:
-        """Write a checkpoint; when this returns, it is on disk and survives a power cut.
+    ) -> CheckpointInfo:
+        """Write a checkpoint to disk, then delete older ones. It survives a power failure.
 
-        Older ones are deleted after that, so room for one more than are kept is needed. Takes the
-        lock for itself where it is not held.
+        The disk needs space for one checkpoint more than are kept. Without `lock()`, the lock is
+        held during the call.
 
         Args:
-            step: updates done, from 0.
-            tensors: dense ones; equal ones give equal bytes.
-            state: plain JSON values; tuples come back as lists.
-            loss: held-out loss, to keep this checkpoint for as long as no later one is lower.
+            step: Number of finished steps.
+            tensors: Dense tensors; equal ones give equal bytes.
+            state: JSON values; tuples are loaded as lists.
+            loss: Held-out loss. The checkpoint with the lowest loss is kept.
 
         Raises:
-            CheckpointError: it cannot be written, e.g. as the disk is full, or lock or content
-                forbid it. Nothing is left of it then, and the earlier ones are as they were.
+            CheckpointError: The checkpoint cannot be written, for example because the disk is full.
+                It is deleted, and the earlier ones are unchanged.
         """
         for stem in tensors:
             if not _STEM.fullmatch(stem):
                 raise ValueError(f"expected files named like `model`, found {stem!r}")
-        text = _plain(state, loss=loss)
+        text = _to_json(state, loss=loss)
         with contextlib.nullcontext() if self._locked else self.lock():
             self._files.check_lock()
-            survey = self._survey()
-            for name in survey.unpublished:
+            contents = self._scan()
+            for name in contents.unpublished:
                 self._delete(name)
-            number = survey.last_number + 1
+            number = contents.last_number + 1
             name = f"step-{step:08d}-{number:04d}-{secrets.token_hex(3)}"
             try:
                 entries = [
@@ -162,33 +169,33 @@ class Checkpoints:
                 self._files.check_lock()  # writing the tensors may have taken minutes
                 self._files.publish(name, record)
             except BaseException as error:
-                self._clear_away(name, error)
+                self._delete_incomplete(name, error)
                 if isinstance(error, OSError):
-                    raise self._cannot_write(error, step, tensors, survey) from error
+                    raise self._cannot_write(error, step, tensors, contents) from error
                 raise
             self._prune()
-            return self._saved(name, record)
+            return self._info(name, record)
 
-    def list(self) -> tuple[Saved, ...]:
+    def list(self) -> tuple[CheckpointInfo, ...]:
         """Return all checkpoints in the order of saving, without reading tensors."""
-        return tuple(self._saved(*item) for item in self._survey().records.items())
+        return tuple(self._info(*item) for item in self._scan().records.items())
 
     def latest(self) -> LoadedCheckpoint | None:
         """Return the newest checkpoint that is not damaged, or None.
 
         Damaged checkpoints are logged; the next save deletes them.
         """
-        survey = self._survey()
-        problems = [*survey.damaged.values()]
+        contents = self._scan()
+        problems = [*contents.damaged.values()]
         loaded: LoadedCheckpoint | None = None
-        for name, record in reversed(survey.records.items()):
+        for name, record in reversed(contents.records.items()):
             try:
                 loaded = self._load(name, record)
                 break
             except DamagedCheckpointError as error:
                 problems.append(str(error))
                 self._found_damaged.add(name)
-        step = f"resuming from step {loaded.saved.step}" if loaded else "starting from step 0"
+        step = f"resuming from step {loaded.info.step}" if loaded else "starting from step 0"
         for problem in problems:
             _LOGGER.warning("%s; %s", problem, step)
         return loaded
@@ -199,7 +206,7 @@ class Checkpoints:
         Raises:
             CheckpointError: No checkpoint has a loss, or the best one is damaged.
         """
-        records = self._survey().records
+        records = self._scan().records
         name = _best_name(records)
         if name is None:
             raise CheckpointError(
@@ -214,11 +221,11 @@ class Checkpoints:
         Raises:
             CheckpointError: The checkpoint does not exist or is damaged.
         """
-        survey = self._survey()
-        for name, record in reversed(survey.records.items()):
+        contents = self._scan()
+        for name, record in reversed(contents.records.items()):
             if record.step == step:
                 return self._load(name, record)
-        listed = "".join(f"\n  {problem}" for problem in survey.damaged.values())
+        listed = "".join(f"\n  {problem}" for problem in contents.damaged.values())
         raise CheckpointError(
             f"{self.url}: expected one of step {step}, found none{listed and ':'}{listed}\nRestore "
             "the files from a backup, or delete the folder around this one, to train again"
@@ -229,9 +236,9 @@ class Checkpoints:
             entry.path.removesuffix(".safetensors"): self._files.read_tensors(name, entry)
             for entry in record.files
         }
-        return LoadedCheckpoint(self._saved(name, record), tensors, record.state)
+        return LoadedCheckpoint(self._info(name, record), tensors, record.state)
 
-    def _survey(self) -> _Survey:
+    def _scan(self) -> _Contents:
         records: dict[str, CheckpointRecord] = {}
         damaged: dict[str, str] = {}
         unpublished: list[str] = []
@@ -248,47 +255,47 @@ class Checkpoints:
                 unpublished.append(name)
             else:
                 records[name] = record
-        return _Survey(records, damaged, unpublished, max(numbers.values(), default=0))
+        return _Contents(records, damaged, unpublished, max(numbers.values(), default=0))
 
-    def _clear_away(self, name: str, error: BaseException) -> None:
+    def _delete_incomplete(self, name: str, error: BaseException) -> None:
         try:
             self._files.delete(name)
-        except OSError as failure:  # the first error matters more; the next save tries again
-            error.add_note(f"what was written of it could not be deleted: {failure}")
+        except OSError as failure:  # the next save tries again
+            error.add_note(f"the incomplete checkpoint cannot be deleted: {failure}")
 
     def _cannot_write(
-        self, error: OSError, step: int, tensors: Tensors, survey: _Survey
+        self, error: OSError, step: int, tensors: Tensors, contents: _Contents
     ) -> CheckpointError:
         needed = sum(tensor.nbytes for file in tensors.values() for tensor in file.values())
         free = self._files.free_bytes()
         room = "" if free is None else f", {_megabytes(free)} is free"
-        advice = _FULL.get(error.errno or 0, "See that the folder can be written to")
-        good = [n for n in survey.records if n not in self._found_damaged]
+        advice = _FULL.get(error.errno or 0, "Check that the folder is writable")
+        good = [n for n in contents.records if n not in self._found_damaged]
         last = f"The last good one is {self._files.url(good[-1])}" if good else "There is no other"
         return CheckpointError(
             f"{self.url}: the checkpoint of step {step} cannot be written "
-            f"({error.strerror or error}): it needs {_megabytes(needed)}{room}. {advice}, and "
-            f"resume. {last}; what was written of this one is deleted, and nothing else"
+            f"({error.strerror or error}): it needs {_megabytes(needed)}{room}. {advice}, then "
+            f"rerun to resume. {last}; the incomplete one was deleted."
         )
 
     def _prune(self) -> None:
-        """Delete all checkpoints but the newest and the best; damaged ones count as neither."""
-        survey = self._survey()
-        sound = {n: r for n, r in survey.records.items() if n not in self._found_damaged}
+        """Delete damaged checkpoints, and all but the newest and the best of the others."""
+        contents = self._scan()
+        sound = {n: r for n, r in contents.records.items() if n not in self._found_damaged}
         kept = {*list(sound)[-self._keep_last :], _best_name(sound)}
-        for name in sorted(set(survey.records) | set(survey.damaged)):
+        for name in sorted(set(contents.records) | set(contents.damaged)):
             if name not in kept:
                 self._delete(name)
 
     def _delete(self, name: str) -> None:
         try:
             self._files.delete(name)
-        except OSError as error:  # it only takes space; the next save tries again
+        except OSError as error:  # the next save tries again
             _LOGGER.warning("%s: cannot be deleted: %s", self._files.url(name), error)
 
-    def _saved(self, name: str, record: CheckpointRecord) -> Saved:
+    def _info(self, name: str, record: CheckpointRecord) -> CheckpointInfo:
         size = sum(entry.size for entry in record.files)
-        return Saved(self._files.url(name), record.step, record.loss, size, record.saved)
+        return CheckpointInfo(self._files.url(name), record.step, record.loss, size, record.saved)
 
 
 def _best_name(records: Mapping[str, CheckpointRecord]) -> str | None:
@@ -297,8 +304,8 @@ def _best_name(records: Mapping[str, CheckpointRecord]) -> str | None:
     return min(losses)[2] if losses else None
 
 
-def _plain(state: Mapping[str, Any], *, loss: float | None) -> str:
-    """The state as JSON, and both without NaN or infinity, which JSON does not have."""
+def _to_json(state: Mapping[str, Any], *, loss: float | None) -> str:
+    """Return the state as JSON, which has no NaN or infinity; check the loss for them too."""
     if loss is not None and not math.isfinite(loss):
         raise CheckpointError(f"loss: expected a finite number or None, found {loss}")
     try:

@@ -33,7 +33,7 @@ _SHOWN_NAMES = 8
 
 
 class GlobalBatch(Protocol):
-    """Data of one training step on this process."""
+    """Batch of one training step, from the view of one process."""
 
     @property
     def micro_batches(self) -> Sequence[Any]:
@@ -43,14 +43,14 @@ class GlobalBatch(Protocol):
 Batch = TypeVar("Batch", bound=GlobalBatch)
 
 
-class StepFound(NamedTuple):
+class StepMetrics(NamedTuple):
     """Results of one step over all processes.
 
     Attributes:
         loss: Loss of the global batch.
-        sums: Totals of the sums of `Training.loss`.
+        sums: Totals of the sums of `TrainingModule.training_step`.
         gradient_norm: Norm before clipping.
-        rate: Learning rate of the step.
+        learning_rate: Learning rate of the step.
         seconds: Total training time (`Stopwatch`) on the first process.
         waited: Seconds that this process waited for the batch, part of `seconds`.
     """
@@ -58,7 +58,7 @@ class StepFound(NamedTuple):
     loss: float
     sums: list[float]
     gradient_norm: float
-    rate: float
+    learning_rate: float
     seconds: float
     waited: float
 
@@ -68,14 +68,18 @@ class _QueuedStep(NamedTuple):
 
     batch: Any
     number: int
-    rate: float
+    learning_rate: float
     waited: float
     results: HostCopy
     """Sums of the loss, seconds, 1 if a checkpoint is due, 1 if a stop is requested, norm."""
 
 
-class Training(ABC, Generic[Batch]):
-    """Training module: data, loss, schedule, evaluation and state; `Trainer` runs it."""
+class TrainingModule(ABC, Generic[Batch]):
+    """Data, loss, schedule, evaluation and state of a training; `Trainer` runs it.
+
+    Hooks have the names of PyTorch Lightning (`training_step`) and of callbacks of Hugging Face's
+    Trainer (`on_step_end`, `on_evaluate`).
+    """
 
     name: str
     """Name in messages."""
@@ -88,7 +92,7 @@ class Training(ABC, Generic[Batch]):
     is_bf16: bool
     is_compiled: bool = False
     is_read_late: bool = False
-    """Whether `note_step` may come after the next step was queued, so that a GPU never waits for
+    """Whether `on_step_end` may come after the next step was queued, so that a GPU never waits for
     the host. The state is then counted in `count_step`."""
     is_resumed: bool
     """Whether the training resumes from one of its checkpoints."""
@@ -112,7 +116,7 @@ class Training(ABC, Generic[Batch]):
         """Yield the remaining batches, one per step, until the budget is reached."""
 
     @abstractmethod
-    def rate(self) -> float:
+    def learning_rate(self) -> float:
         """Return the learning rate of the next step."""
 
     @abstractmethod
@@ -120,7 +124,7 @@ class Training(ABC, Generic[Batch]):
         """Return the dropout key of a micro-batch of the next step."""
 
     @abstractmethod
-    def loss(
+    def training_step(
         self, model: nn.Module, micro_batch: Any, batch: Batch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the micro-batch's share of the batch's loss, and its sums (K,)."""
@@ -134,43 +138,43 @@ class Training(ABC, Generic[Batch]):
         del batch
 
     @abstractmethod
-    def note_step(self, batch: Batch, found: StepFound) -> None:
+    def on_step_end(self, batch: Batch, metrics: StepMetrics) -> None:
         """Log a step. Count it in the state, too, unless `is_read_late`."""
 
     @abstractmethod
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the state without tensors, as JSON values."""
 
     @abstractmethod
-    def learnt_from(self, batch: Batch) -> tuple[str, list[str]]:
+    def batch_contents(self, batch: Batch) -> tuple[str, list[str]]:
         """Return the kind of a batch's contents, such as `examples`, and their names."""
 
-    def rise(self, loss: float) -> str:
+    def divergence_reason(self, loss: float) -> str:
         """Return why the sequence of losses diverges, or ""."""
         del loss
         return ""
 
-    def evaluation_is_due(self) -> bool:
-        """Return whether to evaluate now."""
+    def should_evaluate(self) -> bool:
+        """Return whether to evaluate after this step."""
         return False
 
     def evaluate(self) -> Mapping[str, float] | None:
         """Return held-out metrics including `loss`; None without new ones."""
         return None
 
-    def note_evaluation(self, found: Mapping[str, float]) -> bool:
+    def on_evaluate(self, metrics: Mapping[str, float]) -> bool:
         """Record an evaluation; return whether to keep this model as the best so far."""
-        del found
+        del metrics
         return False
 
-    def keep_snapshot(self) -> None:
+    def save_snapshot(self) -> None:
         """Save a snapshot of the last step if configured. Called before the step's checkpoint."""
 
-    def sync(self) -> None:
+    def flush_logs(self) -> None:
         """Flush the log to disk. Called before a checkpoint."""
 
 
-def resume(
+def resume_from_checkpoint(
     checkpoints: Checkpoints,
     *,
     model: nn.Module,
@@ -182,7 +186,7 @@ def resume(
     Args:
         checkpoints: Checkpoints of the run.
         model, optimizer: Targets of the tensors.
-        load_state: Function of the result of `Training.state` and the checkpoint's URL.
+        load_state: Function of the result of `TrainingModule.state_dict` and the checkpoint's URL.
 
     Raises:
         CheckpointError: The checkpoint does not match the model, or cannot be read.
@@ -190,16 +194,16 @@ def resume(
     latest = checkpoints.latest()
     if latest is None:
         return False
-    where = latest.saved.url
+    where = latest.info.url
     try:
         load_state(latest.state, where)
         model.load_state_dict(latest.tensors["model"])
     except (RuntimeError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{where}: the checkpoint does not fit the model: {error}. Delete the folder to begin "
-            "anew"
+            f"{where}: the checkpoint does not match the model: {error}. Delete the folder to "
+            "start again."
         ) from error
-    optimizer.load_state_tensors(latest.tensors["optimizer"], where=where)
+    optimizer.load_state_dict(latest.tensors["optimizer"], where=where)
     return True
 
 
@@ -234,7 +238,7 @@ class Trainer(Generic[Batch]):
 
     def __init__(
         self,
-        training: Training[Batch],
+        training: TrainingModule[Batch],
         *,
         group: ProcessGroup,
         checkpoints: Checkpoints,
@@ -244,9 +248,9 @@ class Trainer(Generic[Batch]):
         self._stop = stop
         # A CPU has computed a step when it is queued.
         self._reads_late = training.is_read_late and group.device.type != "cpu"
-        self._stops = self._checkpoint_is_due = False
+        self._is_stopping = self._should_save = False
         self._queued: _QueuedStep | None = None
-        self._model = _wrapped(training, group=group)
+        self._model = _wrap(training, group=group)
         self._clock = Stopwatch(training.seconds)
         self._saved_at = time.monotonic()
         self._saved_step = training.steps if training.is_resumed else None
@@ -261,12 +265,12 @@ class Trainer(Generic[Batch]):
         """
         self.training.model.train()
         with contextlib.closing(self.training.batches()) as batches:
-            began = time.perf_counter()
+            start = time.perf_counter()
             for batch in batches:
                 self._check_stop()
-                self._step(batch, waited=time.perf_counter() - began)
+                self._step(batch, waited=time.perf_counter() - start)
                 self._after_step()
-                began = time.perf_counter()
+                start = time.perf_counter()
         self._finish_step()
 
     def close(self) -> None:
@@ -281,39 +285,39 @@ class Trainer(Generic[Batch]):
         """Evaluate; return the held-out loss if this model is to be kept as the best so far."""
         self._finish_step()
         with self._clock.paused():
-            found = self.training.evaluate()
-        if found is None:
+            metrics = self.training.evaluate()
+        if metrics is None:
             return None
-        loss = found["loss"]
+        loss = metrics["loss"]
         if not math.isfinite(loss):
             raise DivergenceError(
                 f"{self.training.name}: after step {self.training.steps} the loss on held-out "
                 f"documents is {loss}: training diverged, and the weights are not "
-                f"saved; {self._kept()}. {self.training.advice}"
+                f"saved; {self._last_checkpoint()}. {self.training.advice}"
             )
-        return loss if self.training.note_evaluation(found) else None
+        return loss if self.training.on_evaluate(metrics) else None
 
     def save(self, *, loss: float | None = None) -> None:
         """Write a checkpoint; with a held-out loss, it is kept until a later one is lower."""
         self._finish_step()
         with self._clock.paused():
-            self.training.sync()
+            self.training.flush_logs()
             if self.group.is_main_process:
                 self.checkpoints.save(
                     self.training.steps,
                     tensors={
                         "model": self.training.model.state_dict(),
-                        "optimizer": self.training.optimizer.state_tensors(),
+                        "optimizer": self.training.optimizer.state_dict(),
                     },
-                    state=self.training.state(),
+                    state=self.training.state_dict(),
                     loss=loss,
                 )
             self.group.barrier()
         self._saved_step = self.training.steps
         self._saved_at = time.monotonic()
-        self._checkpoint_is_due = False
+        self._should_save = False
 
-    def save_unsaved(self, *, older_than: float = 0.0) -> None:
+    def save_if_needed(self, *, older_than: float = 0.0) -> None:
         """Write a checkpoint, unless this step or the last seconds have one."""
         steps = self.training.steps
         if steps and self._saved_step != steps and time.monotonic() - self._saved_at > older_than:
@@ -322,13 +326,13 @@ class Trainer(Generic[Batch]):
     def _step(self, batch: Batch, *, waited: float) -> None:
         """Queue one step, then read the results of the step before it."""
         training = self.training
-        number, rate = training.steps + 1, training.rate()
-        sums = self._gradients(batch)
-        norm = training.optimizer.step(learning_rate=rate)
+        number, learning_rate = training.steps + 1, training.learning_rate()
+        sums = self._accumulate_gradients(batch)
+        norm = training.optimizer.step(learning_rate=learning_rate)
         training.optimizer.zero_grad()
-        results = HostCopy(torch.cat([self._exchanged(sums), norm.to(torch.float64).view(1)]))
+        results = HostCopy(torch.cat([self._synchronize(sums), norm.to(torch.float64).view(1)]))
         self._finish_step()
-        self._queued = _QueuedStep(batch, number, rate, waited, results)
+        self._queued = _QueuedStep(batch, number, learning_rate, waited, results)
         training.count_step(batch)
         if not self._reads_late:
             self._finish_step()
@@ -337,64 +341,67 @@ class Trainer(Generic[Batch]):
         """Wait for the results of the queued step, if any, check and log them."""
         if self._queued is None:
             return
-        (batch, number, rate, waited, results), self._queued = self._queued, None
-        *sums, seconds, is_due, stops, norm = results.read()
-        self._checkpoint_is_due |= bool(is_due)
-        if stops and self.group.world_size > 1:
-            self._stops = True
+        (batch, number, learning_rate, waited, results), self._queued = self._queued, None
+        *sums, seconds, should_save, num_stops, norm = results.read()
+        self._should_save |= bool(should_save)
+        if num_stops and self.group.world_size > 1:
+            self._is_stopping = True
             self._stop.request("another process of the training was asked to stop")
         loss = self.training.mean_loss(batch, sums)
-        problem = _problem(loss, norm) or self.training.rise(loss)
+        problem = _find_problem(loss, norm) or self.training.divergence_reason(loss)
         if problem:
             raise self._divergence(problem, batch, number=number)
-        self.training.note_step(batch, StepFound(loss, sums, norm, rate, seconds, waited))
+        metrics = StepMetrics(loss, sums, norm, learning_rate, seconds, waited)
+        self.training.on_step_end(batch, metrics)
 
-    def _gradients(self, batch: Batch) -> torch.Tensor:
+    def _accumulate_gradients(self, batch: Batch) -> torch.Tensor:
         """Accumulate the gradients of this process's share; return its sums, float64 (K,)."""
         training, device = self.training, self.group.device
         last = len(batch.micro_batches) - 1
         sums = torch.zeros((), dtype=torch.float64, device=device)
         for number, micro_batch in enumerate(batch.micro_batches):
             seed_dropout(training.model, training.dropout_key(number))
-            with self._gradients_shared(number == last):
+            with self._sync_gradients(number == last):
                 with torch.autocast(device.type, torch.bfloat16, enabled=training.is_bf16):
-                    loss, found = training.loss(self._model, micro_batch.to(device), batch)
+                    loss, step_sums = training.training_step(
+                        self._model, micro_batch.to(device), batch
+                    )
                 # DistributedDataParallel averages over processes; the loss needs the sum.
                 share: torch.Tensor = loss * self.group.world_size
                 share.backward()  # type: ignore[no-untyped-call]
-            sums = sums + found.to(torch.float64)
+            sums = sums + step_sums.to(torch.float64)
         return sums
 
-    def _gradients_shared(self, is_last: bool) -> AbstractContextManager[Any]:
+    def _sync_gradients(self, is_last: bool) -> AbstractContextManager[Any]:
         if is_last or not isinstance(self._model, DistributedDataParallel):
             return contextlib.nullcontext()
         no_sync: AbstractContextManager[Any] = self._model.no_sync()
         return no_sync
 
-    def _exchanged(self, sums: torch.Tensor) -> torch.Tensor:
+    def _synchronize(self, sums: torch.Tensor) -> torch.Tensor:
         """Return sums over all processes and the first one's clock, in one all-reduce per step."""
-        every = self.training.checkpoint_config.save_minutes * 60
-        is_due = every < time.monotonic() - self._saved_at
+        save_seconds = self.training.checkpoint_config.save_minutes * 60
+        is_due = time.monotonic() - self._saved_at > save_seconds
         clock = [self._clock.seconds, float(is_due)] if self.group.is_main_process else [0.0, 0.0]
-        asked = float(bool(self._stop.reason))
-        host = torch.tensor([*clock, asked], dtype=torch.float64)
+        stop = float(bool(self._stop.reason))
+        host = torch.tensor([*clock, stop], dtype=torch.float64)
         return self.group.all_reduce_tensor(
             torch.cat([sums, host.to(sums.device, non_blocking=True)])
         )
 
     def _divergence(self, problem: str, batch: Batch, *, number: int) -> DivergenceError:
         # Losses and norms are equal in all processes, so all of them get here.
-        what, names = self.training.learnt_from(batch)
+        kind, names = self.training.batch_contents(batch)
         more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
         error = DivergenceError(
             f"{self.training.name}, step {number}: {problem}. The batch had the "
-            f"{what} {', '.join(names[:_SHOWN_NAMES])}{more}; {self._kept()}. "
+            f"{kind} {', '.join(names[:_SHOWN_NAMES])}{more}; {self._last_checkpoint()}. "
             f"{self.training.advice}"
         )
-        error.add_note(f"all {what} of the batch: {' '.join(names)}")
+        error.add_note(f"all {kind} of the batch: {' '.join(names)}")
         return error
 
-    def _kept(self) -> str:
+    def _last_checkpoint(self) -> str:
         if self._saved_step is None:
             return "there is no checkpoint yet"
         return (
@@ -402,21 +409,21 @@ class Trainer(Generic[Batch]):
         )
 
     def _after_step(self) -> None:
-        best_loss = self.evaluate() if self.training.evaluation_is_due() else None
+        best_loss = self.evaluate() if self.training.should_evaluate() else None
         with self._clock.paused():
-            self.training.keep_snapshot()
-        every = self.training.checkpoint_config.save_steps
-        is_due = self._checkpoint_is_due or (every and self.training.steps % every == 0)
-        if is_due or best_loss is not None:
+            self.training.save_snapshot()
+        save_steps = self.training.checkpoint_config.save_steps
+        is_save_step = bool(save_steps) and self.training.steps % save_steps == 0
+        if self._should_save or is_save_step or best_loss is not None:
             self.save(loss=best_loss)
 
     def _check_stop(self) -> None:
         # Several processes stop only at the all-reduce after a step, where all know of the request:
         # a process that stopped elsewhere would wait at its checkpoint for the others.
-        if not (self._stops or (self.group.world_size == 1 and self._stop.reason)):
+        if not (self._is_stopping or (self.group.world_size == 1 and self._stop.reason)):
             return
         training = self.training
-        self.save_unsaved()
+        self.save_if_needed()
         of = "" if training.total_steps is None else f" of {training.total_steps}"
         raise TrainingError(
             f"{training.name}: stopped after step {training.steps}{of} ({self._stop.reason}); "
@@ -424,7 +431,7 @@ class Trainer(Generic[Batch]):
         )
 
 
-def _problem(loss: float, norm: float) -> str:
+def _find_problem(loss: float, norm: float) -> str:
     if not math.isfinite(loss):
         return f"the loss is {loss}"
     return "" if math.isfinite(norm) else f"the gradient's norm is {norm}"
@@ -437,7 +444,7 @@ def compile_blocks(model: nn.Module) -> None:
             module.compile(dynamic=True)
 
 
-def _wrapped(training: Training[Any], *, group: ProcessGroup) -> nn.Module:
+def _wrap(training: TrainingModule[Any], *, group: ProcessGroup) -> nn.Module:
     model = training.model
     if training.is_compiled:
         compile_blocks(model)

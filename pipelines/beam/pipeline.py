@@ -29,7 +29,7 @@ from pipelines.beam.shard_work import (
     reduce_bucket,
 )
 from pipelines.io.file_systems import file_system
-from pipelines.progress import current_progress
+from pipelines.progress import ItemProgress, ItemProgressFile, current_recorder, recorder_scope
 from pipelines.runners.code import SameCode
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.local import map_items
@@ -51,16 +51,21 @@ class _ProcessItems(beam.DoFn):
         errors: ErrorFiles,
         spill: str,
         results: tuple[str, int],
+        progress: str,
         workers: int,
     ) -> None:
         self._code = SameCode()  # first: other code may not be able to unpickle the work
         self._processor, self._plan, self._spill = ItemProcessor(work, errors), plan, spill
-        self._results, self._workers = results, workers
+        self._results, self._progress_url, self._workers = results, progress, workers
         self._blobs: SpillFile | None = None
         self._namespace = type(work.work if isinstance(work, CachingShardFn) else work).__name__
 
     def setup(self) -> None:
         self._blobs = SpillFile(self._spill) if self._spill else None
+        self._progress_file = ItemProgressFile(*file_system(self._progress_url))
+
+    def finish_bundle(self) -> None:
+        self._progress_file.flush()
 
     def teardown(self) -> None:
         if self._blobs is not None:
@@ -70,20 +75,27 @@ class _ProcessItems(beam.DoFn):
         url, max_inline_bytes = self._results
         batcher = ResultBatcher(url, max_inline_bytes=max_inline_bytes)
         items = itertools.chain.from_iterable(map(self._plan.items, element[1]))
-        for result in map_items(self._processor, items, workers=self._workers):
-            rows = sum(entry.rows or 0 for entry in result.files)
-            if progress := current_progress():
+        # In the launching thread, the local runner's, the job's own recorder is the current one.
+        recorder = current_recorder() or self._progress_file
+        with recorder_scope(recorder):
+            for result in map_items(self._processor, items, workers=self._workers):
+                rows = sum(entry.rows or 0 for entry in result.files)
                 size_bytes = sum(entry.size_bytes for entry in result.files)
-                progress.finish_item(result.index, rows=rows, size_bytes=size_bytes)
-            for name, amount in {**result.counters, "rows": rows}.items():
-                # For the runner's console. Manifests have the counters of the results, as a retried
-                # bundle cannot count these twice.
-                Metrics.counter(self._namespace, name).inc(amount)
-            blobs = result.blobs if self._blobs is None else self._blobs.write(result.blobs)
-            for blob in blobs:
-                yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
-            yield from batcher.add(result)
+                recorder.record(result.index, ItemProgress(1.0, rows, size_bytes))
+                self._count({**result.counters, "rows": rows})
+                blobs = result.blobs if self._blobs is None else self._blobs.write(result.blobs)
+                for blob in blobs:
+                    yield beam.pvalue.TaggedOutput(BLOBS, (blob.bucket, blob.data))
+                yield from batcher.add(result)
         yield from batcher.flush()
+
+    def _count(self, counters: Mapping[str, int]) -> None:
+        """Count for the runner's console.
+
+        Manifests have the counters of the results, as a retried bundle cannot count these twice.
+        """
+        for name, amount in counters.items():
+            Metrics.counter(self._namespace, name).inc(amount)
 
 
 def _type_blob(blob: _KeyedBytes) -> _KeyedBytes:
@@ -179,7 +191,7 @@ def shard_pipeline(
     work: ShardFn,
     errors: ErrorFiles,
     grouping: BucketReduce | None,
-    result_urls: Mapping[str, str],
+    urls: Mapping[str, str],
     spill: str = "",
     workers: int = 1,
 ) -> Callable[[beam.Pipeline], None]:
@@ -192,7 +204,8 @@ def shard_pipeline(
         work: Work on each item.
         errors: Files of the workers' errors.
         grouping: Work on the blobs of each bucket.
-        result_urls: Files of the results, of `work` and of `groups`.
+        urls: Files of the results of `work` and of `groups`, and start of the URLs of the
+            workers' `progress` files.
         spill: Folder that all workers share, for blobs; "": the runner groups the blobs themselves.
         workers: Number of worker processes that this process starts. 1: none.
     """
@@ -203,7 +216,8 @@ def shard_pipeline(
         plan=plan,
         errors=errors,
         spill=spill,
-        results=(result_urls["work"], MAX_INLINE_BYTES // max(1, len(ranges))),
+        results=(urls["work"], MAX_INLINE_BYTES // max(1, len(ranges))),
+        progress=urls["progress"],
         workers=workers,
     )
 
@@ -214,13 +228,13 @@ def shard_pipeline(
             | "SpreadRanges" >> beam.GroupByKey()
             | "ProcessItems" >> beam.ParDo(process_items).with_outputs(BLOBS, main="results")
         )
-        _ = processed["results"] | "WriteResults" >> WriteResults(url=result_urls["work"])
+        _ = processed["results"] | "WriteResults" >> WriteResults(url=urls["work"])
         if grouping is not None:
             _ = (
                 processed[BLOBS]
                 | "TypeBlobs" >> beam.Map(_type_blob).with_output_types(_KeyedBytes)
                 | "ReduceBuckets" >> ReduceBuckets(grouping=grouping, spill=spill, workers=workers)
-                | "WriteBuckets" >> WriteResults(url=result_urls["groups"])
+                | "WriteBuckets" >> WriteResults(url=urls["groups"])
             )
 
     return build

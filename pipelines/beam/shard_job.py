@@ -31,7 +31,8 @@ from pipelines.io.file_systems import file_system
 from pipelines.io.temporary_folders import temporary_folder
 from pipelines.progress import Progress
 from pipelines.runners.job_context import ErrorFiles
-from pipelines.runners.runner_spec import Launch
+from pipelines.runners.registry import get_runner
+from pipelines.runners.runner import Runner
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
@@ -89,23 +90,24 @@ def run_shard_job(
         RunnerError: The runner failed, or an item was not processed exactly once.
     """
     from pipelines.beam.pipeline import shard_pipeline  # lazy: loads Beam
-    from pipelines.runners.run import run_pipeline, wait_for_earlier_job  # lazy: loads Beam
 
-    launch = Launch.of(execution)
-    _check_reachable(output, execution, launch)
-    wait_for_earlier_job(job, launch)
+    runner = get_runner(execution)
+    _check_reachable(output, execution, runner)
+    runner.attach(job)
     shard_fn = with_item_cache(work, folder=pieces, output=output)
     if isinstance(shard_fn, CachingShardFn):
         if shard_fn.files.is_remote:
             shard_fn = replace(shard_fn, min_seconds=MIN_REMOTE_SECONDS)
-        if not launch.is_local and shard_fn.is_nearly_cached(planned, max_bytes=MIN_REMOTE_BYTES):
-            launch = Launch.of(ExecutionConfig())
-    fs, path = file_system(output)
+        if not runner.is_local and shard_fn.is_nearly_cached(planned, max_bytes=MIN_REMOTE_BYTES):
+            runner = get_runner(ExecutionConfig())
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_job_folder(output, launch))
-        urls = {name: f"{folder}/.results-{name}-{uuid.uuid4().hex}" for name in ("work", "groups")}
+        folder = stack.enter_context(_job_folder(output, runner))
+        urls = {
+            name: f"{folder}/.results-{name}-{uuid.uuid4().hex}"
+            for name in ("work", "groups", "progress")
+        }
         errors = ErrorFiles(f"{folder}/.results-errors-{uuid.uuid4().hex}")
-        elements = group_items(planned, max_elements=launch.max_elements, colocate_by=colocate_by)
+        elements = group_items(planned, max_elements=runner.max_elements, colocate_by=colocate_by)
         plan, ranges = stack.enter_context(write_plan(elements, folder=folder))
         if shared is not None:
             stack.enter_context(shared.written(f"{folder}/.plan-input-{uuid.uuid4().hex}.json"))
@@ -116,14 +118,15 @@ def run_shard_job(
             work=shard_fn,
             errors=errors,
             grouping=grouping,
-            result_urls=urls,
-            spill=f"{folder}/blobs" if launch.is_local else "",
-            workers=launch.workers,
+            urls=urls,
+            spill=f"{folder}/blobs" if runner.is_local else "",
+            workers=runner.workers,
         )
         weights = {item.number: item.weight for item in planned}
-        progress = Progress(job, fs=fs, folder=path, weights=weights)
+        fs, path = file_system(urls["progress"])
+        progress = Progress(job, fs=fs, path=path, weights=weights)
         with progress, errors.raised_again(job):
-            run_pipeline(job, build, launch=launch, pieces=len(elements))
+            runner.run(job, build, num_elements=len(elements))
         results = ResultList(urls["work"])
         groups = ResultList(urls["groups"]) if grouping is not None else []
     if results.numbers != [item.number for item in planned]:
@@ -156,20 +159,20 @@ def group_items(
 
 
 @contextlib.contextmanager
-def _job_folder(output: str, launch: Launch) -> Iterator[str]:
+def _job_folder(output: str, runner: Runner) -> Iterator[str]:
     """Yield the URL of a folder for plan and results: on this machine's disk for a local job.
 
     Workers elsewhere only share the output folder, where these files are hidden.
     """
-    if not launch.is_local:
+    if not runner.is_local:
         yield output
         return
     with temporary_folder("reports") as folder:
         yield folder
 
 
-def _check_reachable(output: str, execution: ExecutionConfig, launch: Launch) -> None:
-    if output.startswith("memory:") and (launch.workers > 1 or not launch.is_local):
+def _check_reachable(output: str, execution: ExecutionConfig, runner: Runner) -> None:
+    if output.startswith("memory:") and (runner.workers > 1 or not runner.is_local):
         raise ConfigError(
             f"a memory:// store lives in one process; runner {execution.runner!r} with "
             f"{execution.workers} workers uses others. Use a folder, or the local runner with one "

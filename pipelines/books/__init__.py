@@ -1,1 +1,1 @@
-"""Books as Project Gutenberg and others give them out, as paragraphs of prose."""
+"""Extract paragraphs of prose from books, such as those of Project Gutenberg."""

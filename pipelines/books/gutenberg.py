@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
+# ruff: noqa: RUF001 - this module is about the quotes and dashes of books
 """Remove Project Gutenberg's additions to a text: header, license, footer, notes of producers.
 
 All generations of markers are recognized:

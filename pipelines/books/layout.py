@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
+# ruff: noqa: RUF001 - this module is about the quotes and dashes of books
 """Join the lines of a book to paragraphs, depending on its layout.
 
 There are three layouts, and some books mix them:

@@ -1,4 +1,4 @@
-# ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
+# ruff: noqa: RUF001 - this module is about the quotes and dashes of books
 """Classify a block of lines: heading, entry of a list of contents, publisher's line, ornament,
 verse, prose.
 

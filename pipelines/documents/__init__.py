@@ -1,1 +1,1 @@
-"""Documents: which splits they are read from, their duplicates, their shards."""
+"""Build document shards from splits, and find duplicates."""

@@ -49,7 +49,7 @@ _BATCH_CHARACTERS = 4 << 20
 def read_texts(
     split: Split, source: AnySource, count: Count, tracker: RecordTracker | None = None
 ) -> Iterator[tuple[RawDocument, RawText]]:
-    """Read and clean the texts of a split, and yield each with what its source says of it."""
+    """Read and clean the texts of a split, and yield each with the record of its source."""
     language = language_of(split, source)
     for raw in SOURCES[source.kind].read(split, source, count, tracker):
         yield (

@@ -1,10 +1,9 @@
 """Find documents with equal texts or equal ids by grouping digests, and write their table.
 
-Each shard sends, for each of 64 or more buckets, some packed bytes per document: the digest of its
-text or of its id with its row and its id. Beam groups the bytes of a bucket; equal digests are in
-one bucket. Rows are arrays, not Python objects. Each bucket gives an Arrow table
-(`documents.bucket_tables`), and `write_duplicates` merges them through a temporary file on the
-local disk, about 80 bytes per row. Reading takes 4 bytes per row.
+Each shard sends an Arrow table to each of 64 or more buckets: the digests of texts or ids, with the
+rows and ids of the documents. Beam groups the tables of a bucket; equal digests are in one bucket.
+Each bucket gives an Arrow table (`documents.bucket_tables`), and `write_duplicates` merges them
+through a temporary file on the local disk, about 80 bytes per row. Reading takes 4 bytes per row.
 
 Of equal texts, the smallest `document_id` is kept. Of equal ids, the first in plan order is kept,
 even if the texts differ, because every draw depends on an id. Of one page (number and title) in
@@ -16,8 +15,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import struct
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +27,13 @@ import pyarrow.compute as pc
 
 from pipelines.arrays import Bools, Int64s, UInt64s
 from pipelines.beam.shard_work import Blob, WorkResult
-from pipelines.documents.bucket_tables import bucket_report, bucket_tables, remove_bucket_files
+from pipelines.documents.bucket_tables import (
+    bucket_report,
+    bucket_tables,
+    from_bytes,
+    remove_bucket_files,
+    to_bytes,
+)
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
 from pipelines.io.temporary_folders import temporary_folder
@@ -73,7 +76,15 @@ BY_TEXT, BY_ID = 0, 1
 NO_REVISION = -(1 << 63)
 _KEY_BYTES = 16
 _SMALL_BUCKET = 16 << 10
-_HEAD = struct.Struct("<HII")  # bytes of the shard's name, rows, bytes of the packed keys
+_KEYS = pa.schema(
+    [
+        ("key", pa.binary(_KEY_BYTES)),
+        ("row", pa.uint32()),
+        ("revision", pa.int64()),
+        ("title", pa.uint32()),  # `title_key` for keys of ids, 0 for keys of texts
+        ("document_id", pa.large_string()),
+    ]
+)
 
 
 def buckets_for(documents: int) -> int:
@@ -81,67 +92,10 @@ def buckets_for(documents: int) -> int:
     return max(BUCKETS, -(-documents // ROWS_PER_BUCKET))
 
 
-class _Keys(NamedTuple):
-    """Rows of a shard with one type of key."""
-
-    keys: UInt64s
-    """Two numbers per row."""
-
-    rows: npt.NDArray[np.uint32]
-    revisions: Int64s
-    titles: npt.NDArray[np.uint32]
-    """Digests of titles for keys of ids, 0 for keys of texts."""
-
-    names: pa.LargeStringArray
-
-    def take(self, rows: Int64s) -> _Keys:
-        return _Keys(
-            keys=self.keys[rows],
-            rows=self.rows[rows],
-            revisions=self.revisions[rows],
-            titles=self.titles[rows],
-            names=self.names.take(pa.array(rows)),
-        )
-
-    def packed(self) -> bytes:
-        # Ids of one source share most letters, so they compress well.
-        offsets = np.frombuffer(self.names.buffers()[1], np.int64, len(self.rows) + 1)
-        text = self.names.buffers()[2]
-        letters = text.to_pybytes()[offsets[0] : offsets[-1]] if text is not None else b""
-        numbers = (self.rows, self.revisions, self.titles, np.diff(offsets).astype(np.uint32))
-        packed = b"".join([*(column.tobytes() for column in numbers), letters])
-        return self.keys.tobytes() + zlib.compress(packed, 1)
-
-    @classmethod
-    def unpacked(cls, packed: bytes, count: int) -> Self:
-        keys = np.frombuffer(packed, np.uint64, 2 * count).reshape(count, 2)
-        data = zlib.decompress(memoryview(packed)[_KEY_BYTES * count :])
-        offsets = np.zeros(count + 1, np.int64)
-        np.cumsum(np.frombuffer(data, np.uint32, count, 16 * count), out=offsets[1:])
-        letters = pa.py_buffer(data).slice(20 * count)
-        return cls(
-            keys=keys,
-            rows=np.frombuffer(data, np.uint32, count),
-            revisions=np.frombuffer(data, np.int64, count, 4 * count),
-            titles=np.frombuffer(data, np.uint32, count, 12 * count),
-            names=pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), letters),
-        )
-
-    @classmethod
-    def together(cls, parts: Sequence[_Keys]) -> Self:
-        return cls(
-            keys=np.concatenate([part.keys for part in parts]),
-            rows=np.concatenate([part.rows for part in parts]),
-            revisions=np.concatenate([part.revisions for part in parts]),
-            titles=np.concatenate([part.titles for part in parts]),
-            names=pa.concat_arrays([part.names for part in parts]),
-        )
-
-
 def duplicate_key_blobs(
     documents: pa.Table | pa.RecordBatch, *, shard: str, buckets: int = BUCKETS
 ) -> list[Blob]:
-    """Return the packed keys of one shard, one blob per bucket that is not empty.
+    """Return the keys of one shard, one blob per bucket that is not empty.
 
     Args:
         documents: All rows of the shard with the columns `KEY_COLUMNS`.
@@ -153,27 +107,30 @@ def duplicate_key_blobs(
     )
     if not ids:
         return []
-    id_keys = [id_key(*names) for names in zip(ids, pages, revisions, strict=True)]
-    rows = np.arange(len(ids), dtype=np.uint32)
-    names = pa.array(ids, pa.large_string())
-    known = np.array([NO_REVISION if one is None else one for one in revisions], np.int64)
-    titled = np.array([title_key(title) for title in titles], np.uint32)
-    by_text = _Keys(_numbers(digests), rows, np.zeros_like(known), np.zeros_like(titled), names)
-    by_id = _Keys(_numbers(id_keys), rows, known, titled, names)
+    by_text = {"key": digests, "revision": [NO_REVISION] * len(ids), "title": [0] * len(ids)}
+    by_id = {
+        "key": [id_key(*names) for names in zip(ids, pages, revisions, strict=True)],
+        "revision": [NO_REVISION if number is None else number for number in revisions],
+        "title": [title_key(title) for title in titles],
+    }
+    schema = _KEYS.with_metadata({"shard": shard})
     blobs: list[Blob] = []
-    for kind, found in ((BY_TEXT, by_text), (BY_ID, by_id)):
-        numbers = found.keys[:, 0] % np.uint64(buckets)
+    for kind, columns in ((BY_TEXT, by_text), (BY_ID, by_id)):
+        rows = {"row": range(len(ids)), "document_id": ids}
+        table = pa.table({**columns, **rows}, schema=schema)
+        numbers = _numbers(table)[:, 0] % np.uint64(buckets)
         order = np.argsort(numbers, kind="stable")
         present, starts = np.unique(numbers[order], return_index=True)
         for bucket, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
-            packed, name = found.take(members).packed(), shard.encode()
-            head = _HEAD.pack(len(name), len(members), len(packed))
-            blobs.append(Blob(bucket * 2 + kind, head + name + packed))
+            data = to_bytes(table.take(pa.array(members)), compression="zstd")
+            blobs.append(Blob(bucket * 2 + kind, data))
     return blobs
 
 
-def _numbers(keys: Sequence[bytes]) -> UInt64s:
-    return np.frombuffer(b"".join(keys), np.uint64).reshape(len(keys), 2)
+def _numbers(table: pa.Table) -> UInt64s:
+    """Return the keys of rows as two numbers each."""
+    keys = b"".join(table.column("key").to_pylist())
+    return np.frombuffer(keys, np.uint64).reshape(-1, 2)
 
 
 def _digest(text: str, size: int) -> bytes:
@@ -237,25 +194,13 @@ def find_duplicates_in_bucket(bucket: int, blobs: Iterable[bytes], *, output: st
         blobs: Keys of all shards.
         output: URL of the folder for the file.
     """
-    shards, found = _together(blobs)
-    keys = found.keys
+    rows = _read_keys(blobs)
+    keys = _numbers(rows)
     order = np.lexsort((keys[:, 1], keys[:, 0]))
     starts = group_starts(keys[order, 0], keys[order, 1])
     groups = np.cumsum(starts) - 1
     repeated = np.bincount(groups)[groups] > 1
-    order, groups = order[repeated], groups[repeated]
-    if not len(order):
-        return WorkResult(bucket)
-    table = pa.table(
-        {
-            "group": groups,
-            "document_id": found.names.take(pa.array(order)),
-            "shard": shards.take(pa.array(order)),
-            "row": found.rows[order],
-            "revision": found.revisions[order],
-            "title": found.titles[order],
-        }
-    )
+    table = rows.take(pa.array(order[repeated])).append_column("group", pa.array(groups[repeated]))
     table = _repeated_ids(table) if bucket % 2 == BY_ID else _equal_texts(table)
     if not table.num_rows:
         return WorkResult(bucket)
@@ -263,21 +208,13 @@ def find_duplicates_in_bucket(bucket: int, blobs: Iterable[bytes], *, output: st
     return bucket_report(bucket, table, file=file, output=output, max_bytes=_SMALL_BUCKET)
 
 
-def _together(blobs: Iterable[bytes]) -> tuple[pa.DictionaryArray, _Keys]:
-    """Return the shard and the keys of each row, in plan order."""
-    parts: list[tuple[str, _Keys]] = []
-    for blob in blobs:
-        name_bytes, count, packed_bytes = _HEAD.unpack_from(blob)
-        name = blob[_HEAD.size : _HEAD.size + name_bytes].decode()
-        packed = blob[_HEAD.size + name_bytes :]
-        if len(packed) != packed_bytes:
-            raise ValueError(f"blob of {name}: expected {packed_bytes} bytes, got {len(packed)}")
-        parts.append((name, _Keys.unpacked(packed, count)))
-    parts.sort(key=lambda part: path_order(part[0]))
-    names = pa.array([name for name, _ in parts], pa.string())
-    numbers = np.repeat(np.arange(len(parts), dtype=np.int32), [len(k.rows) for _, k in parts])
-    shards = pa.DictionaryArray.from_arrays(numbers, names)
-    return shards, _Keys.together([keys for _, keys in parts])
+def _read_keys(blobs: Iterable[bytes]) -> pa.Table:
+    """Return the rows of all shards in plan order, with a column `shard`."""
+    tables = {table.schema.metadata[b"shard"].decode(): table for table in map(from_bytes, blobs)}
+    return pa.concat_tables(
+        tables[shard].append_column("shard", pa.array([shard] * tables[shard].num_rows))
+        for shard in sorted(tables, key=path_order)
+    ).combine_chunks()
 
 
 def _equal_texts(table: pa.Table) -> pa.Table:

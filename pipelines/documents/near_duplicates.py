@@ -20,7 +20,7 @@ from pipelines.counters import Counters
 from pipelines.documents.bucket_tables import bucket_report, bucket_tables, remove_bucket_files
 from pipelines.documents.duplicates import Positions, SortedRuns, excluded_batch, group_starts
 from pipelines.documents.exclusions import EXCLUSIONS_FILE, NEAR_DUPLICATE
-from pipelines.documents.sketches import BAND_BITS, Bands, SketchFiles, unpacked
+from pipelines.documents.sketches import BAND_BITS, Bands, SketchFiles, read_keys
 from pipelines.io.shards import ShardWriter
 from pipelines.io.temporary_folders import temporary_folder
 from schemas.arrow import EXCLUDED_DOCUMENTS
@@ -89,7 +89,7 @@ def find_near_duplicates_in_bucket(
         bands: Shape of the signatures.
         threshold: Minimum Jaccard similarity of near-duplicates.
     """
-    rows = unpacked(blobs)
+    rows = read_keys(blobs)
     order = np.lexsort((rows.places, rows.keys))
     keys, places = rows.keys[order], rows.places[order]
     groups = np.cumsum(group_starts(keys)) - 1 if len(keys) else np.empty(0, np.int64)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import datetime
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -23,6 +22,7 @@ from pipelines.arrays import Int64s, UInt64s, flat_lists, list_array
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
+from pipelines.documents.bucket_tables import from_bytes, to_bytes
 from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.documents.word_hashes import WordHasher, mixed, ngram_sets
 from pipelines.io.file_systems import SMALL_READ_AHEAD, file_system, is_local, open_stream
@@ -45,7 +45,6 @@ BAND_BITS = 16
 
 NO_TIME = -(1 << 63)
 _SEED = 20181011
-_HEAD = struct.Struct("<IHI")  # number of the work item, bytes of the file's name, rows
 
 
 class Bands(NamedTuple):
@@ -150,7 +149,9 @@ class SketchShard(CacheableShardFn):
             rows.append(np.repeat(numbers, np.diff(offsets)))
             first += len(column)
         return list(
-            _packed(np.concatenate(found), np.concatenate(rows), entry=entry, buckets=self.buckets)
+            _key_blobs(
+                np.concatenate(found), np.concatenate(rows), entry=entry, buckets=self.buckets
+            )
         )
 
 
@@ -202,16 +203,17 @@ def _shard_path(number: int) -> str:
     return f"part-{number:05d}.arrow"
 
 
-def _packed(
+def _key_blobs(
     keys: UInt64s, rows: npt.NDArray[np.uint32], *, entry: FileEntry, buckets: int
 ) -> Iterator[Blob]:
+    item = entry.path.removeprefix("part-").removesuffix(".arrow")
+    metadata = {"item": item, "file": entry.stored_name}
+    table = pa.table({"key": keys, "row": rows}, metadata=metadata)
     numbers = (keys >> np.uint64(BAND_BITS)) % np.uint64(buckets)
     order = np.argsort(numbers, kind="stable")
     present, starts = np.unique(numbers[order], return_index=True)
-    number, name = int(entry.path.removeprefix("part-").removesuffix(".arrow")), entry.stored_name
     for bucket, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
-        head = _HEAD.pack(number, len(name.encode()), len(members)) + name.encode()
-        yield Blob(bucket, head + keys[members].tobytes() + rows[members].tobytes())
+        yield Blob(bucket, to_bytes(table.take(pa.array(members))))
 
 
 class KeyRows(NamedTuple):
@@ -225,16 +227,14 @@ class KeyRows(NamedTuple):
     """Stored names of the shards of sketches, by number of the work item."""
 
 
-def unpacked(blobs: Iterable[bytes]) -> KeyRows:
+def read_keys(blobs: Iterable[bytes]) -> KeyRows:
     """Return the keys in the blobs of a bucket."""
     keys, places, files = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], dict[int, str]()
-    for blob in blobs:
-        number, name_bytes, count = _HEAD.unpack_from(blob)
-        files[number] = blob[_HEAD.size : _HEAD.size + name_bytes].decode()
-        start = _HEAD.size + name_bytes
-        keys.append(np.frombuffer(blob, np.uint64, count, start))
-        rows = np.frombuffer(blob, np.uint32, count, start + 8 * count)
-        places.append(rows.astype(np.int64) | (number << 32))
+    for table in map(from_bytes, blobs):
+        item = int(table.schema.metadata[b"item"])
+        files[item] = table.schema.metadata[b"file"].decode()
+        keys.append(table.column("key").to_numpy())
+        places.append((item << _ROW_BITS) | table.column("row").to_numpy().astype(np.int64))
     return KeyRows(np.concatenate(keys), np.concatenate(places), files)
 
 

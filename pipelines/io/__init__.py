@@ -1,2 +1,1 @@
-"""Files: found, opened, decompressed, decoded, checked; and the Arrow shards that stages
-exchange."""
+"""Find, open, decompress, decode and verify files; read and write Arrow shards."""

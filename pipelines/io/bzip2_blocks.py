@@ -36,7 +36,7 @@ _MARK_BITS, _CRC_BITS = 48, 32
 _HEADER_BITS = 32  # "BZh" and the block size
 _READ = 1 << 18
 _LONGEST = 8  # bytes that a mark touches, and one more
-# A false mark fails within a few hundred bytes, except in files made to mislead.
+# A false mark fails within a few hundred bytes, except in malicious files.
 _MOST_TRIES = 16
 # Bytes decompressed without result before damage is skipped faster: 20 blocks.
 _PATIENCE = 32 << 20
@@ -299,7 +299,7 @@ class BlockReader:
             yield self._cut_off()
             return None
         if self._lost and not self._window_ends_at(behind) and not self._is_head(behind):
-            return self._following(mark.bit)  # it only looks like an end
+            return self._following(mark.bit)  # a false mark
         if self._begins and self._blocks is not None and self._crc != stored:
             yield _wrong_checksum(behind, start=self._at)
         self._report(stored, behind)
@@ -447,7 +447,7 @@ def split_at_blocks(
 def block_at_or_after(uri: str, start: int, *, before: int) -> int | None:
     """Return the bit at which the first block at or after a byte begins, or None.
 
-    A mark is believed if what it begins decompresses, with the right CRC.
+    A mark is accepted if a block with a correct CRC follows it.
     """
     with open_file(uri, ahead=SMALL_READ_AHEAD) as source:
         window, at, tries = _Window(source, start=start), 8 * start - 1, 0

@@ -80,8 +80,8 @@ def verify_file(
         one pass and cached (`pipelines.io.raw_files.digest_file`).
 
     Raises:
-        ChecksumError: the file is not the one that the list names.
-        InputError: the file cannot be read.
+        ChecksumError: The file has another checksum than the list.
+        InputError: The file cannot be read.
     """
     if published is None:
         return digest_file(uri, on_bytes=on_bytes), ""

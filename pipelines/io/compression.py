@@ -32,12 +32,12 @@ _SIGNATURES: tuple[tuple[bytes, Compression], ...] = (
 _REFUSED = ((b"7z\xbc\xaf\x27\x1c", "7z"), (b"\xfd7zXZ\x00", "xz"), (b"PK\x03\x04", "zip"))
 
 _READ = 1 << 18
-# An error loses what its step had decompressed so far, and so steps are short: a whole block is
-# lost only if it ends within this many bytes of the damage.
+# An error loses the output of its step, so steps are short: an intact block is lost only if it ends
+# within this many bytes of the damage.
 _BZ2_STEP = 1 << 10
-_ZSTD_STEP = 1 << 12  # no limit can be set on what it makes of them, at most 128 kB a block
+_ZSTD_STEP = 1 << 12  # the size of the output cannot be limited; a block has at most 128 kB
 _GZIP_OUTPUT = 1 << 20
-# One block makes at most 46 MB, so only a bomb of many tiny blocks gets here.
+# A block has at most 46 MB, so only a bomb of many tiny blocks reaches this size.
 _MOST_OUTPUT = 1 << 26
 
 
@@ -192,8 +192,8 @@ def _end_of(stream: int, *, end: int, streams: Sequence[int]) -> int:
 
 def whole_blocks(decoder: bz2.BZ2Decompressor, step: bytes) -> bytes:
     """Return decompressed blocks with a correct CRC. Raises OSError if a CRC is wrong."""
-    # libbz2 checks a block's CRC once the block is put out in full. So output counts only when
-    # another call, with no input, has nothing more to put out and does not fail.
+    # libbz2 checks the CRC of a block after its last output byte. So the output is verified only if
+    # another call, without input, returns nothing and does not fail.
     out = decoder.decompress(step, _MOST_OUTPUT)
     if not out:
         return b""

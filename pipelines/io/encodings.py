@@ -1,9 +1,9 @@
-# ruff: noqa: RUF001 - the quotes and dashes of books are what this is about
-"""Finding out how a text is encoded, and decoding it.
+# ruff: noqa: RUF001 - this module is about the quotes and dashes of books
+"""Detect the encoding of a text, and decode it.
 
 The order is fixed, so that the same bytes always give the same text: a byte-order mark, strict
-UTF-8, UTF-16 and UTF-32 without a mark (told by their zero bytes), the C0/C1 evidence that
-separates windows-1252 and Latin-1 in Western text, and only then charset-normalizer's statistics.
+UTF-8, UTF-16 and UTF-32 without a mark (by their zero bytes), windows-1252 or Latin-1 in Western
+text (by their C1 bytes), and only then charset-normalizer's statistics.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _SPACES = re.compile("[\t\xa0\u2000-\u200a\u202f\u205f\u3000]")
 
 
 class DecodedText(NamedTuple):
-    """A text and the encoding its bytes were in."""
+    """A text and the encoding of its bytes."""
 
     text: str
     encoding: str
-    """Python's name of it, kebab-case: `utf-8`, `windows-1252`, `utf-16-le`, ..."""
+    """Python's name in kebab-case: `utf-8`, `windows-1252`, `utf-16-le`, ..."""
 
 
 def decode_text(data: bytes) -> DecodedText | None:
     """Decode a text of unknown encoding, without its byte-order mark.
 
     Args:
-        data: all of the text's bytes.
+        data: All bytes of the text.
 
     Returns:
-        The text and its encoding, or None where the bytes are no text in any known encoding.
+        The text and its encoding; None if the bytes are not text in any known encoding.
     """
     for mark, encoding in _MARKS:
         if data.startswith(mark):

@@ -15,7 +15,7 @@ import fsspec
 
 from pipelines.io.local_files import check_regular
 
-# Of what it raises it says the same before, with a traceback. $GCSFS_DEBUG sets another level.
+# gcsfs logs each error with a traceback before it raises it. $GCSFS_DEBUG sets another level.
 logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
 
 _OWN = frozenset({"file", "local", "memory"})
@@ -24,20 +24,20 @@ _S3, _GCS = frozenset({"s3", "s3a"}), frozenset({"gs", "gcs"})
 _KEY_IN_BUCKET = re.compile(r"(?:s3a?|gs|gcs)://(?!arn:)[^/@:]*[@:]")
 READ_AHEAD = 8 << 20
 SMALL_READ_AHEAD = 1 << 20
-"""Bytes that an object store is asked for ahead of what is read: of a file that is read on, and
-where only a place in it is looked at."""
+"""Bytes that are requested ahead of a read from an object store: of a file that is read to its end,
+and for single reads."""
 
 
 def file_system(url: str) -> tuple[Any, str]:
     """Return the file system of a local path or fsspec URL, and the path in it.
 
     Raises:
-        ValueError: its protocol is not known, or it is a bucket's URL with a key in it.
-        ImportError: its package is not installed.
+        ValueError: The protocol is unknown, or the URL of a bucket contains a key.
+        ImportError: The package of the protocol is not installed.
     """
     protocol = fsspec.utils.get_protocol(url)
     if _KEY_IN_BUCKET.search(url):
-        # The clients take the key for a part of the bucket's name, and their errors repeat it.
+        # The clients would treat the key as part of the bucket's name, and print it in errors.
         raise ValueError(
             "expected the bucket's name after ://, got a key. Pass keys by the "
             "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS)"

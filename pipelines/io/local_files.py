@@ -37,14 +37,14 @@ def check_regular(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def file_lock(path: Path, *, before_waiting: Callable[[], object] | None = None) -> Iterator[None]:
-    """Hold the lock of a file, which is made with its folder, until the block ends.
+    """Hold the lock of a file until the block ends. The file and its folder are created.
 
     The operating system releases it when the process ends, also after `kill -9`.
     `flock` holds between the machines that share a disk by NFS 4 as well.
 
     Args:
-        path: of the lock.
-        before_waiting: called where another holds it.
+        path: The lock file.
+        before_waiting: Called if another process holds the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -58,7 +58,7 @@ def file_lock(path: Path, *, before_waiting: Callable[[], object] | None = None)
         try:
             yield
         finally:
-            # Said, and not left to closing: a process forked meanwhile has the file open as well.
+            # Closing alone would not release it: a forked process also has the file open.
             fcntl.flock(handle, fcntl.LOCK_UN)
     finally:
         os.close(handle)
@@ -87,7 +87,7 @@ def write_atomic(target: Path, data: bytes) -> None:
 
 
 def fsync_dir(folder: Path) -> None:
-    """Write the names in a folder to the disk. Otherwise a power failure can lose them."""
+    """Flush the entries of a folder to the disk. Otherwise a power failure can lose them."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

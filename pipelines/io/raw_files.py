@@ -31,7 +31,7 @@ from schemas.redaction import public_address
 
 _CHUNK = 1 << 20
 _SHOWN_NEIGHBOURS = 8
-_THREADS = 8  # hashing and waiting for a server hold no interpreter's lock
+_THREADS = 8  # hashing and network requests release the GIL
 READ_RETRY_DELAYS: tuple[float, ...] = (1, 4)
 """Seconds to wait before a request to a server is repeated after a network fault."""
 
@@ -142,7 +142,7 @@ def describe_file(uri: str, *, name: str) -> SourceFile:
     """Return a file with its size and sha256.
 
     Raises:
-        InputError: it is missing, cannot be read, or changes while it is read.
+        InputError: It is missing, cannot be read, or changes while it is read.
     """
     read = digest_file(uri)
     return SourceFile(uri=uri, name=name, size=read.size, sha256=read.digests["sha256"])
@@ -254,7 +254,7 @@ def filesystem(uri: str) -> tuple[Any, str]:
     """Return the file system of a path or fsspec URL, and the path in it.
 
     Raises:
-        InputError: its protocol is not known, or its package is not installed.
+        InputError: The protocol is unknown, or its package is not installed.
     """
     try:
         fs, path = file_system(uri)

@@ -1,8 +1,8 @@
-"""A digest of rows whatever their order, the borders of shards, or how Arrow stores them.
+"""Digest of rows that depends neither on their order, nor on shards, nor on Arrow's encoding.
 
-The sum modulo 2**128 of the BLAKE2b digest of each row. Two shards' digests are added, so that two
-artifacts can be shown to hold the same rows whatever wrote them; the golden tests compare this one,
-so that another pyarrow changes nothing in them.
+It is the sum modulo 2**128 of the BLAKE2b digests of the rows. The digests of shards are added, so
+artifacts with the same rows have the same digest. The golden tests compare it, because it does not
+change with the version of pyarrow.
 """
 
 from __future__ import annotations

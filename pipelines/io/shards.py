@@ -24,7 +24,7 @@ from schemas.manifest import FileEntry
 class ShardWriter:
     """Writes record batches of one schema to one shard.
 
-    Use as a context manager: `write` batches, and take the `entry()` after it ends.
+    Use as a context manager: `write` batches; afterwards `entry()` describes the file.
     """
 
     def __init__(
@@ -79,19 +79,17 @@ def open_shard(
     expected: pa.Schema | None = None,
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """Open a shard; the file's bytes are mapped, not read.
+    """Open a memory-mapped shard.
 
-    A remote shard is copied to a temporary file first, which goes when the block ends.
+    A remote shard is first copied to a temporary file, which is deleted after the block.
 
     Args:
-        shard: its URL; or a shard of an artifact, all of whose bytes are compared with the manifest
-            before any is used.
-        expected: the schema that it must have.
-        columns: the only ones that are read; None for all.
+        shard: URL of a shard; or a shard of an artifact, whose digest is verified first.
+        expected: Schema of the shard.
+        columns: Columns to read; None for all.
 
     Raises:
-        ArtifactCorruptError: it is not an Arrow file, or not of the `expected` schema; its bytes
-            are not those of the manifest.
+        ArtifactCorruptError: It is not an Arrow file, or has another schema or digest.
     """
     url = shard.url if isinstance(shard, InputFile) else shard
     with _local_copy(shard) as path, pa.memory_map(str(path)) as mapped:

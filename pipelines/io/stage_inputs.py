@@ -49,7 +49,7 @@ class InputFile(NamedTuple):
         """Return all bytes of a small file.
 
         Raises:
-            ArtifactCorruptError: they are not those of the manifest, or the file is not there.
+            ArtifactCorruptError: They are not those of the manifest, or the file is missing.
         """
         try:
             data = read_file(self.url)
@@ -62,7 +62,7 @@ class InputFile(NamedTuple):
         """Read a stream of its bytes to the end and compare them with the manifest.
 
         Raises:
-            ArtifactCorruptError: they are others.
+            ArtifactCorruptError: They differ.
         """
         digest, size = hashlib.sha256(), 0
         while chunk := source.read(_CHUNK):
@@ -99,7 +99,7 @@ def input_file(given: StageInput, path: str) -> InputFile:
     """Return the file of an input by its logical name.
 
     Raises:
-        ArtifactCorruptError: the artifact lists none.
+        ArtifactCorruptError: The manifest does not list the file.
     """
     for entry in given.files:
         if entry.path == path:
@@ -111,14 +111,14 @@ def input_file(given: StageInput, path: str) -> InputFile:
 
 
 def check_files(given: StageInput, *, without: Collection[str] = ()) -> None:
-    """Read and compare every file of an input that others than us open by its folder's URL.
+    """Verify every file of an input that other libraries open by the URL of its folder.
 
     Args:
-        given: such as a checkpoint.
-        without: logical names that are not read. Records of how the work went never are.
+        given: The input, such as a checkpoint.
+        without: Logical names to skip. Files outside the content digest are always skipped.
 
     Raises:
-        ArtifactCorruptError: a file is missing or holds other bytes than the manifest says.
+        ArtifactCorruptError: A file is missing, or its bytes are not those of the manifest.
     """
     for entry in given.files:
         if entry.excluded_from_digest or entry.path in without:

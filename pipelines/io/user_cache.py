@@ -32,7 +32,7 @@ from schemas.checksummed import dump_line, load_json
 CACHE_VARIABLE = "BERTLOOM_CACHE"
 """Environment variable that names another cache folder."""
 
-# A file changed less than this before it was read may be changed again without its times telling.
+# A file that changed more recently may change again without a new modification time.
 _SETTLED_NS = 2_000_000_000
 _MOST_STALE_LINES = 10_000
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -63,9 +63,9 @@ def local_digest(path: Path, name: str, *, compute: Callable[[Path], str]) -> st
     """Return the cached digest of a local file. Compute it if the file has changed.
 
     Args:
-        path: of the file.
-        name: what is computed, such as `ast-3.11`.
-        compute: the digest of a file, as hex digits.
+        path: The file.
+        name: Name of the digest, such as `ast-3.11`.
+        compute: Returns the digest of a file as hex digits.
     """
     stat = path.stat()
     cache, file, version = digest_cache(), str(path), stat_fingerprint(stat)
@@ -89,7 +89,7 @@ def cached_value(what: str, digest: str) -> Any:
 
 
 def cache_value(what: str, digest: str, value: Any) -> None:
-    """Keep what was found in a file with this sha256."""
+    """Cache the JSON value of a file with this sha256."""
     place = _place(what, digest)
     line = dump_line(json.dumps({"value": value}, separators=(",", ":")))
     try:
@@ -98,7 +98,7 @@ def cache_value(what: str, digest: str, value: Any) -> None:
         _say_unwritable(place.parents[2], error.strerror)
 
 
-@functools.cache  # once a process, not once a file
+@functools.cache  # once per process, not per file
 def _say_unwritable(folder: Path, why: str) -> None:
     _LOGGER.info("%s: cannot be written (%s); set %s", folder, why, CACHE_VARIABLE)
 
@@ -177,6 +177,6 @@ class DigestCache:
             _LOGGER.info("%s: cannot be written (%s)", self._path, error)
 
 
-# Threads that ask first at the same time would otherwise read a cache each, and lose what they add.
+# Without it, threads that start at the same time would each read a cache, and lose entries.
 _OPENING = threading.Lock()
 _opened = functools.cache(DigestCache)

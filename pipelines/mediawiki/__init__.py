@@ -1,1 +1,1 @@
-"""MediaWiki: pages of XML dumps, and their wikitext as text."""
+"""Read the pages of MediaWiki XML dumps, and extract text from wikitext."""

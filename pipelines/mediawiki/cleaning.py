@@ -67,11 +67,11 @@ _SUSPECT = re.compile(
     "|(?<=\ufdd0))"
 )
 _NO_BEGINNING = frozenset(",;:.)、。，；）」』]\ufdd0")
-_LONE_AFTER = frozenset(".!?…) ")  # where a closing bracket that nothing opens is no text
-# What only introduced what was dropped: (pronounced: ..., ), (... or ...).
+_LONE_AFTER = frozenset(".!?…) ")  # an unopened closing bracket after this is not text
+# Words that introduced dropped markup: (pronounced: ..., ), (... or ...).
 _LABEL = re.compile(r"(?<=[(（,;、；])\s*[^\s(),;:（）、；：]+(?: [^\s(),;:]+)? ?[:：]\s*\ufdd0")
 _LINKING = re.compile(r"\ufdd0\s*(?:or|and|o|e|ou|et|oder|und|y|または)\s*\ufdd0")
-# A run of blanks is tried once, from where it begins: a page may hold a hundred thousand in a row.
+# A run of blanks is matched once, from its start: a page can have 100,000 in a row.
 _EMPTY = re.compile(
     rf"(?<![{_BLANK}])[{_BLANK}]*+(?:\([{_BLANK},;:./–—-]*+\)|（[{_BLANK},;:、，；・]*+）)"
 )

@@ -1,4 +1,4 @@
-"""Dumps in UTF-16 are read as if they were in UTF-8, which all of MediaWiki's own are."""
+"""Read dumps in UTF-16 as UTF-8. MediaWiki writes UTF-8 only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def detect_encoding(
     """Return the encoding of a dump by its first bytes, and all of its chunks.
 
     Raises:
-        InputError: it is UTF-32.
+        InputError: The dump is UTF-32.
     """
     remaining = iter(chunks)
     taken: list[Chunk | Damage] = []

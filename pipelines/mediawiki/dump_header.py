@@ -180,9 +180,8 @@ def namespace_of(title: str, namespaces: Mapping[int, str]) -> int:
     """Return the namespace of a title's prefix, or 0.
 
     Args:
-        title: as in `<title>`, e.g. `User talk:Ada`.
-        namespaces: number to name, of the dump's `<siteinfo>`; the names that every MediaWiki
-            knows are added to them.
+        title: Title as in `<title>`, e.g. `User talk:Ada`.
+        namespaces: Name by number, from the dump's `<siteinfo>`. English names are added.
     """
     prefix, colon, _ = title.partition(":")
     if not colon:

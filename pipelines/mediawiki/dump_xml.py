@@ -28,7 +28,7 @@ _REVISION_FIELDS = frozenset({"id", "timestamp", "model", "text"})
 
 
 class Tags(NamedTuple):
-    """Names of a dump's elements as it writes them, with a namespace prefix or without."""
+    """Names of the elements of a dump, with its namespace prefix."""
 
     page: str = "page"
     root: str = "mediawiki"

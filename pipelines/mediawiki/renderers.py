@@ -6,7 +6,7 @@ the language lacks a word; the rule is then not used. Marks in the text are thos
 `pipelines.mediawiki.cleaning`.
 """
 
-# ruff: noqa: RUF001 - typographic characters are what these templates are for
+# ruff: noqa: RUF001 - these templates write typographic characters
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _title(words: list[str], _wording: LanguageWords, _select: Callable[[str], F
 
 
 def _choice(words: list[str], _wording: LanguageWords, select: Callable[[str], Field]) -> Field:
-    """Compile `{choice 1 flat=♭ sharp=♯}`: what stands for the argument's value."""
+    """Compile `{choice 1 flat=♭ sharp=♯}`: the text for the argument's value."""
     field = select(words[0])
     values = dict(word.split("=", 1) for word in words[1:])
     return lambda arguments: values.get(field(arguments), "")
@@ -165,7 +165,7 @@ def format_number(number: str, language: LanguageFile) -> str:
     """Return a number with the separators of the language. Other text is unchanged.
 
     Args:
-        number: as English or the language itself writes it, grouped or not.
+        number: Number in the format of English or of the language, grouped or not.
     """
     number = number.strip()
     style = language.numbers
@@ -335,7 +335,7 @@ def _measure(
     form = "" if symbol else unit_form(code, amount, wording.own, singular=adjective)
     name = form or unit_symbol(code, wording.own, wording.common)
     if code and not name:
-        return ""  # the language has no word for it: better a hole that is counted
+        return ""  # the language has no word for it: count an unknown template
     joint = " "
     if name.startswith("/"):
         joint = ""

@@ -61,12 +61,12 @@ def compile_rule(pattern: str, wording: LanguageWords, groups: Sequence[str] = (
     """Compile a pattern with the words of a language. Return None if it lacks a word.
 
     Args:
-        pattern: see above.
-        wording: of the language of the text.
-        groups: what `{$1}` and on stand for.
+        pattern: Pattern of a rule, see above.
+        wording: Words of the language of the text.
+        groups: Values of `{$1}` and following.
 
     Raises:
-        ConfigError: the pattern is not well formed.
+        ConfigError: The pattern is not well-formed.
     """
     if pattern == DROP:
         return Rule(lambda _: "", is_drop=True)

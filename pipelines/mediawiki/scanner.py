@@ -24,7 +24,7 @@ from pipelines.mediawiki.rules import Rule
 from pipelines.mediawiki.templates import counter_name, rule_for
 from pipelines.mediawiki.words import LANGUAGE_CODES, WIKI_PREFIXES, WikiSettings
 
-_MAX_DEPTH = 40  # deeper nesting is no text; MediaWiki stops there as well
+_MAX_DEPTH = 40  # deeper nesting is not text; MediaWiki has the same limit
 
 # Each alternative begins with a literal character outside of groups, so that `re` can skip ahead by
 # first character.

@@ -92,9 +92,9 @@ def wiki_settings(language: str, namespaces: Mapping[int, str] | None = None) ->
     """Return the settings of a wiki.
 
     Args:
-        language: ISO 639 code, e.g. `en` or `zh-min-nan` (its first part decides). A language
-            that bertloom has no words for is read with the English ones.
-        namespaces: number to local name, as the dump's `<siteinfo>` lists them.
+        language: ISO 639 code, e.g. `en` or `zh-min-nan` (its first part decides). Languages
+            without a file have the English words.
+        namespaces: Local name by number, from the dump's `<siteinfo>`.
     """
     base = language.split("-", maxsplit=1)[0].lower()
     local = {

@@ -14,29 +14,45 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from pipelines.io.temporary_folders import temporary_folder
-from pipelines.progress import current_progress
-from pipelines.runners.job_context import Submission, SubmittedJob, root_cause
-from pipelines.runners.runner_spec import Launch
-from pipelines.runners.worker_package import file_system_packages, write_worker_package
-from schemas.errors import BertloomError, ConfigError, RunnerError
+from pipelines.runners.job_context import (
+    Submission,
+    SubmittedJob,
+    cancelled_when_stopped,
+    current_submission,
+    root_cause,
+)
+from pipelines.runners.runner import (
+    BuildPipeline,
+    Runner,
+    check_reachable,
+    error_of,
+    flag_names,
+    indented,
+    is_local_url,
+    merge_flags,
+)
+from pipelines.runners.worker_package import (
+    file_system_packages,
+    package_name,
+    worker_requirements,
+    write_worker_package,
+)
+from schemas.errors import BertloomError, ConfigError, RunnerError, raise_all
+from schemas.execution_configs import DataflowConfig, ExecutionConfig
 
-if TYPE_CHECKING:
-    import apache_beam as beam
-
-ANSWER_SECONDS = 10.0
-OVER = frozenset(
+_REQUEST_SECONDS = 10.0
+_TERMINAL_STATES = frozenset(
     f"JOB_STATE_{state}" for state in ("DONE", "FAILED", "CANCELLED", "UPDATED", "DRAINED")
 )
-DONE = frozenset({"JOB_STATE_DONE", "JOB_STATE_DRAINED"})
+_DONE = frozenset({"JOB_STATE_DONE", "JOB_STATE_DRAINED"})
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _REMEDY = "pip install 'bertloom[dataflow]'"
 
-_PAID = {
-    # As Dataflow names them, and what they are.
+_BILLED = {
     "TotalVcpuTime": "vcpu-seconds",
     "TotalMemoryUsage": "memory-mb-seconds",
     "TotalPdUsage": "disk-gb-seconds",
@@ -44,25 +60,17 @@ _PAID = {
     "TotalShuffleDataProcessed": "shuffle-bytes",
     "BillableShuffleDataProcessed": "billable-shuffle-bytes",
 }
-
-
-class DataflowJob(NamedTuple):
-    """A job as Dataflow knows it."""
-
-    id: str
-    name: str
-    state: str
-    """`JOB_STATE_RUNNING`, say."""
+"""Name and unit of billed resources by Dataflow's names."""
 
 
 class DataflowApi:
-    """Client for the jobs of a project in a region."""
+    """Client for the jobs of a project in a region. Raises RunnerError where Dataflow refuses."""
 
     def __init__(self, flags: Sequence[str]) -> None:
-        """Nothing is asked yet.
+        """Send no request yet.
 
         Args:
-            flags: Beam options, of which those about the project and the way to it count.
+            flags: Beam options, of which those about the project and the endpoint are used.
 
         Raises:
             ConfigError: the client is not installed, or there are no credentials.
@@ -71,7 +79,7 @@ class DataflowApi:
             from google.cloud import dataflow  # lazy: only jobs on Dataflow need it
         except ImportError as error:
             raise ConfigError(f"Dataflow's client is not installed: {_REMEDY}") from error
-        given = _named(flags)
+        given = {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}
         self.project, self.region = given["--project"], given["--region"]
         self._types = dataflow
         endpoint = given.get("--dataflow_endpoint", "")
@@ -85,109 +93,79 @@ class DataflowApi:
         self._messages = dataflow.MessagesV1Beta3Client(**how)
         self._metrics = dataflow.MetricsV1Beta3Client(**how)
 
-    def _where(self, **more: Any) -> dict[str, Any]:
-        return {"project_id": self.project, "location": self.region, **more}
-
     def url(self, job: str) -> str:
         """Return the page of a job."""
         return f"{_CONSOLE}/{self.region}/{job}?project={self.project}"
 
-    def running(self, name: str) -> list[DataflowJob]:
-        """Return the unfinished jobs with a name.
-
-        Raises:
-            RunnerError: Dataflow does not answer, or refuses.
-        """
+    def running(self, name: str) -> list[str]:
+        """Return the ids of the unfinished jobs with a name."""
         request = self._types.ListJobsRequest(
-            **self._where(filter=self._types.ListJobsRequest.Filter.ACTIVE, name=name)
+            filter=self._types.ListJobsRequest.Filter.ACTIVE, name=name
         )
-        with self._asking("list jobs"):
-            listed = list(self._jobs.list_jobs(request, timeout=ANSWER_SECONDS))
-        found = [DataflowJob(job.id, job.name, job.current_state.name) for job in listed]
-        return [job for job in found if job.name == name and job.state not in OVER]
+        jobs = self._call("list jobs", self._jobs.list_jobs, request, convert=list)
+        return [
+            job.id
+            for job in jobs
+            if job.name == name and job.current_state.name not in _TERMINAL_STATES
+        ]
 
     def state(self, job: str) -> str:
-        """Return the state of a job, such as `JOB_STATE_RUNNING`.
-
-        Raises:
-            RunnerError: Dataflow does not answer, or refuses.
-        """
-        request = self._types.GetJobRequest(**self._where(job_id=job))
-        with self._asking(f"look at job {job}"):
-            return str(self._jobs.get_job(request, timeout=ANSWER_SECONDS).current_state.name)
+        """Return the state of a job, such as `JOB_STATE_RUNNING`."""
+        request = self._types.GetJobRequest(job_id=job)
+        return str(self._call(f"look at job {job}", self._jobs.get_job, request).current_state.name)
 
     def cancel(self, job: str) -> None:
-        """Cancel a job.
+        """Cancel a job."""
+        cancelled = self._types.Job(requested_state=self._types.JobState.JOB_STATE_CANCELLED)
+        request = self._types.UpdateJobRequest(job_id=job, job=cancelled)
+        self._call(f"cancel job {job}", self._jobs.update_job, request)
 
-        Raises:
-            RunnerError: Dataflow does not answer, or refuses.
-        """
-        wanted = self._types.Job(requested_state=self._types.JobState.JOB_STATE_CANCELLED)
-        request = self._types.UpdateJobRequest(**self._where(job_id=job, job=wanted))
-        with self._asking(f"cancel job {job}"):
-            self._jobs.update_job(request, timeout=ANSWER_SECONDS)
-
-    def why(self, job: str) -> str:
-        """Return why a job failed; "" if it is not known yet.
-
-        Raises:
-            RunnerError: Dataflow does not answer, or refuses.
-        """
-        request = self._types.ListJobMessagesRequest(
-            **self._where(
-                job_id=job,
-                minimum_importance=self._types.JobMessageImportance.JOB_MESSAGE_ERROR,
-            )
+    def failure_reason(self, job: str) -> str:
+        """Return why a job failed; "" if it is not known yet."""
+        importance = self._types.JobMessageImportance.JOB_MESSAGE_ERROR
+        request = self._types.ListJobMessagesRequest(job_id=job, minimum_importance=importance)
+        messages = self._call(
+            f"read the messages of job {job}",
+            self._messages.list_job_messages,
+            request,
+            convert=list,
         )
-        with self._asking(f"read the messages of job {job}"):
-            listed = self._messages.list_job_messages(request, timeout=ANSWER_SECONDS)
-            texts = [str(message.message_text) for message in listed]
-        return failure(texts)
+        return failure([str(message.message_text) for message in messages])
 
-    def counters(self, job: str) -> dict[str, float]:
-        """Return the committed counters of a job's workers.
+    def billed_resources(self, job: str) -> dict[str, float]:
+        """Return the billed resources of a job, by name and unit."""
+        request = self._types.GetJobMetricsRequest(job_id=job)
+        found = self._call(f"read metrics of job {job}", self._metrics.get_job_metrics, request)
+        return {
+            _BILLED[metric.name.name]: float(metric.scalar)
+            for metric in found.metrics
+            # Tentative metrics also count bundles that fail and are repeated.
+            if metric.name.name in _BILLED and "tentative" not in metric.name.context
+        }
+
+    def _call(
+        self,
+        action: str,
+        method: Callable[..., Any],
+        request: Any,
+        *,
+        convert: Callable[[Any], Any] = lambda response: response,
+    ) -> Any:
+        """Return the response of Dataflow, converted, as more pages are more requests.
 
         Raises:
             RunnerError: Dataflow does not answer, or refuses.
         """
-        return {
-            metric.name.name: float(metric.scalar)
-            for metric in self._measured(job)
-            if metric.name.origin == "user" and _is_number(metric.scalar)
-        }
-
-    def paid(self, job: str) -> dict[str, float]:
-        """Return the billed resources of a job, by name and unit.
-
-        Raises:
-            RunnerError: Dataflow does not answer, or refuses.
-        """
-        return {
-            _PAID[metric.name.name]: float(metric.scalar)
-            for metric in self._measured(job)
-            if metric.name.origin != "user"
-            and metric.name.name in _PAID
-            and _is_number(metric.scalar)
-        }
-
-    def _measured(self, job: str) -> list[Any]:
-        request = self._types.GetJobMetricsRequest(**self._where(job_id=job))
-        with self._asking(f"read the metrics of job {job}"):
-            found = self._metrics.get_job_metrics(request, timeout=ANSWER_SECONDS).metrics
-        # What is tentative counts bundles too that fail and are done again.
-        return [metric for metric in found if "tentative" not in metric.name.context]
-
-    @contextlib.contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
         from google.api_core.exceptions import GoogleAPIError
         from google.auth.exceptions import GoogleAuthError
 
+        request.project_id, request.location = self.project, self.region
         try:
-            yield
+            return convert(method(request, timeout=_REQUEST_SECONDS))
         except (GoogleAPIError, GoogleAuthError, OSError) as error:
-            told = str(getattr(error, "message", "")) or str(error)
+            reason = str(getattr(error, "message", "")) or str(error)
             raise RunnerError(
-                f"Dataflow (project {self.project}, {self.region}) did not {what}: {told}"
+                f"Dataflow (project {self.project}, {self.region}) did not {action}: {reason}"
             ) from error
 
 
@@ -203,15 +181,6 @@ def failure(messages: Sequence[str]) -> str:
         if cause := root_cause(text):
             return cause
     return ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _named(flags: Sequence[str]) -> dict[str, str]:
-    """Values of options by their names; "" for one that has none."""
-    return {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}
 
 
 def _credentials(given: Mapping[str, str]) -> Any:
@@ -244,165 +213,194 @@ def _credentials(given: Mapping[str, str]) -> Any:
     )
 
 
-ROWS = "rows"
-"""Name of the counter of written rows."""
-
-_FIRST_LOOK_SECONDS = 0.5
-_LOOK_SECONDS = 10.0
-_GONE_LOOKS = 30
+_FIRST_POLL_SECONDS = 0.5
+_MAX_POLL_SECONDS = 10.0
+_MAX_FAILED_POLLS = 30
 """Number of failed requests in a row after which the job is left running."""
 
-_MESSAGE_LOOKS = 30
-"""Looks for the message of a job that failed: it may take half a minute."""
+_MESSAGE_POLLS = 30
+"""Number of requests for the message of a failed job, which may take half a minute to appear."""
 
-
+_NEEDED = ("--project", "--region", "--temp_location")
+_INSTALL_CODE = frozenset(
+    {"--sdk_container_image", "--extra_package", "--extra_packages", "--setup_file"}
+)
+_EXTRA_PACKAGE = "--extra_package"
+_GOALS = {"cost": "COST_OPTIMIZED", "speed": "SPEED_OPTIMIZED"}
+_DEFAULTS = {
+    # Each process of a worker has a core: more threads take memory, and wait for one another.
+    "--number_of_worker_harness_threads": "--number_of_worker_harness_threads=1",
+    # By default, Beam sends the contents of `__main__`: a launcher here, a notebook elsewhere.
+    "--save_main_session": "--no_save_main_session",
+}
 _LOGGER = logging.getLogger(__name__)
 
 # It warns of every wheel that it stages; ours has nothing compiled in it.
 logging.getLogger("apache_beam.runners.portability.stager").setLevel(logging.ERROR)
 
 
-def run_on_dataflow(
-    job: str, build: Callable[[beam.Pipeline], None], *, launch: Launch, submission: Submission
-) -> None:
-    """Submit a job and follow it to its end.
+class DataflowRunner(Runner):
+    """Google Cloud Dataflow: `execution.dataflow`, or options in `execution.beam_options`."""
 
-    Args:
-        job: what people call it, for errors.
-        build: adds it to a pipeline.
-        launch: how.
-        submission: the step it is for.
+    name = "dataflow"
+    max_parallel_steps = 8
 
-    Raises:
-        RunnerError: it failed or could not be submitted; says the cause.
-    """
-    api = DataflowApi(launch.flags)
-    with temporary_folder("package") as folder:
-        flags = [*launch.flags, f"--job_name={submission.name}"]
-        if launch.packs_code:
-            wanted = file_system_packages(submission.places)
-            flags.append(
-                f"--extra_package={write_worker_package(Path(folder), file_systems=wanted)}"
+    def __init__(self, execution: ExecutionConfig) -> None:
+        self._execution = execution
+        flags = merge_flags(_own_flags(execution.dataflow), execution.beam_options)
+        names = flag_names(flags)
+        missing = [name for name in _NEEDED if name not in names]
+        if missing:
+            fields = ", ".join(f"execution.dataflow.{name.removeprefix('--')}" for name in missing)
+            raise ConfigError(
+                f"the dataflow runner needs {', '.join(missing)}: set {fields}; "
+                f"found {', '.join(sorted(names)) or 'none'}"
             )
-        with _cancelled_when_stopped(api, submission):
-            result = _submitted(job, build, flags=flags)
-            told = SubmittedJob(
-                submission.name, "dataflow", result.job_id(), api.url(result.job_id())
-            )
-            submission.told(told)
-            state = _followed(api, told.id, submission)
-    with _not_needed(told.name):
-        submission.ended(told, api.paid(told.id))
-    if state not in DONE:
-        raise RunnerError(f"{job}: {_why(api, told.id, state, submission)}")
+        defaults = [flag for name, flag in _DEFAULTS.items() if not names & {name, flag}]
+        self.flags = (*flags, *defaults)
+        self.ships_worker_package = not names & _INSTALL_CODE
+        """True if each job installs a package of bertloom on its workers."""
+
+    # Before a run
+
+    def preflight(self, *, store: str, inputs: Sequence[str]) -> None:
+        """See `Runner.preflight`."""
+        check_reachable(self._execution, store=store, inputs=inputs)
+        raise_all(self._problems([store, *inputs]))
+
+    def _problems(self, urls: Sequence[str]) -> Iterator[BertloomError | None]:
+        for flag in self.flags:
+            name, _, package = flag.partition("=")
+            if name == _EXTRA_PACKAGE and is_local_url(package) and not Path(package).is_file():
+                yield ConfigError(f"{package}: no such file, which workers are to install")
+        if self.ships_worker_package:
+            yield error_of(lambda: worker_requirements(file_system_packages(urls)))
+        # Credentials, the project, the region and whether the API is switched on, in one request.
+        yield error_of(lambda: DataflowApi(self.flags).running("bertloom"))
+
+    def describe(self, urls: Sequence[str]) -> list[str]:
+        """See `Runner.describe`."""
+        lines = ["runner dataflow: Beam's DataflowRunner", *indented(self.flags)]
+        if not self.ships_worker_package:
+            return lines
+        try:
+            requirements = worker_requirements(file_system_packages(urls))
+            name = package_name()
+        except BertloomError as error:
+            return [*lines, f"missing: {error}"]
+        lines += indented([f"{_EXTRA_PACKAGE}={name}"])
+        return [*lines, f"{name} is made for each job; workers install {', '.join(requirements)}"]
+
+    # Jobs
+
+    def attach(self, job: str) -> None:
+        """See `Runner.attach`."""
+        api, submission = DataflowApi(self.flags), current_submission(job)
+        for job_id in api.running(submission.name):
+            with _cancelled_when_stopped(api, submission):
+                state, submitted = _follow(api, job_id, submission, is_attached=True)
+                if state not in _DONE:
+                    reason = _failure_reason(api, submitted, state, submission)
+                    submission.say(f"{submitted.name}: job of an earlier run failed: {reason}")
+
+    def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
+        """See `Runner.run`."""
+        del num_elements
+        api, submission = DataflowApi(self.flags), current_submission(job)
+        flags = [*self.flags, f"--job_name={submission.name}"]
+        with temporary_folder("package") as folder, _cancelled_when_stopped(api, submission):
+            if self.ships_worker_package:
+                file_systems = file_system_packages(submission.places)
+                package = write_worker_package(Path(folder), file_systems=file_systems)
+                flags.append(f"{_EXTRA_PACKAGE}={package}")
+            job_id = _submit(job, build, flags=flags)
+            state, submitted = _follow(api, job_id, submission)
+        if state not in _DONE:
+            raise RunnerError(f"{job}: {_failure_reason(api, submitted, state, submission)}")
 
 
-def _submitted(job: str, build: Callable[[beam.Pipeline], None], *, flags: list[str]) -> Any:
+def _own_flags(config: DataflowConfig) -> list[str]:
+    values = {
+        "--project": config.project,
+        "--region": config.region,
+        "--temp_location": config.temp_location,
+        "--staging_location": config.staging_location,
+        "--service_account_email": config.service_account_email,
+        "--worker_machine_type": config.machine_type,
+        "--disk_size_gb": config.disk_size_gb,
+        "--max_num_workers": config.max_num_workers,
+        "--number_of_worker_harness_threads": config.number_of_worker_harness_threads,
+        "--network": config.network,
+        "--subnetwork": config.subnetwork,
+        "--flexrs_goal": config.flexrs_goal and _GOALS[config.flexrs_goal],
+        "--sdk_container_image": config.image,
+        "--dataflow_endpoint": config.endpoint,
+    }
+    own = [f"{name}={value}" for name, value in values.items() if value is not None]
+    if config.use_public_ips is not None:
+        own.append("--use_public_ips" if config.use_public_ips else "--no_use_public_ips")
+    return own + [f"{_EXTRA_PACKAGE}={package}" for package in config.packages]
+
+
+def _submit(job: str, build: BuildPipeline, *, flags: list[str]) -> str:
+    """Submit a job, and return its id."""
     import apache_beam as beam  # lazy: `plan` checks the API without Beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    options = PipelineOptions(flags)
     try:
-        pipeline = beam.Pipeline(runner="DataflowRunner", options=options)
+        pipeline = beam.Pipeline(runner="DataflowRunner", options=PipelineOptions(flags))
         build(pipeline)
-        return pipeline.run()
+        result: Any = pipeline.run()
+        return str(result.job_id())
     except BertloomError:
         raise
-    except Exception as error:  # whatever Beam and Google's clients raise
-        told = getattr(error, "message", None) or str(error)
+    except Exception as error:  # of any class of Beam and of Google's clients
+        text = getattr(error, "message", None) or str(error)
         raise RunnerError(
-            f"{job}: could not be submitted to Dataflow: {root_cause(str(told)) or repr(error)}"
+            f"{job}: could not be submitted to Dataflow: {root_cause(str(text)) or repr(error)}"
         ) from error
 
 
-# Following
-
-
-def _followed(api: DataflowApi, job: str, submission: Submission) -> str:
-    """Return the final state of a job."""
-    missed, seconds = 0, _FIRST_LOOK_SECONDS
+def _follow(
+    api: DataflowApi, job_id: str, submission: Submission, *, is_attached: bool = False
+) -> tuple[str, SubmittedJob]:
+    """Report a job, wait for its end, and return its final state."""
+    job = SubmittedJob(submission.name, "dataflow", job_id, api.url(job_id), attached=is_attached)
+    submission.told(job)
+    failed_polls, seconds, state = 0, _FIRST_POLL_SECONDS, ""
     while True:
         try:
-            state = api.state(job)
-            missed = 0
+            state, failed_polls = api.state(job_id), 0
         except RunnerError as error:
-            missed += 1
-            if missed >= _GONE_LOOKS:
-                raise RunnerError(f"{error}; job {job} may still run") from error
-            state = ""
-        if state:
-            with _not_needed(job):
-                rows = int(api.counters(job).get(ROWS, 0))
-                if progress := current_progress():
-                    progress.rows = rows
-        if state in OVER:
-            return state
+            failed_polls += 1
+            if failed_polls >= _MAX_FAILED_POLLS:
+                raise RunnerError(f"{error}; job {job_id} may still run") from error
+        if state in _TERMINAL_STATES:
+            break
         submission.pause(seconds)
-        seconds = min(2 * seconds, _LOOK_SECONDS)
-
-
-@contextlib.contextmanager
-def _not_needed(job: str) -> Iterator[None]:
-    """Ignore errors of the block: counters are only shown."""
+        seconds = min(2 * seconds, _MAX_POLL_SECONDS)
     try:
-        yield
-    except RunnerError as error:
-        _LOGGER.debug("%s: %s", job, error)
+        submission.ended(job, api.billed_resources(job_id))
+    except RunnerError as error:  # they are only shown
+        _LOGGER.debug("%s: no billed resources: %s", job_id, error)
+    return state, job
 
 
-def _why(api: DataflowApi, job: str, state: str, submission: Submission) -> str:
-    named = state.removeprefix("JOB_STATE_").lower()
+def _failure_reason(api: DataflowApi, job: SubmittedJob, state: str, submission: Submission) -> str:
     if state == "JOB_STATE_FAILED":
-        for _ in range(_MESSAGE_LOOKS):
-            if found := api.why(job):
-                return f"{found} (job {job} on Dataflow)"
+        for _ in range(_MESSAGE_POLLS):
+            if reason := api.failure_reason(job.id):
+                return f"{reason} (job {job.id} on Dataflow)"
             submission.pause(1.0)
-    return f"job {job} ended as {named} on Dataflow, not by this run: {api.url(job)}"
+    name = state.removeprefix("JOB_STATE_").lower()
+    return f"job {job.id} ended as {name} on Dataflow, not by this run: {job.url}"
 
 
-# Cancelling
+def _cancelled_when_stopped(
+    api: DataflowApi, submission: Submission
+) -> contextlib.AbstractContextManager[None]:
+    def cancel() -> None:
+        for job_id in api.running(submission.name):
+            api.cancel(job_id)
 
-
-@contextlib.contextmanager
-def _cancelled_when_stopped(api: DataflowApi, submission: Submission) -> Iterator[None]:
-    """Cancel the job where a signal or a stopped run ends the block, if it is not left alone."""
-    try:
-        yield
-    except BaseException as error:
-        is_stopped = submission.stopping.is_set() or not isinstance(error, Exception)
-        if is_stopped and submission.detach:
-            submission.say(f"{submission.name} is left to Dataflow; run again to attach to it")
-        elif is_stopped:
-            try:
-                for job in api.running(submission.name):
-                    api.cancel(job.id)
-            except RunnerError as failed:
-                _LOGGER.warning("%s may still run: %s", submission.name, failed)
-        raise
-
-
-# Attaching
-
-
-def wait_for_earlier_on_dataflow(launch: Launch, submission: Submission) -> bool:
-    """Wait for the end of a job of the same name that an earlier run submitted.
-
-    Returns:
-        Whether there was one. What it finished is found in its pieces.
-
-    Raises:
-        RunnerError: Dataflow does not answer, or the run is to end.
-    """
-    api = DataflowApi(launch.flags)
-    found = api.running(submission.name)
-    with _cancelled_when_stopped(api, submission):
-        for job in found:
-            told = SubmittedJob(submission.name, "dataflow", job.id, api.url(job.id), attached=True)
-            submission.told(told)
-            state = _followed(api, job.id, submission)
-            with _not_needed(job.name):
-                submission.ended(told, api.paid(job.id))
-            if state not in DONE:
-                why = _why(api, job.id, state, submission)
-                submission.say(f"{job.name}: the job of an earlier run failed: {why}")
-    return bool(found)
+    return cancelled_when_stopped(submission, "Dataflow", [cancel])

@@ -13,401 +13,275 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
-from apache_beam.runners.portability.portable_runner import PortableRunner
+from apache_beam.runners.portability import portable_runner
 
-from pipelines.runners import clusters
-from pipelines.runners.clusters import ClusterJob, JobServer, job_server
-from pipelines.runners.job_context import Submission, SubmittedJob, root_cause
-from pipelines.runners.runner_spec import LEAN_FLAG, Engine, Launch, parallelism_flags
+from pipelines.runners.clusters import ClusterJob, ClusterUnreachableError
+from pipelines.runners.job_context import (
+    Submission,
+    SubmittedJob,
+    cancelled_when_stopped,
+    current_submission,
+    root_cause,
+)
+from pipelines.runners.job_server import JobServer, get_job_server
+from pipelines.runners.runner import BuildPipeline
 from schemas.errors import RunnerError
 
-CALL_SECONDS = 10.0
-LOOK_SECONDS = 0.5
-_CLUSTER_SECONDS = 2.0
-"""Seconds between two requests for the state of a job."""
+if TYPE_CHECKING:
+    from pipelines.runners.portable import PortableRunner
 
-_GONE_SECONDS = 30.0
+_CALL_SECONDS = 10.0
+_POLL_SECONDS = 0.5
+_MAX_SILENT_SECONDS = 30.0
 """Seconds without an answer after which a job service or cluster is unavailable."""
 
-_PATIENCE_SECONDS = 20.0
-"""Seconds that a job waits for slots while another job waits, too."""
-
-_ALONE_FACTOR = 3.0
-"""Factor of `_PATIENCE_SECONDS` while other jobs are running."""
+_SLOT_SECONDS = (20.0, 60.0)
+"""Range of the seconds that a job waits for slots before it starts again with the free ones. Of two
+jobs that wait for each other's slots, one does so before the other."""
 
 _STATE = beam_job_api_pb2.JobState
-OVER = frozenset({_STATE.DONE, _STATE.DRAINED, _STATE.FAILED, _STATE.CANCELLED, _STATE.UPDATED})
+_TERMINAL_STATES = frozenset(portable_runner.TERMINAL_STATES)
 _MESSAGE = beam_job_api_pb2.JobMessage
 _LOGGER = logging.getLogger(__name__)
+_turn = threading.Lock()
 
 
 class NoSlotsError(RunnerError):
     """A job waits for more slots than are free. Resubmit it with fewer."""
 
 
-class _Silence:
-    """For how long something has not answered."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-
-    def heard(self) -> None:
-        self._since = None
-
-    def missed(self) -> float:
-        """Count a miss; seconds since the first one in a row."""
-        now = time.monotonic()
-        self._since = now if self._since is None else self._since
-        return now - self._since
+# The job service
 
 
-class ClusterView:
-    """State of a job on its cluster: id and page, reported once, and waiting for slots."""
+@contextlib.contextmanager
+def _job_service(endpoint: str) -> Iterator[Any]:
+    """Yield the client of a job service; its errors are RunnerErrors."""
+    try:
+        with grpc.insecure_channel(endpoint) as channel:
+            yield beam_job_api_pb2_grpc.JobServiceStub(channel)
+    except grpc.RpcError as error:
+        raise RunnerError(f"job service at {endpoint}: {error.details()}") from error
 
-    def __init__(self, engine: Engine, submission: Submission, job_id: str) -> None:
-        """Nothing is known yet.
+
+def list_jobs(endpoint: str, name: str) -> list[ClusterJob]:
+    """Return the unfinished jobs of a job service with a name; none if it does not list jobs."""
+    try:
+        with _job_service(endpoint) as service:
+            request = beam_job_api_pb2.GetJobsRequest()
+            jobs = service.GetJobs(request, timeout=_CALL_SECONDS).job_info
+    except RunnerError as error:  # Beam's own service for Python has no list
+        _LOGGER.debug("no list of jobs: %s", error)
+        return []
+    return [
+        ClusterJob(job.job_id, name)
+        for job in jobs
+        if job.job_name == name and job.state not in _TERMINAL_STATES
+    ]
+
+
+def cancel_job(endpoint: str, job_id: str) -> None:
+    """Cancel a job of a job service."""
+    with _job_service(endpoint) as service:
+        request = beam_job_api_pb2.CancelJobRequest(job_id=job_id)
+        service.Cancel(request, timeout=_CALL_SECONDS)
+
+
+# Following
+
+
+class JobFollower:
+    """Follows a submitted job to its end."""
+
+    def __init__(
+        self, result: Any, *, runner: PortableRunner, server: JobServer | None, name: str
+    ) -> None:
+        """Take a job that has been submitted.
 
         Args:
-            engine: where it runs.
-            submission: the step it is for.
-            job_id: the job service's.
+            result: Beam's result of it.
+            runner: Engine.
+            server: Job server that this process started; None if another one is used.
+            name: Name of the job in errors.
         """
-        self._engine, self._submission, self._job_id = engine, submission, job_id
-        self._found = ""  # the cluster's own id of it
-        self._is_told = False
-        self._next = 0.0
-        self._silence = _Silence()
+        self._result, self._runner, self._server, self._name = result, runner, server, name
+        self._submission = current_submission(name)
+        self._cluster_id = ""
         self._waits_since: float | None = None
+        self._max_wait_seconds = random.uniform(*_SLOT_SECONDS)  # noqa: S311
+        self._errors: list[str] = []
 
-    def look(self, *, is_last: bool = False) -> None:
-        """Ask the cluster, if it is time to.
-
-        Args:
-            is_last: whether the job service says that the job is over.
+    def wait(self) -> None:
+        """Wait for the end of the job.
 
         Raises:
-            NoSlotsError: the job has been waiting for slots.
+            NoSlotsError: It waits for more slots than are free.
+            RunnerError: It failed, or the engine lost it. The message has the root cause.
+        """
+        reader = threading.Thread(target=self._read_messages, daemon=True)
+        reader.start()
+        state, last_answer = int(_STATE.UNSPECIFIED), time.monotonic()
+        while state not in _TERMINAL_STATES:
+            try:
+                state = self._poll()
+                last_answer = time.monotonic()
+            except (grpc.RpcError, ClusterUnreachableError) as error:
+                self._check_silence(time.monotonic() - last_answer, error)
+            if state not in _TERMINAL_STATES:
+                self._submission.pause(_POLL_SECONDS)
+        if not self._cluster_id:  # it ended before the cluster listed it
+            self._report(ClusterJob(self._result._job_id, self._submission.name))
+        if state in (_STATE.DONE, _STATE.DRAINED):
+            return
+        self._runner.is_waiting_for_slots(self._cluster_id)  # raises if the cluster lost the job
+        reader.join(_CALL_SECONDS)
+        raise RunnerError(f"{self._name}: {self._failure_reason(state)}")
+
+    def _poll(self) -> int:
+        """Return the state of the job."""
+        request = beam_job_api_pb2.GetJobStateRequest(job_id=self._result._job_id)
+        state = int(self._result._job_service.GetState(request, timeout=_CALL_SECONDS).state)
+        if state not in _TERMINAL_STATES:
+            self.poll_cluster()
+        return state
+
+    def poll_cluster(self) -> None:
+        """Report the job once, and check that it does not wait for slots.
+
+        Raises:
+            NoSlotsError: It has waited for too long.
             RunnerError: The cluster does not answer, or lost the job.
         """
-        if not self._engine.rest:
-            self._tell(SubmittedJob(self._submission.name, self._engine.name, self._job_id))
-            return
-        if not is_last and time.monotonic() < self._next:
-            return
-        try:
-            self._ask(is_last=is_last)
-            self._silence.heard()
-        except clusters.NoJobError as error:
-            raise self._lost() from error
-        except clusters.NoAnswerError as error:
-            seconds = self._silence.missed()
-            if not is_last and seconds > _GONE_SECONDS:
-                raise RunnerError(
-                    f"{self._engine.master} has not answered for {seconds:.0f} s: {error}"
-                ) from error
-        self._next = time.monotonic() + _CLUSTER_SECONDS
-
-    def check_known(self) -> None:
-        """See that a job that failed did so on its cluster.
-
-        Raises:
-            RunnerError: it was lost with the cluster's job manager.
-        """
-        if self._found:
-            try:
-                clusters.waits_for_slots(self._engine, self._found)
-            except (clusters.NoJobError, clusters.NoAnswerError) as error:
-                raise self._lost() from error
-
-    def _lost(self) -> RunnerError:
-        return RunnerError(
-            f"{self._submission.name}: {self._engine.master} does not know job {self._found} any "
-            "more, as after its job manager ended; what was finished is kept"
-        )
-
-    def _ask(self, *, is_last: bool) -> None:
-        if not self._found:
-            named = clusters.jobs_named(self._engine, self._submission.name)
-            if named:
-                self._found = named[0].id
-            for job in named:
-                self._tell(SubmittedJob(job.name, self._engine.name, job.id, job.url))
-            if is_last:  # over before it was seen
-                self._tell(SubmittedJob(self._submission.name, self._engine.name, self._job_id))
-        elif not is_last:
-            self._check_slots()
-
-    def _tell(self, job: SubmittedJob) -> None:
-        if not self._is_told:
-            self._is_told = True
-            self._submission.told(job)
-
-    def _check_slots(self) -> None:
-        """Raise where the job has been waiting for slots for too long.
-
-        Of two jobs that each hold a part of what they wait for, the one with the greater id gives
-        way at once, so that the other gets its slots.
-        """
-        now = time.monotonic()
-        if not clusters.waits_for_slots(self._engine, self._found):
+        name = self._submission.name
+        if not self._cluster_id:
+            own = [ClusterJob(self._result._job_id, name)]
+            for job in self._runner.find_jobs(name) if self._runner.rest else own:
+                self._report(job)
+        elif not self._runner.is_waiting_for_slots(self._cluster_id):
             self._waits_since = None
-            return
-        self._waits_since = now if self._waits_since is None else self._waits_since
-        waited = now - self._waits_since
-        if waited < _PATIENCE_SECONDS:
-            return
-        gives_way = any(job < self._found for job in clusters.waiting_jobs(self._engine))
-        if gives_way or waited > _ALONE_FACTOR * _PATIENCE_SECONDS:
-            raise NoSlotsError(f"{self._submission.name}: no slots for {waited:.0f} s")
+        else:
+            now = time.monotonic()
+            self._waits_since = self._waits_since or now
+            if (seconds := now - self._waits_since) > self._max_wait_seconds:
+                raise NoSlotsError(f"{name}: no free slots for {seconds:.0f} s")
+
+    def _report(self, job: ClusterJob) -> None:
+        self._cluster_id = job.id
+        self._submission.told(SubmittedJob(job.name, self._runner.name, job.id, job.url))
+
+    def _check_silence(self, seconds: float, error: Exception) -> None:
+        if self._server is not None:
+            self._server.check()
+        if seconds > _MAX_SILENT_SECONDS:
+            reason = error.details() if isinstance(error, grpc.RpcError) else error
+            raise RunnerError(
+                f"{self._name}: no answer for {seconds:.0f} s: {reason}. The job may still run"
+            ) from error
+
+    def _read_messages(self) -> None:
+        # The stream breaks off where the job service does, which polling notices as well.
+        with contextlib.suppress(grpc.RpcError):
+            for message in self._result._message_stream:
+                response = message.message_response
+                if response.importance == _MESSAGE.JOB_MESSAGE_ERROR:
+                    self._errors.append(response.message_text)
+
+    def _failure_reason(self, state: int) -> str:
+        causes = [cause for text in reversed(self._errors) if (cause := root_cause(text))]
+        if causes:
+            return causes[0]
+        if self._server is not None:
+            return self._server.log_cause()
+        return f"the engine ended it in state {_STATE.Enum.Name(state)}"
 
 
-def follow(
-    job: str,
-    result: Any,
-    *,
-    submission: Submission,
-    server: JobServer | None,
-    view: ClusterView,
-) -> None:
-    """Wait for the end of a job that was submitted.
-
-    Args:
-        job: what people call it, for errors.
-        result: Beam's.
-        submission: the step it is for.
-        server: the job server that was started for it.
-        view: what its cluster says.
-
-    Raises:
-        NoSlotsError: it waits for more slots than there are.
-        RunnerError: It failed, or the engine lost it. The message has the root cause.
-    """
-    errors: list[str] = []
-    reader = threading.Thread(target=_read_messages, args=(result, errors), daemon=True)
-    reader.start()
-    silence = _Silence()
-    while True:
-        try:
-            state = _state(result)
-            silence.heard()
-        except grpc.RpcError as error:
-            if server is not None:
-                server.check()
-            if silence.missed() > _GONE_SECONDS:
-                raise RunnerError(
-                    f"{job}: the job service is gone ({error.details()}); its job may still run"
-                ) from error
-            state = _STATE.UNSPECIFIED
-        view.look(is_last=state in OVER)
-        if state in OVER:
-            break
-        submission.pause(LOOK_SECONDS)
-    if state in (_STATE.DONE, _STATE.DRAINED):
-        return
-    view.check_known()
-    reader.join(CALL_SECONDS)
-    name = _STATE.Enum.Name(state)
-    raise RunnerError(f"{job}: {_why(errors, server) or f'the engine ended it in state {name}'}")
-
-
-def _state(result: Any) -> int:
-    request = beam_job_api_pb2.GetJobStateRequest(job_id=result._job_id)
-    return int(result._job_service.GetState(request, timeout=CALL_SECONDS).state)
-
-
-def _read_messages(result: Any, errors: list[str]) -> None:
-    # The stream breaks off where the job service does, which the state tells as well.
-    with contextlib.suppress(grpc.RpcError):
-        for message in result._message_stream:
-            if not message.HasField("message_response"):
-                continue
-            told = message.message_response
-            _LOGGER.debug("%s", told.message_text)
-            if told.importance == _MESSAGE.JOB_MESSAGE_ERROR:
-                errors.append(told.message_text)
-
-
-def _why(errors: list[str], server: JobServer | None) -> str:
-    for text in reversed(errors):
-        if cause := root_cause(text):
-            return cause
-    return server.last_words() if server is not None else ""
-
-
-def wait_until_over(engine: Engine, name: str, *, pause: Callable[[float], None]) -> None:
-    """Wait until a Flink cluster has no job of a name that has not ended."""
-    while clusters.jobs_named(engine, name):
-        pause(LOOK_SECONDS)
-
-
-def run_on_engine(
-    job: str,
-    build: Callable[[beam.Pipeline], None],
-    *,
-    launch: Launch,
-    engine: Engine,
-    submission: Submission,
-    pieces: int,
-) -> None:
-    """Submit a job and follow it to its end.
-
-    Args:
-        job: what people call it, for errors.
-        build: adds it to a pipeline.
-        launch: how.
-        engine: where.
-        submission: the step it is for.
-        pieces: how many it works on.
-
-    Raises:
-        RunnerError: it failed or could not be submitted; says the root cause.
-    """
-    server = None if engine.endpoint else job_server(engine, pause=submission.pause)
-    endpoint = engine.endpoint or (server.endpoint if server else "")
-    while True:
-        with clusters.reserve_slots(
-            engine, pieces, sleep=submission.pause, log=submission.say
-        ) as count:
-            flags = [*launch.flags, *_submission_flags(engine, server, launch.flags, count=count)]
+def run_job(runner: PortableRunner, job: str, build: BuildPipeline, *, num_elements: int) -> None:
+    """Submit a job and follow it to its end. See `Runner.run`."""
+    submission = current_submission(job)
+    server = None if runner.endpoint else get_job_server(runner, submission)
+    with _taken_turn(submission):
+        while True:
+            flags = _job_flags(runner, server, runner.wait_for_slots(num_elements, submission))
             options = PipelineOptions([*flags, f"--job_name={submission.name}"])
-            pipeline = beam.Pipeline(runner=PortableRunner(), options=options)
+            pipeline = beam.Pipeline(runner=portable_runner.PortableRunner(), options=options)
             build(pipeline)
             try:
-                _run(
-                    job, pipeline, engine=engine, endpoint=endpoint, server=server,
-                    submission=submission,
-                )  # fmt: skip
+                _submit_and_follow(runner, job, pipeline, server)
             except NoSlotsError as error:
                 submission.say(f"{error}; resubmitting with the free slots")
-                clusters.cancel(engine, submission.name)
-                wait_until_over(engine, submission.name, pause=submission.pause)
+                _cancel_all(runner, submission)
+                _wait_until_over(runner, submission)
             else:
                 return
 
 
-def _run(
-    job: str,
-    pipeline: beam.Pipeline,
-    *,
-    engine: Engine,
-    endpoint: str,
-    server: JobServer | None,
-    submission: Submission,
+@contextlib.contextmanager
+def _taken_turn(submission: Submission) -> Iterator[None]:
+    """Run the block while no other job of this process is on an engine."""
+    while not _turn.acquire(timeout=_POLL_SECONDS):
+        submission.pause(0)
+    try:
+        yield
+    finally:
+        _turn.release()
+
+
+def _job_flags(runner: PortableRunner, server: JobServer | None, slots: int) -> list[str]:
+    flags = [*runner.flags, *runner.job_flags(slots)]
+    if server is not None:
+        flags.append(f"--job_endpoint={server.endpoint}")
+        if runner.name == "spark" and not server.jars.is_whole:
+            # Else Spark copies every jar of the job server to each worker, for each job.
+            flags.append(f"--files_to_stage={server.jars.runner_jar}")
+    return flags
+
+
+def _submit_and_follow(
+    runner: PortableRunner, job: str, pipeline: beam.Pipeline, server: JobServer | None
 ) -> None:
-    """Submit a pipeline and follow it; cancel it where the run is stopped meanwhile."""
-    with _cancelled_when_stopped(engine, submission) as cancels:
+    submission = current_submission(job)
+    endpoint = server.endpoint if server else runner.endpoint
+    cancel = functools.partial(_cancel_all, runner, submission)
+    # The cluster is asked before its job service, which may give up on the job and leave it
+    # there, and after it: what was being submitted may have got there meanwhile.
+    cancels: list[Callable[[], object]] = [cancel, cancel]
+    with cancelled_when_stopped(submission, runner.name, cancels):
         try:
             result: Any = pipeline.run()
-        except (RuntimeError, grpc.RpcError, grpc.FutureTimeoutError) as error:
-            raise RunnerError(f"{job}: {_not_submitted(error, endpoint, server)}") from error
-        cancels.append(functools.partial(_cancel, endpoint, result._job_id))
-        view = ClusterView(engine, submission, result._job_id)
-        follow(job, result, submission=submission, server=server, view=view)
+        except grpc.FutureTimeoutError as error:
+            raise RunnerError(f"{job}: no job service answers at {endpoint}") from error
+        except (RuntimeError, grpc.RpcError) as error:
+            details = error.details() if isinstance(error, grpc.RpcError) else str(error)
+            cause = root_cause(details or "") or (server.log_cause() if server else repr(error))
+            raise RunnerError(f"{job}: could not be submitted to {endpoint}: {cause}") from error
+        cancels.insert(1, functools.partial(cancel_job, endpoint, result._job_id))
+        JobFollower(result, runner=runner, server=server, name=job).wait()
 
 
-def _submission_flags(
-    engine: Engine, server: JobServer | None, flags: tuple[str, ...], *, count: int
-) -> list[str]:
-    found = [] if server is None else [f"--job_endpoint={server.endpoint}"]
-    found += parallelism_flags(engine, flags, count=count)
-    found.append(LEAN_FLAG)
-    if server is not None and engine.name == "spark" and not server.jars.is_whole:
-        # Else Spark copies every jar of the job server to each worker, for each job.
-        found.append(f"--files_to_stage={server.jars.runner}")
-    return found
+def _cancel_all(runner: PortableRunner, submission: Submission) -> None:
+    for job in runner.find_jobs(submission.name):
+        runner.cancel(job)
 
 
-def _not_submitted(error: Exception, endpoint: str, server: JobServer | None) -> str:
-    if isinstance(error, grpc.FutureTimeoutError):
-        return f"no job service answers at {endpoint}"
-    details = error.details() if isinstance(error, grpc.RpcError) else str(error)
-    cause = root_cause(details or "") or (server.last_words() if server else repr(error))
-    return f"could not be submitted to {endpoint}: {cause}"
+def _wait_until_over(runner: PortableRunner, submission: Submission) -> None:
+    while runner.find_jobs(submission.name):
+        submission.pause(_POLL_SECONDS)
 
 
-# Cancelling
-
-
-@contextlib.contextmanager
-def _cancelled_when_stopped(
-    engine: Engine, submission: Submission
-) -> Iterator[list[Callable[[], None]]]:
-    """Cancel the job where a signal or a stopped run ends the block, if it is not left alone."""
-    cancels: list[Callable[[], None]] = []
-    try:
-        yield cancels
-    except BaseException as error:
-        is_stopped = submission.stopping.is_set() or not isinstance(error, Exception)
-        if is_stopped and not submission.detach:
-            # The cluster is asked before its job service, which may give up on the job and leave
-            # it there, and after it: what was being submitted may have got there meanwhile.
-            ask = functools.partial(clusters.cancel, engine, submission.name)
-            asked: list[Callable[[], object]] = [ask, *cancels, ask]
-            for cancel in asked:
-                try:
-                    cancel()
-                except (RunnerError, grpc.RpcError) as failed:
-                    _LOGGER.warning("%s may still run: %s", submission.name, failed)
-        elif is_stopped:
-            submission.say(f"{submission.name} is left to {engine.name}; run again to attach to it")
-        raise
-
-
-def _cancel(endpoint: str, job_id: str) -> None:
-    with grpc.insecure_channel(endpoint) as channel:
-        service = beam_job_api_pb2_grpc.JobServiceStub(channel)
-        service.Cancel(beam_job_api_pb2.CancelJobRequest(job_id=job_id), timeout=CALL_SECONDS)
-
-
-# Attaching
-
-
-def wait_for_earlier(engine: Engine, submission: Submission) -> bool:
-    """Wait for the end of a job of the same name that an earlier run submitted.
-
-    Returns:
-        Whether there was one. What it finished is found in its pieces.
-    """
-    if engine.rest:
-        found = clusters.jobs_named(engine, submission.name)
-        for job in found:
-            _tell_attached(engine, submission, job)
-        with _cancelled_when_stopped(engine, submission):
-            wait_until_over(engine, submission.name, pause=submission.pause)
-        return bool(found)
-    return bool(engine.endpoint) and _wait_for_listed(engine, submission)
-
-
-def _wait_for_listed(engine: Engine, submission: Submission) -> bool:
-    """The same by the list of jobs of a job service that runs."""
-    with grpc.insecure_channel(engine.endpoint) as channel:
-        service = beam_job_api_pb2_grpc.JobServiceStub(channel)
-        try:
-            request = beam_job_api_pb2.GetJobsRequest()
-            listed = service.GetJobs(request, timeout=CALL_SECONDS).job_info
-        except grpc.RpcError as error:
-            # Beam's own service for Python has no such list.
-            _LOGGER.debug("%s lists no jobs: %s", engine.endpoint, error.details())
-            return False
-        found = [job for job in listed if job.job_name == submission.name and job.state not in OVER]
-        for job in found:
-            _tell_attached(engine, submission, ClusterJob(job.job_id, job.job_name, "", ""))
-            request = beam_job_api_pb2.GetJobStateRequest(job_id=job.job_id)
-            with _cancelled_when_stopped(engine, submission) as cancels:
-                cancels.append(functools.partial(_cancel, engine.endpoint, job.job_id))
-                while service.GetState(request, timeout=CALL_SECONDS).state not in OVER:
-                    submission.pause(LOOK_SECONDS)
-        return bool(found)
-
-
-def _tell_attached(engine: Engine, submission: Submission, job: ClusterJob) -> None:
-    submission.told(SubmittedJob(submission.name, engine.name, job.id, job.url, attached=True))
+def attach(runner: PortableRunner, job: str) -> None:
+    """Wait for the end of a job of the same name that an earlier run submitted, if any."""
+    submission = current_submission(job)
+    cancel = functools.partial(_cancel_all, runner, submission)
+    for found in runner.find_jobs(submission.name):
+        submission.told(SubmittedJob(found.name, runner.name, found.id, found.url, attached=True))
+    with cancelled_when_stopped(submission, runner.name, [cancel]):
+        _wait_until_over(runner, submission)

@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO, cast
 
@@ -24,6 +24,7 @@ from schemas.errors import BertloomError, RunnerError
 
 _NAME_LENGTH = 63  # of a label of DNS, which Dataflow's and Kubernetes' names are
 _KEY_LENGTH = 16
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,6 @@ class SubmittedJob:
     """True if an earlier run submitted it."""
 
 
-def _tell_nobody(_job: SubmittedJob) -> None:
-    pass
-
-
-def _say_nothing(_line: str) -> None:
-    pass
-
-
-def _measure_nothing(_job: SubmittedJob, _measured: Mapping[str, float]) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Submission:
     """Step that jobs are submitted for."""
@@ -61,13 +50,13 @@ class Submission:
     name: str
     """Name of the job, equal for equal work in the same store."""
 
-    told: Callable[[SubmittedJob], None] = _tell_nobody
+    told: Callable[[SubmittedJob], None] = lambda _: None
     """Called when the engine has accepted the job, or has it already."""
 
-    ended: Callable[[SubmittedJob, Mapping[str, float]], None] = _measure_nothing
+    ended: Callable[[SubmittedJob, Mapping[str, float]], None] = lambda *_: None
     """Called at its end with its billed resources, by name and unit, if the engine reports them."""
 
-    say: Callable[[str], None] = _say_nothing
+    say: Callable[[str], None] = lambda _: None
     """Logs a message for the user."""
 
     places: tuple[str, ...] = ()
@@ -118,6 +107,32 @@ def job_name(*parts: str, key: str = "") -> str:
     end = f"-{key[:_KEY_LENGTH]}" if key else ""
     text = re.sub(r"[^a-z0-9]+", "-", "-".join(["bertloom", *parts]).lower()).strip("-")
     return text[: _NAME_LENGTH - len(end)].rstrip("-") + end
+
+
+@contextlib.contextmanager
+def cancelled_when_stopped(
+    submission: Submission, runner: str, cancels: Sequence[Callable[[], object]]
+) -> Iterator[None]:
+    """Cancel jobs if a signal or a stopped run ends the block, or leave them running (`detach`).
+
+    Args:
+        submission: Step of the jobs.
+        runner: Name of the engine in messages.
+        cancels: Functions that cancel jobs. They may be added in the block.
+    """
+    try:
+        yield
+    except BaseException as error:
+        is_stopped = submission.stopping.is_set() or not isinstance(error, Exception)
+        if is_stopped and submission.detach:
+            submission.say(f"{submission.name} is left to {runner}; run again to attach to it")
+        elif is_stopped:
+            for cancel in cancels:
+                try:
+                    cancel()
+                except RunnerError as failure:
+                    _LOGGER.warning("%s may still run: %s", submission.name, failure)
+        raise
 
 
 class ErrorFiles:

@@ -1,4 +1,4 @@
-"""Worker processes of the local runner.
+"""The local runner and its worker processes.
 
 Beam's in-process runner executes the graph of a job; its `DoFn`s hand work items to a pool of
 processes. A pool starts on first use, serves one job at a time, and is reused by the next job.
@@ -24,10 +24,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from pipelines.progress import Progress, current_progress, set_reporter
+from pipelines.progress import ItemProgress, Recorder, current_recorder, set_recorder
+from pipelines.runners.direct import DirectRunner
 from pipelines.runners.job_context import current_submission
 from schemas.error_serialization import deserialize_error, serialize_error
 from schemas.errors import RunnerError
+from schemas.execution_configs import ExecutionConfig
 
 _PRELOAD = (
     "pipelines.contamination.scan",
@@ -44,6 +46,17 @@ _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 5.0
 
 
+class LocalRunner(DirectRunner):
+    """This machine: in this process with one worker, in worker processes with more."""
+
+    name = "local"
+    max_elements = 1
+
+    def __init__(self, execution: ExecutionConfig) -> None:
+        super().__init__(execution)
+        self.workers = execution.workers
+
+
 class WorkerPool:
     """Processes that call functions of a job."""
 
@@ -53,6 +66,8 @@ class WorkerPool:
         Args:
             workers: Maximum number of processes.
         """
+        self.workers = workers
+        self.environment = dict(os.environ)
         methods = multiprocessing.get_all_start_methods()
         method = "forkserver" if "forkserver" in methods else "spawn"
         context: Any = multiprocessing.get_context(method)
@@ -66,7 +81,7 @@ class WorkerPool:
             workers,
             mp_context=context,
             initializer=_initialize_worker,
-            initargs=(dict(os.environ), messages, logging.getLogger().level),
+            initargs=(self.environment, messages, logging.getLogger().level),
         )
 
     def map_unordered(
@@ -84,7 +99,7 @@ class WorkerPool:
         """
         pickled, waiting = pickle.dumps(function), iter(arguments)
         submission, running = current_submission("job"), set[Future[Any]]()
-        self._listener.progress = current_progress()
+        self._listener.recorder = current_recorder()
         try:
             while True:
                 for argument in waiting:
@@ -126,15 +141,15 @@ class WorkerPool:
 
 
 class _Listener(logging.handlers.QueueListener):
-    """Receives log records, and progress of items as (number, fraction), from the workers."""
+    """Receives log records, and progress of items by number, from the workers."""
 
-    progress: Progress | None = None
+    recorder: Recorder | None = None
 
     def handle(self, record: Any) -> None:
         if isinstance(record, logging.LogRecord):
             super().handle(record)
-        elif self.progress is not None:
-            self.progress.set_fraction(*record)
+        elif self.recorder is not None:
+            self.recorder.record(*record)
 
 
 class _LogHandler(logging.Handler):
@@ -160,25 +175,33 @@ def _hidden_main_module() -> Iterator[None]:
 
 # Pools of this process
 
-_idle: list[tuple[int, WorkerPool]] = []
+_idle: list[WorkerPool] = []
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def open_pool(workers: int) -> Iterator[WorkerPool]:
-    """Take an idle pool, or start a new one; close it if the block raises."""
+    """Take an idle pool, or start a new one; close it if the block raises.
+
+    Pools that started with other environment variables, such as credentials, are closed.
+    """
     with _lock:
-        found = next((entry for entry in _idle if entry[0] == workers), None)
+        outdated = [pool for pool in _idle if pool.environment != os.environ]
+        for pool in outdated:
+            _idle.remove(pool)
+        found = next((pool for pool in _idle if pool.workers == workers), None)
         if found is not None:
             _idle.remove(found)
-    pool = found[1] if found is not None else WorkerPool(workers)
+    for pool in outdated:
+        pool.close()
+    pool = found or WorkerPool(workers)
     try:
         yield pool
     except BaseException:
         pool.close()
         raise
     with _lock:
-        _idle.append((workers, pool))
+        _idle.append(pool)
 
 
 def map_items(
@@ -209,7 +232,7 @@ def close_pools() -> None:
     with _lock:
         pools = _idle.copy()
         _idle.clear()
-    for _, pool in pools:
+    for pool in pools:
         pool.close()
 
 
@@ -223,8 +246,18 @@ def _initialize_worker(environment: dict[str, str], messages: Any, level: int) -
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     logging.getLogger().addHandler(logging.handlers.QueueHandler(messages))
     logging.getLogger().setLevel(level)
-    set_reporter(lambda number, fraction: messages.put_nowait((number, fraction)))
+    set_recorder(_QueueRecorder(messages))
     threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+class _QueueRecorder:
+    """Sends the progress of items to the parent."""
+
+    def __init__(self, messages: Any) -> None:
+        self._messages = messages
+
+    def record(self, number: int, progress: ItemProgress) -> None:
+        self._messages.put_nowait((number, progress))
 
 
 def _exit_with_parent() -> None:

@@ -12,24 +12,26 @@ loopback interface, and does not run as root by default.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
-import socket
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
-from pipelines.runners.runner_spec import worker_program
+from pipelines.runners.portable import worker_program
 from schemas.errors import ConfigError, RunnerError
 
 _END_SECONDS = 5.0
+_POLL_SECONDS = 0.5
 _THREADS = 4
 _LOGGER = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
                 worker.wait()
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(port: int, *, command: Sequence[str] | None = None) -> Iterator[int]:
     """Serve a pool on the loopback interface while the `with` block runs, and yield its port.
 
@@ -133,30 +135,13 @@ def serve(port: int, *, allow_root: bool, say: Callable[[str], None]) -> None:
             "could run code as root. Start it as another user, or pass --allow-root where no "
             "other user has access, such as in a container"
         )
-    with _signals() as arrived, serving(port) as found:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit())
+    with contextlib.suppress(SystemExit), serving(port) as found:
         say(f"worker pool at localhost:{found}")
         say(
             "warning: the pool has no authentication. Every user of this machine can run code as "
             "the user of the pool"
         )
-        arrived.recv(1)
-
-
-@contextmanager
-def _signals() -> Iterator[socket.socket]:
-    """A socket that a byte comes from for each SIGTERM and SIGINT.
-
-    A handler that sets what the main thread waits for may interrupt it while it holds the very lock
-    that setting needs; and a signal that another thread gets, gRPC's or a request's, does not wake
-    the main thread. The byte is written by whichever thread gets the signal, and needs no lock.
-    """
-    arrived, arriving = socket.socketpair()
-    with arrived, arriving:
-        arriving.setblocking(False)
-        before = signal.set_wakeup_fd(arriving.fileno())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
-        try:
-            yield arrived
-        finally:
-            signal.set_wakeup_fd(before)
+        while True:  # a signal that another thread gets does not end the sleep
+            time.sleep(_POLL_SECONDS)

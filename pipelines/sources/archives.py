@@ -80,9 +80,9 @@ class MemberStream:
     """Unpacked bytes of one member. Damage raises an error when it is read.
 
     Args:
-        stream: the bytes.
-        uri: the archive.
-        name: the member.
+        stream: Unpacked bytes of the member.
+        uri: URL of the archive, for errors.
+        name: Name of the member, for errors.
     """
 
     def __init__(self, stream: IO[bytes], *, uri: str, name: str) -> None:
@@ -92,7 +92,7 @@ class MemberStream:
         """Return up to `size` bytes, fewer only at the end.
 
         Raises:
-            CorruptInputError: the member is cut off or damaged.
+            CorruptInputError: The member is truncated or damaged.
         """
         try:
             return self._stream.read(size)
@@ -246,7 +246,7 @@ def _zip_members(
                 continue
             try:
                 stream = archive.open(entry)
-            except NotImplementedError:  # a method such as Deflate64, or a kind of encryption
+            except NotImplementedError:  # an unsupported compression or encryption
                 yield member._replace(problem="unknown-method"), None
                 continue
             with stream:

@@ -152,17 +152,17 @@ def _split_for_each(
 ) -> Iterator[Split]:
     if not members:
         yield Split(config.name, file, 0, 0, _detail(archive=True))
-    # The last one ends where a further header would be, which is behind every position.
+    # The last one ends after every position.
     ends = [position for position, _ in members[1:]] + [members[-1][0] + 1] if members else []
     for (start, name), end in zip(members, ends, strict=True):
-        # Ids are made of names: where one comes twice, its position tells the two apart.
+        # Ids contain the name of the member, and its position if several have the name.
         named = {"name": f"{file.name}@{start}/{name}"} if times[name] > 1 else {}
         alone = {"all": True} if len(members) == 1 else {}
         yield Split(config.name, file, start, end, _detail(archive=True, **named, **alone))
 
 
 class _Found(NamedTuple):
-    """The lines of a document, in what is called `name`, and its place as stored if not theirs."""
+    """The lines of a document of the file or member `name`, and its stored position if known."""
 
     lines: list[Line]
     name: str

@@ -48,11 +48,11 @@ from pipelines.sources.archives import (
 from schemas.corpus_configs import BooksSource
 
 MAX_BOOK_BYTES = 64 << 20
-"""A larger text is no book (the longest novels have about 10 MB), and would have to fit memory."""
+"""Maximum size of a book, which must fit into memory. The longest novels have about 10 MB."""
 
 _TEXT_SUFFIXES = (".txt", ".TXT", ".txt.gz")
 _GZIP = b"\x1f\x8b"
-_MAX_FILES = 4096  # in one group, however small they are
+_MAX_FILES = 4096  # maximum number of books in a group
 
 
 class _Entry(NamedTuple):

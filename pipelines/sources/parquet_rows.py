@@ -107,7 +107,7 @@ def _group_bytes(group: Any) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _reading(file: SourceFile) -> Iterator[None]:
-    """Raise a CorruptInputError for what pyarrow finds wrong with a file."""
+    """Raise pyarrow's errors about a file as CorruptInputError."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:

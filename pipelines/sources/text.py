@@ -251,7 +251,7 @@ def _has_surrogate(text: str) -> bool:
 
 def _as_stored(rows: Iterator[TextRow], split: Split) -> Iterator[TextRow]:
     for row in rows:
-        # In a compressed file nothing smaller than the file itself has a position as stored.
+        # In a compressed file only the file has a stored position.
         yield row._replace(byte_start=0, byte_end=split.file.size) if split.detail else row
 
 
@@ -270,7 +270,7 @@ def _text_rows(
                 yield _text_row(document)
             document, size, goes_on = [], 0, False
         if is_blank:
-            if document and document[-1].data:  # one blank line is enough to part paragraphs
+            if document and document[-1].data:  # one blank line separates paragraphs
                 document.append(line._replace(data=b""))
                 size += 1
             continue

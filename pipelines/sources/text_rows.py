@@ -1,4 +1,4 @@
-"""Rows of your text in any format, and their required fields."""
+"""Rows of text files in any format, and their required fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from schemas.errors import InputError
 
 
 class TextRow(NamedTuple):
-    """A document's parts, not yet checked."""
+    """Parts of a document, not yet validated."""
 
     text: Any
     identifier: Any
@@ -26,14 +26,14 @@ class TextRow(NamedTuple):
 
 
 def require_fields(found: list[str], file: SourceFile, config: TextSource, *, what: str) -> None:
-    """Refuse a file without the fields that the configuration names.
+    """Check that a file has the fields that the configuration names.
 
     Args:
-        found: the names of its fields.
-        what: what a field is called there, for the message: `key`, `column`.
+        found: Names of its fields.
+        what: Word for a field in errors: `key` or `column`.
 
     Raises:
-        InputError: one is missing.
+        InputError: A field is missing.
     """
     for option in ("text_column", "id_column", "title_column"):
         wanted = getattr(config, option)

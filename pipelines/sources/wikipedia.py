@@ -44,7 +44,7 @@ from pipelines.mediawiki.multistream import (
 from schemas.corpus_configs import WikipediaSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
 
-# `…-pages-articles1.xml-p1p41242.bz2` is how Wikimedia names a part.
+# Wikimedia names a part `…-pages-articles1.xml-p1p41242.bz2`.
 _DUMP = re.compile(r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst))?$", re.IGNORECASE)
 _SIGNATURE_LENGTH = 8
 _log = logging.getLogger(__name__)
@@ -223,7 +223,7 @@ def _plan_file(
     if isinstance(header, Damage):
         if must_be_whole or header.kind == "untrusted":
             raise _corrupt(header, file, last_whole="")
-        header = Header()  # pages have their namespaces
+        header = Header()  # pages have a `<ns>`
     streams: tuple[int, ...] = ()
     ranges: list[tuple[int, int | None, int]] = [(0, None, file.size)]
     by_blocks = False

@@ -201,6 +201,32 @@ def test_all_layers_are_those_of_transformers() -> None:
     assert model(batch_of(LENGTHS)).layers == ()
 
 
+@pytest.mark.parametrize("padded_length", [None, 64])
+def test_vectors_at_positions_equal_those_of_all_tokens(padded_length: int | None) -> None:
+    model = model_of(config_of())
+    batch = batch_of(LENGTHS, padded_length=padded_length)
+    positions = batch.starts + 2
+    gradients = []
+    for chosen in (None, positions):
+        model.zero_grad()
+        found = model(batch, positions=chosen)
+        sequence = found.sequence if chosen is not None else found.sequence[positions]
+        weighted(sequence, found.pooled).backward()
+        values = [parameter.grad for parameter in model.parameters()]
+        gradients.append([sequence, found.pooled, *values])
+    for some, every in zip(*gradients, strict=True):
+        torch.testing.assert_close(some, every, atol=1e-5, rtol=1e-5)
+
+
+def test_last_block_computes_only_the_positions_read() -> None:
+    model = model_of(config_of())
+    batch = batch_of(LENGTHS)
+    sizes: list[int] = []
+    model.layers[-1].intermediate.register_forward_hook(lambda *call: sizes.append(len(call[2])))
+    model(batch, positions=batch.starts[:0])
+    assert sizes == [len(LENGTHS)]
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 1e-9], ids=["sdpa", "own-kernel"])
 def test_instances_do_not_see_each_other(dropout: float, is_causal: bool) -> None:

@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import os
-import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +19,8 @@ from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import WorkResult
 from pipelines.io.compression import decompressed
 from pipelines.progress import (
+    ItemProgress,
+    ItemProgressFile,
     Progress,
     ProgressFile,
     ProgressUpdate,
@@ -40,7 +41,9 @@ def _report_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def watch(folder: Path, *, total: int = 1, weights: dict[int, int] | None = None) -> Progress:
     fs, path = fsspec.core.url_to_fs(str(folder))
-    return Progress("build", fs=fs, folder=path, weights=weights or dict.fromkeys(range(total), 1))
+    return Progress(
+        "build", fs=fs, path=f"{path}/.progress", weights=weights or dict.fromkeys(range(total), 1)
+    )
 
 
 class Updates(list[ProgressUpdate]):
@@ -57,10 +60,9 @@ class Updates(list[ProgressUpdate]):
 def test_finished_items_count_by_their_weight(tmp_path: Path) -> None:
     updates = Updates()
     with progress_listener(updates.append), watch(tmp_path, weights={0: 30, 1: 10}) as job:
-        job.finish_item(1, rows=3, size_bytes=100)
+        job.record(1, ItemProgress(1.0, 3, 100))
         updates.wait_for(0.5)
-        job.finish_item(0, rows=4, size_bytes=200)
-        (tmp_path / "part-0.arrow").touch()
+        job.record(0, ItemProgress(1.0, 4, 200))
     assert updates[-1][:5] == ("build", 2, 2, "item", 300)
     assert updates[-1].rows == 7
 
@@ -93,17 +95,32 @@ def test_fraction_of_compressed_item_is_reported(tmp_path: Path) -> None:
     assert all(done < 1 for done in reported)
 
 
-def test_shards_of_an_engine_are_counted_in_the_output_folder(tmp_path: Path) -> None:
+def test_items_of_an_engine_are_read_from_the_files_of_its_workers(tmp_path: Path) -> None:
     updates = Updates()
-    with progress_listener(updates.append), watch(tmp_path, total=2):
-        (tmp_path / "part-0.arrow").write_bytes(b"abc")
-        (tmp_path / "notes.txt").write_text("no shard")
-        updates.wait_for(1)
-    assert updates[-1][:5] == ("build", 2, 2, "item", 3)
+    fs, path = fsspec.core.url_to_fs(str(tmp_path / ".progress"))
+    workers = [ItemProgressFile(fs, path) for _ in range(2)]
+    with progress_listener(updates.append), watch(tmp_path, weights={0: 30, 1: 10}):
+        workers[0].record(0, ItemProgress(0.5))
+        (tmp_path / ".progress-half-written").write_text('{"0": [1.0')
+        updates.wait_for(0.75)
+        workers[1].record(1, ItemProgress(1.0, 4, 100))
+        workers[1].record(0, ItemProgress(0.25))  # a retry of the item
+        workers[1].flush()
+        updates.wait_for(1.25)
+    assert [update.done for update in updates] == sorted(update.done for update in updates)
+    assert (updates[-1].rows, updates[-1].bytes) == (4, 100)
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_local_job_rises_from_0_to_all_items(tmp_path: Path, workers: int) -> None:
+def test_progress_files_of_a_detached_job_are_kept(tmp_path: Path) -> None:
+    (tmp_path / ".progress-1").write_text("{}")
+    with pytest.raises(KeyboardInterrupt), watch(tmp_path):
+        raise KeyboardInterrupt
+    assert (tmp_path / ".progress-1").exists()
+
+
+@pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2), ("threads", 2)])
+def test_job_rises_from_0_to_all_items(tmp_path: Path, runner: str, workers: int) -> None:
     """Also of a job without shards, such as the counting of words."""
     updates = Updates()
     items = [Item(number, 1 + number) for number in range(4)]
@@ -113,7 +130,7 @@ def test_local_job_rises_from_0_to_all_items(tmp_path: Path, workers: int) -> No
             items,
             work=SlowWork(),
             output=str(tmp_path),
-            execution=ExecutionConfig(workers=workers),
+            execution=ExecutionConfig(runner=runner, workers=workers),
         )
     values = [update.done for update in updates]
     assert values == sorted(values)
@@ -141,25 +158,17 @@ def test_unavailable_store_does_not_stop_the_updates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Error of an object store's client."""
-    updates: list[ProgressUpdate] = []
-    asked, seen = threading.Event(), threading.Event()
+    updates = Updates()
 
     def fail(*_: object, **__: object) -> None:
-        asked.set()
         raise RuntimeError("Could not connect to the endpoint URL")
 
-    def note(update: ProgressUpdate) -> None:
-        updates.append(update)
-        seen.set()
-
-    with monkeypatch.context() as patch, progress_listener(note):
-        job = watch(tmp_path)
-        patch.setattr(job._fs, "find", fail)
+    with progress_listener(updates.append):
+        job = watch(tmp_path, total=2)
+        monkeypatch.setattr(job._fs, "glob", fail)
         with job:
-            assert asked.wait(10)
-            assert updates == []
-            patch.undo()
-            assert seen.wait(10)
+            job.record(0, ItemProgress(1.0))
+            updates.wait_for(1)
 
 
 def test_interrupted_job_does_not_end_at_100_percent(tmp_path: Path) -> None:

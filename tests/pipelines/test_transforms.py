@@ -20,8 +20,7 @@ from pipelines.documents.duplicates import DUPLICATES_FILE
 from pipelines.documents.records import text_digest
 from pipelines.io.row_digest import MODULUS
 from pipelines.io.shards import open_shard
-from pipelines.runners.run import run_pipeline
-from pipelines.runners.runner_spec import Launch
+from pipelines.runners.registry import get_runner
 from pipelines.transforms import (
     Document,
     DropDuplicates,
@@ -432,7 +431,7 @@ def test_worker_processes_give_the_same_output(
         instances = tokens | PairAndMask(INSTANCES, vocab=one_shard.vocab)
         _ = instances | "Keep instances" >> beam.ParDo(_Keep(tmp_path / "instances"))
 
-    run_pipeline("transforms", build, launch=Launch.of(ExecutionConfig(workers=2)))
+    get_runner(ExecutionConfig(workers=2)).run("transforms", build)
     shards = _Keep.read(tmp_path / "shards")
     found = rows_and_digest(shards)
     assert found == one_shard.logical("build-tokens")

@@ -26,7 +26,7 @@ from flows.recipes.loader import load_recipe
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
-from pipelines.runners.runner_spec import RUNNERS
+from pipelines.runners.registry import RUNNERS
 from pipelines.sources import SOURCES
 from schemas.base_configs import Config
 from schemas.model_configs import ModelConfig

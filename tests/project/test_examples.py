@@ -18,7 +18,7 @@ MODULES = [
     "pipelines.counters",
     "pipelines.documents.records",
     "pipelines.instances.held_out",
-    "pipelines.runners.runner_spec",
+    "pipelines.runners.registry",
     "pipelines.seeds",
     "pipelines.documents.sentences",
     "pipelines.transforms",

@@ -66,7 +66,7 @@ ORDER = {
 its own; modules of one line do not import each other."""
 
 PURE = [
-    "counters", "seeds", "progress", "runners.runner_spec", "runners.job_context",
+    "counters", "seeds", "progress", "runners.registry", "runners.job_context",
     "io.encodings",
     "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
     "documents.sentences",
@@ -158,7 +158,9 @@ JOBS = [path.stem for path in sorted((ROOT / "pipelines").glob("build_*.py"))]
 def test_a_beam_worker_loads_neither_torch_nor_prefect() -> None:
     assert len(JOBS) == 4
     loaded = _loaded_by(
-        "; ".join(f"import pipelines.{job}" for job in [*JOBS, "beam.pipeline", "runners.run"])
+        "; ".join(
+            f"import pipelines.{job}" for job in [*JOBS, "beam.pipeline", "runners.engine_jobs"]
+        )
     )
     assert not loaded & {"torch", "prefect", "flows", "model", "transformers", "typer"}
     assert "apache_beam" in loaded

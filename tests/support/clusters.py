@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
-from pipelines.runners.runner_spec import worker_program
+from pipelines.runners.portable import worker_program
 
 _START_SECONDS = 120
 _MOST_SECONDS = 600
@@ -172,7 +172,7 @@ class Flink:
         found = subprocess.run(
             ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
         )
-        wanted = f"--flink-master={self.master} "
+        wanted = f"--flink-master {self.master} "
         return [line for line in found.stdout.splitlines() if wanted in line]
 
     def jobs(self) -> list[dict[str, object]]:

@@ -219,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
                 _shown(known)
                 for known in service.jobs.values()
                 if query.get("name") in (None, known["name"])
-                and (query.get("filter") != "2" or known["currentState"] not in OVER)
+                and (query.get("filter") != "3" or known["currentState"] not in OVER)
             ]
             self._answer({"jobs": found_jobs})
         elif job not in service.jobs:

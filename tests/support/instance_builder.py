@@ -109,7 +109,7 @@ def random_shards(
 
 
 def training_rows(shards: dict[str, list[list[Row]]]) -> list[Row]:
-    """All training rows in the order of an InstanceSet."""
+    """All training rows in the order of an InstanceDataset."""
     return [
         row
         for path in sorted(shards)

@@ -29,7 +29,7 @@ from flows.recipes.errors import RecipeError
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
-from pipelines.runners.runner_spec import RUNNERS
+from pipelines.runners.registry import RUNNERS
 from schemas.errors import VocabularyError
 from schemas.recipe import Recipe
 

@@ -26,8 +26,8 @@ from flows.run.step_execution import input_ref, stage_input
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.verification import verify
-from model.data.instances import InstanceSet
-from model.data.layouts import lay_out
+from model.data.collator import MicroBatchCollator
+from model.data.dataset import InstanceDataset
 from model.encoder.hf_weights import load_pretrained
 from schemas.errors import ArtifactCorruptError, ConfigError, InstanceDataError, UsageError
 from schemas.manifest import FileEntry, Manifest
@@ -348,11 +348,9 @@ def our_loss(corpus: ArtifactStore, folder: Path) -> float:
     manifest, _ = artifact(corpus, INSTANCES)
     model = load_pretrained(str(folder), objective="mlm+nsp", seed=0).model
     source = stage_input("instances", manifest, store=corpus)
-    rows = InstanceSet.open(source, vocab_size=model.vocab_size, max_seq_length=64)
-    [batch] = lay_out(
-        rows.gather(np.arange(8)), np.array([0, 8]), layout="packed", row_length=64, pad_id=0,
-        has_pairs=True,
-    )  # fmt: skip
+    rows = InstanceDataset.open(source, vocab_size=model.vocab_size, max_seq_length=64)
+    collator = MicroBatchCollator("mlm+nsp", "packed", row_length=64, max_tokens=8 * 64, pad_id=0)
+    [batch] = collator(rows.gather(np.arange(8)))
     pairs = int((batch.next_sentence_labels >= 0).sum())
     return float(model(batch, len(batch.masked_ids), pairs).loss.detach())
 

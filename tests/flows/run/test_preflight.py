@@ -192,3 +192,14 @@ def test_preflight_reports_network_error_of_task_folder(closed_server: str) -> N
     error = check_examples(ExamplesConfig(task="cola", data_dir=f"{closed_server}/cola"))
     assert isinstance(error, NetworkError)
     assert error.file == f"{closed_server}/cola"
+
+
+def test_run_without_the_sample_names_the_command_that_writes_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BERTLOOM_SAMPLE", raising=False)
+    for command in ("run", "plan"):
+        result = cli(command, "sample")
+        assert result.code == 1
+        assert "bertloom sample runs/sample" in result.err

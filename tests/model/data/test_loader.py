@@ -17,12 +17,11 @@ from support.instance_builder import (
 
 from model.data import loader as loader_module
 from model.data.batches import LoaderState
-from model.data.instances import InstanceSet
-from model.data.layouts import IGNORED
-from model.data.loader import Loader, fixed_batches
+from model.data.collator import IGNORE_INDEX, MicroBatchCollator
+from model.data.dataset import InstanceDataset
+from model.data.loader import PretrainingDataLoader, eval_batches, prefetch
 from model.data.permutation import stream_rows
-from model.data.prefetch import Prefetcher
-from model.data.targets import drawn_counts, masked_anew, masking_keys
+from model.data.targets import apply_dynamic_masks, count_dynamic_masks, masking_keys
 from pipelines.instances.masking import mask_batch
 from pipelines.seeds import key_for, random_bits
 from schemas.corpus_configs import MaskingConfig
@@ -30,6 +29,7 @@ from schemas.errors import ConfigError, InstanceDataError
 from schemas.model_configs import BatchConfig
 
 ROWS, LONGEST, VOCAB_SIZE, PAD = 90, 40, 300, 1
+MASKING = MaskingConfig(max_predictions_per_seq=9)
 SHARDS = random_shards(rows=ROWS)
 WRITTEN = training_rows(SHARDS)
 
@@ -38,19 +38,21 @@ WRITTEN = training_rows(SHARDS)
 def instances(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("data"))
     artifact = write_artifact(folder, SHARDS, vocab_size=VOCAB_SIZE, longest=LONGEST)
-    return InstanceSet.open(artifact, vocab_size=VOCAB_SIZE, max_seq_length=LONGEST)
+    return InstanceDataset.open(artifact, vocab_size=VOCAB_SIZE, max_seq_length=LONGEST)
 
 
-def arguments(config, **changes):
+def collator_of(config, *, objective="mlm+nsp", row_length=44):
+    return MicroBatchCollator(
+        objective, config.batching, row_length, config.per_device_max_tokens, pad_id=PAD
+    )
+
+
+def arguments(config, *, objective="mlm+nsp", row_length=44, **changes):
     return {
         "batch": config,
+        "collator": collator_of(config, objective=objective, row_length=row_length),
         "seed": 5,
         "vocabulary": vocabulary_of(VOCAB_SIZE),
-        "pad_id": PAD,
-        "objective": "mlm+nsp",
-        "masking": "stored",
-        "dynamic_masking": MaskingConfig(max_predictions_per_seq=9),
-        "row_length": 44,
         "prefetch": 0,
         **changes,
     }
@@ -58,7 +60,9 @@ def arguments(config, **changes):
 
 def make(instances, *, batch=None, **changes):
     small = {"global_batch_size": 16, "per_device_max_tokens": 200, "bucket_batches": 4}
-    return Loader(instances, **arguments(BatchConfig(**{**small, **(batch or {})}), **changes))
+    return PretrainingDataLoader(
+        instances, **arguments(BatchConfig(**{**small, **(batch or {})}), **changes)
+    )
 
 
 def take(loader, count):
@@ -114,7 +118,7 @@ def test_a_batch_holds_what_the_shards_hold(instances, layout):
             b_start = written.segment_b_start
             assert segments == [0] * b_start + [1] * (len(ids) - b_start)
             assert targets == dict(zip(written.positions, written.masked_ids, strict=True))
-            assert label == (IGNORED if written.label < 0 else written.label)
+            assert label == (IGNORE_INDEX if written.label < 0 else written.label)
         written = [WRITTEN[one[0]] for one in found]
         assert batch.instances == len(found) == 16
         assert batch.tokens == sum(len(row.input_ids) for row in written)
@@ -156,7 +160,7 @@ def test_every_instance_comes_once_an_epoch(instances, layout, ranks, size):
         **{"global_batch_size": 15, "batching": layout, "bucket_batches": 3, **size}
     )
     loaders = [
-        iter(Loader(instances, **arguments(config, rank=rank, ranks=ranks)))
+        iter(PretrainingDataLoader(instances, **arguments(config, rank=rank, ranks=ranks)))
         for rank in range(ranks)
     ]
     seen, position = [], 0
@@ -176,7 +180,7 @@ def test_every_instance_comes_once_an_epoch(instances, layout, ranks, size):
 def test_shares_of_ranks_unite_to_the_same_global_batches(instances, layout, masking):
     given = {"batch": {"batching": layout}}
     if masking != "stored":
-        given |= {"masking": "dynamic", "dynamic_masking": MaskingConfig(strategy=masking)}
+        given |= {"dynamic_masking": MaskingConfig(strategy=masking)}
     alone = take(make(instances, **given), 14)
     parts = [take(make(instances, rank=rank, ranks=3, **given), 14) for rank in range(3)]
     for whole, *shares in zip(alone, *parts, strict=True):
@@ -200,17 +204,17 @@ def test_going_on_at_any_step_gives_the_same_batches(instances, layout, size):
     config = BatchConfig(
         **{"global_batch_size": 16, "batching": layout, "bucket_batches": 4, **size}
     )
-    given = arguments(config, masking="dynamic")
-    whole = take(Loader(instances, **given), 14)
+    given = arguments(config, dynamic_masking=MASKING)
+    whole = take(PretrainingDataLoader(instances, **given), 14)
     for step in range(13):
-        rest = take(Loader(instances, **given, state=whole[step].state), 13 - step)
+        rest = take(PretrainingDataLoader(instances, **given, state=whole[step].state), 13 - step)
         for one, two in zip(whole[step + 1 :], rest, strict=True):
             assert_same(one, two)
 
 
 def test_going_on_with_another_number_of_ranks_gives_the_same_global_batches(instances):
     for layout in LAYOUTS:
-        given = {"batch": {"batching": layout}, "masking": "dynamic"}
+        given = {"batch": {"batching": layout}, "dynamic_masking": MASKING}
         whole = take(make(instances, **given), 12)
         first = take(make(instances, rank=1, ranks=2, **given), 5)
         rest = [
@@ -225,7 +229,7 @@ def test_going_on_with_another_number_of_ranks_gives_the_same_global_batches(ins
 
 
 def test_how_many_batches_are_made_at_once_decides_nothing(instances, monkeypatch):
-    given = {"masking": "dynamic"}
+    given = {"dynamic_masking": MASKING}
     whole = take(make(instances, **given), 10)
     monkeypatch.setattr(loader_module, "_GROUP", 1)
     for one, two in zip(whole, take(make(instances, **given), 10), strict=True):
@@ -240,9 +244,7 @@ def test_seeds_decide_the_order(instances):
 @pytest.mark.parametrize("strategy", ["wordpiece", "whole-word", "span"])
 def test_dynamic_masks_are_those_of_seed_epoch_and_row(instances, strategy):
     config = MaskingConfig(strategy=strategy, max_predictions_per_seq=9)
-    loader = make(
-        instances, batch={"batching": "bucketed"}, masking="dynamic", dynamic_masking=config
-    )
+    loader = make(instances, batch={"batching": "bucketed"}, dynamic_masking=config)
     masks = {}
     for batch in take(loader, 3 * ROWS // 16):
         for part in batch.micro_batches:
@@ -281,10 +283,10 @@ def mask_alone(written, row, *, epoch, config):
 def test_counts_told_ahead_are_those_drawn(instances, strategy):
     config = MaskingConfig(strategy=strategy, max_predictions_per_seq=4)
     rows, epochs = np.arange(ROWS), np.arange(ROWS) % 3
-    drawn = masked_anew(
+    drawn = apply_dynamic_masks(
         instances.gather(rows), epochs, seed=1, vocabulary=vocabulary_of(VOCAB_SIZE), config=config
     )
-    counts = drawn_counts(instances.headers(rows), config)
+    counts = count_dynamic_masks(instances.headers(rows), config)
     assert counts.tolist() == np.diff(drawn.masked_offsets).tolist()
     assert len(set(masking_keys(rows, epochs, seed=1).tolist())) == ROWS
 
@@ -300,7 +302,7 @@ def test_left_to_right_predicts_every_next_token(instances, layout, ranks):
             for row, ids, _, targets, label in decoded(part):
                 assert ids == WRITTEN[row].original_ids
                 assert targets == dict(enumerate(ids[1:]))
-                assert label == IGNORED
+                assert label == IGNORE_INDEX
         assert batch.pairs == 0
         assert batch.predictions == batch.tokens - batch.instances
 
@@ -308,13 +310,15 @@ def test_left_to_right_predicts_every_next_token(instances, layout, ranks):
 def test_mlm_alone_has_no_next_sentence_labels(instances):
     for batch in take(make(instances, objective="mlm"), 4):
         assert batch.pairs == 0
-        assert all((part.next_sentence_labels == IGNORED).all() for part in batch.micro_batches)
+        assert all(
+            (part.next_sentence_labels == IGNORE_INDEX).all() for part in batch.micro_batches
+        )
         assert batch.predictions == sum(len(part.masked_ids) for part in batch.micro_batches) > 0
 
 
 def test_an_instance_longer_than_a_micro_batch_goes_alone(instances):
     config = BatchConfig(global_batch_size=16, per_device_max_tokens=8)
-    batch = next(iter(Loader(instances, **arguments(config))))
+    batch = next(iter(PretrainingDataLoader(instances, **arguments(config))))
     sizes = [len(part.rows) for part in batch.micro_batches]
     assert sum(sizes) == 16
     assert all(len(part.rows) == 1 for part in batch.micro_batches if part.tokens.lengths.max() > 4)
@@ -325,15 +329,12 @@ def test_an_instance_longer_than_a_micro_batch_goes_alone(instances):
 def test_fixed_batches_hold_each_row_once(instances, layout, objective):
     rows = np.arange(60)[1::2]
     found = {}
-    for part in fixed_batches(
+    config = BatchConfig(batching=layout, per_device_max_tokens=200)
+    for part in eval_batches(
         instances,
         rows=rows,
-        objective=objective,
+        collator=collator_of(config, objective=objective),
         vocabulary=vocabulary_of(VOCAB_SIZE),
-        pad_id=PAD,
-        layout=layout,
-        row_length=44,
-        per_device_max_tokens=200,
     ):
         assert len(part.tokens.input_ids) <= 200
         found |= {one[0]: one for one in decoded(part)}
@@ -342,26 +343,22 @@ def test_fixed_batches_hold_each_row_once(instances, layout, objective):
         if objective == "mlm+nsp":
             written = dict(zip(WRITTEN[row].positions, WRITTEN[row].masked_ids, strict=True))
             assert (ids, targets) == (WRITTEN[row].input_ids, written)
-            assert label == (WRITTEN[row].label if WRITTEN[row].label >= 0 else IGNORED)
+            assert label == (WRITTEN[row].label if WRITTEN[row].label >= 0 else IGNORE_INDEX)
         else:
             assert (ids, targets) == (WRITTEN[row].original_ids, dict(enumerate(ids[1:])))
 
 
 def test_what_cannot_be_is_refused_up_front(instances):
-    with pytest.raises(InstanceDataError, match="vocabulary of 300 pieces, the one given has 301"):
+    with pytest.raises(InstanceDataError, match=r"300 tokens.*301 tokens"):
         make(instances, vocabulary=vocabulary_of(301))
-    with pytest.raises(ConfigError, match="rows of 39 places cannot hold"):
+    with pytest.raises(ConfigError, match=r"rows of at least 40 tokens.*39"):
         make(instances, row_length=39)
-    with pytest.raises(ConfigError, match="expected a rank of 0 to 1, found 2"):
+    with pytest.raises(ConfigError, match="expected a rank of 0 to 1, got 2"):
         make(instances, rank=2, ranks=2)
     with pytest.raises(ConfigError, match=r"batch\.global_batch_size"):
         make(instances, ranks=17)
     with pytest.raises(ConfigError, match="batch 257 of a window"):
         next(iter(make(instances, state=LoaderState(0, 257))))
-
-
-def test_the_state_knows_its_epoch():
-    assert LoaderState(270, 3).epoch(instances=ROWS) == 3.0
 
 
 def prefetch_threads():
@@ -376,8 +373,7 @@ def all_threads_end():
 
 
 def test_a_thread_ahead_changes_no_batch(instances):
-    with closing(make(instances, prefetch=3)) as loader:
-        batches = iter(loader)
+    with closing(iter(make(instances, prefetch=3))) as batches:
         for one, two in zip(take(make(instances), 20), batches, strict=False):
             assert_same(one, two)
         assert prefetch_threads()
@@ -387,8 +383,8 @@ def test_a_thread_ahead_changes_no_batch(instances):
 
 
 def test_every_iterator_begins_at_the_given_state(instances):
-    with closing(make(instances, prefetch=1)) as loader:
-        assert_same(next(iter(loader)), next(iter(loader)))
+    loader = make(instances, prefetch=1)
+    assert_same(next(iter(loader)), next(iter(loader)))
 
 
 def test_an_iterator_that_is_dropped_ends_its_thread(instances):
@@ -403,7 +399,7 @@ def test_an_iterator_that_is_dropped_ends_its_thread(instances):
 def test_errors_of_the_thread_come_in_their_turn(instances, monkeypatch):
     batches = iter(make(instances, prefetch=2))
     monkeypatch.setattr(
-        InstanceSet,
+        InstanceDataset,
         "headers",
         lambda *_: (_ for _ in ()).throw(InstanceDataError("row 7 is wrong")),
     )
@@ -414,41 +410,17 @@ def test_errors_of_the_thread_come_in_their_turn(instances, monkeypatch):
     assert all_threads_end()
 
 
-def test_a_prefetcher_makes_no_more_than_it_was_told():
-    made = []
+def test_prefetch_computes_no_more_than_its_size_in_advance():
+    computed = []
 
     def items():
         for number in range(100):
-            made.append(number)
+            computed.append(number)
             yield number
 
-    with closing(Prefetcher(items(), ahead=3)) as prefetcher:
-        assert [next(prefetcher), next(prefetcher)] == [0, 1]
+    with closing(prefetch(items(), size=3)) as numbers:
+        assert [next(numbers), next(numbers)] == [0, 1]
         time.sleep(0.05)
-        assert len(made) <= 2 + 3 + 1  # taken, queued, and one that waits for the queue
-        assert list(prefetcher) == list(range(2, 100))
-    prefetcher.close()
-    with pytest.raises(StopIteration):
-        next(prefetcher)
-
-
-def test_a_consumer_that_waits_gets_nothing_after_closing():
-    release = threading.Event()
-
-    def items():
-        release.wait(5)
-        yield 1
-
-    prefetcher = Prefetcher(items(), ahead=1)
-    found = []
-    consumer = threading.Thread(target=lambda: found.append(list(prefetcher)))
-    consumer.start()
-    closer = threading.Thread(target=prefetcher.close)
-    closer.start()
-    while not prefetcher._is_closed:
-        time.sleep(0.001)
-    release.set()
-    consumer.join(5)
-    closer.join(5)
-    assert found == [[]]
+        assert len(computed) <= 2 + 3
+        assert list(numbers) == list(range(2, 100))
     assert not prefetch_threads()

@@ -21,7 +21,7 @@ from model.encoder import attention_layout, bert, losses
 from model.encoder.heads import BertForPretraining
 from model.encoder.losses import tied_decoder_loss
 from model.launch.distributed import ProcessGroup
-from model.training.loop import _wrapped
+from model.training.loop import _wrap
 from schemas.model_configs import ModelConfig
 
 META = torch.device("meta")
@@ -132,7 +132,7 @@ def test_compiled_blocks_fit_batches_of_any_fill(
     monkeypatch.setattr(nn.Module, "compile", partialmethod(compile_module, backend="aot_eager"))
     model = model_on_meta(ModelConfig.model_validate({"preset": "tiny", "num_hidden_layers": 10}))
     training: Any = SimpleNamespace(model=model, is_compiled=True)
-    wrapped: Any = _wrapped(training, group=ProcessGroup(0, 1, META))
+    wrapped: Any = _wrap(training, group=ProcessGroup(0, 1, META))
     torch.compiler.reset()
     counters.clear()
     for stop in (60, 100, 110, 120):

@@ -259,14 +259,14 @@ def test_stopped_it_goes_on_to_the_bit(
     checkpoints = Checkpoints(f"{cut.work}/checkpoints", keep_last=2)
     stop, device = StopRequest(), torch.device("cpu")
     training = TrialTraining(open_trial(cut), device=device, checkpoints=checkpoints)
-    note = training.note_step
+    note = training.on_step_end
 
     def note_and_stop(*args: Any) -> None:
         note(*args)
         if training.steps == 4:
             stop.request("test")
 
-    training.note_step = note_and_stop  # type: ignore[method-assign]
+    training.on_step_end = note_and_stop  # type: ignore[method-assign]
     with pytest.raises(TrainingError, match="test"):
         Trainer(
             training, group=ProcessGroup(0, 1, device), checkpoints=checkpoints, stop=stop

@@ -84,7 +84,7 @@ def curve(job: TrialJob) -> list[dict[str, Any]]:
 
 def latest_step(job: TrialJob) -> int:
     latest = Checkpoints(f"{job.work}/checkpoints", keep_last=2).latest()
-    return latest.saved.step if latest else 0
+    return latest.info.step if latest else 0
 
 
 @pytest.mark.parametrize("task", ["sst-2", "sts-b", "swag", "squad-1.1", "squad-2.0", "conll-2003"])
@@ -217,6 +217,11 @@ def test_augmentation_has_a_schedule_of_its_own(checkpoint: str, tmp_path: Path)
     without = trained(trial_job(tmp_path / "without", examples, config=none))
     assert without["statistics"]["training"]["examples"] == 80
     assert "examples@augmentation" not in without["counters"]
+
+
+def test_training_process_does_not_load_the_compiler() -> None:
+    code = "import sys, model.finetuning.loop; sys.exit('torch._dynamo' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 # Resume after a stop

@@ -115,7 +115,7 @@ def test_twenty_steps_follow_the_formulas(name: str, clip: float) -> None:
         assert norm.item() == pytest.approx(reference.step(gradients, rate), rel=1e-6)
         if step == 0:  # the first update has rate 0
             assert all(torch.equal(parameters[key], before[key]) for key in before)
-    state = optimizer.state_tensors()
+    state = optimizer.state_dict()
     for key in SHAPES:
         _assert_close(parameters[key], reference.weights[key])
         _assert_close(state[f"first_moment.{key}"], reference.first[key])
@@ -198,10 +198,10 @@ def test_state_goes_on_to_the_bit(name: str) -> None:
     run(build_optimizer(whole.items(), _config(name)), whole, range(20))
     first = build_optimizer(halves.items(), _config(name))
     run(first, halves, range(9))
-    saved = {key: tensor.clone() for key, tensor in first.state_tensors().items()}
+    saved = {key: tensor.clone() for key, tensor in first.state_dict().items()}
     assert all(tensor.dtype == torch.float32 for tensor in saved.values())
     second = build_optimizer(halves.items(), _config(name))
-    second.load_state_tensors(saved, where="here")
+    second.load_state_dict(saved, where="here")
     run(second, halves, range(9, 20))
     assert all(torch.equal(whole[key], halves[key]) for key in SHAPES)
 
@@ -214,7 +214,7 @@ def test_a_norm_that_is_not_finite_changes_nothing(name: str, bad: float) -> Non
     optimizer = build_optimizer(parameters.items(), _config(name))
     _give(parameters, _gradients(0))
     optimizer.step(learning_rate=0.01)
-    everything = [*parameters.values(), *optimizer.state_tensors().values()]
+    everything = [*parameters.values(), *optimizer.state_dict().values()]
     before = [tensor.detach().clone() for tensor in everything]
     gradients = _gradients(1)
     gradients["layers.0.feed_forward.weight"][3, 5] = bad
@@ -228,7 +228,7 @@ def test_the_update_itself_skips_where_it_is_told_on_the_device(name: str) -> No
     """On CUDA nothing waits for the norm: the kernels are handed a flag instead."""
     parameters = _weights()
     optimizer = build_optimizer(parameters.items(), _config(name))
-    everything = [*parameters.values(), *optimizer.state_tensors().values()]
+    everything = [*parameters.values(), *optimizer.state_dict().values()]
     before = [tensor.detach().clone() for tensor in everything]
     gradients = {key: torch.full(shape, math.nan) for key, shape in SHAPES.items()}
     with torch.no_grad():
@@ -252,7 +252,7 @@ def test_frozen_and_unused_parameters_stay() -> None:
     frozen, unused = "heads.bias", "layers.0.feed_forward.weight"
     parameters[frozen].requires_grad_(False)
     optimizer = build_optimizer(parameters.items(), _config("bert-adam"))
-    assert f"first_moment.{frozen}" not in optimizer.state_tensors()
+    assert f"first_moment.{frozen}" not in optimizer.state_dict()
     before = {key: parameters[key].detach().clone() for key in SHAPES}
     _give(parameters, {k: g for k, g in _gradients(0).items() if k not in (frozen, unused)})
     optimizer.step(learning_rate=0.1)
@@ -309,21 +309,21 @@ def test_a_state_that_does_not_fit_is_refused(
     change: Callable[[dict[str, torch.Tensor]], None], message: str
 ) -> None:
     optimizer = build_optimizer(_weights().items(), _config("bert-adam"))
-    state = {key: torch.ones_like(tensor) for key, tensor in optimizer.state_tensors().items()}
+    state = {key: torch.ones_like(tensor) for key, tensor in optimizer.state_dict().items()}
     change(state)
     with pytest.raises(CheckpointError, match=message) as raised:
-        optimizer.load_state_tensors(state, where="run/step-7")
+        optimizer.load_state_dict(state, where="run/step-7")
     assert "run/step-7" in str(raised.value)
-    assert all(not tensor.any() for tensor in optimizer.state_tensors().values())
+    assert all(not tensor.any() for tensor in optimizer.state_dict().values())
 
 
 def test_the_state_of_another_optimizer_is_refused() -> None:
     adamw = build_optimizer(_weights().items(), _config("adamw"))
     bert_adam = build_optimizer(_weights().items(), _config("bert-adam"))
     with pytest.raises(CheckpointError, match=r"bert-adam.*step not expected"):
-        bert_adam.load_state_tensors(adamw.state_tensors(), where="x")
+        bert_adam.load_state_dict(adamw.state_dict(), where="x")
     with pytest.raises(CheckpointError, match=r"adamw.*step missing"):
-        adamw.load_state_tensors(bert_adam.state_tensors(), where="x")
+        adamw.load_state_dict(bert_adam.state_dict(), where="x")
 
 
 def test_parameters_that_cannot_be_trained_are_refused() -> None:

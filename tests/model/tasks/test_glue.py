@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from model.tasks import TASKS, Bad, Row
-from model.tasks.answer_names import AnswerNames
 from model.tasks.examples import examples_of_file
+from model.tasks.task import LabelSet
 from schemas.errors import CorruptInputError, InputError, TaskDataError
 
 
@@ -497,7 +497,7 @@ def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_label_of_thousands_of_digits_is_a_name() -> None:
-    names = AnswerNames(TASKS["single-sentence"])
+    names = LabelSet(TASKS["single-sentence"])
     for label in ("9" * 5000, "10", "9"):
         names.check("train", Row("line 1", {"label": label}))
     assert names.labels() == ("9", "10", "9" * 5000)

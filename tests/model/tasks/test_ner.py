@@ -4,10 +4,10 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from model.tasks.columns import read_documents
+from model.tasks.conll import read_documents
 from model.tasks.entities import entities_of
 from model.tasks.ner import NER_TASKS
-from model.tasks.task import Bad, Row
+from model.tasks.task import Bad, FileLayout, Row
 from schemas.arrow import TAG_EXAMPLES
 from schemas.errors import MissingInputError, TaskDataError
 
@@ -283,7 +283,7 @@ def test_all_of_wnut17(real_data, split, name, expected):
 
 
 def test_documents_begin_at_their_first_line(write):
-    documents = read_documents(write(WITH_MARKS))
+    documents = read_documents(write(WITH_MARKS), FileLayout(), split="test")
     begins = [
         (found.position, [sentence.words[0] for sentence in found.sentences]) for found in documents
     ]

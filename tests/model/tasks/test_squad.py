@@ -356,7 +356,7 @@ def test_parquet_of_hugging_face_gives_the_same_examples(tmp_path: Path) -> None
 
 def test_parquet_without_a_column_is_refused(tmp_path: Path) -> None:
     url = parquet(tmp_path / "train.parquet", [hugging_face_row()], drop=("context",))
-    with pytest.raises(TaskDataError, match="context is missing"):
+    with pytest.raises(TaskDataError, match="missing context"):
         read(url)
     found = read(parquet(tmp_path / "t.parquet", [hugging_face_row()], drop=("title",)))
     assert found[0].values["title"] == ""

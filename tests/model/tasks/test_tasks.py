@@ -11,12 +11,18 @@ import pytest
 from support.paths import ROOT
 from support.task_file_builder import ROWS, write_task_file
 
+from model.build_examples import build_examples
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
 from model.tasks import TASKS, Bad, Row, Task, find_task
+from model.tasks.official_files import table_globs
+from model.tasks.sentence_tasks import read_text_rows
+from model.tasks.task import FileLayout
 from schemas.arrow import EXAMPLES
 from schemas.errors import ConfigError, TaskDataError
+from schemas.execution_configs import ExecutionConfig
+from schemas.finetune_configs import ExamplesConfig
 
 _OTHER_METRICS = {
     "span": {"em", "f1"},
@@ -93,7 +99,7 @@ def test_the_official_file_is_read_whole(task: Task, split: str, tmp_path: Path)
     rows, bad = read(task, split, write_task_file(task, split, folder=tmp_path))
     assert len(rows) + len(bad) == ROWS
     assert not [item for item in bad if item.is_fault]
-    assert len(rows) == ROWS or (rows and "shares" in task.columns)
+    assert len(rows) == ROWS or (rows and task.layout.shares)
     schema = EXAMPLES[task.type]
     for row in rows:
         assert set(row.values) <= set(schema.names)
@@ -171,6 +177,31 @@ def test_a_name_nearly_right_is_answered_with_the_right_one(name: str, close: st
 def test_a_name_of_nothing_is_answered_with_all_names() -> None:
     with pytest.raises(ConfigError, match=r"Choose from cola, sst-2, .*pair-regression"):
         find_task("zzzzzz")
+
+
+def test_new_task_needs_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    films = Task(
+        name="films",
+        title="Films",
+        type="classification",
+        splits={"train": table_globs("train"), "dev": table_globs("dev")},
+        reader=read_text_rows,
+        layout=FileLayout(columns={"text": (("review",),), "label": (("stars",),)}),
+        labels=("bad", "good"),
+        metrics=("accuracy",),
+    )
+    monkeypatch.setitem(TASKS, films.name, films)
+    (tmp_path / "train.csv").write_text("review,stars\nFine,good\nDull,bad\n")
+    (tmp_path / "dev.tsv").write_text("stars\treview\ngood\tNice\n")
+    config = ExamplesConfig(task="films", data_dir=str(tmp_path))
+    made = build_examples(
+        config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig()
+    )
+    assert made.statistics["splits"] == {"train": 2, "dev": 1}
+    assert made.statistics["labels"] == ["bad", "good"]
+    (tmp_path / "dev.tsv").write_text("stars\treview\ngood\tNice\nnone\tWhat?\n")
+    with pytest.raises(TaskDataError, match=r"dev\.tsv: .*line 3: unknown-label: none"):
+        build_examples(config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig())
 
 
 def test_tasks_and_the_stage_load_neither_torch_nor_beam() -> None:

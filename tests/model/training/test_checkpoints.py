@@ -82,7 +82,7 @@ def test_everything_comes_back_exactly(folder: str) -> None:
     saved = checkpoints.save(3, tensors=_tensors(3), state=state, loss=2.5)
     loaded = Checkpoints(folder, keep_last=2).latest()
     assert loaded is not None
-    assert loaded.saved == saved == checkpoints.list()[0]
+    assert loaded.info == saved == checkpoints.list()[0]
     assert (saved.step, saved.loss) == (3, 2.5)
     assert _equal(loaded.tensors, 3)
     assert loaded.state == state
@@ -132,10 +132,10 @@ def test_newest_and_best_checkpoints_are_kept(folder: str) -> None:
             with pytest.raises(CheckpointError):  # no loss yet
                 checkpoints.best()
     assert seen == [[0], [0, 1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [2, 5, 6]]
-    assert checkpoints.best().saved.step == 2
+    assert checkpoints.best().info.step == 2
     latest = checkpoints.latest()
     assert latest is not None
-    assert (latest.saved.step, latest.state) == (6, {"step": 6})
+    assert (latest.info.step, latest.state) == (6, {"step": 6})
 
 
 def test_checkpoint_of_earlier_step_is_latest_when_saved_last(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_checkpoint_of_earlier_step_is_latest_when_saved_last(tmp_path: Path) ->
         _save(checkpoints, step)
     latest = checkpoints.latest()
     assert latest is not None
-    assert latest.saved.step == 15
+    assert latest.info.step == 15
     _save(checkpoints, 20)
     assert _steps(checkpoints) == [15, 20]
     assert len(list(tmp_path.glob("step-*"))) == 2
@@ -172,7 +172,7 @@ def test_damaged_newest_checkpoint_is_logged_and_skipped(
     with caplog.at_level(logging.WARNING):
         latest = checkpoints.latest()
     assert latest is not None
-    assert latest.saved.step == 1
+    assert latest.info.step == 1
     assert _equal(latest.tensors, 1)
     if (file, damage) == (RECORD_FILE, Path.unlink):
         assert caplog.messages == []  # looks like the rest of an interrupted save
@@ -228,7 +228,7 @@ from model.training.checkpoints import Checkpoints
 checkpoints = Checkpoints(sys.argv[1], keep_last=2)
 with checkpoints.lock():
     latest = checkpoints.latest()
-    step = latest.saved.step if latest else 0
+    step = latest.info.step if latest else 0
     while True:
         step += 1
         values = torch.full((100_000,), float(step))
@@ -260,8 +260,8 @@ def test_latest_checkpoint_is_complete_when_process_is_killed(tmp_path: Path) ->
         interrupted_saves += any(not (path / RECORD_FILE).exists() for path in folders)
         latest = checkpoints.latest()
         assert latest is not None
-        assert latest.saved.step in (printed, printed + 1)
-        step = float(latest.saved.step)
+        assert latest.info.step in (printed, printed + 1)
+        step = float(latest.info.step)
         assert latest.state == {"step": step}
         assert torch.equal(latest.tensors["model"]["w"], torch.full((100_000,), step))
         assert torch.equal(latest.tensors["optimizer"]["m"], torch.full((100_000,), step))
@@ -373,7 +373,7 @@ try:
 except CheckpointError as error:
     print(error)
 latest = checkpoints.latest()
-print("whole", latest.saved.step)
+print("whole", latest.info.step)
 checkpoints.save(3, tensors={"model": {"w": torch.ones(200_000)}}, state={})
 print([saved.step for saved in checkpoints.list()])
 """

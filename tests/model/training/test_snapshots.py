@@ -71,14 +71,14 @@ def test_snapshot_equals_model_of_training_that_ends_there(
 
 def break_after_step(patch: pytest.MonkeyPatch, step: int) -> None:
     """Let training raise MemoryError after an update, before anything of it is saved."""
-    note_step = Pretraining.note_step
+    on_step_end = Pretraining.on_step_end
 
     def note_step_and_break(self: Pretraining, *arguments: Any) -> None:
-        note_step(self, *arguments)
+        on_step_end(self, *arguments)
         if self.steps == step:
             raise MemoryError
 
-    patch.setattr(Pretraining, "note_step", note_step_and_break)
+    patch.setattr(Pretraining, "on_step_end", note_step_and_break)
 
 
 def published_after_break(job: TrainingJob, step: int) -> dict[str, str]:

@@ -47,7 +47,7 @@ from model.pretraining.loop import Pretraining, train
 from model.pretraining.results import read_finished
 from model.pretraining.setup import open_setup
 from model.training.checkpoint_files import CheckpointRecord
-from model.training.checkpoints import Checkpoints, LoadedCheckpoint, Saved
+from model.training.checkpoints import CheckpointInfo, Checkpoints, LoadedCheckpoint
 from model.training.loop import Trainer
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE
 from schemas.errors import (
@@ -237,8 +237,8 @@ def test_losses_equal_those_of_transformers_on_the_same_batches(
     decayed, plain = ({"params": groups[key], "weight_decay": 0.01 * key} for key in (True, False))
     adamw = torch.optim.AdamW([decayed, plain], lr=1e-3, eps=1e-6)
     losses: list[tuple[float, float]] = []
-    with closing(setup.loader(setup.state.loader)) as loader:
-        for batch in itertools.islice(loader, 30):
+    with closing(iter(setup.loader(setup.state.loader))) as batches:
+        for batch in itertools.islice(batches, 30):
             (inputs,) = batch.micro_batches
             our_loss = setup.model(inputs, batch.predictions, batch.pairs).loss
             our_loss.backward()
@@ -389,7 +389,7 @@ def test_divergence_names_step_rows_and_checkpoint(
     with pytest.raises(DivergenceError, match="part-0000") as error:
         train(job, stop=StopRequest())
     saved = latest(job)
-    assert f"step {saved.saved.step}" in str(error.value)
+    assert f"step {saved.info.step}" in str(error.value)
     assert all(bool(tensor.isfinite().all()) for tensor in saved.tensors["model"].values())
 
 
@@ -501,7 +501,7 @@ def test_optimizer_state_lies_on_the_device_of_the_weights(
         0, 1, torch.device("meta")
     )  # any device that is not the one to build on
     setup = open_setup(job, group=elsewhere, checkpoints=checkpoints(job))
-    assert {tensor.device.type for tensor in setup.optimizer.state_tensors().values()} == {"meta"}
+    assert {tensor.device.type for tensor in setup.optimizer.state_dict().values()} == {"meta"}
 
 
 def test_seconds_include_waiting_for_data_and_exclude_evaluation(
@@ -577,14 +577,14 @@ def test_training_that_lost_its_lease_leaves_checkpoints_to_new_holder(
         update={"work": work}
     )
     theirs = checkpoints(job)
-    saved: list[Saved] = []
+    saved: list[CheckpointInfo] = []
 
     def take_over() -> None:
         wait_for(lambda: bool(theirs.list()))
         store.backend.replace("leases/pretrain/key.json", b"of another run")
         with theirs.lock():
             newest = latest(job)
-            theirs.save(newest.saved.step, tensors=newest.tensors, state=newest.state)
+            theirs.save(newest.info.step, tensors=newest.tensors, state=newest.state)
             saved.extend(theirs.list())
 
     thread = threading.Thread(target=take_over)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import pytest
 
+from pipelines.beam import shard_job
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.shard_job import group_items, run_shard_job
 from pipelines.beam.shard_work import SharedInput, WorkResult, write_plan
@@ -20,14 +21,15 @@ from pipelines.instances.build_shard import BuildInstanceShard
 from pipelines.instances.plan import InstanceItem, colocation_key, plan
 from pipelines.io.splits import SourceFile, Split
 from pipelines.io.stage_inputs import InputFile
+from pipelines.runners.direct import DirectRunner
 from pipelines.runners.job_context import ErrorFiles
-from pipelines.runners.runner_spec import THIS_MACHINE, Launch
+from pipelines.runners.runner import Runner
 from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, StageInput
 
-MAX_ELEMENTS = Launch._field_defaults["max_elements"]
+MAX_ELEMENTS = Runner.max_elements
 
 
 class _Piece(NamedTuple):
@@ -64,9 +66,9 @@ def _graph(
 
 
 def _serialised(work: Any, *plan: Any) -> bytes:
-    urls = {"work": "s3://bucket/w", "groups": "s3://bucket/g"}
+    urls = {name: f"memory://bucket/{name}" for name in ("work", "groups", "progress")}
     build = shard_pipeline(
-        "job", *plan, work=work, errors=ErrorFiles("s3://b/e"), grouping=None, result_urls=urls
+        "job", *plan, work=work, errors=ErrorFiles("s3://b/e"), grouping=None, urls=urls
     )
     pipeline = beam.Pipeline("FnApiRunner")
     build(pipeline)
@@ -166,8 +168,12 @@ def test_pieces_of_two_classes_are_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A runner like an engine, which gets several elements, in this process."""
-    launch = Launch(THIS_MACHINE, (), max_elements=7)
-    monkeypatch.setattr(Launch, "of", classmethod(lambda *_: launch))
+    monkeypatch.setattr(shard_job, "get_runner", _Elsewhere)
+
+
+class _Elsewhere(DirectRunner):
+    is_local = False
+    max_elements = 7
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -13,8 +13,7 @@ from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import WorkResult, sum_counters
 from pipelines.build_documents import build_documents
 from pipelines.runners.job_context import without_tracebacks
-from pipelines.runners.run import run_pipeline
-from pipelines.runners.runner_spec import Launch
+from pipelines.runners.registry import get_runner
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 
@@ -77,7 +76,7 @@ def test_a_memory_store_is_refused_to_other_processes() -> None:
 
 def test_an_unknown_runner_is_named_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"'moon': choose one of local"):
-        Launch.of(ExecutionConfig(runner="moon"))
+        get_runner(ExecutionConfig(runner="moon"))
 
 
 def test_an_error_that_is_not_ours_names_the_job() -> None:
@@ -87,7 +86,7 @@ def test_an_error_that_is_not_ours_names_the_job() -> None:
         _ = pipeline | beam.Create([1]) | beam.Map(lambda one: one / 0)
 
     with pytest.raises(RunnerError, match=r"^my-job: .*ZeroDivisionError|^my-job: division"):
-        run_pipeline("my-job", build, launch=Launch.of(ExecutionConfig()))
+        get_runner(ExecutionConfig()).run("my-job", build)
 
 
 def test_only_tracebacks_are_kept_from_standard_error(monkeypatch) -> None:

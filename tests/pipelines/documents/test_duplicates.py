@@ -298,7 +298,7 @@ def test_half_a_blob_is_refused(tmp_path: Path) -> None:
     [blob] = [
         blob for blob in duplicate_key_blobs(_keys([("a", "x")]), shard="part-0") if blob.bucket % 2
     ]
-    with pytest.raises(ValueError, match="part-0"):
+    with pytest.raises(pa.ArrowInvalid):
         find_duplicates_in_bucket(blob.bucket, [blob.data[:-1]], output=str(tmp_path))
 
 
@@ -380,4 +380,5 @@ def test_a_job_finds_them_with_any_workers(
     found = write_duplicates(done.groups, output=str(tmp_path / "out"), shards=done.files)
     assert _rows(found, tmp_path / "out") == _expected(shards)
     assert found.file.path == DUPLICATES_FILE
-    assert list(temporary.iterdir()) == []  # the blobs on disk went with the job
+    # The blobs on disk are deleted. The socket of the fork server is kept for the process.
+    assert [path for path in temporary.iterdir() if not path.name.startswith("pymp-")] == []

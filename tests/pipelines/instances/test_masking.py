@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.data.instances import InstanceRows
-from model.data.targets import masked_anew
+from model.data.dataset import InstanceRows
+from model.data.targets import apply_dynamic_masks
 from pipelines.instances.masking import (
     MASKING_STRATEGIES,
     MaskedTokens,
@@ -363,7 +363,9 @@ def test_the_mixes_of_table_8_are_those_that_are_drawn(mix: tuple[int, ...], way
             masked_offsets=before.offsets.astype(np.int64),
             next_sentence_label=np.full(200, -1),
         )
-        anew = masked_anew(given, np.full(200, 3), seed=1, vocabulary=VOCABULARY, config=config)
+        anew = apply_dynamic_masks(
+            given, np.full(200, 3), seed=1, vocabulary=VOCABULARY, config=config
+        )
         ids, originals = anew.input_ids, anew.masked_ids
         assert not np.array_equal(anew.masked_positions, made.positions)
         made = made._replace(positions=anew.masked_positions)

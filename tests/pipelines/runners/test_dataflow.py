@@ -21,12 +21,9 @@ from google.oauth2.credentials import Credentials
 from support.corpus_builder import digests, run_corpus, small_recipe, small_sample
 from support.fake_dataflow import FakeDataflow
 
-from pipelines.progress import ProgressUpdate, progress_listener
 from pipelines.runners import dataflow
 from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submitting
-from pipelines.runners.preflight import check_execution, launch_lines
-from pipelines.runners.run import run_pipeline, wait_for_earlier_job
-from pipelines.runners.runner_spec import Launch
+from pipelines.runners.registry import get_runner
 from pipelines.runners.worker_package import package_name, write_worker_package
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
@@ -48,7 +45,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDataflow]:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", started.url)
         given = (Credentials(token="a-secret-token"), "project-1")
         monkeypatch.setattr(google.auth, "default", lambda **_: given)
-        monkeypatch.setattr(dataflow, "_FIRST_LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(dataflow, "_FIRST_POLL_SECONDS", 0.05)
         yield started
 
 
@@ -91,7 +88,7 @@ def build(pipeline: beam.Pipeline) -> None:
 def submit(how: ExecutionConfig, heard: Heard | None = None) -> Heard:
     heard = heard or Heard()
     with submitting(heard):
-        run_pipeline("build-documents", build, launch=Launch.of(how))
+        get_runner(how).run("build-documents", build)
     return heard
 
 
@@ -165,7 +162,7 @@ def test_a_job_brings_our_code_where_nothing_else_does(
 def test_a_dry_run_prints_what_is_submitted(server: FakeDataflow) -> None:
     server.begin = server.finish
     how = execution(server, max_num_workers=3, disk_size_gb=40)
-    lines = launch_lines(how, places=[STORE])
+    lines = get_runner(how).describe([STORE])
     submit(how)
     (identity,) = server.jobs
     options = server.options(identity)
@@ -196,19 +193,19 @@ def test_names_keep_dataflows_rules() -> None:
 def test_what_does_not_answer_is_said_before_a_run(
     server: FakeDataflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_execution(execution(server), store=STORE, inputs=["gs://bucket/a"])
+    get_runner(execution(server)).preflight(store=STORE, inputs=["gs://bucket/a"])
     server.refusal = "Dataflow API has not been used in project 1 before or it is disabled."
     with pytest.raises(RunnerError, match=r"project project-1, europe-west1.*it is disabled"):
-        check_execution(execution(server), store=STORE, inputs=[])
+        get_runner(execution(server)).preflight(store=STORE, inputs=[])
     with pytest.raises(ConfigError, match=r"(?s)gone\.whl.*Dataflow"):
-        check_execution(execution(server, packages=["gone.whl"]), store=STORE, inputs=[])
+        get_runner(execution(server, packages=["gone.whl"])).preflight(store=STORE, inputs=[])
 
     def none(**_: Any) -> Any:
         raise google.auth.exceptions.DefaultCredentialsError("nothing found")
 
     monkeypatch.setattr(google.auth, "default", none)
     with pytest.raises(ConfigError, match="no credentials for Google Cloud: nothing found: gcloud"):
-        check_execution(execution(server), store=STORE, inputs=[])
+        get_runner(execution(server)).preflight(store=STORE, inputs=[])
 
 
 # Following
@@ -228,23 +225,6 @@ def test_a_job_is_told_of_with_its_page_and_what_it_took(server: FakeDataflow) -
     page = f"https://console.cloud.google.com/dataflow/jobs/europe-west1/{identity}"
     assert heard.jobs == [SubmittedJob(NAME, "dataflow", identity, f"{page}?project=project-1")]
     assert heard.took == [{"vcpu-seconds": 7200, "memory-mb-seconds": 512.5}]
-
-
-def test_rows_that_workers_count_are_progress(server: FakeDataflow) -> None:
-    import fsspec
-
-    from pipelines.progress import Progress
-
-    def run(job: str) -> None:
-        server.count(job, "rows", 429, step="DoWork")
-        server.finish(job)
-
-    server.begin = run
-    readings: list[ProgressUpdate] = []
-    fs = fsspec.filesystem("memory")
-    with progress_listener(readings.append), Progress("j", fs=fs, folder="/none", weights={0: 1}):
-        submit(execution(server))
-    assert readings[-1].rows == 429
 
 
 @pytest.mark.parametrize(
@@ -314,12 +294,12 @@ def test_a_rerun_waits_for_the_job_that_runs(server: FakeDataflow) -> None:
 
     second.told = told
     with submitting(second):
-        wait_for_earlier_job("build-documents", Launch.of(execution(server)))
+        get_runner(execution(server)).attach("build-documents")
     assert [(job.id, job.attached) for job in second.jobs] == [(identity, True)]
     assert len(server.jobs) == 1
     third = Heard()
     with submitting(third):
-        wait_for_earlier_job("build-documents", Launch.of(execution(server)))
+        get_runner(execution(server)).attach("build-documents")
     assert third.jobs == []
 
 

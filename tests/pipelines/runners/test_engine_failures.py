@@ -219,7 +219,7 @@ def test_of_two_runs_that_each_want_all_slots_one_gives_way(world: _World, tmp_p
     both = '--set=execution.beam_options=["--parallelism=2"]'
     runs = [world.run(store, both) for store in stores[1:]]
     for run in runs:
-        run.wait_until(lambda: any("no slots for" in other.told for other in runs))
+        run.wait_until(lambda: any("no free slots for" in other.told for other in runs))
     opened.touch()
     for run in [holder, *runs]:
         assert run.ended() == 0, run.told

@@ -31,6 +31,10 @@ def _get_pid(_item: int) -> int:
     return os.getpid()
 
 
+def _get_environment(_item: int) -> str | None:
+    return os.environ.get("AWS_ACCESS_KEY_ID")
+
+
 def _fail_in_item_3(item: int) -> int:
     if item == 3:
         raise CorruptInputError("damaged", file="a.bz2", offset=item)
@@ -86,6 +90,14 @@ def test_workers_are_reused_by_the_next_job() -> None:
     assert len(first) == 2
     assert first == second
     assert os.getpid() not in first
+
+
+def test_workers_have_the_environment_variables_of_their_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for key in ("first", "second"):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+        assert set(map_items(_get_environment, range(2), workers=2)) == {key}
 
 
 def test_workers_do_not_load_beam_torch_or_prefect() -> None:

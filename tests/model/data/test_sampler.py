@@ -6,9 +6,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.instance_builder import random_shards, write_artifact
 
-from model.data.batching import BatchPlan, micro_batch_bounds, padded_length, share_of
-from model.data.instances import InstanceSet
+from model.data.collator import micro_batch_bounds, padded_length
+from model.data.dataset import InstanceDataset
 from model.data.permutation import stream_rows
+from model.data.sampler import BatchSampler, rank_share
 from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 
@@ -21,7 +22,7 @@ def instances(tmp_path_factory):
     artifact = write_artifact(
         str(folder), random_shards(rows=ROWS), vocab_size=300, longest=LONGEST
     )
-    return InstanceSet.open(artifact, vocab_size=300, max_seq_length=LONGEST)
+    return InstanceDataset.open(artifact, vocab_size=300, max_seq_length=LONGEST)
 
 
 def windows(plan, count):
@@ -52,7 +53,7 @@ CONFIGS = [
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_windows_hold_the_stream_without_a_gap(instances, config):
-    plan = BatchPlan(instances, batch=BatchConfig(**config), seed=4)
+    plan = BatchSampler(instances, batch=BatchConfig(**config), seed=4)
     position = 0
     for window in windows(plan, 4):
         assert window.start == position
@@ -66,7 +67,7 @@ def test_windows_hold_the_stream_without_a_gap(instances, config):
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_batches_have_the_size_asked_for(instances, config):
-    plan = BatchPlan(instances, batch=BatchConfig(**config), seed=4)
+    plan = BatchSampler(instances, batch=BatchConfig(**config), seed=4)
     for window in windows(plan, 4):
         for rows in batches_of(window):
             tokens = int(instances.lengths(rows).sum())
@@ -84,7 +85,7 @@ def test_batches_have_the_size_asked_for(instances, config):
 
 
 def test_batches_by_tokens_take_all_that_fits(instances):
-    plan = BatchPlan(instances, batch=BatchConfig(global_batch_tokens=300), seed=1)
+    plan = BatchSampler(instances, batch=BatchConfig(global_batch_tokens=300), seed=1)
     window = plan.window(0)
     lengths = instances.lengths(window.rows)
     for begin, end in zip(window.bounds[:-2], window.bounds[1:-1], strict=True):
@@ -93,7 +94,9 @@ def test_batches_by_tokens_take_all_that_fits(instances):
 
 def test_batches_of_packed_and_padded_follow_the_stream(instances):
     for layout in ("packed", "padded"):
-        plan = BatchPlan(instances, batch=BatchConfig(global_batch_size=9, batching=layout), seed=2)
+        plan = BatchSampler(
+            instances, batch=BatchConfig(global_batch_size=9, batching=layout), seed=2
+        )
         window = plan.window(18)
         wanted = stream_rows(18, len(window.rows), size=ROWS, seed=2)
         assert window.rows.tolist() == wanted.rows.tolist()
@@ -101,7 +104,7 @@ def test_batches_of_packed_and_padded_follow_the_stream(instances):
 
 def test_bucketed_batches_are_of_similar_length_and_in_no_order(instances):
     config = BatchConfig(global_batch_size=10, batching="bucketed", bucket_batches=10)
-    window = BatchPlan(instances, batch=config, seed=2).window(0)
+    window = BatchSampler(instances, batch=config, seed=2).window(0)
     ranges = [
         (int(lengths.min()), int(lengths.max()))
         for lengths in (instances.lengths(rows) for rows in batches_of(window))
@@ -109,14 +112,14 @@ def test_bucketed_batches_are_of_similar_length_and_in_no_order(instances):
     ordered = sorted(ranges)
     assert all(one[1] <= two[0] for one, two in pairwise(ordered))
     assert ranges != ordered
-    other = BatchPlan(instances, batch=config, seed=2).window(window.end)
+    other = BatchSampler(instances, batch=config, seed=2).window(window.end)
     assert [len(rows) for rows in batches_of(other)] == [10] * 10
 
 
 def test_ranks_do_not_change_the_batches(instances):
     for config in CONFIGS:
         one, two = (
-            BatchPlan(instances, batch=BatchConfig(**config), seed=0, ranks=ranks).window(0)
+            BatchSampler(instances, batch=BatchConfig(**config), seed=0, ranks=ranks).window(0)
             for ranks in (1, 2)
         )
         assert one.rows.tolist() == two.rows.tolist()
@@ -134,7 +137,7 @@ def test_ranks_do_not_change_the_batches(instances):
 )
 def test_batches_too_small_for_the_ranks_are_refused(instances, config, ranks):
     with pytest.raises(ConfigError, match=r"batch\.global_batch_(size|tokens): expected at least"):
-        BatchPlan(instances, batch=BatchConfig(**config), seed=0, ranks=ranks)
+        BatchSampler(instances, batch=BatchConfig(**config), seed=0, ranks=ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
@@ -148,7 +151,7 @@ def test_the_smallest_batches_allowed_give_every_rank_an_instance(instances, ran
             "bucket_batches": 2,
         },
     ):
-        plan = BatchPlan(instances, batch=BatchConfig(**config), seed=3, ranks=ranks)
+        plan = BatchSampler(instances, batch=BatchConfig(**config), seed=3, ranks=ranks)
         for window in windows(plan, 10):
             assert np.diff(window.bounds).min() >= ranks
 
@@ -156,7 +159,7 @@ def test_the_smallest_batches_allowed_give_every_rank_an_instance(instances, ran
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=90), st.integers(1, 8))
 def test_shares_are_a_balanced_partition(lengths, ranks):
     lengths = np.array(lengths)
-    shares = [share_of(lengths, rank=rank, ranks=ranks) for rank in range(ranks)]
+    shares = [rank_share(lengths, rank=rank, ranks=ranks) for rank in range(ranks)]
     assert sorted(np.concatenate(shares).tolist()) == list(range(len(lengths)))
     sizes = [len(share) for share in shares]
     tokens = [int(lengths[share].sum()) for share in shares]

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
+from apache_beam.portability.api import beam_job_api_pb2
 from pydantic import ValidationError
 
 from flows.run.step_execution import is_transient
-from pipelines.runners import clusters, code, engine_jobs, preflight
-from pipelines.runners.clusters import find_jars, java_command
+from pipelines.runners import code, engine_jobs, portable
 from pipelines.runners.code import SameCode
-from pipelines.runners.engine_jobs import ClusterView, NoSlotsError
-from pipelines.runners.job_context import Submission, SubmittedJob
-from pipelines.runners.preflight import check_execution, launch_lines, max_parallel_steps
-from pipelines.runners.runner_spec import RUNNERS, WORKER_PROGRAM, Launch, worker_program
+from pipelines.runners.engine_jobs import JobFollower, NoSlotsError
+from pipelines.runners.job_context import Submission, SubmittedJob, submitting
+from pipelines.runners.job_server import find_jars, server_command
+from pipelines.runners.portable import WORKER_PROGRAM, PortableRunner, worker_program
+from pipelines.runners.registry import RUNNERS, get_runner
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 
@@ -52,9 +53,7 @@ def execution(runner: str, **fields: Any) -> ExecutionConfig:
 def test_each_runner_makes_options_that_beam_knows(name: str) -> None:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    launch = Launch.of(execution(name))
-    assert launch.runner
-    flags = [flag for flag in launch.flags if not flag.startswith("--dataflow_endpoint")]
+    flags = get_runner(execution(name)).flags
     known = PipelineOptions(flags).get_all_options(drop_default=True)
     names = {flag.split("=")[0].removeprefix("--").removeprefix("no_") for flag in flags}
     assert names >= known.keys()
@@ -63,11 +62,11 @@ def test_each_runner_makes_options_that_beam_knows(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(GIVEN))
 def test_each_remote_runner_says_what_it_needs(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"the {name} runner needs .*execution\.{name}\."):
-        Launch.of(ExecutionConfig(runner=name))
+        get_runner(ExecutionConfig(runner=name))
 
 
 def test_workers_of_an_engine_on_this_machine_are_started_by_our_own_program() -> None:
-    flags = Launch.of(execution("flink")).flags
+    flags = get_runner(execution("flink")).flags
     assert flags[0] == "--environment_type=PROCESS"
     config = json.loads(flags[1].removeprefix("--environment_config="))
     assert config == {"command": worker_program()}
@@ -87,7 +86,7 @@ def test_workers_of_an_engine_on_this_machine_are_started_by_our_own_program() -
 def test_other_ways_for_workers_to_get_the_code(
     fields: dict[str, str], expected: list[str]
 ) -> None:
-    flags = Launch.of(execution("flink", **fields)).flags
+    flags = get_runner(execution("flink", **fields)).flags
     assert list(flags[:2]) == [expected[0], f"--environment_config={expected[1]}"]
 
 
@@ -109,50 +108,50 @@ def test_contradictions_among_fields_are_refused(fields: dict[str, Any], field: 
 def test_workers_elsewhere_need_a_way_to_the_code() -> None:
     there = execution("flink", master="cluster.example:8081")
     with pytest.raises(ConfigError, match=r"no way to get bertloom's code: set execution\.flink\."):
-        Launch.of(there)
-    assert Launch.of(there.model_copy(update={"shared_filesystem": True})).flags
-    assert Launch.of(execution("flink", master="c:8081", worker_command="/opt/boot")).flags
+        get_runner(there)
+    assert get_runner(there.model_copy(update={"shared_filesystem": True})).flags
+    assert get_runner(execution("flink", master="c:8081", worker_command="/opt/boot")).flags
 
 
 def test_dataflow_jobs_bring_the_code_where_nothing_else_does() -> None:
-    assert Launch.of(execution("dataflow", image=None)).packs_code
-    assert not Launch.of(execution("dataflow")).packs_code
+    assert get_runner(execution("dataflow", image=None)).ships_worker_package
+    assert not get_runner(execution("dataflow")).ships_worker_package
     by_hand = execution("dataflow", image=None).model_copy(
         update={"beam_options": ("--setup_file=./setup.py", "--number_of_worker_harness_threads=4")}
     )
-    launch = Launch.of(by_hand)
-    assert not launch.packs_code
-    assert "--number_of_worker_harness_threads=1" not in launch.flags
-    flags = Launch.of(
+    runner = get_runner(by_hand)
+    assert not runner.ships_worker_package
+    assert "--number_of_worker_harness_threads=1" not in runner.flags
+    flags = get_runner(
         execution("dataflow", image=None, packages=("b.whl",), max_num_workers=4)
     ).flags
     assert {"--extra_package=b.whl", "--max_num_workers=4", "--project=p"} <= {*flags}
 
 
 def test_sparks_python_workers_live_from_stage_to_stage_and_are_as_many_as_its_cores() -> None:
-    flags = Launch.of(execution("spark", master="local[3]")).flags
+    flags = get_runner(execution("spark", master="local[3]")).flags
     assert {"--environment_cache_millis=10000", "--sdk_worker_parallelism=3"} <= {*flags}
-    flags = Launch.of(execution("spark")).flags
+    flags = get_runner(execution("spark")).flags
     assert not [flag for flag in flags if flag.startswith("--sdk_worker_parallelism")]
     by_hand = ("--environment_cache_millis=0", "--sdk_worker_parallelism=1")
     given = execution("spark", master="local[3]").model_copy(update={"beam_options": by_hand})
-    assert Launch.of(given).flags[-2:] == by_hand
+    assert get_runner(given).flags[-2:] == by_hand
 
 
 def test_options_by_hand_go_on_to_work_and_are_not_said_twice() -> None:
     by_hand = ("--job_endpoint=localhost:9", "--environment_type=EXTERNAL")
-    assert Launch.of(ExecutionConfig(runner="portable", beam_options=by_hand)).flags == by_hand
+    assert get_runner(ExecutionConfig(runner="portable", beam_options=by_hand)).flags == by_hand
     twice = execution("flink", parallelism=2).model_copy(
         update={"beam_options": ("--parallelism=3",)}
     )
     with pytest.raises(ConfigError, match=r"--parallelism is said twice"):
-        Launch.of(twice)
+        get_runner(twice)
     both = execution("flink", worker_command="/b").model_copy(update={"beam_options": by_hand[1:]})
     with pytest.raises(ConfigError, match="both say how workers get their code"):
-        Launch.of(both)
+        get_runner(both)
     named = execution("flink").model_copy(update={"beam_options": ("--job_name=mine",)})
     with pytest.raises(ConfigError, match="bertloom sets --job_name"):
-        Launch.of(named)
+        get_runner(named)
 
 
 # Where the store and the input are
@@ -161,7 +160,7 @@ def test_options_by_hand_go_on_to_work_and_are_not_said_twice() -> None:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> ExecutionConfig:
     """Return a reachable Flink on another machine, with a program for workers."""
-    monkeypatch.setattr(preflight, "_faults", lambda *_: ())
+    monkeypatch.setattr(PortableRunner, "_problems", lambda *_: ())
     return execution("flink", master="cluster.example:8081", worker_command="/opt/boot")
 
 
@@ -178,19 +177,19 @@ def test_a_local_place_is_refused_to_workers_elsewhere(
     remote: ExecutionConfig, store: str, inputs: list[str], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        check_execution(remote, store=store, inputs=inputs)
+        get_runner(remote).preflight(store=store, inputs=inputs)
 
 
 def test_a_shared_folder_and_a_bucket_are_not_refused(remote: ExecutionConfig) -> None:
     shared = remote.model_copy(update={"shared_filesystem": True})
-    check_execution(shared, store="/data/store", inputs=["/dumps/a"])
-    check_execution(remote, store="s3://b/store", inputs=["gs://b/dump"])
+    get_runner(shared).preflight(store="/data/store", inputs=["/dumps/a"])
+    get_runner(remote).preflight(store="s3://b/store", inputs=["gs://b/dump"])
 
 
 def test_dataflow_shares_no_folder_with_anybody() -> None:
     how = execution("dataflow").model_copy(update={"shared_filesystem": True})
     with pytest.raises(ConfigError, match="this machine's disk"):
-        check_execution(how, store="/data/store", inputs=[])
+        get_runner(how).preflight(store="/data/store", inputs=[])
 
 
 # Preflight checks of existing clusters
@@ -202,7 +201,7 @@ def test_nothing_at_an_endpoint_is_said(unused: int) -> None:
         execution("flink", job_endpoint=f"localhost:{unused}", master=None),
     ):
         with pytest.raises(RunnerError, match=f"no job service answers at localhost:{unused}"):
-            check_execution(how, store="/s", inputs=[])
+            get_runner(how).preflight(store="/s", inputs=[])
 
 
 def test_no_cluster_is_said(unused: int, tmp_path: Path, java: None) -> None:
@@ -210,14 +209,14 @@ def test_no_cluster_is_said(unused: int, tmp_path: Path, java: None) -> None:
     jar.touch()
     how = execution("flink", master=f"localhost:{unused}", job_server=str(jar))
     with pytest.raises(RunnerError, match=rf"no Flink answers .*localhost:{unused}"):
-        check_execution(how, store="/s", inputs=[])
-    assert max_parallel_steps(how) == 1
+        get_runner(how).preflight(store="/s", inputs=[])
+    assert get_runner(how).max_parallel_steps == 1
 
 
 def test_all_that_is_missing_is_said_at_once(
     unused: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(preflight, "worker_program", lambda: str(tmp_path / "none"))
+    monkeypatch.setattr(portable, "worker_program", lambda: str(tmp_path / "none"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     how = execution(
@@ -227,10 +226,15 @@ def test_all_that_is_missing_is_said_at_once(
         worker_command=str(tmp_path / "none"),
     )
     with pytest.raises(ConfigError) as raised:
-        check_execution(how, store="/s", inputs=[])
+        get_runner(how).preflight(store="/s", inputs=[])
     text = str(raised.value)
     assert text.startswith("4 problems:\n  - ")
-    for part in ("no such program", "gone.jar: there is nothing", "no java", "no Spark master"):
+    for part in (
+        "worker program not found",
+        "gone.jar: no such file",
+        "no java",
+        "no Spark master",
+    ):
         assert part in text
     assert "repo" in text
     assert "execution.spark.download=true" in text
@@ -258,10 +262,8 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def engine_of(how: ExecutionConfig) -> Any:
-    """The engine of a configuration."""
-    found = Launch.of(how).engine
-    assert found is not None
-    return found
+    """Return the engine of a configuration."""
+    return get_runner(how)
 
 
 def test_a_job_server_is_one_jar_or_a_folder_of_parts(tmp_path: Path, java: None) -> None:
@@ -281,15 +283,19 @@ def test_a_job_server_is_one_jar_or_a_folder_of_parts(tmp_path: Path, java: None
         "core.jar",
         "beam-runners-flink-1.19-2.70.0.jar",
     ]
-    command = java_command(engine, jars, ports=[1, 2, 3])
-    assert {"--flink-master=localhost:8081", "--job-port=1", "--expansion-port=3"} <= {*command}
+    command, endpoint = server_command(engine, jars, "/artifacts")
+    options = dict(itertools.pairwise(command))
+    assert options["--flink-master"] == "localhost:8081"
+    assert options["--artifacts-dir"] == "/artifacts"
+    assert options["--job-port"] == endpoint.removeprefix("localhost:")
+    assert options["-cp"].split(":") == [*jars.jars]
 
     home = str(parts.parent)
     engine = engine_of(execution("spark", job_server=str(parts), home=home))
     jars = find_jars(engine)
     assert [Path(jar).name for jar in jars.engine_jars] == ["spark-core_2.12.jar"]
-    assert Path(jars.runner).name == "beam-runners-spark-3-2.70.0.jar"
-    command = java_command(engine, jars, ports=[1, 2, 3])
+    assert Path(jars.runner_jar).name == "beam-runners-spark-3-2.70.0.jar"
+    command, _ = server_command(engine, jars, "/artifacts")
     (quick,) = [word for word in command if word.startswith("-Dspark.executor.extraJavaOptions=")]
     assert {*quick.partition("=")[2].split()} <= {*command}
     with pytest.raises(ConfigError, match=r"nowhere/jars: no jars of Spark.*SPARK_HOME"):
@@ -319,10 +325,12 @@ def test_a_dry_run_prints_the_options(
 ) -> None:
     (tmp_path / "beam-runners-flink-1.19-job-server-2.77.0.jar").touch()
     how = execution("flink", master=flink_pages["at"], job_server=str(tmp_path))
-    lines = launch_lines(how.model_copy(update={"beam_options": ("--s3_secret_access_key=K",)}))
+    lines = get_runner(
+        how.model_copy(update={"beam_options": ("--s3_secret_access_key=K",)})
+    ).describe([])
     assert lines[0] == "runner flink: Beam's PortableRunner"
     assert "  --environment_type=PROCESS" in lines
-    assert "  --parallelism=min(pieces, free slots)" in lines
+    assert "  --parallelism=min(work items, free slots)" in lines
     assert lines[-1] == f"http://{flink_pages['at']}: 2 of 2 slots free"
 
 
@@ -358,41 +366,49 @@ def flink_pages() -> Iterator[dict[str, Any]]:
     server.server_close()
 
 
-def _no_pause(_seconds: float) -> None:
-    raise TimeoutError("it waited")
+class _NeverWaits(Submission):
+    """Submission that records its messages and raises TimeoutError where it would wait."""
+
+    def __init__(self) -> None:
+        self.lines: list[str]
+        object.__setattr__(self, "lines", [])
+        super().__init__("mine", say=self.lines.append)
+
+    def pause(self, seconds: float) -> None:
+        raise TimeoutError
 
 
-def _reserve(stack: ExitStack, how: ExecutionConfig, items: int, *, log: list[str]) -> int:
-    return stack.enter_context(
-        clusters.reserve_slots(engine_of(how), items, sleep=_no_pause, log=log.append)
-    )
-
-
-def test_job_gets_free_slots_and_waits_for_the_job_before_it(flink_pages: dict[str, Any]) -> None:
-    how, log = execution("flink", master=flink_pages["at"]), list[str]()
-    with ExitStack() as job:
-        assert _reserve(job, how, 1, log=log) == 1
-        with pytest.raises(TimeoutError), ExitStack() as other:
-            _reserve(other, how, 1, log=log)
-    with ExitStack() as job:
-        assert _reserve(job, how, 7, log=log) == 2
-    assert log == []
+def test_job_takes_free_slots_and_waits_if_there_are_none(flink_pages: dict[str, Any]) -> None:
+    runner, submission = engine_of(execution("flink", master=flink_pages["at"])), _NeverWaits()
+    assert runner.wait_for_slots(1, submission) == 1
+    assert runner.wait_for_slots(7, submission) == 2
+    assert submission.lines == []
     flink_pages["/overview"]["slots-available"] = 0
-    with pytest.raises(TimeoutError), ExitStack() as job:
-        _reserve(job, how, 7, log=log)
-    assert log == [f"no free slot on {flink_pages['at']}; waiting for one"]
+    with pytest.raises(TimeoutError):
+        runner.wait_for_slots(7, submission)
+    assert submission.lines == [f"no free slot on {flink_pages['at']}; waiting for one"]
     flink_pages["/overview"]["slots-available"] = 1
-    with ExitStack() as job:
-        assert _reserve(job, how, 7, log=log) == 1
+    assert runner.wait_for_slots(7, submission) == 1
+
+
+def test_job_waits_for_the_job_before_it() -> None:
+    submission = _NeverWaits()
+    with (
+        engine_jobs._taken_turn(submission),
+        pytest.raises(TimeoutError),
+        engine_jobs._taken_turn(submission),
+    ):
+        pytest.fail("two turns at the same time")
+    with engine_jobs._taken_turn(submission):
+        pass
 
 
 def test_job_waits_for_all_slots_of_a_fixed_parallelism(flink_pages: dict[str, Any]) -> None:
-    how = execution("flink", master=flink_pages["at"], parallelism=2)
+    runner = engine_of(execution("flink", master=flink_pages["at"], parallelism=2))
     flink_pages["/overview"]["slots-available"] = 1
-    with ExitStack() as job:
-        assert _reserve(job, how, 1, log=[]) == 1
-    with pytest.raises(TimeoutError), ExitStack() as job:
-        _reserve(job, how, 5, log=[])
+    assert runner.wait_for_slots(1, _NeverWaits()) == 1
+    with pytest.raises(TimeoutError):
+        runner.wait_for_slots(5, _NeverWaits())
 
 
 def test_more_slots_than_there_are_is_refused(
@@ -402,14 +418,14 @@ def test_more_slots_than_there_are_is_refused(
     jar.touch()
     how = execution("flink", master=flink_pages["at"], parallelism=3, job_server=str(jar))
     with pytest.raises(ConfigError, match="2 slots in all, expected at least 3"):
-        check_execution(how, store="/s", inputs=[])
+        get_runner(how).preflight(store="/s", inputs=[])
 
 
 def test_engine_gets_one_step_at_a_time() -> None:
-    assert max_parallel_steps(execution("flink", master="localhost:1")) == 1
-    assert max_parallel_steps(execution("spark")) == 1
-    assert max_parallel_steps(execution("portable")) == 1
-    assert max_parallel_steps(execution("dataflow")) == 8
+    assert get_runner(execution("flink", master="localhost:1")).max_parallel_steps == 1
+    assert get_runner(execution("spark")).max_parallel_steps == 1
+    assert get_runner(execution("portable")).max_parallel_steps == 1
+    assert get_runner(execution("dataflow")).max_parallel_steps == 8
 
 
 def test_flinks_jobs_are_found_and_cancelled_by_name(flink_pages: dict[str, Any]) -> None:
@@ -422,8 +438,9 @@ def test_flinks_jobs_are_found_and_cancelled_by_name(flink_pages: dict[str, Any]
         ]
     }
     flink_pages["/jobs/2?mode=cancel"] = {}
-    assert [job.id for job in clusters.jobs_named(engine, "mine")] == ["2"]
-    assert [job.id for job in clusters.cancel(engine, "mine")] == ["2"]
+    (job,) = engine.find_jobs("mine")
+    assert job.id == "2"
+    engine.cancel(job)
     assert flink_pages["asked"][-1] == "PATCH /jobs/2?mode=cancel"
 
 
@@ -432,8 +449,6 @@ def _listed(state: str) -> dict[str, Any]:
 
 
 def test_a_job_of_an_earlier_run_is_waited_for(flink_pages: dict[str, Any]) -> None:
-    from pipelines.runners.engine_jobs import wait_for_earlier
-
     engine = engine_of(execution("flink", master=flink_pages["at"]))
     flink_pages["/jobs/overview"] = _listed("RUNNING")
     told: list[SubmittedJob] = []
@@ -442,48 +457,53 @@ def test_a_job_of_an_earlier_run_is_waited_for(flink_pages: dict[str, Any]) -> N
         told.append(job)
         flink_pages["/jobs/overview"] = _listed("FINISHED")
 
-    assert wait_for_earlier(engine, Submission("mine", told=ends))
+    with submitting(Submission("mine", told=ends)):
+        engine.attach("build-documents")
     (job,) = told
     assert (job.id, job.attached) == ("7", True)
     assert job.url == f"http://{flink_pages['at']}/#/job/7/overview"
-    assert not wait_for_earlier(engine, Submission("another"))
+    with submitting(Submission("another", told=told.append)):
+        engine.attach("build-documents")
+    assert told == [job]
 
 
 @pytest.mark.parametrize("detach", [False, True])
 def test_a_run_that_is_stopped_cancels_its_job_or_leaves_it(
     flink_pages: dict[str, Any], detach: bool
 ) -> None:
-    from pipelines.runners.engine_jobs import wait_for_earlier
-
     engine = engine_of(execution("flink", master=flink_pages["at"]))
     flink_pages["/jobs/overview"] = _listed("RUNNING")
     flink_pages["/jobs/7?mode=cancel"] = {}
     said: list[str] = []
     stopped = Submission("mine", say=said.append, detach=detach)
     stopped.stopping.set()
-    with pytest.raises(RunnerError, match="mine: stopped, as the run was"):
-        wait_for_earlier(engine, stopped)
+    with (
+        submitting(stopped),
+        pytest.raises(RunnerError, match="mine: stopped, as the run was"),
+    ):
+        engine.attach("build-documents")
     assert ("PATCH /jobs/7?mode=cancel" in flink_pages["asked"]) != detach
     assert said == (["mine is left to flink; run again to attach to it"] if detach else [])
 
 
 def test_job_without_cluster_address_gets_a_slot_per_item() -> None:
-    with ExitStack() as job:
-        assert _reserve(job, execution("spark"), 5, log=[]) == 5
+    assert engine_of(execution("spark")).wait_for_slots(5, _NeverWaits()) == 5
 
 
 def test_a_job_of_an_engine_that_ends_with_us_is_not_left_to_it() -> None:
     how = execution("flink", master="[local]").model_copy(update={"detach": True})
-    with pytest.raises(ConfigError, match="works inside the job server"):
-        check_execution(how, store="/s", inputs=[])
+    with pytest.raises(ConfigError, match="runs inside the job server"):
+        get_runner(how).preflight(store="/s", inputs=[])
 
 
 def test_a_dry_run_says_what_is_missing_beside_the_options(unused: int, tmp_path: Path) -> None:
     gone = str(tmp_path / "gone.jar")
-    lines = launch_lines(execution("flink", master=f"localhost:{unused}", job_server=gone))
+    lines = get_runner(execution("flink", master=f"localhost:{unused}", job_server=gone)).describe(
+        []
+    )
     assert "  --environment_type=PROCESS" in lines
-    assert lines[-2].startswith(f"missing: {gone}: there is nothing")
-    assert lines[-1].startswith(f"missing: http://localhost:{unused}/overview: does not answer")
+    assert lines[-2].startswith(f"missing: {gone}: no such file")
+    assert lines[-1].startswith(f"missing: http://localhost:{unused}/overview: no answer")
 
 
 # The workers' code
@@ -528,6 +548,7 @@ def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
             errors=ErrorFiles("memory://errors"),
             spill="",
             results=("memory://reports", 0),
+            progress="memory://progress",
             workers=1,
         )
     )
@@ -548,70 +569,69 @@ def _tasks(**counts: int) -> dict[str, Any]:
     return {"state": "RUNNING", "vertices": [{"tasks": {"SCHEDULED": 0, **counts}}]}
 
 
-def _view(pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> ClusterView:
-    """Return the states of job 7, one per poll."""
-    monkeypatch.setattr(engine_jobs, "_CLUSTER_SECONDS", 0.0)
+def _follower(pages: dict[str, Any]) -> JobFollower:
+    """Return the follower of job 7, which has been seen running."""
     pages["/jobs/overview"] = _listed("RUNNING")
     pages["/jobs/7"] = _tasks(RUNNING=2)
-    engine = engine_of(execution("flink", master=pages["at"]))
-    view = ClusterView(engine, Submission("mine"), "of the job service")
-    view.look()
-    view.look()
-    return view
+    runner = engine_of(execution("flink", master=pages["at"]))
+    with submitting(Submission("mine")):
+        follower = JobFollower(_Result(), runner=runner, server=None, name="job")
+    follower.poll_cluster()
+    follower.poll_cluster()
+    return follower
 
 
-def test_of_two_jobs_that_wait_for_slots_one_gives_way(
+class _Result:
+    """Result of a job that runs until the test sets another state."""
+
+    _job_id = "of the job service"
+    _message_stream = ()
+    state = beam_job_api_pb2.JobState.RUNNING
+
+    @property
+    def _job_service(self) -> Self:
+        return self
+
+    def GetState(self, *_: Any, **__: Any) -> Self:  # noqa: N802 (Beam's name)
+        return self
+
+
+def test_job_that_waits_for_slots_for_too_long_is_resubmitted(
     flink_pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_jobs, "_PATIENCE_SECONDS", 1e-9)
-    view = _view(flink_pages, monkeypatch)
-    monkeypatch.setattr(engine_jobs, "_PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(engine_jobs, "_SLOT_SECONDS", (0.0, 0.0))
+    follower = _follower(flink_pages)
     flink_pages["/jobs/7"] = _tasks(SCHEDULED=2)
-    view.look()  # it has just begun to wait
-    monkeypatch.setattr(engine_jobs, "_PATIENCE_SECONDS", 1e-9)
-    monkeypatch.setattr(engine_jobs, "_ALONE_FACTOR", 1e12)
-    view.look()  # behind one that works, or one that gives way itself
-    flink_pages["/jobs/overview"]["jobs"].append({"jid": "8", "name": "other", "state": "RUNNING"})
-    flink_pages["/jobs/8"] = _tasks(SCHEDULED=1)
-    view.look()
-    flink_pages["/jobs/overview"]["jobs"][1]["jid"] = "6"
-    flink_pages["/jobs/6"] = _tasks(SCHEDULED=1)
-    with pytest.raises(NoSlotsError, match="mine: no slots for"):
-        view.look()
+    follower.poll_cluster()  # it has just begun to wait
     flink_pages["/jobs/7"] = _tasks(SCHEDULED=1, RUNNING=1)
-    view.look()
-
-
-def test_a_job_that_nothing_is_free_for_begins_anew_after_a_while(
-    flink_pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_jobs, "_PATIENCE_SECONDS", 1e-9)
-    view = _view(flink_pages, monkeypatch)
+    follower.poll_cluster()  # it got a slot
     flink_pages["/jobs/7"] = _tasks(SCHEDULED=2)
-    view.look()
-    with pytest.raises(NoSlotsError):
-        view.look()
+    follower.poll_cluster()
+    with pytest.raises(NoSlotsError, match="mine: no free slots for"):
+        follower.poll_cluster()
 
 
-def test_a_job_that_its_cluster_forgot_is_tried_again(
-    flink_pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    view = _view(flink_pages, monkeypatch)
-    view.check_known()
+def test_a_job_that_its_cluster_forgot_is_tried_again(flink_pages: dict[str, Any]) -> None:
+    follower = _follower(flink_pages)
     del flink_pages["/jobs/7"]
-    for look in (view.look, view.check_known):
-        with pytest.raises(RunnerError, match="does not know job 7 any more") as failed:
-            look()
-        assert is_transient(failed.value)
+    with pytest.raises(RunnerError, match="does not know job 7 any more") as failed:
+        follower.wait()
+    assert is_transient(failed.value)
+    follower._result.state = beam_job_api_pb2.JobState.FAILED
+    with pytest.raises(RunnerError, match="does not know job 7 any more") as failed:
+        follower.wait()
+    assert is_transient(failed.value)
 
 
 def test_a_cluster_that_does_not_answer_is_waited_for(
     flink_pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view = _view(flink_pages, monkeypatch)
+    monkeypatch.setattr(engine_jobs, "_POLL_SECONDS", 0.01)
+    follower = _follower(flink_pages)
     flink_pages["silent"] = True
-    view.look()
-    monkeypatch.setattr(engine_jobs, "_GONE_SECONDS", 0.0)
-    with pytest.raises(RunnerError, match="has not answered for") as failed:
-        view.look()
+    monkeypatch.setattr(engine_jobs, "_MAX_SILENT_SECONDS", 0.05)
+    with pytest.raises(RunnerError, match="no answer for") as failed:
+        follower.wait()
     assert is_transient(failed.value)
+    follower._result.state = beam_job_api_pb2.JobState.DONE
+    follower.wait()

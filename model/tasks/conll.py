@@ -1,0 +1,280 @@
+"""Column files of the CoNLL shared tasks: one word per line, its tag last.
+
+A recipe may name the columns; the file may then have further columns, a header, comments anywhere
+and other separators. Lines of CoNLL-U without a word (ranges such as `3-4` and empty nodes such as
+`3.1` in the first column) are skipped. WebAnno's TSV (GUM) lists the entities of a word in one
+column: `_`, or `TYPE` (this word only) and `TYPE[NUMBER]`, separated by `|`. Of overlapping
+entities the longest is kept, and the sentence gets a note.
+
+Sentences end at blank lines, documents at `-DOCSTART-` lines. In a file without such lines every
+sentence is a separate document, because neighboring sentences may be unrelated.
+
+An invalid line drops its sentence; the rest of the document is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from model.tasks.columns import SEPARATORS, describe, find_column, has_header
+from model.tasks.entities import OUTSIDE, Entity, iob2, is_tag
+from model.tasks.files import file_lines, shown
+from model.tasks.input_tables import TextFormat, first_line
+from model.tasks.task import Bad, FileLayout
+from schemas.errors import TaskDataError
+
+_MARK = "-DOCSTART-"
+_BLANK = " \t\r"
+_SPACES = re.compile("[ \t]+")  # no other space ends a word: U+00A0 may be one
+_NO_WORD = re.compile(r"\d+[-.]\d+")
+_IN_ENTITY = re.compile(r"(.+?)(?:\[(\d+)\])?")
+
+
+class Sentence(NamedTuple):
+    """Valid sentence. `tags` are as in the file; None in a file without tags."""
+
+    words: list[str]
+    tags: list[str] | None
+    notes: tuple[str, ...] = ()
+    """Notes on dropped entities: `overlapping-entities`."""
+
+
+class Document(NamedTuple):
+    """Sentences between two `-DOCSTART-` lines, or one sentence in a file without them."""
+
+    position: str
+    """First line or row of the document, for messages: `line 17`, `row 3`."""
+
+    name: str
+    """`document-3` or, without marks, `sentence-3`, counted from 1 in the file."""
+
+    sentences: tuple[Sentence, ...]
+    lost: tuple[Bad, ...]
+    """Invalid sentences, each with its first invalid line."""
+
+
+class _Lines(NamedTuple):
+    """Lines of a sentence as (number, fields); the fields are None if a line is not UTF-8."""
+
+    opens_document: bool
+    lines: list[tuple[int, list[str] | None]]
+
+
+class _Format(NamedTuple):
+    """Format of a file: its columns, separators and comments."""
+
+    split: Callable[[str], list[str]]
+    words: int = 0
+    tags: int | None = None
+    min_columns: int = 0
+    max_columns: int = 1 << 30
+    comment_prefix: str = ""
+    """Prefix of comments anywhere in the file."""
+
+    allows_comments: bool = False
+    """True if a sentence can begin with comment lines (`# `) that do not end in a tag."""
+
+    has_header: bool = False
+    has_ranges: bool = False
+    """True if the first column may mark lines without a word (CoNLL-U)."""
+
+    is_webanno: bool = False
+
+
+def read_documents(url: str, layout: FileLayout, *, split: str) -> Iterator[Document]:
+    """Yield the documents of a file in order, without empty ones.
+
+    A line with a tab is split at tabs, any other line at spaces. A line must have as many columns
+    as most lines of the file, or, with named columns, at least those.
+
+    Args:
+        url: Path or URL of a plain or compressed file.
+        layout: Columns of words and tags (default: the first and the last), and comments.
+        split: Split of the file; a test split may lack tags.
+
+    Raises:
+        TaskDataError: The file has no words, or lacks a named column.
+        InputError: The file is missing or damaged.
+    """
+    form = _Format(split_line, allows_comments=layout.allows_comments)
+    if layout.named_columns:
+        form = _named_format(url, layout, split)
+    sentences = list(_sentences(url, form))
+    widths = Counter(
+        len(fields) for sentence in sentences for _, fields in sentence.lines if fields is not None
+    )
+    if not widths:
+        raise TaskDataError(
+            f"{url}: expected a word and its tag per line, found no such line. Is it empty?"
+        )
+    if not layout.named_columns:
+        size = max(widths, key=lambda width: (widths[width], width))
+        tags = size - 1 if size > 1 else None
+        form = form._replace(tags=tags, min_columns=size, max_columns=size)
+    has_marks = any(sentence.opens_document for sentence in sentences)
+    groups = _documents((found for found in sentences if found.lines), has_marks=has_marks)
+    checked = [(group, [_checked(found.lines, form) for found in group]) for group in groups]
+    if not any(isinstance(item, Sentence) for _, found in checked for item in found):
+        first = checked[0][1]
+        first[0] = _with_columns(first[0], sentences, form)
+    for number, (group, found) in enumerate(checked, start=1):
+        yield Document(
+            f"line {group[0].lines[0][0]}",
+            f"{'document' if has_marks else 'sentence'}-{number}",
+            tuple(sentence for sentence in found if isinstance(sentence, Sentence)),
+            tuple(sentence for sentence in found if isinstance(sentence, Bad)),
+        )
+
+
+def split_line(text: str) -> list[str]:
+    """Split a line at its tabs if it has any, otherwise at its spaces."""
+    if "\t" in text:
+        return [field.strip(" \r") for field in text.rstrip(_BLANK).split("\t")]
+    return _SPACES.split(text.strip(_BLANK))
+
+
+def _named_format(url: str, layout: FileLayout, split: str) -> _Format:
+    table, column = layout.file_format, layout.named_columns["words"]
+    split_fields = split_line
+    if table.delimiter != "auto":
+        separator = SEPARATORS[table.delimiter]
+        is_quoted = separator in ",;" if table.quoted is None else table.quoted
+        text_format = TextFormat(separator, is_quoted=is_quoted and separator != " ")
+
+        def split_fields(text: str) -> list[str]:
+            return [field.strip(_BLANK) for field in text_format.split(text)]
+
+    # In CoNLL-U and WebAnno the words are not the first column, and "#" begins a comment.
+    comments = table.comment_prefix or ("#" if isinstance(column, int) and column else "")
+    fields = split_fields(first_line(url, comment_prefix=comments).strip(_BLANK))
+    header = has_header(layout)
+    words, tags = (
+        find_column(layout.named_columns[name], fields, has_header=header, url=url, name=name,
+                    split=split)
+        for name in ("words", "tags")
+    )  # fmt: skip
+    words = words or 0
+    is_webanno = next(file_lines(url)).data.startswith(b"#FORMAT=WebAnno")
+    return _Format(
+        split_fields,
+        words,
+        tags,
+        min_columns=max(words, tags or 0) + 1,
+        comment_prefix=table.comment_prefix or ("#" if words else ""),
+        allows_comments=True,
+        has_header=header,
+        has_ranges=bool(words) and not is_webanno,
+        is_webanno=is_webanno,
+    )
+
+
+def _with_columns(
+    first: Sentence | Bad, sentences: Sequence[_Lines], form: _Format
+) -> Sentence | Bad:
+    """Add the expected and the actual columns to the error of a file without valid lines."""
+    rows = [fields for sentence in sentences for _, fields in sentence.lines if fields]
+    if isinstance(first, Sentence) or not rows:
+        return first
+    expected = f"words in column {form.words}"
+    if form.tags is not None:
+        expected += f" and tags such as {OUTSIDE}, B-LOC in column {form.tags}"
+    tagged = [n for n in range(min(map(len, rows))) if all(is_tag(row[n]) for row in rows)]
+    hint = f"tags are in column {tagged[-1]}" if tagged else "no column has tags alone"
+    return first._replace(
+        found=f"{first.found}. No sentence can be used: expected {expected}, counted from 0; the "
+        f"first line has {describe(rows[0])}; {hint}. Name the columns: columns: "
+        "{words: 1, tags: 2}"
+    )
+
+
+def _documents(sentences: Iterable[_Lines], *, has_marks: bool) -> Iterator[list[_Lines]]:
+    group: list[_Lines] = []
+    for sentence in sentences:
+        if group and (sentence.opens_document or not has_marks):
+            yield group
+            group = []
+        group.append(sentence)
+    yield group
+
+
+def _sentences(url: str, form: _Format) -> Iterator[_Lines]:
+    opens, lines = False, list[tuple[int, list[str] | None]]()
+    is_before_header = form.has_header
+    for number, line in enumerate(file_lines(url), start=1):
+        try:
+            raw = line.data.decode()
+        except UnicodeDecodeError:
+            lines.append((number, None))
+            continue
+        text = raw.strip(_BLANK)
+        if text.startswith(_MARK) and text[len(_MARK) :][:1] in ("", " ", "\t"):
+            yield _Lines(opens, lines)
+            opens, lines = True, []
+        elif not text:
+            if lines:
+                yield _Lines(opens, lines)
+                opens, lines = False, []
+        elif form.comment_prefix and text.startswith(form.comment_prefix):
+            continue
+        elif is_before_header:
+            is_before_header = False
+        else:
+            fields = form.split(raw)  # not stripped: a word may be missing before the tab
+            is_comment = form.allows_comments and not lines and text.startswith("# ")
+            is_range = form.has_ranges and fields and _NO_WORD.fullmatch(fields[0])
+            if not is_range and (not is_comment or (fields and is_tag(fields[-1]))):
+                lines.append((number, fields))
+    yield _Lines(opens, lines)
+
+
+def _checked(lines: Sequence[tuple[int, list[str] | None]], form: _Format) -> Sentence | Bad:
+    rows: list[list[str]] = []
+    for number, fields in lines:
+        if (fault := _fault(fields, form)) is not None:
+            reason, found = fault
+            size = f"{len(lines)} word{'s' if len(lines) > 1 else ''}"
+            return Bad(f"line {number}", reason, f"{found}, in a sentence of {size}")
+        rows.append(fields or [])
+    words = [fields[form.words] for fields in rows]
+    if form.tags is None:
+        return Sentence(words, None)
+    tags = [fields[form.tags] for fields in rows]
+    return _from_webanno(words, tags) if form.is_webanno else Sentence(words, tags)
+
+
+def _from_webanno(words: list[str], cells: Sequence[str]) -> Sentence:
+    """Return the longest of overlapping entities, the first of equal ones."""
+    spans: dict[tuple[str, str | int], list[int]] = {}
+    for at, cell in enumerate(cells):
+        for part in cell.split("|") if cell != "_" else ():
+            match = _IN_ENTITY.fullmatch(part)
+            type_, number = (match[1], match[2]) if match else (part, None)
+            spans.setdefault((type_, number if number is not None else at), []).append(at)
+    entities = [Entity(min(at), max(at) + 1, key[0]) for key, at in spans.items()]
+    kept: list[Entity] = []
+    for entity in sorted(entities, key=lambda entity: (entity.start - entity.end, entity.start)):
+        if all(entity.end <= other.start or other.end <= entity.start for other in kept):
+            kept.append(entity)
+    notes = ("overlapping-entities",) if len(kept) < len(entities) else ()
+    return Sentence(words, iob2(sorted(kept), words=len(words)), notes)
+
+
+def _fault(fields: Sequence[str] | None, form: _Format) -> tuple[str, str] | None:
+    """Return the reason and the content of an invalid line."""
+    if fields is None:
+        return "not-utf-8", "bytes that are not UTF-8"
+    least, most = form.min_columns, form.max_columns
+    if not least <= len(fields) <= most:
+        few_or_many = "few" if len(fields) < least else "many"
+        expected = f"{least}" if least == most else f"{least} or more"
+        found = f"{len(fields)} columns, expected {expected}: {shown(' '.join(fields))}"
+        return f"too-{few_or_many}-columns", found
+    if not fields[form.words]:
+        return "no-word", shown(" ".join(fields))
+    tag = fields[form.tags] if form.tags is not None else OUTSIDE
+    if not (tag if form.is_webanno else is_tag(tag)):
+        return "unknown-tag", f"{shown(tag)}, expected {OUTSIDE} or such as B-LOC, I-LOC"
+    return None

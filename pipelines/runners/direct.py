@@ -1,0 +1,74 @@
+"""Beam's in-process runner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipelines.runners.job_context import root_cause, without_tracebacks
+from pipelines.runners.runner import BuildPipeline, Runner
+from schemas.errors import BertloomError, RunnerError
+from schemas.execution_configs import ExecutionConfig
+
+
+class DirectRunner(Runner):
+    """Runs jobs by Beam's `FnApiRunner` in this process."""
+
+    name = "direct"
+    is_local = True
+
+    def __init__(self, execution: ExecutionConfig) -> None:
+        self.flags = execution.beam_options
+
+    def preflight(self, *, store: str, inputs: Sequence[str]) -> None:
+        """Check nothing: everything is in this process."""
+
+    def describe(self, urls: Sequence[str]) -> list[str]:
+        """Return no lines: nothing is started."""
+        del urls
+        return []
+
+    def attach(self, job: str) -> None:
+        """Return: a job ends with the process of its run."""
+
+    def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
+        """See `Runner.run`."""
+        import apache_beam as beam  # lazy: `plan` does not run jobs
+        from apache_beam.options.pipeline_options import PipelineOptions
+        from apache_beam.runners.portability.fn_api_runner import fn_runner
+        from apache_beam.runners.runner import PipelineState
+
+        del num_elements
+        # By name, `beam.Pipeline` would try to download Prism first.
+        options = PipelineOptions(list(self.flags))
+        pipeline = beam.Pipeline(runner=fn_runner.FnApiRunner(), options=options)
+        build(pipeline)
+        try:
+            with without_tracebacks():
+                state = pipeline.run().wait_until_finish()
+        except Exception as error:
+            raise _find_cause(job, error) from error
+        if state not in (PipelineState.DONE, None):
+            raise RunnerError(f"{job}: expected state {PipelineState.DONE}, got {state}")
+
+
+class ThreadsRunner(DirectRunner):
+    """This machine, worker threads in one process: slower than processes, for comparison."""
+
+    name = "threads"
+
+    def __init__(self, execution: ExecutionConfig) -> None:
+        self.flags = (
+            "--direct_running_mode=multi_threading",
+            f"--direct_num_workers={execution.workers}",
+            *execution.beam_options,
+        )
+
+
+def _find_cause(job: str, error: BaseException) -> BertloomError:
+    """Return the error that a worker raised, or a `RunnerError` with its text."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, BertloomError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return RunnerError(f"{job}: {root_cause(str(error)) or repr(error)}")

@@ -1,0 +1,163 @@
+"""Apache Flink, through Beam's job server and the REST interface of the cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.error
+import urllib.request
+from collections import Counter
+from typing import Any, NamedTuple
+
+from pipelines.runners.clusters import ClusterJob, ClusterUnreachableError
+from pipelines.runners.job_context import Submission
+from pipelines.runners.portable import PortableRunner
+from pipelines.runners.runner import flag_names
+from schemas.errors import ConfigError, RunnerError
+from schemas.execution_configs import ExecutionConfig
+
+_REQUEST_SECONDS = 5.0
+_POLL_SECONDS = 1.0
+_NOT_FOUND = 404
+_TERMINAL_STATES = frozenset({"FINISHED", "FAILED", "CANCELED"})
+_ACTIVE_STATES = ("DEPLOYING", "INITIALIZING", "RUNNING", "CANCELING")
+_PARALLELISM_FLAG = "--parallelism"
+
+
+class UnknownJobError(RunnerError):
+    """A cluster does not know a job."""
+
+
+class Slots(NamedTuple):
+    """Number of elements that a cluster can process at the same time."""
+
+    free: int
+    total: int
+
+
+class FlinkRunner(PortableRunner):
+    """Apache Flink: `execution.flink.master`."""
+
+    name = "flink"
+    _required = (
+        "master to HOST:PORT of the cluster's REST interface, or to [local] for a Flink inside the "
+        "job server; or execution.flink.job_endpoint to HOST:PORT of a running job server"
+    )
+
+    def __init__(self, execution: ExecutionConfig) -> None:
+        super().__init__(execution)
+        master = "" if self.is_embedded else self.master.rstrip("/")
+        self.rest = master if "://" in master or not master else f"http://{master}"
+
+    def _own_flags(self) -> list[str]:
+        return [f"{_PARALLELISM_FLAG}={self.parallelism}"] if self.parallelism else []
+
+    def job_flags(self, num_slots: int | str) -> list[str]:
+        """See `PortableRunner.job_flags`."""
+        is_set = _PARALLELISM_FLAG in flag_names(self.flags) or not self.master
+        parallelism = [] if is_set else [f"{_PARALLELISM_FLAG}={num_slots}"]
+        return [*parallelism, *super().job_flags(num_slots)]
+
+    # The cluster
+
+    def _request(self, path: str, *, method: str = "GET") -> Any:
+        """Return the JSON response of the REST interface.
+
+        Raises:
+            UnknownJobError: There is no such job.
+            ClusterUnreachableError: The cluster does not answer, or answers something else.
+        """
+        url = f"{self.rest}{path}"
+        request = urllib.request.Request(url, method=method)  # noqa: S310 - the user's address
+        try:
+            with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as response:  # noqa: S310
+                return json.loads(response.read() or b"{}")
+        except urllib.error.HTTPError as error:
+            is_missing = error.code == _NOT_FOUND
+            error_type = UnknownJobError if is_missing else ClusterUnreachableError
+            raise error_type(f"{url}: answers {error.code} {error.reason}") from error
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise ClusterUnreachableError(f"{url}: no answer of a cluster: {reason}") from error
+
+    def _slots(self) -> Slots:
+        overview = self._request("/overview")
+        return Slots(int(overview["slots-available"]), int(overview["slots-total"]))
+
+    def find_jobs(self, name: str) -> list[ClusterJob]:
+        """See `PortableRunner.find_jobs`."""
+        if not self.rest:
+            return super().find_jobs(name)
+        return [
+            ClusterJob(job["jid"], name, f"{self.rest}/#/job/{job['jid']}/overview")
+            for job in self._request("/jobs/overview")["jobs"]
+            if job["name"] == name and job["state"] not in _TERMINAL_STATES
+        ]
+
+    def cancel(self, job: ClusterJob) -> None:
+        """See `PortableRunner.cancel`."""
+        if not self.rest:
+            super().cancel(job)
+            return
+        with contextlib.suppress(UnknownJobError):  # it has ended
+            self._request(f"/jobs/{job.id}?mode=cancel", method="PATCH")
+
+    def is_waiting_for_slots(self, job: str) -> bool:
+        """Return whether no task of a job runs for want of slots.
+
+        Raises:
+            RunnerError: The cluster does not answer, or lost the job.
+        """
+        if not self.rest:
+            return False
+        try:
+            details = self._request(f"/jobs/{job}")
+        except UnknownJobError as error:
+            raise RunnerError(
+                f"{self.master} does not know job {job} any more (JobManager restarted?). Finished "
+                "work items are cached; rerun"
+            ) from error
+        tasks = Counter[str]()
+        for vertex in details["vertices"]:
+            tasks.update(vertex["tasks"])
+        is_idle = not any(tasks[state] for state in _ACTIVE_STATES)
+        return details["state"] == "RUNNING" and is_idle and tasks["SCHEDULED"] > 0
+
+    def wait_for_slots(self, num_elements: int, submission: Submission) -> int:
+        """See `PortableRunner.wait_for_slots`."""
+        if not self.rest:
+            return super().wait_for_slots(num_elements, submission)
+        needed = min(num_elements, self.parallelism or 1)
+        is_logged = False
+        while (free := self._slots().free) < needed:
+            if not is_logged:
+                submission.say(f"no free slot on {self.master}; waiting for one")
+                is_logged = True
+            submission.pause(_POLL_SECONDS)
+        return min(num_elements, self.parallelism or free)
+
+    # Before a run
+
+    def _check_answers(self) -> None:
+        super()._check_answers()
+        if not self.rest:
+            return
+        try:
+            total = self._slots().total
+        except RunnerError as error:
+            raise RunnerError(f"no Flink answers at execution.flink.master: {error}") from error
+        needed = self.parallelism or 1
+        if total < needed:
+            raise ConfigError(
+                f"{self.master}: has {total} slots in all, expected at least {needed} "
+                "(execution.flink.parallelism): start task managers"
+            )
+
+    def _count_text(self) -> str:
+        return "min(work items, free slots)" if self.rest else super()._count_text()
+
+    def _describe_cluster(self) -> list[str]:
+        if not self.rest:
+            return []
+        slots = self._slots()
+        return [f"{self.rest}: {slots.free} of {slots.total} slots free"]

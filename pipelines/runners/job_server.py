@@ -1,0 +1,291 @@
+"""Beam's job servers: one jar (`beam-runners-flink-1.19-job-server-...`), or a folder of its parts.
+
+A started job server serves all jobs of this process on the same cluster, and ends with the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipelines.runners import child_guard
+from pipelines.runners.clusters import connection_error
+from pipelines.runners.job_context import Submission, root_cause
+from schemas.errors import ConfigError, RunnerError
+from schemas.execution_configs import FlinkConfig, JobServerConfig, SparkConfig
+
+if TYPE_CHECKING:
+    from pipelines.runners.portable import PortableRunner
+
+FOLDER_VARIABLE = "BERTLOOM_JOB_SERVERS"
+_POLL_SECONDS = 0.1
+_STOP_SECONDS = 10.0
+_LOG_LINES = 200
+_ENGINES = ("flink", "spark")
+_MAIN_CLASS = {
+    "flink": "org.apache.beam.runners.flink.FlinkJobServerDriver",
+    "spark": "org.apache.beam.runners.spark.SparkJobServerDriver",
+}
+_OPENED = (
+    *(f"java.lang{part}" for part in ("", ".invoke", ".reflect")),
+    *(f"java.{part}" for part in ("io", "net", "nio", "text", "time", "util")),
+    *(f"java.util.concurrent{part}" for part in ("", ".atomic", ".locks")),
+    *(f"sun.{part}" for part in ("nio.ch", "nio.cs", "security.action", "util.calendar")),
+)
+"""Packages of Java 17 that Flink and Spark access by reflection."""
+
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a JVM that lives as long as a job: its better compiler would not pay."""
+
+_LOGGING = "-Dorg.slf4j.simpleLogger."
+
+
+class ServerJars(NamedTuple):
+    """Jars of a job server."""
+
+    jars: tuple[str, ...] = ()
+    """Jars of Beam's runner and its dependencies, without Spark. Empty: Beam downloads its own."""
+
+    runner_jar: str = ""
+    """The jar among them that the job server starts from."""
+
+    engine_jars: tuple[str, ...] = ()
+    """Jars of Spark, if the runner's jars do not include it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True for Beam's single jar."""
+        return len(self.jars) <= 1
+
+
+def find_jars(runner: PortableRunner) -> ServerJars:
+    """Return the jars of the job server of a runner.
+
+    Raises:
+        ConfigError: They do not exist. The message says how to get them.
+    """
+    config = _config(runner)
+    location = config.job_server or os.environ.get(FOLDER_VARIABLE, "")
+    if not location and config.download:
+        return ServerJars()
+    path = Path(location).expanduser()
+    if not location or not path.exists():
+        problem = f"{location}: no such file or folder" if location else "no job server configured"
+        raise ConfigError(f"{problem}. {_how_to_get_one(runner.name, config)}")
+    if path.is_file():
+        return ServerJars((str(path),), str(path))
+    jars = _folder_jars(path, runner.name, config)
+    has_spark = any(Path(jar).name.startswith("spark-core_") for jar in jars.jars)
+    if isinstance(config, SparkConfig) and not jars.is_whole and not has_spark:
+        return jars._replace(engine_jars=_spark_jars(config))
+    return jars
+
+
+def _config(runner: PortableRunner) -> JobServerConfig:
+    assert runner.server_config is not None  # noqa: S101
+    return runner.server_config
+
+
+def _how_to_get_one(engine: str, config: JobServerConfig) -> str:
+    from apache_beam.utils.subprocess_server import JavaJarServer  # lazy: loads Beam
+    from apache_beam.version import __version__ as version
+
+    name = f"flink-{config.version}" if isinstance(config, FlinkConfig) else "spark-3"
+    url = JavaJarServer.path_to_maven_jar(
+        f"beam-runners-{name}-job-server", "org.apache.beam", version
+    )
+    return (
+        f"The {engine} runner needs Beam's job server, a jar: download {url} and set "
+        f"execution.{engine}.job_server (or ${FOLDER_VARIABLE}) to it or to its folder; or set "
+        f"execution.{engine}.download=true and bertloom does so once"
+    )
+
+
+def _folder_jars(folder: Path, engine: str, config: JobServerConfig) -> ServerJars:
+    """Return Beam's single jar of a folder, or all jars in it except those of other engines."""
+    whole = sorted(folder.glob(f"beam-runners-{engine}*-job-server-*.jar"))
+    if len(whole) > 1:
+        names = ", ".join(path.name for path in whole)
+        raise ConfigError(
+            f"{folder}: {len(whole)} job servers for {engine}: {names}. Set "
+            f"execution.{engine}.job_server to one of them"
+        )
+    if whole:
+        return ServerJars((str(whole[0]),), str(whole[0]))
+    others = {name for name in _ENGINES if name != engine}
+    parts = [folder, *sorted(p for p in folder.iterdir() if p.is_dir() and p.name not in others)]
+    jars = [jar for part in parts for jar in sorted(part.glob("*.jar"))]
+    runner_jars = [str(jar) for jar in jars if jar.name.startswith(f"beam-runners-{engine}")]
+    if not runner_jars:
+        raise ConfigError(
+            f"{folder}: no job server for {engine} among {len(jars)} jars: expected "
+            f"beam-runners-{engine}*.jar. {_how_to_get_one(engine, config)}"
+        )
+    return ServerJars(tuple(map(str, jars)), runner_jars[0])
+
+
+def _spark_jars(config: SparkConfig) -> tuple[str, ...]:
+    named = config.home or os.environ.get("SPARK_HOME", "")
+    spec = None if named else importlib.util.find_spec("pyspark")
+    home = Path(named) if named else Path(spec.origin).parent if spec and spec.origin else None
+    jars = tuple(str(jar) for jar in sorted((home / "jars").glob("*.jar"))) if home else ()
+    if not jars:
+        raise ConfigError(
+            f"{home / 'jars' if home else 'no Spark'}: no jars of Spark, which a job server in "
+            "parts needs: set execution.spark.home or $SPARK_HOME to its folder, or pip install "
+            "'pyspark==3.5.*'"
+        )
+    return jars
+
+
+def find_java() -> str:
+    """Return the path of `java`.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    home = os.environ.get("JAVA_HOME", "")
+    java = shutil.which("java", path=f"{home}/bin") if home else None
+    java = java or shutil.which("java")
+    if java is None:
+        raise ConfigError(
+            "no java, which a job server needs: install Java 11 or 17 (Debian: "
+            "openjdk-17-jre-headless) or set JAVA_HOME; or name a job server that runs with "
+            "job_endpoint"
+        )
+    return java
+
+
+def server_command(runner: PortableRunner, jars: ServerJars, folder: str) -> tuple[list[str], str]:
+    """Return the command of Beam's job server for an engine, and the endpoint of its jobs.
+
+    Args:
+        runner: Engine.
+        jars: Jars of its job server.
+        folder: Folder for staged artifacts.
+
+    Raises:
+        ConfigError: The job server cannot be downloaded.
+    """
+    from apache_beam.options.pipeline_options import PipelineOptions  # lazy: loads Beam
+    from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
+    from apache_beam.runners.portability.spark_runner import SparkJarJobServer
+
+    config, engine = _config(runner), runner.name
+    flags = [f"--job_server_jvm_property={text}" for text in _jvm_options(engine, jars)]
+    flags += [f"--job_server_java_launcher={find_java()}", f"--artifacts_dir={folder}"]
+    if jars.runner_jar:
+        flags.append(f"--{engine}_job_server_jar={jars.runner_jar}")
+    if isinstance(config, FlinkConfig):
+        flags += [f"--flink_master={runner.master}", f"--flink_version={config.version}"]
+    else:
+        flags.append(f"--spark_master_url={runner.master}")
+    server_type = FlinkJarJobServer if engine == "flink" else SparkJarJobServer
+    try:
+        command, endpoint = server_type(PipelineOptions(flags)).subprocess_cmd_and_endpoint()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"{engine}: cannot download the job server: {error}") from error
+    if not jars.is_whole:
+        index = command.index("-jar")
+        class_path = os.pathsep.join([*jars.jars, *jars.engine_jars])
+        command[index : index + 2] = ["-cp", class_path, _MAIN_CLASS[engine]]
+    return [str(word) for word in command], endpoint
+
+
+def _jvm_options(engine: str, jars: ServerJars) -> list[str]:
+    options = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    options += [*_SHORT_LIVED, f"{_LOGGING}defaultLogLevel=info", f"{_LOGGING}showDateTime=true"]
+    if engine == "spark":
+        options += ["-Dspark.ui.enabled=false"]
+        options += [f"-Dspark.executor.extraJavaOptions={' '.join(_SHORT_LIVED)}"]
+        if not jars.is_whole:  # executors take them from the folder, not one by one from us
+            options += [f"-Dspark.executor.extraClassPath={os.pathsep.join(jars.jars)}"]
+    return options
+
+
+class JobServer:
+    """A job server that this process started."""
+
+    def __init__(self, runner: PortableRunner) -> None:
+        """Start it; it is not ready yet."""
+        self.jars = find_jars(runner)
+        self._folder = tempfile.TemporaryDirectory(prefix="bertloom-job-server-")
+        command, self.endpoint = server_command(runner, self.jars, f"{self._folder.name}/artifacts")
+        self._log = Path(self._folder.name) / "log"
+        with self._log.open("wb") as log:
+            # In another session: Ctrl-C only reaches this process, which cancels its jobs first.
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-I", str(child_guard.__file__), *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        atexit.register(self.stop)
+
+    @property
+    def is_running(self) -> bool:
+        """True while its process runs."""
+        return self._process.poll() is None
+
+    def check(self) -> None:
+        """Raise RunnerError if it has ended."""
+        if not self.is_running:
+            raise RunnerError(
+                f"the job server ended with code {self._process.returncode}: {self.log_cause()}"
+            )
+
+    def log_cause(self) -> str:
+        """Return the cause in the end of its log."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return root_cause("\n".join(lines[-_LOG_LINES:])) or "its log is empty"
+
+    def stop(self) -> None:
+        """End it, and wait for its end."""
+        atexit.unregister(self.stop)
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
+
+
+_servers: dict[str, JobServer] = {}
+_lock = threading.Lock()
+
+
+def get_job_server(runner: PortableRunner, submission: Submission) -> JobServer:
+    """Return the running job server of this process for a cluster, started on first use.
+
+    Raises:
+        ConfigError: There is no jar, or no Java.
+        RunnerError: It does not start, or the run is to stop.
+    """
+    key = f"{runner.name} {runner.master} {runner.server_config}"
+    with _lock:
+        server = _servers.get(key)
+        if server is not None and server.is_running:
+            return server
+        server = JobServer(runner)
+        try:
+            while connection_error(server.endpoint):
+                server.check()
+                submission.pause(_POLL_SECONDS)
+        except BaseException:
+            server.stop()
+            raise
+        _servers[key] = server
+        return server

@@ -1,0 +1,158 @@
+"""What all runners have in common. `pipelines.runners.registry` lists them."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from schemas.errors import BertloomError, ConfigError
+from schemas.execution_configs import ExecutionConfig
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+BuildPipeline = Callable[["beam.Pipeline"], None]
+"""Adds the transforms of a job to a pipeline."""
+
+_MAX_SHOWN = 3
+
+
+class Runner(Protocol):
+    """Runs the Beam jobs of an `ExecutionConfig`."""
+
+    name: str
+    """Name in `RUNNERS`."""
+
+    flags: tuple[str, ...]
+    """Options as on Beam's command line, without those that differ from job to job."""
+
+    is_local: bool = False
+    """True if jobs run in this process and its worker processes."""
+
+    workers: int = 1
+    """Number of processes that this process gives work items to. 1: itself."""
+
+    max_elements: int = 4096
+    """Maximum number of elements in the graph of a job; more items share elements."""
+
+    max_parallel_steps: int = 1
+    """Number of steps whose jobs can run at a time."""
+
+    def preflight(self, *, store: str, inputs: Sequence[str]) -> None:
+        """Check what can be checked before a run, in seconds.
+
+        Args:
+            store: Root of the artifact store.
+            inputs: Paths and URLs of the raw input.
+
+        Raises:
+            ConfigError: A setting is missing, wrong, or contradicts another one.
+            RunnerError: A job service or a cluster does not answer.
+        """
+
+    def describe(self, urls: Sequence[str]) -> list[str]:
+        """Return the options that Beam gets and what is started, one text per line.
+
+        Args:
+            urls: URLs of the store and of the raw input.
+        """
+
+    def attach(self, job: str) -> None:
+        """Wait for the end of a job that an earlier run submitted for the same step, if any.
+
+        The items that it finished are restored by this run's job.
+        """
+
+    def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
+        """Build a pipeline and run it to its end.
+
+        Args:
+            job: Name of the job in errors.
+            build: Function that builds the pipeline.
+            num_elements: Number of elements in its graph; no engine is asked for more slots.
+
+        Raises:
+            BertloomError: A worker in this process raised it.
+            RunnerError: Anything else failed on the runner.
+        """
+
+
+def flag_names(flags: Iterable[str]) -> set[str]:
+    """Return the names of options, such as `--region`."""
+    return {flag.partition("=")[0] for flag in flags}
+
+
+def merge_flags(own: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    """Return the flags of fields, followed by `beam_options`.
+
+    Raises:
+        ConfigError: A field and an option set the same flag.
+    """
+    for flag in options:
+        name = flag.partition("=")[0]
+        if name in flag_names(own):
+            raise ConfigError(
+                f"{name} is said twice: in execution.beam_options ({flag}), and by a field of "
+                "execution. Leave one of them out"
+            )
+        if name in ("--runner", "--job_name"):
+            raise ConfigError(f"{flag} cannot be in execution.beam_options: bertloom sets {name}")
+    return (*own, *options)
+
+
+def is_local_url(url: str) -> bool:
+    """Return whether a URL is on this machine's disk."""
+    return "://" not in url or urllib.parse.urlsplit(url).scheme in ("file", "local")
+
+
+def check_reachable(
+    execution: ExecutionConfig,
+    *,
+    store: str,
+    inputs: Iterable[str],
+    is_here: bool = False,
+    can_share_disk: bool = False,
+) -> None:
+    """Check that workers in other processes can open the store and the input.
+
+    Args:
+        execution: Configuration of the runner.
+        store: Root of the artifact store.
+        inputs: Paths and URLs of the raw input.
+        is_here: True if all workers are on this machine.
+        can_share_disk: True if `execution.shared_filesystem` makes local paths reachable.
+
+    Raises:
+        ConfigError: They cannot.
+    """
+    runner = f"the workers of runner {execution.runner!r}"
+    if store.startswith("memory:"):
+        raise ConfigError(
+            f"store {store}: lives in this process, and {runner} are others: use a folder or a "
+            "bucket"
+        )
+    local = [f"store {store}"] if is_local_url(store) else []
+    local += [f"input {path}" for path in inputs if is_local_url(path)]
+    if not local or is_here or (can_share_disk and execution.shared_filesystem):
+        return
+    more = f", and {len(local) - _MAX_SHOWN} more" if len(local) > _MAX_SHOWN else ""
+    shared = "; or set execution.shared_filesystem=true if every machine has the same folder"
+    raise ConfigError(
+        f"{', '.join(local[:_MAX_SHOWN])}{more}: on this machine's disk, which {runner} cannot "
+        f"read. Use a bucket (s3://, gs://){shared if can_share_disk else ''}"
+    )
+
+
+def error_of(check: Callable[[], Any]) -> BertloomError | None:
+    """Return the error of a check; None if it passes."""
+    try:
+        check()
+    except BertloomError as error:
+        return error
+    return None
+
+
+def indented(flags: Iterable[str]) -> list[str]:
+    """Return the lines of options below a heading."""
+    return [f"  {flag}" for flag in flags]
