@@ -63,7 +63,7 @@ def raw_inputs(config: TrialConfig) -> tuple[RawInput, ...]:
     if config.init_checkpoint is None:
         return ()
     check_layout(config.init_checkpoint, needs_vocabulary=True)
-    return checkpoint_raw_inputs(config.init_checkpoint, beside=(TOKENIZER_CONFIG_FILE,))
+    return checkpoint_raw_inputs(config.init_checkpoint, optional=(TOKENIZER_CONFIG_FILE,))
 
 
 def finetune(

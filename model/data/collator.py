@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from model.data.batches import PretrainingBatch, TokenBatch
@@ -48,15 +47,14 @@ class MicroBatchCollator(NamedTuple):
         if self.objective == "left-to-right":
             instances = next_tokens(instances)
         lengths = np.diff(instances.offsets)
-        bounds = micro_batch_bounds(
-            lengths, layout=self.layout, limit=self.max_tokens, row_length=self.row_length
-        )
+        bounds = self.split(lengths)
+        longest = lengths[bounds[:-1]]
         tokens, starts = token_batches(
             instances.input_ids.astype(np.int64),
             lengths=lengths,
             b_starts=instances.segment_b_start,
             bounds=bounds,
-            widths=self._widths(lengths[bounds[:-1]]),
+            widths=None if self.layout == "packed" else self.widths(longest),
             pad_id=self.pad_id,
         )
         positions = np.repeat(starts, np.diff(instances.masked_offsets))
@@ -80,14 +78,47 @@ class MicroBatchCollator(NamedTuple):
 
         return tuple(part(number) for number in range(len(tokens)))
 
-    def _widths(self, longest: Int64s) -> Int64s | None:
-        """Return the row length of micro-batches with these longest instances; None if packed."""
+    def widths(self, longest: Int64s) -> Int64s:
+        """Return the positions per instance in micro-batches with these longest instances."""
         if self.layout == "packed":
-            return None
+            return longest
         if self.layout == "padded":
             return np.full(len(longest), self.row_length)
-        widths: Int64s = padded_length(longest, row_length=self.row_length)
-        return widths
+        return np.minimum(-(-longest // _MULTIPLE) * _MULTIPLE, self.row_length)
+
+    def split(self, lengths: Int64s) -> Int64s:
+        """Return the bounds of the fewest micro-batches, of about equal size.
+
+        Args:
+            lengths: Tokens of the instances, descending.
+
+        Returns:
+            Offsets of the micro-batches, int64 of shape (micro-batches + 1,).
+        """
+        widths = self.widths(lengths)
+        ends = offsets_of(widths)
+
+        def split(size: int) -> list[int]:
+            bounds = [0]
+            while (start := bounds[-1]) < len(lengths):
+                if self.layout == "packed":
+                    end = int(np.searchsorted(ends, ends[start] + size, side="right")) - 1
+                else:  # all rows are as long as the first one
+                    end = start + size // int(widths[start])
+                bounds.append(min(len(lengths), max(start + 1, end)))
+            return bounds
+
+        bounds = split(self.max_tokens)
+        # Bisection: as many micro-batches with a smaller largest one.
+        low, high = int(ends[-1]) // (len(bounds) - 1), self.max_tokens
+        while len(bounds) > 2 and high - low > max(1, self.max_tokens // 64):
+            size = (low + high) // 2
+            smaller = split(size)
+            if len(smaller) == len(bounds):
+                bounds, high = smaller, size
+            else:
+                low = size
+        return np.array(bounds, np.int64)
 
 
 def token_batches(
@@ -140,54 +171,6 @@ def token_batches(
     return tuple(part(number) for number in range(len(sizes))), starts
 
 
-def padded_length(longest: npt.NDArray[Any] | int, *, row_length: int) -> Any:
-    """Return the row length of `bucketed`: the longest instance rounded up to 8."""
-    return np.minimum(-(-longest // _MULTIPLE) * _MULTIPLE, row_length)
-
-
-def micro_batch_bounds(lengths: Int64s, *, layout: Layout, limit: int, row_length: int) -> Int64s:
-    """Split a share into the minimum number of micro-batches of about equal size.
-
-    Args:
-        lengths: Tokens of the instances, descending.
-        layout: Layout of the batch, which determines the padding.
-        limit: Maximum positions of a micro-batch, padding included; a longer instance is alone.
-        row_length: S of the layout `padded`, and the maximum of `bucketed`.
-
-    Returns:
-        Offsets of the micro-batches, int64 of shape (micro-batches + 1,).
-    """
-    if layout == "packed":
-        widths = lengths
-    elif layout == "bucketed":
-        widths = padded_length(lengths, row_length=row_length)
-    else:
-        widths = np.full(len(lengths), row_length)
-    ends = offsets_of(widths)
-
-    def split(size: int) -> list[int]:
-        bounds = [0]
-        while (start := bounds[-1]) < len(lengths):
-            if layout == "packed":
-                end = int(np.searchsorted(ends, ends[start] + size, side="right")) - 1
-            else:  # all rows are as long as the first one
-                end = start + size // int(widths[start])
-            bounds.append(min(len(lengths), max(start + 1, end)))
-        return bounds
-
-    bounds = split(limit)
-    # Bisection: the same number of micro-batches with a smaller largest one, up to 64 positions.
-    low, high = int(ends[-1]) // (len(bounds) - 1), limit
-    while len(bounds) > 2 and high - low > max(1, limit // 64):
-        size = (low + high) // 2
-        smaller = split(size)
-        if len(smaller) == len(bounds):
-            bounds, high = smaller, size
-        else:
-            low = size
-    return np.array(bounds, np.int64)
-
-
 class PretrainingCollator:
     """Collator of rows of an instances table into padded batches, for transformers' Trainer.
 
@@ -238,8 +221,8 @@ class PretrainingCollator:
             ids[number, :length] = np.asarray(row["input_ids"])
             segments[number, int(row["segment_b_start"]) : length] = 1
             mask[number, :length] = 1
-            places = np.asarray(row["masked_lm_positions"], np.int64)
-            labels[number, places] = np.asarray(row["masked_lm_ids"], np.int64)
+            positions = np.asarray(row["masked_lm_positions"], np.int64)
+            labels[number, positions] = np.asarray(row["masked_lm_ids"], np.int64)
         batch = {
             "input_ids": ids, "token_type_ids": segments, "attention_mask": mask, "labels": labels
         }  # fmt: skip

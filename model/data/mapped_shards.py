@@ -130,7 +130,7 @@ class _Shard:
                 "damaged files."
             ) from error
         if self._entry.rows is not None and rows != self._entry.rows:
-            self._refuse(f"expected {self._entry.rows:,} rows, found {rows:,}")
+            self._refuse(f"expected {self._entry.rows:,} rows, got {rows:,}")
 
     def _list(self, batch: pa.RecordBatch, column: str) -> tuple[int, int, int]:
         """Return the addresses of offsets and values, and the number of values."""

@@ -41,10 +41,10 @@ def permuted(
         ValueError: The size or an index is out of range.
     """
     if not 1 <= size <= _LARGEST:
-        raise ValueError(f"expected a size of 1 to 2**62, found {size}")
+        raise ValueError(f"expected a size of 1 to 2**62, got {size}")
     values = np.asarray(indices).astype(np.int64)
     if len(values) and not (values.min() >= 0 and values.max() < size):
-        raise ValueError(f"expected indices of 0 to {size - 1}, found others among them")
+        raise ValueError(f"expected indices of 0 to {size - 1}, got others")
     if size == 1:
         return values
     # At least two bits, for two halves; at most 2 * size values, so that walks are short.

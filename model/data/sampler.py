@@ -157,6 +157,6 @@ def rank_share(lengths: Int64s, *, rank: int, ranks: int) -> Int64s:
     order = np.argsort(-lengths, kind="stable")
     if ranks == 1:
         return order
-    turn, place = np.divmod(np.arange(len(lengths)), ranks)
-    own: Int64s = order[np.where(turn % 2 == 0, place, ranks - 1 - place) == rank]
-    return own
+    turn, seat = np.divmod(np.arange(len(lengths)), ranks)
+    share: Int64s = order[np.where(turn % 2 == 0, seat, ranks - 1 - seat) == rank]
+    return share

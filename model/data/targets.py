@@ -68,11 +68,11 @@ def next_tokens(instances: InstanceRows) -> InstanceRows:
     lengths = np.diff(offsets)
     is_last = np.zeros(len(ids), np.bool_)
     is_last[offsets[1:] - 1] = True
-    places = np.flatnonzero(~is_last)
-    positions = places - np.repeat(offsets[:-1], lengths - 1)
+    indices = np.flatnonzero(~is_last)
+    positions = indices - np.repeat(offsets[:-1], lengths - 1)
     return original._replace(
         masked_positions=positions.astype(np.uint16),
-        masked_ids=ids[places + 1],
+        masked_ids=ids[indices + 1],
         masked_offsets=offsets - np.arange(len(offsets)),
     )
 
@@ -93,5 +93,5 @@ def count_dynamic_masks(headers: RowHeaders, config: MaskingConfig) -> Int64s | 
 def _masked_indices(instances: InstanceRows) -> Int64s:
     """Return the index in input_ids of each masked position."""
     counts = np.diff(instances.masked_offsets)
-    places: Int64s = np.repeat(instances.offsets[:-1], counts) + instances.masked_positions
-    return places
+    indices: Int64s = np.repeat(instances.offsets[:-1], counts) + instances.masked_positions
+    return indices

@@ -34,7 +34,7 @@ from schemas.errors import CheckpointError, PredictionsError, TrainingError
 from schemas.finetune_configs import FeaturesConfig
 
 
-def run_evaluation(job: EvaluationJob) -> dict[str, Any]:
+def run_evaluation(job: EvaluationJob, *, stop: StopRequest) -> dict[str, Any]:
     """Write `predictions-SPLIT.jsonl` for each split.
 
     For an ensemble on questions that may have no answer, the threshold is tuned on dev.
@@ -54,6 +54,7 @@ def run_evaluation(job: EvaluationJob) -> dict[str, Any]:
             examples,
             per_device_max_tokens=job.per_device_max_tokens,
             progress=f"{job.name} {split}",
+            stop=stop,
         )
         if len(predictors) > 1 and split == "dev":
             tuned = task_type.tune_threshold(examples, found, task=task)
@@ -110,6 +111,7 @@ def answer(
     *,
     per_device_max_tokens: int = 16_384,
     progress: str = "",
+    stop: StopRequest | None = None,
 ) -> list[dict[str, Any]]:
     """Return the outputs of one model, or of an ensemble, for examples.
 
@@ -121,8 +123,10 @@ def answer(
         examples: Examples of the task's type.
         per_device_max_tokens: Limits memory.
         progress: Name in a progress bar; "" for none.
+        stop: Stop request, checked between micro-batches.
 
     Raises:
+        TrainingError: A stop was requested.
         PredictionsError: The models differ in vocabulary, labels or features.
     """
     first = predictors[0]
@@ -147,6 +151,7 @@ def answer(
                 device=predictor.device,
                 pad_id=predictor.tokenizer.pad_id,
                 progress=progress,
+                stop=stop,
             )
         )
     outputs = _mean(said, is_probable=task_type.is_softmax)

@@ -20,6 +20,7 @@ import contextvars
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from typing import IO, Any, cast
 
 from pydantic import BaseModel
 
-from pipelines.io.file_systems import file_system
+from pipelines.io.file_systems import file_system, protocols_of
 from pipelines.io.user_cache import cache_folder
 from schemas.error_serialization import deserialize_error
 from schemas.errors import ConfigError, RunnerError, TrainingError
@@ -75,8 +76,7 @@ def child_environment() -> dict[str, str]:
 def local_folder(work: str) -> Path:
     """Return a local folder for a work folder: itself if it is local."""
     fs, path = file_system(work)
-    protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-    if "file" in protocols:
+    if "file" in protocols_of(fs):
         return Path(path)
     digest = hashlib.sha256(work.encode()).hexdigest()[:16]
     return cache_folder() / "work" / digest
@@ -96,7 +96,7 @@ class Worker:
 
         Args:
             function: Function such as `model.finetuning.prediction:run_evaluation`. It takes a
-                pydantic model and optionally `stop`, a `StopRequest`; it returns JSON values.
+                pydantic model and `stop`, a `StopRequest`; it returns JSON values.
             argument: Argument. Messages have its `name`.
 
         Raises:
@@ -106,13 +106,10 @@ class Worker:
             RunnerError: Another error, or the process was killed. The next call starts a new one.
         """
         name = str(getattr(argument, "name", function))
-        _check_not_in_memory(argument.model_dump(mode="json"), name=name)
+        text = argument.model_dump_json()
+        _check_not_in_memory(text, name=name)
         stops = self._stops
-        message = {
-            "function": function,
-            "argument": argument.model_dump_json(),
-            "folder": str(Path.cwd()),
-        }
+        message = {"function": function, "argument": text, "folder": str(Path.cwd())}
         line = json.dumps(message).encode() + b"\n"
         with self._turn:
             if self._stops != stops:
@@ -209,16 +206,11 @@ class WorkerPool:
                 worker = Worker()
                 self._all.append(worker)
         try:
-            with _in_group(worker.stop):
+            with _stoppable(worker.stop):
                 return worker.call(function, argument)
         finally:
             with self._lock:
                 self._idle.append(worker)
-
-    def stop(self) -> None:
-        """Request a stop of all running calls, without waiting for it."""
-        for worker in self.workers:
-            worker.stop()
 
     def end(self) -> None:
         """End all processes. The next call starts another one."""
@@ -233,10 +225,10 @@ class WorkerPool:
 
 
 _SHARED = WorkerPool()
-_JOBS: set[subprocess.Popen[bytes]] = set()
-_GROUP: contextvars.ContextVar[set[Callable[[], None]] | None] = contextvars.ContextVar(
-    "_GROUP", default=None
-)
+_RUNNING: set[Callable[[], None]] = set()
+"""Functions that request a stop of the running calls and jobs."""
+
+_GROUP: contextvars.ContextVar[set[Callable[[], None]]] = contextvars.ContextVar("_GROUP")
 atexit.register(lambda: _SHARED.end())
 
 
@@ -244,7 +236,7 @@ def _reset_in_child() -> None:
     # The workers of a forked child belong to its parent.
     global _SHARED
     _SHARED = WorkerPool()
-    _JOBS.clear()
+    _RUNNING.clear()
 
 
 os.register_at_fork(after_in_child=_reset_in_child)
@@ -270,26 +262,24 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path, num_process
         ConfigError: The job refers to data in the memory of this process.
         RunnerError: Another error, or a process was killed.
     """
-    _check_not_in_memory(job.model_dump(mode="json"), name=name)
+    text = job.model_dump_json(indent=2)
+    _check_not_in_memory(text, name=name)
     folder.mkdir(parents=True, exist_ok=True)
     failure, job_file = folder / FAILURE_FILE, folder / JOB_FILE
     failure.unlink(missing_ok=True)
     job_file.touch(mode=0o600)  # URLs in it may hold credentials
-    job_file.write_text(job.model_dump_json(indent=2), encoding="utf-8")
+    job_file.write_text(text, encoding="utf-8")
     command = [module, str(job_file)]
     added: dict[str, str] = {}
     if num_processes > 1:
         command, added = torchrun(command, num_processes=num_processes)
-    with _start(command, added=added) as process, _in_group(process.terminate):
-        _JOBS.add(process)
+    with _start(command, added=added) as process, _stoppable(process.terminate):
         try:
             code = process.wait()
         except BaseException:
             process.terminate()
             _end(process, seconds=_STOP_SECONDS)
             raise
-        finally:
-            _JOBS.discard(process)
     if code:
         if failure.exists():
             raise deserialize_error(json.loads(failure.read_text(encoding="utf-8")), name=name)
@@ -313,9 +303,8 @@ def stop_running_calls() -> None:
 
     A training writes a checkpoint first, and the call raises a TrainingError.
     """
-    _SHARED.stop()
-    for process in tuple(_JOBS):
-        process.terminate()
+    for stop in tuple(_RUNNING):
+        stop()
 
 
 @contextlib.contextmanager
@@ -335,17 +324,16 @@ def call_group() -> Iterator[Callable[[], None]]:
 
 
 @contextlib.contextmanager
-def _in_group(stop: Callable[[], None]) -> Iterator[None]:
-    """Add a call to the `call_group` of this thread, if it has one."""
-    group = _GROUP.get()
-    if group is None:
-        yield
-        return
-    group.add(stop)
+def _stoppable(stop: Callable[[], None]) -> Iterator[None]:
+    """Register a call for `stop_running_calls`, and for the `call_group` of this thread."""
+    groups = [_RUNNING, _GROUP.get(_RUNNING)]
+    for group in groups:
+        group.add(stop)
     try:
         yield
     finally:
-        group.discard(stop)
+        for group in groups:
+            group.discard(stop)
 
 
 def end_workers() -> None:
@@ -395,13 +383,10 @@ def _exit_error(name: str, code: int) -> RunnerError:
     )
 
 
-def _check_not_in_memory(values: Any, *, name: str) -> None:
-    """Raise ConfigError for a `memory://` URL in JSON values: other processes cannot read it."""
-    if isinstance(values, str) and values.startswith("memory:"):
+def _check_not_in_memory(text: str, *, name: str) -> None:
+    """Raise ConfigError for a `memory://` URL in JSON: other processes cannot read it."""
+    if url := re.search(r'"(memory:[^"]*)"', text):
         raise ConfigError(
-            f"{name}: {values} is in the memory of this process, and training runs in other "
+            f"{name}: {url[1]} is in the memory of this process, and training runs in other "
             "processes. Use a store in a folder or on s3:// or gs://."
         )
-    if isinstance(values, (dict, list)):
-        for value in values.values() if isinstance(values, dict) else values:
-            _check_not_in_memory(value, name=name)

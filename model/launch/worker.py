@@ -8,15 +8,13 @@ launcher, or when it is idle. `run_job_file` is the program of a rank of a job.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
-import inspect
 import json
 import logging
 import os
 import select
-import signal
 import sys
-import threading
 import time
 import typing
 from collections.abc import Callable
@@ -29,7 +27,7 @@ from model.launch.core_share import limit_thread_spinning
 from model.launch.launcher import FAILURE_FILE, IDLE_VARIABLE, LAUNCHER_VARIABLE
 from model.launch.stopping import StopRequest
 from schemas.error_serialization import serialize_error
-from schemas.errors import BertloomError, TrainingError
+from schemas.errors import BertloomError
 from schemas.redaction import RedactingFormatter
 
 _LOGGER = logging.getLogger("model.launch.worker")  # __name__ is __main__ in a worker
@@ -46,13 +44,15 @@ def main() -> int:
     idle_seconds = float(os.environ.get(IDLE_VARIABLE, _IDLE_SECONDS))
     while True:
         # Open while waiting, so that a signal just after a call was read stops that call.
-        with _CallStop(launcher=launcher) as stop:
+        with StopRequest(launcher=launcher) as stop:
             line = _read_call(calls, stop=stop, idle_seconds=idle_seconds)
             if not line:
                 return 0
             _write(results, {"accepted": True})
             try:
-                result = {"result": _execute(json.loads(line), stop=stop)}
+                message = json.loads(line)
+                os.chdir(message["folder"])
+                result = {"result": _call(message["function"], message["argument"], stop=stop)}
             except BertloomError as error:
                 result = {"error": serialize_error(error)}
             except Exception as error:
@@ -111,20 +111,6 @@ def _prepare(name: str) -> None:
         _LOGGER.info("%s: %s", name, share.text)
 
 
-class _CallStop(StopRequest):
-    """Stop request that interrupts a function without a `stop` parameter."""
-
-    interrupts = False
-
-    def request(self, reason: str) -> None:
-        super().request(reason)
-        if not self.interrupts:
-            return
-        if threading.current_thread() is threading.main_thread():
-            raise TrainingError(f"stopped ({self.reason})")
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-
-
 def _take_standard_pipes() -> tuple[IO[bytes], IO[bytes]]:
     """Return the pipes to the launcher, and redirect what libraries print to standard error."""
     calls = os.fdopen(os.dup(0), "rb", buffering=0)
@@ -161,28 +147,12 @@ def _write(results: IO[bytes], values: dict[str, Any]) -> None:
         _LOGGER.info("The launcher has ended; the result is dropped")
 
 
-def _execute(message: dict[str, Any], *, stop: _CallStop) -> dict[str, Any]:
-    os.chdir(message["folder"])
-    return _call(message["function"], message["argument"], stop=stop)
-
-
 def _call(name: str, argument: str, *, stop: StopRequest) -> dict[str, Any]:
     """Call a function with its argument as JSON, and return its result."""
     function = _load_function(name)
     _reset_threads()
-    (argument_type, *_) = [t for n, t in typing.get_type_hints(function).items() if n != "return"]
-    model: BaseModel = argument_type.model_validate_json(argument)
-    result: dict[str, Any]
-    if "stop" in inspect.signature(function).parameters:
-        result = function(model, stop=stop)
-        return result
-    if isinstance(stop, _CallStop):
-        stop.interrupts = True
-    try:
-        result = function(model)
-    finally:
-        if isinstance(stop, _CallStop):
-            stop.interrupts = False
+    argument_type: type[BaseModel] = next(iter(typing.get_type_hints(function).values()))
+    result: dict[str, Any] = function(argument_type.model_validate_json(argument), stop=stop)
     return result
 
 
@@ -194,18 +164,17 @@ def _load_function(name: str) -> Callable[..., Any]:
     return function
 
 
-_default_threads: int | None = None
+@functools.cache
+def _default_threads() -> int:
+    import torch  # lazy: the function has loaded it
+
+    return torch.get_num_threads()
 
 
 def _reset_threads() -> None:
     """Reset torch's number of threads, which the previous call may have changed."""
-    global _default_threads
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return
-    if _default_threads is None:
-        _default_threads = torch.get_num_threads()
-    torch.set_num_threads(_default_threads)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(_default_threads())
 
 
 if __name__ == "__main__":

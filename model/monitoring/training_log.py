@@ -23,88 +23,74 @@ _LOGGER = logging.getLogger(__name__)
 class StepRecord(NamedTuple):
     """Losses of training: a line of kind `train` in `curves.jsonl`.
 
-    Losses and accuracies are of the global batch, or means over the steps since the last line.
+    Losses (in nats) and accuracies (0 to 1) are of the global batch, or means over the steps since
+    the last line.
+
+    Attributes:
+        step: Number of optimizer steps, from 1.
+        tokens: Number of tokens read, without padding.
+        epoch: Number of passes over all instances.
+        loss: Sum of the losses of the objective.
+        mlm_loss: Mean loss per predicted token; with `objective: left-to-right`, per next token.
+        mlm_accuracy: Fraction of predicted tokens that are right.
+        learning_rate: Learning rate of the step.
+        gradient_norm: Euclidean norm of the gradient of all weights, before clipping.
+        nsp_loss: Mean loss per instance with a segment B. None: the objective has no NSP.
+        nsp_accuracy: Fraction of these instances that are classified right.
     """
 
     step: int
-    """Number of optimizer steps, from 1."""
-
     tokens: int
-    """Number of tokens read, without padding."""
-
     epoch: float
-    """Number of passes over all instances."""
-
     loss: float
-    """Training loss in nats: the sum of the losses of the objective."""
-
     mlm_loss: float
-    """Mean loss per predicted token, in nats. With `objective: left-to-right`, per next token."""
-
     mlm_accuracy: float
-    """Fraction of predicted tokens that are right, 0 to 1."""
-
     learning_rate: float
-    """Learning rate of the step."""
-
     gradient_norm: float
-    """Euclidean norm of the gradient of all weights, before clipping."""
-
     nsp_loss: float | None = None
-    """Mean loss per instance with a segment B, in nats. None: the objective has no NSP."""
-
     nsp_accuracy: float | None = None
-    """Fraction of these instances that are classified right, 0 to 1."""
 
 
 class EvaluationRecord(NamedTuple):
-    """Losses on held-out documents: a line of kind `held-out` in `curves.jsonl`."""
+    """Losses on held-out documents: a line of kind `held-out` in `curves.jsonl`.
+
+    Attributes:
+        step, tokens: Number of optimizer steps, and of tokens trained on, before the evaluation.
+        perplexity: Exponential of `held_out_mlm_loss`.
+        held_out_...: See `StepRecord`.
+    """
 
     step: int
-    """Number of optimizer steps before the evaluation."""
-
     tokens: int
-    """Number of tokens trained on before the evaluation."""
-
     held_out_mlm_loss: float
-    """Mean loss per predicted token, in nats."""
-
     perplexity: float
-    """Exponential of `held_out_mlm_loss`."""
-
     held_out_mlm_accuracy: float
-    """Fraction of predicted tokens that are right, 0 to 1."""
-
     held_out_nsp_loss: float | None = None
-    """Mean loss per instance with a segment B, in nats. None: the objective has no NSP."""
-
     held_out_nsp_accuracy: float | None = None
-    """Fraction of these instances that are classified right, 0 to 1."""
 
 
 class ThroughputRecord(NamedTuple):
-    """Throughput since the last line: a line of `timing.jsonl`."""
+    """Throughput since the last line: a line of `timing.jsonl`.
+
+    Attributes:
+        step: Last step of the measurement.
+        seconds: Training time since the phase began, over all starts
+            (`model.training.loop.Stopwatch`).
+        tokens_per_second: Tokens without padding per second, over all processes.
+        padded_tokens_per_second: Tokens with padding per second, over all processes.
+        peak_memory_bytes: Peak memory of this process: of its GPU, or of the host without a GPU.
+        loader_wait_share: Fraction of the time in which the model waited for its next batch.
+        model_flops_utilization: Model FLOPs per second over the peak of the devices. None: the peak
+            is unknown.
+    """
 
     step: int
-    """Last step of the measurement."""
-
     seconds: float
-    """Training time since the phase began, over all starts (`model.training.loop.Stopwatch`)."""
-
     tokens_per_second: float
-    """Tokens without padding per second, over all processes."""
-
     padded_tokens_per_second: float
-    """Tokens with padding per second, over all processes."""
-
     peak_memory_bytes: int
-    """Peak memory of this process: of its GPU, or of the host if there is no GPU."""
-
     loader_wait_share: float
-    """Fraction of the time in which the model waited for its next batch, 0 to 1."""
-
     model_flops_utilization: float | None = None
-    """Model FLOPs per second over the peak of the devices. None: the peak is unknown."""
 
 
 class Curves(NamedTuple):

@@ -16,19 +16,19 @@ from schemas.model_configs import Objective
 
 
 def find_warnings(job: TrainingJob, state: PhaseState) -> list[TrainingWarning | None]:
-    """Check a finished phase; None stands for a check that found nothing."""
-    found = [find_unigram_warning(state, objective=job.config.objective)]
+    """Check a finished phase; None stands for a passed check."""
+    warnings = [find_unigram_warning(state, objective=job.config.objective)]
     if not state.evaluation:
-        return found
+        return warnings
     loss = state.evaluation["mlm_loss"]
     before = job.checkpoint.statistics if job.checkpoint is not None else {}
     loss_before = before.get("held_out", {}).get("mlm_loss")
     if loss_before is not None and before["objective"] == job.config.objective:
         phase = str(job.config.init_from_phase)
-        found.append(check_phases(loss, loss_before, phase_before=phase))
+        warnings.append(check_phases(loss, loss_before, phase_before=phase))
     lowest = state.lowest_evaluation
-    found.append(check_evaluations(loss, lowest["mlm_loss"], lowest_step=int(lowest["step"])))
-    return found
+    warnings.append(check_evaluations(loss, lowest["mlm_loss"], lowest_step=int(lowest["step"])))
+    return warnings
 
 
 def find_unigram_warning(state: PhaseState, *, objective: Objective) -> TrainingWarning | None:

@@ -39,8 +39,8 @@ _COUNTS = (
 )
 
 
-class HeldOut:
-    """The held-out instances that a phase is evaluated on, each process its share of them."""
+class HeldOutEvaluator:
+    """Evaluates a phase on held-out instances; each process takes its share of them."""
 
     def __init__(
         self, instances: InstanceDataset, setup: PretrainingSetup, *, group: ProcessGroup
@@ -96,7 +96,7 @@ class HeldOut:
         finally:
             model.train(was_training)
         mlm_loss = sums["mlm_loss"] / max(1.0, sums["predictions"])
-        found = {
+        metrics = {
             "loss": mlm_loss,
             "mlm_loss": mlm_loss,
             "perplexity": math.exp(min(mlm_loss, 700.0)),  # exp(710) is more than a float holds
@@ -104,10 +104,10 @@ class HeldOut:
             "unigram_loss": sums["unigram_loss"] / max(1.0, sums["predictions"]),
         }
         if self._has_nsp and sums["pairs"]:
-            found["nsp_loss"] = sums["nsp_loss"] / sums["pairs"]
-            found["nsp_accuracy"] = sums["nsp_correct"] / sums["pairs"]
-            found["loss"] += found["nsp_loss"]
-        return found
+            metrics["nsp_loss"] = sums["nsp_loss"] / sums["pairs"]
+            metrics["nsp_accuracy"] = sums["nsp_correct"] / sums["pairs"]
+            metrics["loss"] += metrics["nsp_loss"]
+        return metrics
 
     def _sums(self, model: BertForPretraining, *, is_bf16: bool) -> list[float]:
         device = self._group.device

@@ -16,7 +16,7 @@ from model.monitoring.reporter import PretrainingLogger
 from model.monitoring.training_log import EvaluationRecord, StepRecord
 from model.optim.schedules import learning_rate
 from model.pretraining.checks import find_unigram_warning
-from model.pretraining.evaluation import HeldOut
+from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup, open_setup
 from model.pretraining.snapshots import Snapshots
@@ -57,11 +57,13 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         )
         if group.is_main_process:
             stack.enter_context(checkpoints.lock())
+            if config.keep == "best":
+                checkpoints.delete_all_without_best()
         group.barrier()
         setup = open_setup(job, group=group, checkpoints=checkpoints)
         if setup.state.is_finished:
             return
-        training = Pretraining(job, setup, group=group)
+        training = PretrainingModule(job, setup, group=group)
         stack.callback(training.logger.close)
         trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=stop)
         trainer.run()
@@ -72,7 +74,7 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         trainer.close()
 
 
-class Pretraining(TrainingModule[StepBatch]):
+class PretrainingModule(TrainingModule[StepBatch]):
     """Training module of a phase."""
 
     is_read_late = True
@@ -88,7 +90,7 @@ class Pretraining(TrainingModule[StepBatch]):
         self.optimizer, self.is_resumed = setup.optimizer, setup.is_resumed
         self.checkpoint_config = config.checkpoints
         self.is_bf16, self.is_compiled = config.precision == "bf16", config.compile
-        self.held_out = HeldOut.open(job, group=group, setup=setup)
+        self.held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
         if config.keep == "best" and self.held_out is None:
             raise ConfigError(
                 f"{job.name}: keep is best: expected held-out instances to choose by, found none. "

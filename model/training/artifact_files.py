@@ -80,12 +80,12 @@ def at_snapshot(phase: StageInput, step: int) -> StageInput:
         if entry.path.startswith(prefix)
     ]
     if not files:
-        kept = sorted(
+        steps = sorted(
             {int(e.path.split("/")[1][5:]) for e in phase.files if e.path.startswith(_SNAPSHOTS)}
         )
         raise ConfigError(
             f"{phase.name} {phase.artifact_id} has no snapshot of step {step}; it has "
-            f"{', '.join(map(str, kept)) or 'none'}: add it to snapshot_steps of the phase"
+            f"{', '.join(map(str, steps)) or 'none'}: add it to snapshot_steps of the phase"
         )
     return phase.model_copy(
         update={"data": f"{phase.data}/{prefix.rstrip('/')}", "files": tuple(files)}
@@ -110,12 +110,12 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def checkpoint_raw_inputs(folder_url: str, *, beside: Iterable[str] = ()) -> tuple[RawInput, ...]:
+def checkpoint_raw_inputs(folder_url: str, *, optional: Iterable[str] = ()) -> tuple[RawInput, ...]:
     """Return the files of a checkpoint in Hugging Face's layout outside the store.
 
     Args:
         folder_url: Folder of the checkpoint, local or any fsspec URL.
-        beside: Names of optional further files.
+        optional: Names of further files that may be missing.
 
     Raises:
         MissingInputError: The checkpoint does not exist.
@@ -125,12 +125,10 @@ def checkpoint_raw_inputs(folder_url: str, *, beside: Iterable[str] = ()) -> tup
     names = names_in(folder_url)
     # Weights in one file or several, perhaps with an optimizer state.
     weights = weights_in(names)
-    wanted = [name for name in names if name in (*_HF_FILES, *weights, vocabulary_in(names))]
+    required = [name for name in names if name in (*_HF_FILES, *weights, vocabulary_in(names))]
     files = []
-    for name in [*wanted, *(name for name in beside if name in names)]:
+    for name in [*required, *(name for name in optional if name in names)]:
         uri = f"{folder_url.rstrip('/')}/{name}"
-        read = digest_file(uri)
-        files.append(
-            RawInput(name=name, uri=uri, size_bytes=read.size, sha256=read.digests["sha256"])
-        )
+        size, digests = digest_file(uri)
+        files.append(RawInput(name=name, uri=uri, size_bytes=size, sha256=digests["sha256"]))
     return tuple(files)

@@ -1,7 +1,7 @@
-"""The files below a folder of checkpoints, local or on any fsspec file system.
+"""Files of checkpoints, in a local folder or on any fsspec file system.
 
-Each checkpoint is a sub-folder, and exists for readers only once it has its `checkpoint.json`. That
-is written last, after everything else is on disk, and goes first when a checkpoint is deleted.
+Each checkpoint is a folder. Readers ignore it until it has a `checkpoint.json`, which is written
+after all other files are on disk, and deleted first.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from model.launch.folder_lock import LOCK_FILE, folder_lock
 from pipelines.io.file_systems import fetch_file, file_system
+from pipelines.io.local_files import fsync_dir, write_atomic
 from pipelines.io.temporary_folders import temporary_folder
 from schemas.errors import CheckpointError
 from schemas.manifest import RelativePath
@@ -34,62 +35,54 @@ FORMAT = 1
 
 
 class DamagedCheckpointError(CheckpointError):
-    """A file of a checkpoint that is missing or not what was written; an earlier one may do."""
+    """File of a checkpoint that is missing or damaged; an earlier checkpoint may be usable."""
 
 
-class _Part(BaseModel):
+class _Model(BaseModel):
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        validate_by_name=True,
-        serialize_by_alias=True,
+        frozen=True, extra="forbid", validate_by_name=True, serialize_by_alias=True
     )
 
 
-class TensorFileEntry(_Part):
-    """One file of tensors."""
+class TensorFileEntry(_Model):
+    """File of tensors; `path` is its name in the folder of the checkpoint, `size` is in bytes."""
 
     path: RelativePath
-    """Its name in the checkpoint's folder."""
-
     size: int = Field(ge=0)
-    """Bytes."""
-
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class CheckpointRecord(_Part):
-    """`checkpoint.json`: all that is known of a checkpoint without opening its tensors."""
+class CheckpointRecord(_Model):
+    """`checkpoint.json`: everything about a checkpoint except its tensors.
+
+    Attributes:
+        step: Number of finished steps.
+        number: Position in the order of saving, from 1.
+        loss: Held-out loss. None: not measured.
+        saved: Time, ISO 8601, UTC.
+        state: JSON values of the caller.
+    """
 
     format: int = FORMAT
     step: int = Field(ge=0)
-    """Updates of the weights done."""
-
     number: int = Field(ge=1)
-    """Position in the order in which this folder's checkpoints were saved."""
-
     loss: float | None = Field(alias="score")
-    """On held-out documents; None where it was not measured."""
-
     saved: str
-    """ISO 8601, UTC."""
-
     files: tuple[TensorFileEntry, ...]
     state: dict[str, Any]
-    """Plain JSON values of the caller's."""
 
     def to_bytes(self) -> bytes:
-        """The file: the record and its own sha256."""
+        """Return the content of the file: the record and its sha256."""
         record = self.model_dump(mode="json")
         return json.dumps({"checkpoint": record, "sha256": _digest(record)}, indent=1).encode()
 
     @classmethod
     def parse(cls, data: bytes, *, url: str) -> CheckpointRecord:
-        """Read a file back.
+        """Return the record in the content of a file.
 
         Raises:
-            DamagedCheckpointError: it is not what was written.
-            CheckpointError: a later version wrote it.
+            DamagedCheckpointError: The file is damaged.
+            CheckpointError: Another version of bertloom wrote it.
         """
         try:
             whole = json.loads(data)
@@ -97,28 +90,29 @@ class CheckpointRecord(_Part):
             version = record["format"]
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedCheckpointError(
-                f"{url}: not a record of a checkpoint ({error!r})"
+                f"{url}: expected the record of a checkpoint, got: {error!r}"
             ) from error
         if _digest(record) != expected:
-            raise DamagedCheckpointError(f"{url}: its content does not fit its own sha256")
+            raise DamagedCheckpointError(
+                f"{url}: the sha256 of its content differs from the stored one"
+            )
         if version != FORMAT:
             raise CheckpointError(
-                f"{url}: expected a checkpoint of format {FORMAT}, found {version}: another "
+                f"{url}: expected a checkpoint of format {FORMAT}, got {version}: another "
                 "version of bertloom wrote it. Use that one, or start in another folder"
             )
         try:
             return cls.model_validate(record)
         except ValidationError as error:
             raise DamagedCheckpointError(
-                f"{url}: not a record of a checkpoint ({error})"
+                f"{url}: expected the record of a checkpoint, got: {error}"
             ) from error
 
 
 class CheckpointFiles:
-    """Writes, publishes, reads and deletes checkpoints; which of them are kept others decide."""
+    """Writes, publishes, reads and deletes checkpoints in a local folder or at an fsspec URL."""
 
     def __init__(self, folder: str) -> None:
-        """`folder` is a local folder, made when it is first written to, or an fsspec URL."""
         try:
             self._fs, root = file_system(folder)
         except (ValueError, ImportError) as error:
@@ -131,7 +125,7 @@ class CheckpointFiles:
         self._root = str(root).rstrip("/") or "/"
 
     def url(self, *parts: str) -> str:
-        """An absolute local path, or a URL."""
+        """Return the absolute local path or the URL of a file."""
         path = self._path(*parts) if parts else self._root
         return path if self.is_local else str(self._fs.unstrip_protocol(path))
 
@@ -165,19 +159,19 @@ class CheckpointFiles:
             )
 
     def names(self) -> list[str]:
-        """Names of the folders in this one, sorted."""
+        """Return the names of all checkpoints, published or not, sorted."""
         try:
-            found = self._fs.ls(self._root, detail=True)
+            entries = self._fs.ls(self._root, detail=True)
         except FileNotFoundError:
             return []
-        folders = (str(e["name"]) for e in found if e["type"] == "directory")
+        folders = (str(e["name"]) for e in entries if e["type"] == "directory")
         return sorted(name.rstrip("/").rpartition("/")[2] for name in folders)
 
     def read_record(self, name: str) -> CheckpointRecord | None:
-        """Return a checkpoint's record, or None.
+        """Return the record of a checkpoint. None: it is not published.
 
         Raises:
-            CheckpointError: as `CheckpointRecord.parse`, or it cannot be read.
+            CheckpointError: See `CheckpointRecord.parse`; or the file cannot be read.
         """
         url = self.url(name, RECORD_FILE)
         try:
@@ -217,27 +211,18 @@ class CheckpointFiles:
             return
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        # The names of the files, and of their folder, must not be lost where the record is not.
-        _sync(target.parent)
-        _sync(target.parent.parent)
-        partial = target.with_name(f".{target.name}.partial")
-        try:
-            with partial.open("xb") as sink:
-                sink.write(data)
-                sink.flush()
-                os.fsync(sink.fileno())
-            partial.replace(target)
-        finally:  # remove the partial file, so that a retry on a full disk has space
-            partial.unlink(missing_ok=True)
-        _sync(target.parent)
+        # A power failure must not keep the record and lose the names of the other files.
+        fsync_dir(target.parent)
+        fsync_dir(target.parent.parent)
+        write_atomic(target, data)
 
     def delete(self, name: str) -> None:
-        """Take a checkpoint, or what there is of it, away. Killed at any point, none is halved."""
+        """Delete a checkpoint, published or not; its record first."""
         if self.is_local:
             folder = Path(self._path(name))
             if (folder / RECORD_FILE).exists():
                 (folder / RECORD_FILE).unlink()
-                _sync(folder)
+                fsync_dir(folder)
             if folder.exists():
                 shutil.rmtree(folder)
             return
@@ -247,33 +232,28 @@ class CheckpointFiles:
             self._fs.rm(self._path(name), recursive=True)
 
     def read_tensors(self, name: str, entry: TensorFileEntry) -> dict[str, Tensor]:
-        """The tensors of a file, on the CPU, once its bytes were found to be those written.
+        """Return the tensors of a file on the CPU, after verifying its bytes.
 
         Raises:
-            DamagedCheckpointError: they are not, or the file is missing or cannot be read.
+            DamagedCheckpointError: The file is missing or damaged.
+            CheckpointError: The file cannot be read.
         """
-        url = self.url(name, entry.path)
+        path, url = self._path(name, entry.path), self.url(name, entry.path)
         with contextlib.ExitStack() as stack:
             try:
-                path = Path(self._path(name, entry.path))
                 if not self.is_local:
-                    folder = temporary_folder("checkpoint")
-                    path = Path(stack.enter_context(folder), entry.path)
-                    fetch_file(self._fs, self._path(name, entry.path), str(path))
-                found = path.stat().st_size
-                if found != entry.size:
-                    raise DamagedCheckpointError(
-                        f"{url}: expected {entry.size:,} bytes, found {found:,}"
-                    )
-                digest = _file_digest(path)
+                    folder = stack.enter_context(temporary_folder("checkpoint"))
+                    remote, path = path, f"{folder}/{entry.path}"
+                    fetch_file(self._fs, remote, path)
+                with Path(path).open("rb") as source:
+                    digest = hashlib.file_digest(source, "sha256").hexdigest()
             except FileNotFoundError as error:
                 raise DamagedCheckpointError(f"{url}: the file is missing") from error
             except OSError as error:
                 raise _unreadable(url, error) from error
             if digest != entry.sha256:
                 raise DamagedCheckpointError(
-                    f"{url}: its bytes are not those that were written: expected sha256 "
-                    f"{entry.sha256}, found {digest}"
+                    f"{url}: the file is damaged: expected sha256 {entry.sha256}, got {digest}"
                 )
             try:
                 return load_file(path)
@@ -288,26 +268,12 @@ class CheckpointFiles:
         return "/".join((self._root.rstrip("/"), *parts))
 
 
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
-
-
 def _digest(record: Any) -> str:
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _unreadable(url: str, error: OSError) -> CheckpointError:
-    # Bad sectors are damage; anything else, such as rights or a connection, may pass.
+    # Bad sectors are damage. Other errors, such as permissions or connections, may be temporary.
     kind = DamagedCheckpointError if error.errno == errno.EIO else CheckpointError
     return kind(f"{url}: cannot be read: {error}")
-
-
-def _sync(path: Path) -> None:
-    """Have a file's bytes, or a folder's names, on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -41,22 +41,25 @@ Tensors = Mapping[str, Mapping[str, Tensor]]
 
 
 class CheckpointInfo(NamedTuple):
-    """CheckpointInfo checkpoint."""
+    """Saved checkpoint.
+
+    Attributes:
+        url: Folder.
+        step: Number of finished steps.
+        loss: Held-out loss. None: not measured.
+        size: Bytes of the files of tensors.
+        saved: Time, ISO 8601, UTC.
+    """
 
     url: str
-    """Its folder."""
-
     step: int
     loss: float | None
     size: int
-    """Bytes of its tensors' files."""
-
     saved: str
-    """When: ISO 8601, UTC."""
 
 
 class LoadedCheckpoint(NamedTuple):
-    """A checkpoint that was read and found whole; its tensors are on the CPU."""
+    """Verified checkpoint, with its tensors on the CPU."""
 
     info: CheckpointInfo
     tensors: dict[str, dict[str, Tensor]]
@@ -95,7 +98,7 @@ class Checkpoints:
 
     def __init__(self, folder: str, *, keep_last: int) -> None:
         if keep_last < 1:
-            raise ValueError(f"keep_last: expected 1 or more, found {keep_last}")
+            raise ValueError(f"keep_last: expected 1 or more, got {keep_last}")
         self._files = CheckpointFiles(folder)
         self._keep_last = keep_last
         self._locked = False
@@ -144,7 +147,7 @@ class Checkpoints:
         """
         for stem in tensors:
             if not _STEM.fullmatch(stem):
-                raise ValueError(f"expected files named like `model`, found {stem!r}")
+                raise ValueError(f"expected files named like `model`, got {stem!r}")
         text = _to_json(state, loss=loss)
         with contextlib.nullcontext() if self._locked else self.lock():
             self._files.check_lock()
@@ -210,10 +213,28 @@ class Checkpoints:
         name = _best_name(records)
         if name is None:
             raise CheckpointError(
-                f"{self.url}: expected a checkpoint with a held-out loss, found none. Restore the "
-                "files from a backup, or delete the folder to train again"
+                f"{self.url}: expected a checkpoint with a held-out loss, got none. Restore the "
+                "files from a backup, or delete the folder to train again."
             )
         return self._load(name, records[name])
+
+    def delete_all_without_best(self) -> None:
+        """Delete all checkpoints if the best one is damaged, so that the training starts again.
+
+        A record that cannot be read counts as the best one, as its loss is not known.
+        """
+        contents = self._scan()
+        problems = [*contents.damaged.values()]
+        name = _best_name(contents.records)
+        if name is not None and not problems:
+            try:
+                self._load(name, contents.records[name])
+            except DamagedCheckpointError as error:
+                problems.append(str(error))
+        if problems:
+            _LOGGER.warning("%s; the best model is lost, starting from step 0", problems[0])
+            for other in [*contents.records, *contents.damaged]:
+                self._delete(other)
 
     def at_step(self, step: int) -> LoadedCheckpoint:
         """Return the checkpoint of a step; of several, the last saved.
@@ -227,8 +248,8 @@ class Checkpoints:
                 return self._load(name, record)
         listed = "".join(f"\n  {problem}" for problem in contents.damaged.values())
         raise CheckpointError(
-            f"{self.url}: expected one of step {step}, found none{listed and ':'}{listed}\nRestore "
-            "the files from a backup, or delete the folder around this one, to train again"
+            f"{self.url}: expected one of step {step}, got none{listed and ':'}{listed}\nRestore "
+            "the files from a backup, or delete the parent folder to train again."
         )
 
     def _load(self, name: str, record: CheckpointRecord) -> LoadedCheckpoint:
@@ -307,11 +328,11 @@ def _best_name(records: Mapping[str, CheckpointRecord]) -> str | None:
 def _to_json(state: Mapping[str, Any], *, loss: float | None) -> str:
     """Return the state as JSON, which has no NaN or infinity; check the loss for them too."""
     if loss is not None and not math.isfinite(loss):
-        raise CheckpointError(f"loss: expected a finite number or None, found {loss}")
+        raise CheckpointError(f"loss: expected a finite number or None, got {loss}")
     try:
         return json.dumps(dict(state), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"state: expected plain JSON values, found: {error}") from error
+        raise CheckpointError(f"state: expected plain JSON values, got: {error}") from error
 
 
 def _megabytes(size: int) -> str:

@@ -82,7 +82,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     def call(target: str, job: Any) -> dict[str, Any]:
         assert target == "model.finetuning.prediction:run_evaluation"
         calls.append(tuple(member.data for member in job.members))
-        return run_evaluation(job)
+        return run_evaluation(job, stop=StopRequest())
 
     monkeypatch.setattr(model.evaluate, "call_in_worker", call)
     return calls

@@ -196,7 +196,7 @@ def test_a_file_that_is_no_table_is_refused(artifact):
 def test_another_number_of_rows_is_refused(artifact):
     files = list(artifact.files)
     files[1] = files[1].model_copy(update={"rows": 99})
-    with pytest.raises(ArtifactCorruptError, match=r"part-00001.*expected 99 rows, found 18"):
+    with pytest.raises(ArtifactCorruptError, match=r"part-00001.*expected 99 rows, got 18"):
         opened(artifact.model_copy(update={"files": tuple(files)}))
 
 

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.instance_builder import random_shards, write_artifact
 
-from model.data.collator import micro_batch_bounds, padded_length
+from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.data.permutation import stream_rows
 from model.data.sampler import BatchSampler, rank_share
@@ -177,15 +177,16 @@ def test_shares_are_a_balanced_partition(lengths, ranks):
 )
 def test_micro_batches_hold_what_fits_and_are_few(lengths, limit, layout):
     lengths = np.sort(np.array(lengths))[::-1]
-    bounds = micro_batch_bounds(lengths, layout=layout, limit=limit, row_length=128)
+    collator = MicroBatchCollator("mlm", layout, row_length=128, max_tokens=limit, pad_id=0)
+    bounds = collator.split(lengths)
     assert bounds[0] == 0
     assert bounds[-1] == len(lengths)
     assert (np.diff(bounds) > 0).all()
     places = []
     for begin, end in pairwise(bounds):
         own = lengths[begin:end]
-        width = {"padded": 128, "bucketed": int(padded_length(own[0], row_length=128))}.get(layout)
-        places.append(int(own.sum()) if width is None else width * len(own))
+        width = 128 if layout == "padded" else min(128, -(-int(own[0]) // 8) * 8)
+        places.append(int(own.sum()) if layout == "packed" else width * len(own))
         assert places[-1] <= limit or len(own) == 1
     if layout == "packed" and limit >= 128:
         assert len(places) <= 1 + lengths.sum() // (limit - 127)
@@ -196,11 +197,13 @@ def test_micro_batches_hold_what_fits_and_are_few(lengths, limit, layout):
 
 def test_micro_batches_are_of_about_equal_size():
     lengths = np.full(260, 100)
-    bounds = micro_batch_bounds(lengths, layout="packed", limit=10_000, row_length=128)
+    collator = MicroBatchCollator("mlm", "packed", row_length=128, max_tokens=10_000, pad_id=0)
+    bounds = collator.split(lengths)
     assert len(bounds) == 4
     assert np.diff(bounds).max() <= 89
 
 
 def test_padded_lengths_are_multiples_of_eight_or_the_row():
-    found = padded_length(np.array([1, 8, 9, 120, 121, 125]), row_length=125)
+    collator = MicroBatchCollator("mlm", "bucketed", row_length=125, max_tokens=1000, pad_id=0)
+    found = collator.widths(np.array([1, 8, 9, 120, 121, 125]))
     assert found.tolist() == [8, 8, 16, 120, 125, 125]

@@ -123,7 +123,7 @@ PROBE = f"""
 from pydantic import BaseModel
 class Question(BaseModel):
     name: str = ""
-def environment(question: Question) -> dict:
+def environment(question: Question, *, stop) -> dict:
     return {{name: os.environ.get(name) for name in (*{SPIN_VARIABLES!r}, "WITHOUT_TORCH")}}
 """
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from support.paths import ROOT
 
 import schemas.errors as errors
-from model.launch.launcher import IDLE_VARIABLE, Worker, WorkerPool
+from model.launch.launcher import IDLE_VARIABLE, Worker, WorkerPool, stop_running_calls
 from schemas.errors import ConfigError, DivergenceError, RunnerError, TrainingError
 
 PROBE = "model.probe:answer"  # created by the fixture below
@@ -45,17 +45,12 @@ def answer(question: Question, *, stop) -> dict:
         raise error
     return {"pid": os.getpid(), "text": question.text, "folder": os.getcwd()}
 
-def deaf(question: Question) -> dict:
-    open(question.text, "w").close()
-    time.sleep(60)
-    return {}
-
 """
 TORCH_CODE = """
 import os, torch
 from model.probe import Question
 
-def environment(question: Question) -> dict:
+def environment(question: Question, *, stop) -> dict:
     threads = torch.get_num_threads()
     torch.set_num_threads(int(question.text))
     return {"threads": threads, "tunables": os.environ["GLIBC_TUNABLES"]}
@@ -207,18 +202,6 @@ def test_running_and_waiting_calls_can_be_stopped(process: Worker, tmp_path: Pat
     assert process.call(PROBE, Question())["pid"] == pid
 
 
-def test_function_without_stop_parameter_is_interrupted(process: Worker, tmp_path: Path) -> None:
-    process.call(PROBE, Question())
-    begun = tmp_path / "begun"
-    thread, found = in_thread(lambda: process.call("model.probe:deaf", Question(text=str(begun))))
-    wait_for(begun.exists)
-    process.stop()
-    thread.join(20)
-    assert not thread.is_alive()
-    assert isinstance(found[0], TrainingError)
-    assert "stopped (SIGTERM)" in str(found[0])
-
-
 def test_idle_worker_ends(process: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(IDLE_VARIABLE, "0.3")
     pid = process.call(PROBE, Question())["pid"]
@@ -263,7 +246,7 @@ def test_concurrent_calls_have_a_worker_each(tmp_path: Path) -> None:
             for file in begun
         ]
         wait_for(lambda: all(file.exists() for file in begun))
-        both.stop()
+        stop_running_calls()
         for thread, found in waiting:
             thread.join(60)
             assert str(found[0]) == "stopped and written: SIGTERM"

@@ -11,7 +11,7 @@ from support.corpus_builder import as_input, run_corpus
 from support.training_builder import tiny_config
 
 from model.launch.distributed import ProcessGroup
-from model.pretraining.evaluation import HeldOut
+from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_setup
 from model.training.checkpoints import Checkpoints
@@ -70,7 +70,7 @@ def held_out_loss(job: TrainingJob, *, instances: int, group: ProcessGroup) -> f
     is_english = [piece.removeprefix("##").isascii() for piece in vocab[:-1]]
     with torch.no_grad():
         setup.model.mlm_head.output_bias += torch.tensor(is_english) * 10.0
-    held_out = HeldOut.open(job, group=group, setup=setup)
+    held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
     assert held_out is not None
     return held_out.evaluate(setup.model, is_bf16=False)["mlm_loss"]
 

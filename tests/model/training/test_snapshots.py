@@ -27,7 +27,7 @@ from model import pretrain as stage
 from model.finetuning.setup import open_trial
 from model.launch.stopping import StopRequest
 from model.pretraining.job import TrainingJob
-from model.pretraining.loop import Pretraining, train
+from model.pretraining.loop import PretrainingModule, train
 from model.training.artifact_files import at_snapshot, snapshot_folder, without_snapshots
 from model.training.checkpoints import Checkpoints
 from schemas.errors import CheckpointError, ConfigError
@@ -71,14 +71,14 @@ def test_snapshot_equals_model_of_training_that_ends_there(
 
 def break_after_step(patch: pytest.MonkeyPatch, step: int) -> None:
     """Let training raise MemoryError after an update, before anything of it is saved."""
-    on_step_end = Pretraining.on_step_end
+    on_step_end = PretrainingModule.on_step_end
 
-    def note_step_and_break(self: Pretraining, *arguments: Any) -> None:
+    def break_after_step(self: PretrainingModule, *arguments: Any) -> None:
         on_step_end(self, *arguments)
         if self.steps == step:
             raise MemoryError
 
-    patch.setattr(Pretraining, "on_step_end", note_step_and_break)
+    patch.setattr(PretrainingModule, "on_step_end", break_after_step)
 
 
 def published_after_break(job: TrainingJob, step: int) -> dict[str, str]:
@@ -105,14 +105,14 @@ def test_resumed_run_has_all_snapshots(small_corpus: SmallCorpus, tmp_path: Path
 def scripted_losses(patch: pytest.MonkeyPatch) -> None:
     """Let evaluations return the held-out losses of LOSSES."""
 
-    def evaluate(self: Pretraining) -> dict[str, float] | None:
+    def evaluate(self: PretrainingModule) -> dict[str, float] | None:
         if self.setup.state.evaluation.get("step") == self.steps:
             return None
         loss = LOSSES[self.steps]
         metrics = {"loss": loss, "mlm_loss": loss, "perplexity": loss}
         return {**metrics, "mlm_accuracy": 0.0, "unigram_loss": 6.0}
 
-    patch.setattr(Pretraining, "evaluate", evaluate)
+    patch.setattr(PretrainingModule, "evaluate", evaluate)
 
 
 LOSSES = {3: 5.0, 6: 4.0, 9: 4.5, 12: 4.2}
@@ -149,6 +149,11 @@ def test_best_model_is_published_when_recipe_asks(
     for step in (7, 11):
         job = small_corpus.job(tmp_path / f"stops-{step}", **options)
         assert published_after_break(job, step) == contents(whole)
+    # Without the best checkpoint, the training starts again.
+    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=1)
+    weights = Path(checkpoints.best().info.url, "model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert contents(published(job)) == contents(whole)
 
 
 def test_best_model_needs_held_out_instances(small_corpus: SmallCorpus, tmp_path: Path) -> None:

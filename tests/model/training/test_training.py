@@ -43,7 +43,7 @@ from model.launch.launcher import call_group
 from model.launch.stopping import StopRequest
 from model.launch.worker import write_failure
 from model.pretraining.job import TrainingJob
-from model.pretraining.loop import Pretraining, train
+from model.pretraining.loop import PretrainingModule, train
 from model.pretraining.results import read_finished
 from model.pretraining.setup import open_setup
 from model.training.checkpoint_files import CheckpointRecord
@@ -510,19 +510,19 @@ def test_seconds_include_waiting_for_data_and_exclude_evaluation(
     now = [0.0]
     clock = SimpleNamespace(perf_counter=lambda: now[0], monotonic=time.monotonic)
     monkeypatch.setattr("model.training.loop.time", clock)
-    batches, evaluate = Pretraining.batches, Pretraining.evaluate
+    batches, evaluate = PretrainingModule.batches, PretrainingModule.evaluate
 
-    def slow_batches(training: Pretraining) -> Generator[Any]:
+    def slow_batches(training: PretrainingModule) -> Generator[Any]:
         for batch in batches(training):
             now[0] += 5.0
             yield batch
 
-    def slow_evaluation(training: Pretraining) -> Any:
+    def slow_evaluation(training: PretrainingModule) -> Any:
         now[0] += 100.0
         return evaluate(training)
 
-    monkeypatch.setattr(Pretraining, "batches", slow_batches)
-    monkeypatch.setattr(Pretraining, "evaluate", slow_evaluation)
+    monkeypatch.setattr(PretrainingModule, "batches", slow_batches)
+    monkeypatch.setattr(PretrainingModule, "evaluate", slow_evaluation)
     job = small_corpus.job(
         tmp_path, budget={"max_steps": 3}, evaluation={"eval_steps": 1, "max_eval_samples": 8}
     )
