@@ -297,6 +297,15 @@ def test_a_damaged_or_missing_remote_shard_leaves_no_copy(remote, tmp_path):
     assert not [path for path in copies(tmp_path) if bad in path.name or path.suffix == ".part"]
 
 
+def test_shard_that_cannot_be_mapped_is_named(artifact, monkeypatch):
+    def fail(path):
+        raise OSError("Memory mapping file failed: Cannot allocate memory")
+
+    monkeypatch.setattr(pa, "memory_map", fail)
+    with pytest.raises(InstanceDataError, match=r"part-00000-pass-00\.arrow.*max_map_count"):
+        opened(artifact)
+
+
 def test_instances_of_the_stage_itself_are_read(tmp_path):
     from support.corpus_builder import as_input, run_corpus, small_recipe, small_sample
 
