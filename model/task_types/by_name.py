@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from model.task_types.classification import Choice, Classification, Regression
 from model.task_types.span import Span
 from model.task_types.tagging import Tagging
 from model.task_types.task_type import TaskType
-from model.task_types.texts import Choice, Classification, Regression
 from schemas.finetune_configs import TaskTypeName
 
 TASK_TYPES: dict[TaskTypeName, TaskType] = {

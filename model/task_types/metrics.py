@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from model.task_types.prediction_files import check_ids
 from schemas.errors import PredictionsError
 
 Answers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
@@ -44,13 +45,13 @@ def _metric(compute: Metric, *, is_correlation: bool = False) -> Metric:
 
 
 def _scikit() -> Any:
-    from sklearn import metrics  # lazy: loads SciPy
+    from sklearn import metrics
 
     return metrics
 
 
 def _scipy() -> Any:
-    from scipy import stats  # lazy: loads SciPy
+    from scipy import stats
 
     return stats
 
@@ -84,21 +85,12 @@ def check_answered(
     Raises:
         PredictionsError: Rows or their order differ, or rows have no labels.
     """
-    if len(predictions) != len(examples):
-        raise PredictionsError(
-            f"{len(predictions)} predictions for {len(examples)} examples: expected one each"
-        )
-    for row, (name, prediction) in enumerate(
-        zip(examples["id"].to_pylist(), predictions, strict=True)
-    ):
-        if prediction.get("id") != name:
-            raise PredictionsError(
-                f"prediction {row} is of id {prediction.get('id')!r}, expected {name!r}: "
-                "predictions have the order of the examples"
-            )
+    check_ids(predictions, examples, where="predictions")
+    for row, prediction in enumerate(predictions):
         if prediction.get(column) is None:
             raise PredictionsError(
-                f"prediction {row} (id {name}) has no {column}, found {sorted(prediction)}"
+                f"prediction {row} (id {prediction['id']}) has no {column}, found "
+                f"{sorted(prediction)}"
             )
     if examples[column].null_count:
         row = pc.index(examples[column].is_null(), True).as_py()

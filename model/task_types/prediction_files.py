@@ -6,7 +6,7 @@ Every score is computed from a file read back, so that the stored predictions ar
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from model.tasks.files import file_lines
@@ -91,14 +91,14 @@ def read_lines(url: str) -> list[dict[str, Any]]:
     return found
 
 
-def check_ids(predictions: list[dict[str, Any]], examples: pa.Table, *, where: str) -> None:
+def check_ids(predictions: Sequence[Mapping[str, Any]], examples: pa.Table, *, where: str) -> None:
     """Check that there is one prediction per example, in order.
 
     Raises:
         PredictionsError: They differ; names the first difference.
     """
     expected = examples.column("id").to_pylist()
-    found = [str(item["id"]) for item in predictions]
+    found = [str(item.get("id")) for item in predictions]
     if found == expected:
         return
     pairs = zip(found, expected, strict=False)
@@ -106,8 +106,8 @@ def check_ids(predictions: list[dict[str, Any]], examples: pa.Table, *, where: s
     if first is None:
         differs = f"{len(found):,} predictions for {len(expected):,} examples"
     else:
-        differs = f"row {first} is of {found[first]!r}, that of the examples {expected[first]!r}"
+        differs = f"prediction {first} has the id {found[first]!r}, its example {expected[first]!r}"
     raise PredictionsError(
-        f"{where}: {differs}: expected one prediction for each example, in their order. Score "
-        "them against the file that they were made of"
+        f"{where}: {differs}: expected one prediction per example, in the same order. Score the "
+        "examples that were predicted"
     )

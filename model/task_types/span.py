@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from model.task_types.features import Features
+from model.task_types.prediction_files import check_ids
 from model.task_types.span_decoding import SpanTexts, best_entries, to_prediction
 from model.task_types.span_windows import (
     Plan,
@@ -30,8 +31,13 @@ from model.task_types.squad_metrics import (
     score_texts,
     texts_by_id,
 )
-from model.task_types.task_type import Encoding, Prediction, TaskType, most_frequent
-from model.task_types.texts import check_outputs
+from model.task_types.task_type import (
+    Encoding,
+    Prediction,
+    TaskType,
+    check_outputs,
+    most_frequent,
+)
 from model.tasks.task import Task
 from pipelines.arrays import Float32s
 from schemas.errors import PredictionsError
@@ -76,7 +82,7 @@ class Span(TaskType):
             counters["rows-dropped-no-token"] = counters.pop("rows-without-token")
             counters["rows-dropped-answer-not-found"] = int((has_window & ~spans.is_usable).sum())
             counters["rows-kept"] = int(kept.sum())
-            plan = plan.taken(kept)
+            plan = plan.select(kept)
             spans_at = window_labels(plan, spans)
             counters["windows-without-answer"] = int((spans_at[:, 0] == 0).sum())
         input_ids, offsets = window_ids(plan, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
@@ -94,7 +100,7 @@ class Span(TaskType):
     def decode(
         self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
     ) -> list[dict[str, Any]]:
-        """The answer to each question and its n best, cut out of the original context.
+        """Return the answer to each question and its n best, as in the original context.
 
         With `has_unanswerable`, the answer is "" where `null_odds` is above 0.
         """
@@ -102,7 +108,7 @@ class Span(TaskType):
         if len(plan.rows) != len(features.rows):
             kept = np.zeros(len(examples), np.bool_)
             kept[features.rows[features.rows < len(examples)]] = True
-            plan = plan.taken(kept)  # features for training do not have all rows
+            plan = plan.select(kept)  # features for training do not have all rows
         _check_fit(plan, features)
         check_outputs(outputs, (len(features.input_ids), 2), task=encoding.task)
         found = best_entries(
@@ -123,7 +129,7 @@ class Span(TaskType):
     def score(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
     ) -> dict[str, float]:
-        """Exact match and F1 by the official rules: `em`, `f1`.
+        """Return exact match and F1 by the official rules: `em`, `f1`.
 
         With `has_unanswerable` also `has-answer-em`, `has-answer-f1`, `no-answer-em`,
         `no-answer-f1`. Questions without a prediction count 0; they and predictions of unknown ids
@@ -142,7 +148,7 @@ class Span(TaskType):
     def tune_threshold(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
     ) -> float | None:
-        """The tau with the highest F1 on these examples, see `best_threshold`."""
+        """Return the threshold with the highest F1 on these examples (`best_threshold`)."""
         if not (task.has_unanswerable and self.is_answered(examples)):
             return None
         return best_threshold(examples, predictions)
@@ -150,7 +156,7 @@ class Span(TaskType):
     def apply_threshold(
         self, predictions: Sequence[Prediction], threshold: float
     ) -> list[dict[str, Any]]:
-        """The predictions with "" where `null_odds` is above this tau."""
+        """Return the predictions with "" if `null_odds` is above the threshold."""
         return [
             {**item, "text": "" if item["null_odds"] > threshold else _best_answer(item)}
             for item in predictions
@@ -169,14 +175,13 @@ class Span(TaskType):
         texts = [text for text in firsts if text or task.has_unanswerable]
         text = most_frequent(texts, task=task)
         entry = {"text": text, "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}
-        # Above or below every threshold that is near 0: no answer, or one.
+        # Beyond all thresholds near 0.
         return {"text": text, "null_odds": -1.0 if text else 1.0, "n_best": [entry]}
 
     def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """SQuAD's JSON of ids and answers, in any order.
+        """Read SQuAD's JSON of ids and answers, in any order.
 
-        Some may be missing (they have the text None, and count 0) and others be too many (they are
-        logged).
+        The text of a missing answer is None; answers to other questions are logged.
         """
         del task
         answers = read_predictions(url)
@@ -184,8 +189,8 @@ class Span(TaskType):
         unknown = sorted(set(answers) - set(ids))
         if unknown and len(unknown) == len(answers):
             raise PredictionsError(
-                f"{url}: none of {len(answers):,} answers is to a question of the file, the first "
-                f"has the id {unknown[0]!r}: score them against the file that they are of"
+                f"{url}: none of {len(answers):,} answers is to a question of the file, first "
+                f"{unknown[0]!r}. Score the file that was predicted"
             )
         if unknown:
             _LOGGER.warning(
@@ -206,7 +211,7 @@ class Span(TaskType):
         split: str,
         threshold: float,
     ) -> dict[str, bytes]:
-        """SQuAD's JSON of answers, and for 2.0 of null odds: above 0 there is no answer."""
+        """Return SQuAD's JSON of answers, and for 2.0 of null odds: no answer above 0."""
         del examples
         answers = {str(item["id"]): item["text"] for item in predictions}
         files = {f"answers-{split}.json": _json(answers)}
@@ -217,21 +222,17 @@ class Span(TaskType):
 
 
 def best_threshold(examples: pa.Table, predictions: Sequence[Prediction]) -> float:
-    """The tau with the highest F1 on these examples (SQuAD 2.0; paper 4.3).
+    """Return the threshold of `null_odds` with the highest F1 (SQuAD 2.0; paper 4.3).
 
-    Every tau that makes a difference is tried: in the order of rising `null_odds` one question
-    after the other gets its best answer in place of "". Of equally good ones it is the lowest.
+    Each distinct threshold is tried. Of equally good ones it is the lowest.
 
     Raises:
-        PredictionsError: the predictions are not those of the examples, in order, or answers are
-            not known.
+        PredictionsError: The predictions are of other examples, or answers are not known.
     """
     golds = gold_answers(examples, has_unanswerable=True)
-    if [gold.id for gold in golds] != [str(item["id"]) for item in predictions] or not golds:
-        raise PredictionsError(
-            f"expected one prediction for each of {len(golds):,} examples in their order, found "
-            f"{len(predictions):,} others; tune on the split that was predicted"
-        )
+    check_ids(predictions, examples, where="null_odds")
+    if not golds:
+        raise PredictionsError("null_odds: expected examples in their order, found none")
     odds = np.array([item["null_odds"] for item in predictions], np.float64)
     gains = np.zeros(len(golds))
     for row, (gold, item) in enumerate(zip(golds, predictions, strict=True)):

@@ -22,7 +22,7 @@ Bools = npt.NDArray[np.bool_]
 Logits = npt.NDArray[np.float64]
 
 NO_ANSWER_ODDS = 1e9
-"""`null_odds` where no span may be an answer at all, so that "" is the only one."""
+"""`null_odds` if no span can be an answer, so that "" is the only one."""
 
 
 class Entry(NamedTuple):
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 
 class _Candidates(NamedTuple):
-    """Spans that may be answers, in pieces of the context, one element a span."""
+    """Spans that may be answers, in pieces of the context."""
 
     first: Int64s
     last: Int64s
@@ -57,16 +57,19 @@ def best_entries(
     config: FeaturesConfig,
     has_unanswerable: bool,
 ) -> Iterator[tuple[list[Entry], float]]:
-    """The n best answers of each example, best first, and its `null_odds`.
+    """Yield the n best answers of each example, best first, and its `null_odds`.
 
-    In each window the `n_best` highest starts are paired with the `n_best` highest ends, whatever
-    token these are. A pair is an answer if both are pieces of the context, the start is where it
-    has most context, the end is not before it, and it has `max_answer_length` pieces at most. Of
-    all answers of all windows those of the highest sums are taken; one text is taken once.
+    In each window the `n_best_size` highest starts are paired with the `n_best_size` highest ends.
+    A pair is an answer if both are pieces of the context, the window has most context of the start,
+    the end is not before it, and it has at most `max_answer_length` pieces. The answers with the
+    highest sums in all windows are the best; equal texts count once.
 
     Args:
-        outputs: (T, 2), logits of start and end of each token of all windows, end to end.
-        has_unanswerable: whether "" is among the n best, with its lowest score of all windows.
+        plan: Windows of the examples.
+        outputs: Logits of start and end of each token of all windows, end to end, (T, 2).
+        texts: Texts of the spans.
+        config: Limits.
+        has_unanswerable: Whether "" can be one of the best, with its lowest score in any window.
     """
     is_max, piece_offsets = max_context(plan)
     token_offsets = offsets_of(plan.sequence_lengths)
@@ -101,7 +104,7 @@ def best_entries(
 def _in_window(
     logits: Logits, *, b_start: int, is_max: Bools, config: FeaturesConfig
 ) -> _Candidates:
-    """The spans of one window, starts in falling order and for each of them the ends."""
+    """Return the spans of one window in falling order of their starts, then ends."""
     size = len(is_max)
     # Stable: of equal logits the earlier token comes first.
     starts, ends = (
@@ -156,11 +159,13 @@ def _n_best(
 def to_prediction(
     identity: str, entries: list[Entry], null_odds: float, *, threshold: float | None
 ) -> dict[str, Any]:
-    """A prediction as `model.task_types` describes it.
+    """Return a prediction (`model.task_types.task_type`).
 
     Args:
-        threshold: tau above which `null_odds` says that there is no answer; None if there is one
-            to every question.
+        identity: Id of the question.
+        entries: Best answers.
+        null_odds: Score of no answer minus that of the best one.
+        threshold: `null_odds` above which there is no answer; None if each question has one.
     """
     scores = np.array([entry.score for entry in entries])
     exponents = np.exp(scores - scores.max())
@@ -201,10 +206,10 @@ class SpanTexts:
         self._offsets: dict[str, list[tuple[int, int]]] = {}
 
     def text(self, row: int, first: int, last: int) -> str:
-        """The text of pieces `first` .. `last` (both included) of the context of an example.
+        """Return the text of pieces `first` .. `last` (included) of the context of an example.
 
-        A piece begins and ends where its characters do, so an answer may begin inside a word. Marks
-        that combine with its last character, and were dropped as accents, are part of it.
+        An answer may begin inside a word. Combining marks after its last character, which are
+        dropped as accents, are part of it.
         """
         context = int(self._contexts.of_row[row])
         text = self._contexts.texts[context]

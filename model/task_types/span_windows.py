@@ -12,7 +12,7 @@ D context pieces of all windows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -38,41 +38,39 @@ _OTHER_SPACES = "\t\n\r\u202f"
 
 
 class Contexts(NamedTuple):
-    """The distinct contexts of some examples."""
+    """Distinct contexts of examples as words and pieces."""
 
     texts: list[str]
     """(C,)"""
 
     of_row: Int64s
-    """(R,): context of each example."""
+    """Context of each example, (R,)."""
 
     word_offsets: Int64s
-    """(C + 1,): context c has the words word_offsets[c] .. word_offsets[c + 1] - 1."""
+    """Context c has the words word_offsets[c] .. word_offsets[c + 1] - 1, (C + 1,)."""
 
     word_starts: Int64s
     word_ends: Int64s
-    """(W,): characters of its context that each word is: start .. end - 1."""
+    """Word w has the characters word_starts[w] .. word_ends[w] - 1 of its context, (W,)."""
 
     piece_offsets: Int64s
-    """(W + 1,): word w has the pieces piece_offsets[w] .. piece_offsets[w + 1] - 1. A word may have
-    none: control characters are no text."""
+    """Word w has the pieces piece_offsets[w] .. piece_offsets[w + 1] - 1, (W + 1,). Words of
+    control characters have none."""
 
-    piece_ids: npt.NDArray[np.int64]
+    piece_ids: Int64s
     """(P,)"""
 
     @property
     def context_pieces(self) -> Int64s:
-        """(C + 1,): context c has the pieces context_pieces[c] .. context_pieces[c + 1] - 1."""
+        """Context c has the pieces context_pieces[c] .. context_pieces[c + 1] - 1, (C + 1,)."""
         pieces: Int64s = self.piece_offsets[self.word_offsets]
         return pieces
 
 
 def read_contexts(column: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Contexts:
     """Split and tokenize the distinct contexts of examples."""
-    encoded = column.cast(pa.large_string()).dictionary_encode().unify_dictionaries()
-    chunks = encoded.chunks
-    texts: list[str] = chunks[0].dictionary.to_pylist() if chunks else []
-    of_row = [chunk.indices.to_numpy().astype(np.int64) for chunk in chunks]
+    encoded = column.cast(pa.large_string()).combine_chunks().dictionary_encode()
+    texts: list[str] = encoded.dictionary.to_pylist()
     words: list[SplitWords] = []
     pieces: list[Ragged] = []
     for batch in _batches(texts):
@@ -80,7 +78,7 @@ def read_contexts(column: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Con
         pieces.append(encode_texts(words[-1].words, tokenizer))
     return Contexts(
         texts=texts,
-        of_row=joined(of_row),
+        of_row=encoded.indices.to_numpy().astype(np.int64),
         word_offsets=offsets_of(joined([np.diff(split.offsets) for split in words])),
         word_starts=joined([split.starts for split in words]),
         word_ends=joined([split.ends for split in words]),
@@ -90,7 +88,7 @@ def read_contexts(column: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Con
 
 
 class SplitWords(NamedTuple):
-    """The words of some texts."""
+    """Words of texts."""
 
     words: list[str]
     offsets: Int64s
@@ -98,7 +96,7 @@ class SplitWords(NamedTuple):
 
     starts: Int64s
     ends: Int64s
-    """Characters in its text."""
+    """Characters of the words in their texts."""
 
 
 def split_words(texts: Sequence[str]) -> SplitWords:
@@ -111,7 +109,7 @@ def split_words(texts: Sequence[str]) -> SplitWords:
     is_word[1:-1] = codes != ord(_SPACE)
     edges = np.flatnonzero(is_word[1:] != is_word[:-1])
     starts, ends = edges[::2], edges[1::2]
-    text_starts = offsets_of(np.fromiter((len(text) + 1 for text in texts), np.int64, len(texts)))
+    text_starts = offsets_of([len(text) + 1 for text in texts])
     offsets = np.searchsorted(starts, text_starts)
     shift = np.repeat(text_starts[:-1], np.diff(offsets))
     words = [word for word in joined.split(_SPACE) if word]
@@ -123,8 +121,7 @@ def encode_texts(texts: list[str], tokenizer: WordPieceTokenizer) -> Ragged:
     encoded = pa.array(texts, pa.large_string()).dictionary_encode()
     ids, lengths = tokenizer.encode_sentences(encoded.dictionary)
     index = encoded.indices.to_numpy()
-    begins = offsets_of(lengths)[:-1][index]
-    own = lengths.astype(np.int64)[index]
+    begins, own = offsets_of(lengths)[:-1][index], lengths.astype(np.int64)[index]
     return Ragged(ids[ranges(begins, own)].astype(np.int64), offsets_of(own))
 
 
@@ -146,45 +143,40 @@ def _batches(texts: list[str]) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The windows of examples.
-
-    Attributes:
-        contexts: the passages as pieces.
-        questions: pieces of each question, (R) rows, cut to `max_query_length`.
-        cut_questions: how many were cut.
-        rows: int64 (U,): example of each window, ascending.
-        starts: int64 (U,): where it begins, in pieces of its context.
-        lengths: int64 (U,): how many pieces of the context it has, at least 1.
-    """
+    """Windows of examples."""
 
     contexts: Contexts
     questions: Ragged
+    """Pieces of each question, R rows, truncated to `max_query_length`."""
+
     cut_questions: int
+    """Number of truncated questions."""
+
     rows: Int64s
+    """Example of each window, ascending, (U,)."""
+
     starts: Int64s
+    """First piece of the context in each window, (U,)."""
+
     lengths: Int64s
+    """Number of pieces of the context in each window, at least 1, (U,)."""
 
     @property
     def b_starts(self) -> Int64s:
-        """(U,): position in its sequence of each window's first context piece."""
-        places: Int64s = self.questions.lengths[self.rows] + 2
-        return places
+        """Position of each window's first context piece in its sequence, (U,)."""
+        starts: Int64s = self.questions.lengths[self.rows] + 2
+        return starts
 
     @property
     def sequence_lengths(self) -> Int64s:
-        """(U,): tokens of each window, marks included."""
+        """Number of tokens of each window, [CLS] and [SEP] included, (U,)."""
         return self.b_starts + self.lengths + 1
 
-    def taken(self, is_taken: Bools) -> Plan:
-        """The plan without the windows of some rows; `is_taken` is (R,)."""
-        kept = is_taken[self.rows]
-        return Plan(
-            contexts=self.contexts,
-            questions=self.questions,
-            cut_questions=self.cut_questions,
-            rows=self.rows[kept],
-            starts=self.starts[kept],
-            lengths=self.lengths[kept],
+    def select(self, is_selected: Bools) -> Plan:
+        """Return the plan with the windows of some rows; `is_selected` is (R,)."""
+        kept = is_selected[self.rows]
+        return replace(
+            self, rows=self.rows[kept], starts=self.starts[kept], lengths=self.lengths[kept]
         )
 
 
@@ -196,7 +188,7 @@ def plan_windows(
     A context without any piece (control characters only) gets no window.
 
     Raises:
-        ConfigError: a question leaves no room for its context.
+        ConfigError: A question leaves no space for its context.
     """
     contexts = read_contexts(examples.column("context"), tokenizer)
     questions = encode_texts(examples.column("question").to_pylist(), tokenizer)
@@ -227,7 +219,7 @@ def plan_windows(
 
 
 def window_ids(plan: Plan, *, cls_id: int, sep_id: int) -> tuple[Int64s, Int64s]:
-    """The token ids of all windows end to end, and their offsets (U + 1,)."""
+    """Return the token ids of all windows end to end, and their offsets (U + 1,)."""
     lengths = plan.sequence_lengths
     offsets = offsets_of(lengths)
     ids = np.full(offsets[-1], sep_id, np.int64)
@@ -291,17 +283,14 @@ NO_SPAN = -1
 
 
 class Spans(NamedTuple):
-    """The answer of each example in pieces of its context.
-
-    Attributes:
-        first, last: int64 (R,), both included; NO_SPAN where the question has no answer or its
-            answer cannot be found.
-        is_usable: bool (R,): False where it has one that cannot be found.
-    """
+    """Answer of each example in pieces of its context."""
 
     first: Int64s
     last: Int64s
-    is_usable: npt.NDArray[np.bool_]
+    """First and last piece, (R,); NO_SPAN if there is no answer or it does not occur."""
+
+    is_usable: Bools
+    """False if the answer does not occur, (R,)."""
 
 
 def answer_spans(examples: pa.Table, plan: Plan, tokenizer: WordPieceTokenizer) -> Spans:
@@ -373,9 +362,9 @@ def _first_answers(examples: pa.Table) -> tuple[Int64s, Int64s, list[str]]:
 
 
 def _word_at(plan: Plan, rows: Int64s, characters: Int64s) -> Int64s:
-    """Number in its context of the word that holds a character of the context of each row."""
+    """Return the word, counted in its context, that has a character of each row's context."""
     contexts = plan.contexts
-    # One ascending key for all words: contexts are kept apart by the longest one's length.
+    # One ascending key for the words of all contexts.
     longest = int(contexts.word_ends.max(initial=0)) + 1
     of_word = np.repeat(np.arange(len(contexts.texts)), np.diff(contexts.word_offsets))
     keys = of_word * longest + contexts.word_starts

@@ -9,10 +9,8 @@ One intended difference: `evaluate-v2.0.py` excludes questions without a predict
 Here, as in 1.1, they count 0.
 
 `official_figures` are those of `evaluate-v2.0.py --na-prob-file`: a question whose probability of
-no answer is above a threshold counts as answered with "". As there, the best thresholds are tuned
-on
-the same questions: in order of rising probability, one question after another gets its answer
-instead of "", and each step is a candidate, also between equal probabilities.
+no answer is above a threshold counts as answered with "". The best thresholds are tuned on the same
+questions, also between equal probabilities.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class Gold(NamedTuple):
     """Answers to compare a prediction with; ("",) if there is no answer."""
 
     has_answer: bool
-    """Whether the file has an answer for the question."""
+    """True if the file has an answer for the question."""
 
 
 class QuestionScore(NamedTuple):
@@ -61,19 +59,19 @@ class SquadScores(NamedTuple):
     """Scores of all questions of a file."""
 
     metrics: dict[str, float]
-    """Shares of 1: `em`, `f1`, and for 2.0 where there are such questions `has-answer-em`,
-    `has-answer-f1`, `no-answer-em`, `no-answer-f1`."""
+    """`em` and `f1` from 0 to 1; for 2.0 also of the questions with and without an answer
+    (`has-answer-em`, `no-answer-em`, ...)."""
 
     questions: int
     unanswered: tuple[str, ...]
     """Ids of questions without a prediction; they count 0."""
 
     unknown: tuple[str, ...]
-    """Ids of predictions to which there is no question; they count nothing."""
+    """Ids of predictions without a question; they are ignored."""
 
 
 def normalize_answer(text: str) -> str:
-    """The form in which answers are compared; "" if nothing of it is left."""
+    """Return the form in which answers are compared; it may be ""."""
     lowered = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", lowered).split())
 
@@ -129,92 +127,73 @@ def _f1(predicted: str, right: str, *, has_unanswerable: bool) -> float:
 def score_texts(
     golds: Sequence[Gold], predictions: Mapping[str, str], *, has_unanswerable: bool
 ) -> SquadScores:
-    """Score predictions, text by id, as an official file has them.
+    """Score predictions, text by id, in the form of an official file.
 
     Raises:
-        PredictionsError: there is no question, or two have the same id.
+        PredictionsError: There is no question, or two have the same id.
     """
-    ids = {gold.id for gold in golds}
-    if not golds or len(ids) < len(golds):
-        repeated = [
-            identity for identity, count in Counter(g.id for g in golds).items() if count > 1
-        ]
-        found = f"{repeated[0]!r} twice" if repeated else "no question"
-        raise PredictionsError(
-            f"expected questions with unique ids, found {found}; predictions can only be "
-            "matched by id. Correct the examples"
-        )
+    if not golds:
+        raise PredictionsError("expected questions, found no question")
+    counts = Counter(gold.id for gold in golds)
+    repeated = next((identity for identity, count in counts.items() if count > 1), None)
+    if repeated is not None:
+        raise PredictionsError(f"expected questions with unique ids, got {repeated!r} twice")
     scores = [
         score_question(predictions[gold.id], gold, has_unanswerable=has_unanswerable)
         if gold.id in predictions
         else _NOTHING
         for gold in golds
     ]
-    return SquadScores(
-        mean_scores(golds, scores, has_unanswerable=has_unanswerable),
-        questions=len(golds),
-        unanswered=tuple(gold.id for gold in golds if gold.id not in predictions),
-        unknown=tuple(identity for identity in predictions if identity not in ids),
-    )
-
-
-def mean_scores(
-    golds: Sequence[Gold], scores: Sequence[QuestionScore], *, has_unanswerable: bool
-) -> dict[str, float]:
-    """Means over all questions, and for 2.0 over those with and those without an answer."""
-    groups = {"": list(scores)}
+    groups = {"": scores}
     if has_unanswerable:
         pairs = list(zip(golds, scores, strict=True))
         groups["has-answer-"] = [score for gold, score in pairs if gold.has_answer]
         groups["no-answer-"] = [score for gold, score in pairs if not gold.has_answer]
-    return {
+    metrics = {
         f"{group}{name}": sum(getattr(score, name) for score in members) / len(members)
         for group, members in groups.items()
         if members
         for name in QuestionScore._fields
     }
+    return SquadScores(
+        metrics,
+        questions=len(golds),
+        unanswered=tuple(gold.id for gold in golds if gold.id not in predictions),
+        unknown=tuple(identity for identity in predictions if identity not in counts),
+    )
 
 
 def texts_by_id(predictions: Iterable[Mapping[str, object]]) -> dict[str, str]:
-    """Return our predictions in the official form.
-
-    Predictions with the text None are skipped: the question was not answered.
+    """Return predictions in the official form, without those whose text is None (not answered).
 
     Raises:
         PredictionsError: Two have the same id, or one has no text.
     """
-    found: dict[str, str] = {}
-    seen: set[str] = set()
+    texts: dict[str, str | None] = {}
     for item in predictions:
         identity = str(item["id"])
-        if identity in seen:
+        if identity in texts:
             raise PredictionsError(
                 f"two predictions have the id {identity!r}; expected one for each question"
             )
-        seen.add(identity)
         text = item.get("text", 0)
         if text is not None and not isinstance(text, str):
-            said = repr(text)[:60] if "text" in item else f"only {', '.join(sorted(item))}"
+            found = f"{text!r:.60}" if "text" in item else f"only {', '.join(sorted(item))}"
             raise PredictionsError(
-                f"the prediction of question {identity}: expected its text, found {said}"
+                f"the prediction of question {identity}: expected its text, found {found}"
             )
-        if text is not None:
-            found[identity] = text
-    return found
+        texts[identity] = text
+    return {identity: text for identity, text in texts.items() if text is not None}
 
 
 def read_predictions(url: str) -> dict[str, str]:
-    """Read an official file of predictions: a JSON object, id to text, compressed or not.
-
-    Args:
-        url: a path or any fsspec URL.
+    """Read an official file of predictions: a JSON object of id and text, compressed or not.
 
     Raises:
-        PredictionsError: no JSON, no object, an id twice, or a value that is no text.
-        InputError: the file is missing or damaged.
+        PredictionsError: The file is not such an object, or repeats an id.
+        InputError: The file is missing or damaged.
     """
-    advice = "Give a file as run_squad.py makes it"
-    content = _read_object(url, of="the text", advice=advice)
+    content = _read_object(url)
     for identity, text in content.items():
         if not isinstance(text, str):
             raise PredictionsError(
@@ -225,30 +204,29 @@ def read_predictions(url: str) -> dict[str, str]:
 
 
 def read_no_answer_probabilities(url: str) -> dict[str, float]:
-    """Read an official file of probabilities (or odds) of no answer: a JSON object, id to number.
+    """Read an official file of probabilities (or odds) of no answer: an object of id and number.
 
     Raises:
-        PredictionsError: no JSON, no object, an id twice, or a value that is no finite number.
-        InputError: the file is missing or damaged.
+        PredictionsError: The file is not such an object, repeats an id, or has a number that is not
+            finite.
+        InputError: The file is missing or damaged.
     """
-    advice = "Give the file of probabilities or odds of no answer, not that of the answers"
-    content = _read_object(url, of="the probability of no answer", advice=advice)
+    content = _read_object(url)
     for identity, value in content.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not math.isfinite(value):
             raise PredictionsError(
-                f"{url}: question {identity}: expected a number, found {value!r:.80}. {advice}"
+                f"{url}: question {identity}: expected a number, found {value!r:.80}. Give the "
+                "file of probabilities or odds of no answer, not that of the answers"
             )
     return {identity: float(value) for identity, value in content.items()}
 
 
-def _read_object(url: str, *, of: str, advice: str) -> dict[str, Any]:
+def _read_object(url: str) -> dict[str, Any]:
     content = read_json(url, error=PredictionsError)
     if not isinstance(content, dict):
-        raise PredictionsError(
-            f"{url}: expected an object with {of} of each question id, found a "
-            f"{type(content).__name__}. {advice}"
-        )
+        found = type(content).__name__
+        raise PredictionsError(f"{url}: expected an object by question id, found a {found}")
     return content
 
 
@@ -259,13 +237,13 @@ def official_figures(
     *,
     threshold: float = DEFAULT_THRESHOLD,
 ) -> dict[str, float]:
-    """All that the official script prints, under its names.
+    """Return all figures that the official script prints, under its names.
 
-    A question without a prediction counts 0 whatever its probability; the script stops at one.
+    A question without a prediction counts 0, regardless of its probability; the script fails.
 
     Args:
-        examples: rows of SPAN_EXAMPLES with known answers.
-        predictions: texts by id; "" says that there is no answer.
+        examples: Rows of SPAN_EXAMPLES with known answers.
+        predictions: Texts by id; "" for no answer.
         no_answer: Probability of no answer by id; ids of other questions are ignored.
         threshold: A question with a higher probability counts as answered with "".
 
@@ -275,7 +253,7 @@ def official_figures(
         are in percent.
 
     Raises:
-        PredictionsError: answers are not known, or a question has no probability.
+        PredictionsError: Answers are not known, or a question has no probability.
     """
     golds = gold_answers(examples, has_unanswerable=True)
     lacking = [gold.id for gold in golds if gold.id not in no_answer]
@@ -315,7 +293,7 @@ def _best(
     predictions: Mapping[str, str],
     no_answer: Mapping[str, float],
 ) -> tuple[float, float]:
-    """The highest mean score over all thresholds, in percent, and the first that gives it."""
+    """Return the highest mean score over all thresholds, in percent, and its first threshold."""
     known = {gold.id: gold for gold in golds}
     # With "" for every question; one that was not answered is never right.
     best = current = float(sum(g.id in scores and not g.has_answer for g in golds))

@@ -1,19 +1,17 @@
 """Tagging: a tag for each word of a document (paper 5.3, CoNLL-2003 NER).
 
-A word is tagged at its first word piece; its other pieces have no label. There is no CRF: each
-word has the tag of its largest output. Words are given to the tokenizer one by one, so that its
-pieces are those of the words of the file.
+A word is tagged at its first word piece; its other pieces have no label. There is no CRF: each word
+has the tag of its largest output. Each word is tokenized separately.
 
 Paper 5.3 gives the model "the maximal document context provided by the data". A document that fits
-into one sequence is one window. A longer one is read in windows that overlap by about half, and
-each word is tagged once, in the window that shows most around it.
+into one sequence is one window. A longer one has windows that overlap by about half, and each word
+is tagged once, in the window that has most context around it.
 
 Letters for shapes: P word pieces of a document, W its words that have pieces, K windows.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,13 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model.task_types.features import IGNORED, Features
-from model.task_types.prediction_files import text_lines
-from model.task_types.task_type import Encoding, Prediction, TaskType, most_frequent
-from model.task_types.texts import check_outputs
+from model.task_types.prediction_files import check_ids, text_lines
+from model.task_types.task_type import (
+    Encoding,
+    Prediction,
+    TaskType,
+    check_outputs,
+    most_frequent,
+)
 from model.tasks.conll import split_line
 from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
 from model.tasks.task import Task
-from pipelines.arrays import Float32s, Int64s, joined, offsets_of
+from pipelines.arrays import Float32s, Int64s, joined, offsets_of, ranges
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import PredictionsError
 from schemas.finetune_configs import FeaturesConfig
@@ -46,30 +49,40 @@ class Tagging(TaskType):
     def build_features(
         self, examples: pa.Table, encoding: Encoding, *, is_training: bool
     ) -> Features:
-        """Windows `[CLS] pieces [SEP]` of documents, or of sentences without `document_context`.
+        """Return windows `[CLS] pieces [SEP]` of documents; sentences without `document_context`.
 
-        Each word that has pieces is in `positions` of exactly one window, that with most context.
-        A word of a tag that is no label has none. Training sees the windows of prediction.
+        Each word that has pieces is in `positions` of exactly one window, the one with most
+        context. Training has the windows of prediction.
 
-        `counters`: `documents`, `words`, `words-without-pieces` (never tagged, O in predictions),
-        `words-cut` (of more pieces than a window holds), `words-unknown-tag`, `windows`, and
-        `pieces` and `pieces-again` (shown in a second window).
+        `counters`: `documents`, `words`, `words-without-pieces` (O in predictions), `words-cut`
+        (longer than a window), `words-unknown-tag` (no label), `windows`, `pieces` and
+        `pieces-again` (in a second window).
         """
         del is_training
-        counters: Counter[str] = Counter()
         tokenizer = encoding.tokenizer
-        units = list(_units(examples, tokenizer, config=encoding.config, counters=counters))
-        sequences = [_sequence(unit, tokenizer) for unit in units]
+        pieces = _encode_words(examples, tokenizer, config=encoding.config)
+        units = list(_units(examples, pieces, config=encoding.config))
+        marks = [np.array([mark], np.int64) for mark in (tokenizer.cls_id, tokenizer.sep_id)]
+        sequences = [np.concatenate([marks[0], unit.ids, marks[1]]) for unit in units]
         lengths = np.array([len(sequence) for sequence in sequences], np.int64)
-        counts = np.array([len(unit.words) for unit in units], np.int64)
+        counters = {
+            "documents": len(examples),
+            "words": len(pieces.lengths),
+            "words-without-pieces": int((pieces.lengths == 0).sum()),
+            "words-cut": pieces.cut_words,
+            "windows": len(units),
+            "pieces": len(pieces.ids),
+            "pieces-again": sum(len(unit.ids) for unit in units) - len(pieces.ids),
+        }
+        labels = _labels(examples, units, labels=encoding.labels, counters=counters)
         return Features(
             kind="tagging",
             offsets=offsets_of(lengths),
             input_ids=joined(sequences),
             b_starts=lengths,
             rows=np.array([unit.row for unit in units], np.int64),
-            labels=_labels(examples, units, labels=encoding.labels, counters=counters),
-            position_offsets=offsets_of(counts),
+            labels=labels,
+            position_offsets=offsets_of([len(unit.words) for unit in units]),
             positions=joined([unit.positions for unit in units]),
             counters=dict(sorted(counters.items())),
         )
@@ -77,11 +90,10 @@ class Tagging(TaskType):
     def decode(
         self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
     ) -> list[dict[str, Any]]:
-        """The tags of each document, one a word. Words without pieces are O."""
+        """Return the tags of each document, one per word. Words without pieces are O."""
         labels = encoding.labels
-        units = list(
-            _units(examples, encoding.tokenizer, config=encoding.config, counters=Counter())
-        )
+        pieces = _encode_words(examples, encoding.tokenizer, config=encoding.config)
+        units = list(_units(examples, pieces, config=encoding.config))
         places = joined([unit.positions for unit in units])
         if features.positions is None or not np.array_equal(places, features.positions):
             raise PredictionsError(
@@ -105,12 +117,12 @@ class Tagging(TaskType):
     def score(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
     ) -> dict[str, float]:
-        """Entity F1, precision and recall as conlleval counts them, sentence by sentence.
+        """Return entity F1, precision and recall as conlleval counts them, sentence by sentence.
 
         Further keys: `word-accuracy`, and `entity-f1:TYPE` of each type. Documents without known
         tags are skipped; {} if no tags are known.
         """
-        _check_rows(examples, predictions, task=task)
+        check_ids(predictions, examples, where=task.name)
         counts = EntityCounts()
         columns = (examples[name].to_pylist() for name in ("id", "sentence_lengths", "tags"))
         for (name, lengths, gold), prediction in zip(
@@ -144,7 +156,7 @@ class Tagging(TaskType):
     def majority_answer(
         self, examples: pa.Table, *, task: Task, labels: Sequence[str]
     ) -> dict[str, Any]:
-        """The most frequent `tag`, which stands for each word."""
+        """Return the most frequent `tag`, the prediction of each word."""
         del labels
         tags = examples["tags"].combine_chunks().flatten().to_pylist()
         return {"tag": most_frequent(tags, task=task)}
@@ -160,7 +172,7 @@ class Tagging(TaskType):
         ]
 
     def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """CoNLL columns with the word first and the tag last."""
+        """Read CoNLL columns with the word first and the tag last."""
         return _read_columns(url, examples, task=task)
 
     def official_files(
@@ -172,7 +184,7 @@ class Tagging(TaskType):
         split: str,
         threshold: float,
     ) -> dict[str, bytes]:
-        """CoNLL columns."""
+        """Return CoNLL columns."""
         del task, threshold
         return {f"tags-{split}.conll": _conll(examples, predictions)}
 
@@ -181,84 +193,67 @@ class Tagging(TaskType):
 
 
 class _Unit(NamedTuple):
-    """A window in which at least one word is tagged.
-
-    Attributes:
-        row: of the examples' table.
-        ids: int64: its pieces, without [CLS] and [SEP].
-        words: int64: the document's words that are tagged in it, ascending.
-        positions: int64: their positions in the sequence, [CLS] being place 0.
-    """
+    """A window in which at least one word is tagged."""
 
     row: int
+    """Row of the examples' table."""
+
     ids: Int64s
+    """Pieces, without [CLS] and [SEP]."""
+
     words: Int64s
+    """Words of the document that are tagged in it, ascending."""
+
     positions: Int64s
+    """Their positions in the sequence; [CLS] has position 0."""
 
 
-def _units(
-    examples: pa.Table,
-    tokenizer: WordPieceTokenizer,
-    *,
-    config: FeaturesConfig,
-    counters: Counter[str],
-) -> Iterator[_Unit]:
-    """The windows of all documents, in order."""
+class _Pieces(NamedTuple):
+    """Pieces of all words of all documents, end to end."""
+
+    ids: Int64s
+    lengths: Int64s
+    """Number of pieces of each word, at most those of a window."""
+
+    cut_words: int
+    """Number of words that are longer than a window."""
+
+
+def _encode_words(
+    examples: pa.Table, tokenizer: WordPieceTokenizer, *, config: FeaturesConfig
+) -> _Pieces:
+    ids, counts = tokenizer.encode_sentences(examples["words"].combine_chunks().flatten())
+    full = counts.astype(np.int64)
+    lengths = np.minimum(full, config.max_seq_length - _MARKS)
+    kept = ids[ranges(offsets_of(full)[:-1], lengths)].astype(np.int64)
+    return _Pieces(kept, lengths, int((full > lengths).sum()))
+
+
+def _units(examples: pa.Table, pieces: _Pieces, *, config: FeaturesConfig) -> Iterator[_Unit]:
+    """Yield the windows of all documents, in order."""
+    piece_starts = offsets_of(pieces.lengths)
     size = config.max_seq_length - _MARKS
-    names = ("words", "sentence_lengths")
-    words_of, lengths_of = (examples[name].combine_chunks() for name in names)
-    ids, counts = tokenizer.encode_sentences(words_of.flatten())
-    piece_starts = offsets_of(counts.astype(np.int64))
     word = 0
-    for row, lengths in enumerate(lengths_of.to_pylist()):
-        counters["documents"] += 1
-        segments = [sum(lengths)] if config.document_context else lengths
-        done = 0
-        for length in segments:
+    for row, lengths in enumerate(examples["sentence_lengths"].to_pylist()):
+        first_word = word
+        for length in [sum(lengths)] if config.document_context else lengths:
             starts = piece_starts[word : word + length + 1]
-            pieces = ids[starts[0] : starts[-1]].astype(np.int64)
-            for unit in _segment_units(starts - starts[0], pieces, size=size, counters=counters):
-                yield _Unit(row, unit.ids, unit.words + done, unit.positions)
+            words = np.flatnonzero(np.diff(starts))
+            starts = np.append(starts[words], starts[-1])
+            plan = plan_windows(starts - starts[0], size=size)
+            for number, (first, last) in enumerate(zip(plan.first, plan.last, strict=True)):
+                here = np.flatnonzero(plan.home == number)
+                if len(here):  # not next to words of hundreds of pieces
+                    ids = pieces.ids[starts[first] : starts[last]]
+                    positions = starts[here] - starts[first] + 1
+                    yield _Unit(row, ids, words[here] + word - first_word, positions)
             word += length
-            done += length
-
-
-def _segment_units(
-    starts: Int64s, ids: Int64s, *, size: int, counters: Counter[str]
-) -> Iterator[_Unit]:
-    """The windows of words that are read together; row 0, words counted from the first of them."""
-    counts = np.diff(starts)
-    counters["words"] += len(counts)
-    counters["words-without-pieces"] += int((counts == 0).sum())
-    counters["words-cut"] += int((counts > size).sum())
-    if (counts > size).any():
-        places = np.arange(len(ids)) - np.repeat(starts[:-1], counts)  # in their word
-        ids = ids[places < size]
-        starts = offsets_of(np.minimum(counts, size))
-    words = np.flatnonzero(counts)
-    starts = np.append(starts[words], starts[-1])
-    plan = plan_windows(starts, size=size)
-    counters["pieces"] += len(ids)
-    counters["pieces-again"] -= len(ids)
-    for number, (first, last) in enumerate(zip(plan.first, plan.last, strict=True)):
-        here = np.flatnonzero(plan.home == number)
-        if not len(here):
-            continue  # only next to words of hundreds of pieces
-        counters["windows"] += 1
-        counters["pieces-again"] += int(starts[last] - starts[first])
-        positions = starts[here] - starts[first] + 1
-        yield _Unit(0, ids[starts[first] : starts[last]], words[here], positions)
-
-
-def _sequence(unit: _Unit, tokenizer: WordPieceTokenizer) -> Int64s:
-    marks = [np.array([mark], np.int64) for mark in (tokenizer.cls_id, tokenizer.sep_id)]
-    return np.concatenate([marks[0], unit.ids, marks[1]])
 
 
 def _labels(
-    examples: pa.Table, units: Sequence[_Unit], *, labels: Sequence[str], counters: Counter[str]
+    examples: pa.Table, units: Sequence[_Unit], *, labels: Sequence[str], counters: dict[str, int]
 ) -> Int64s | None:
-    """The number of each tagged word's tag; None if no document has tags."""
+    """Return the number of each tagged word's tag; None if no document has tags."""
     known = examples["tags"].to_pylist()
     if all(tags is None for tags in known):
         return None
@@ -267,7 +262,7 @@ def _labels(
         None if tags is None else np.array([numbers.get(tag, IGNORED) for tag in tags], np.int64)
         for tags in known
     ]
-    counters["words-unknown-tag"] += sum(
+    counters["words-unknown-tag"] = sum(
         int((row == IGNORED).sum()) for row in by_row if row is not None
     )
     found: list[Int64s] = []
@@ -278,29 +273,28 @@ def _labels(
 
 
 UNBOUNDED = np.iinfo(np.int64).max
-"""Context on a side where nothing of the document is cut off."""
+"""Context on a side where the window reaches the end of the document."""
 
 
 class Windows(NamedTuple):
-    """Return the words of each window, and those that are tagged in it.
-
-    Attributes:
-        first: int64 (K,): first word of each window, ascending.
-        last: int64 (K,): one past its last word.
-        home: int64 (W,): number of the window in which each word is tagged.
-    """
+    """Windows of a document."""
 
     first: Int64s
+    """First word of each window, (K,), ascending."""
+
     last: Int64s
+    """One past its last word, (K,)."""
+
     home: Int64s
+    """Number of the window in which each word is tagged, (W,)."""
 
 
 def plan_windows(starts: Int64s, *, size: int) -> Windows:
-    """Cut a document into windows of whole words.
+    """Split a document into windows of whole words.
 
-    Windows start at most half a window apart, evenly spread; the last one reaches as far back as it
-    can. So every word has a quarter of a window, or the document's end, on both sides, but for
-    words near very long ones.
+    Windows start at most half a window apart, evenly spread; the last one starts as early as it
+    can. So every word has a quarter of a window, or the document's end, on both sides, except next
+    to very long words.
 
     Args:
         starts: int64 (W + 1,): word i has the pieces starts[i] .. starts[i + 1] - 1, at least one
@@ -326,15 +320,14 @@ def plan_windows(starts: Int64s, *, size: int) -> Windows:
 
 
 def _fitting(starts: Int64s, begin: int, *, size: int) -> int:
-    """One past the last word that fits into a window that begins with this one."""
+    """Return one past the last word of a window that begins with this word."""
     return int(np.searchsorted(starts, starts[begin] + size, side="right")) - 1
 
 
 def _homes(starts: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """The window of each word with most context; of several, the first.
+    """Return the window in which each word has most context, the first of equal ones.
 
-    Context is the fewer of the pieces before and behind the word's first piece; on a side where
-    the window reaches the document's end, nothing is lacking.
+    The context is the smaller number of pieces before and after the word's first piece.
     """
     words = len(starts) - 1
     best = np.full(words, -1, np.int64)
@@ -353,30 +346,8 @@ def _homes(starts: Int64s, first: Int64s, last: Int64s) -> Int64s:
 # Files
 
 
-def _check_rows(
-    examples: pa.Table, predictions: Sequence[Mapping[str, Any]], *, task: Task
-) -> None:
-    names = examples["id"].to_pylist()
-    given = [prediction["id"] for prediction in predictions]
-    if names == given:
-        return
-    row = next(
-        (at for at, (one, other) in enumerate(zip(names, given, strict=False)) if one != other),
-        min(len(names), len(given)),
-    )
-    expected = repr(names[row]) if row < len(names) else "no more"
-    found = repr(given[row]) if row < len(given) else "no more"
-    raise PredictionsError(
-        f"{task.name}: expected a prediction for each of {len(names):,} documents in order, found "
-        f"{len(given):,}; number {row + 1} should be {expected} and is {found}"
-    )
-
-
 def _read_columns(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-    """CoNLL columns: the words have to be those of the examples, in their order.
-
-    They may have `_` for the spaces inside them, as our own such files have.
-    """
+    """Read CoNLL columns with the words of the examples; `_` may replace spaces inside words."""
     lines = [
         (number, line, split_line(line))
         for number, line in enumerate(text_lines(url), start=1)
@@ -416,7 +387,7 @@ def _read_columns(url: str, examples: pa.Table, *, task: Task) -> list[dict[str,
 
 
 def _iob2(tags: list[str], lengths: list[int]) -> list[str]:
-    """Tags of one scheme or another, sentence by sentence, as conlleval takes them."""
+    """Return the IOB2 tags of a document with tags of any scheme."""
     converted: list[str] = []
     place = 0
     for length in lengths:
@@ -426,10 +397,9 @@ def _iob2(tags: list[str], lengths: list[int]) -> list[str]:
 
 
 def _conll(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> bytes:
-    """`word gold predicted`, as conlleval reads it; `word predicted` where no gold is known.
+    """Return lines `word gold predicted` for conlleval, or `word predicted` without gold tags.
 
-    Documents are marked where any has several sentences. A space inside a word is written `_`,
-    since columns are cut at spaces.
+    Documents are marked if any has several sentences. `_` replaces spaces inside words.
     """
     lines = []
     rows = examples.to_pylist()

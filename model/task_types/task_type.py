@@ -1,9 +1,9 @@
-"""The interface of task types: what is done with examples, a model's outputs, and predictions.
+"""Task types: features of examples, decoding of a model's outputs, scores and files of predictions.
 
 A prediction has `id` and, by type: classification `label` (name) and `probabilities` (by name);
 regression `score`; choice `label` (int) and `probabilities`; span `text` ("" for no answer),
 `null_odds` (best null score minus best answer's), `n_best` (a list of `text`, `probability`,
-`start_logit`, `end_logit`, best first); tagging `tags` (IOB2, one a word of the document).
+`start_logit`, `end_logit`, best first); tagging `tags` (IOB2, one per word of the document).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from model.task_types.features import Features
@@ -21,7 +22,7 @@ from model.task_types.prediction_files import check_ids, is_ours, read_lines
 from model.tasks.task import Task
 from pipelines.arrays import Float32s
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
-from schemas.errors import TaskDataError
+from schemas.errors import PredictionsError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 
 Prediction = Mapping[str, Any]
@@ -58,10 +59,10 @@ class TaskType(ABC):
     """Outputs of the head; None for one per label."""
 
     is_pooled = False
-    """Whether the head reads the pooler's vector of a sequence instead of tokens."""
+    """True if the head reads the pooler's vector of a sequence instead of tokens."""
 
     is_softmax = False
-    """Whether a row of the outputs are logits of a softmax."""
+    """True if the outputs are logits of a softmax."""
 
     architecture: str
     """transformers' class of the model."""
@@ -73,10 +74,10 @@ class TaskType(ABC):
     def build_features(
         self, examples: pa.Table, encoding: Encoding, *, is_training: bool
     ) -> Features:
-        """The examples as sequences, with labels where all are known.
+        """Return the examples as sequences, with labels if all are known.
 
         Raises:
-            TaskDataError: a row cannot be used, or in training has no label.
+            TaskDataError: A row cannot be used, or has no label in training.
         """
 
     @abstractmethod
@@ -86,49 +87,47 @@ class TaskType(ABC):
         """Return predictions as JSON values, one per example, in order.
 
         Args:
-            examples: those the features were made of.
-            outputs: the model's raw ones, end to end in the order of the features: classification
+            examples: Examples of the features.
+            outputs: Raw outputs of a model in the order of the features: classification
                 (U, labels), regression (U,), choice (U, choices), span (T, 2), tagging
                 (positions, labels).
-            features, encoding: of the examples.
+            features: Features of the examples.
+            encoding: Encoding of the features.
 
         Raises:
-            PredictionsError: they do not fit each other, or an output is not finite.
+            PredictionsError: The arguments do not fit each other, or an output is not finite.
         """
 
     @abstractmethod
     def score(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
     ) -> dict[str, float]:
-        """Metrics by name, shares of 1.
+        """Return metrics from 0 to 1 (correlations from -1) by name.
 
         Raises:
-            PredictionsError: predictions that are not of these examples or none of this type, or
-                examples without answers.
+            PredictionsError: Predictions are invalid or of other examples, or examples have no
+                answers.
         """
 
     @abstractmethod
     def majority_answer(
         self, examples: pa.Table, *, task: Task, labels: Sequence[str]
     ) -> dict[str, Any]:
-        """Return the prediction of the majority baseline, without `id`.
+        """Return the prediction of the majority baseline for training data, without `id`.
 
-        Args:
-            examples: the training data.
-            task: whose examples they are.
-            labels: classes in order; of equally frequent ones it is the first.
+        Of equally frequent labels the first in the order of `labels` is used.
 
         Raises:
-            TaskDataError: no example has an answer.
+            TaskDataError: No example has an answer.
         """
 
     @abstractmethod
     def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Predictions in the form that the task's own scorer reads, in the order of the examples.
+        """Read predictions in the format of the task's own scorer, in the order of the examples.
 
         Raises:
-            PredictionsError: the file cannot be read, or is not of these examples.
-            InputError: it is damaged.
+            PredictionsError: The file cannot be read, or has predictions of other examples.
+            InputError: The file is damaged.
         """
 
     def official_files(
@@ -140,9 +139,9 @@ class TaskType(ABC):
         split: str,
         threshold: float,
     ) -> dict[str, bytes]:
-        """Files by name as the task's own scorer reads them; none where there is no such form.
+        """Return files by name in the format of the task's own scorer.
 
-        GLUE's submission is written by `model.tables.glue_submission`.
+        {} for GLUE, whose submission is one file for all tasks (`model.tables.glue_submission`).
         """
         del examples, predictions, task, split, threshold
         return {}
@@ -150,14 +149,14 @@ class TaskType(ABC):
     def tune_threshold(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
     ) -> float | None:
-        """The best tau on these examples; None where the task or the examples tell none."""
+        """Return the best threshold of `null_odds` on these examples; None: the task has none."""
         del examples, predictions, task
         return None
 
     def apply_threshold(
         self, predictions: Sequence[Prediction], threshold: float
     ) -> list[dict[str, Any]]:
-        """The predictions with the answers that this tau gives."""
+        """Return the predictions with the answers that a threshold gives."""
         del threshold
         return [dict(item) for item in predictions]
 
@@ -176,21 +175,19 @@ class TaskType(ABC):
         return bool(len(examples)) and examples.column(self.answer_column).null_count == 0
 
     def read_predictions(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
-        """Predictions in our own form, told by their first line, or in the official one.
+        """Read predictions in bertloom's format or, if the first line is not, the official one.
 
         Raises:
-            PredictionsError: the file cannot be read, or is not of these examples.
-            InputError: it is damaged.
+            PredictionsError: The file cannot be read, or has predictions of other examples.
+            InputError: The file is damaged.
         """
-        if is_ours(url):
-            return read_lines(url)
-        return self.read_official(url, examples, task=task)
+        return read_lines(url) if is_ours(url) else self.read_official(url, examples, task=task)
 
     def score_file(self, url: str, examples: pa.Table, *, task: Task) -> Scored:
-        """Read predictions in our own form back and score them.
+        """Read predictions in bertloom's format and score them.
 
         Raises:
-            PredictionsError: they are not of these examples: another number, or other ids.
+            PredictionsError: The predictions are of other examples.
         """
         predictions = read_lines(url)
         check_ids(predictions, examples, where=url)
@@ -198,6 +195,26 @@ class TaskType(ABC):
             return Scored({}, predictions)
         metrics = self.score(examples, predictions, task=task)
         return Scored({name: float(value) for name, value in metrics.items()}, predictions)
+
+
+def check_outputs(outputs: Float32s, expected: tuple[int, ...], *, task: Task) -> None:
+    """Check the shape and the values of a model's outputs.
+
+    Raises:
+        PredictionsError: The shape differs, or a number is not finite.
+    """
+    if outputs.shape != expected:
+        raise PredictionsError(
+            f"{task.name}: outputs of shape {outputs.shape}, expected {expected}: they are not of "
+            "these features, or the model has other labels"
+        )
+    finite = np.isfinite(outputs).all(axis=tuple(range(1, outputs.ndim)))
+    if not finite.all():
+        raise PredictionsError(
+            f"{task.name}: {int((~finite).sum())} of {len(outputs)} outputs are not finite, the "
+            f"first is {int(np.flatnonzero(~finite)[0])}: the model has diverged; train it with a "
+            "smaller learning rate"
+        )
 
 
 def most_frequent(values: Iterable[str], *, task: Task) -> str:

@@ -280,7 +280,7 @@ def test_tau_is_the_best_of_all(tried: list[tuple[list[str], str, float]]) -> No
 
 def test_tau_needs_the_predictions_of_the_examples() -> None:
     examples = table({"context": "mill", "answers": ["mill"]}, {"context": "mill"})
-    with pytest.raises(PredictionsError, match="in their order"):
+    with pytest.raises(PredictionsError, match="in the same order"):
         best_threshold(examples, [said("q1", "mill", 0.0), said("q0", "mill", 0.0)])
 
 

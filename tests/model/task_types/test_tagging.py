@@ -275,9 +275,11 @@ def test_scores_by_sentence_and_only_where_tags_are_known():
 def test_predictions_of_other_documents_are_refused():
     examples = table([["a"]], [["c"]])
     right = [{"id": "document-1", "tags": ["O"]}, {"id": "document-2", "tags": ["O"]}]
-    with pytest.raises(PredictionsError, match="number 2 should be 'document-2' and is no more"):
+    with pytest.raises(PredictionsError, match="1 predictions for 2 examples"):
         score(examples, right[:1])
-    with pytest.raises(PredictionsError, match="number 1 should be 'document-1'"):
+    with pytest.raises(
+        PredictionsError, match="prediction 0 has the id 'document-2', its example 'document-1'"
+    ):
         score(examples, right[::-1])
     with pytest.raises(PredictionsError, match="expected 1 tags, one a word, found 2"):
         score(examples, [right[0], {"id": "document-2", "tags": ["O", "O"]}])
