@@ -112,11 +112,14 @@ class Task:
 
     type: TaskTypeName
     splits: Mapping[str, tuple[str, ...]]
-    """Official file names (globs, first match wins) below a folder, by split. `train` and `dev`
-    come first where there are any; further splits are evaluated with the model chosen on `dev`."""
+    """Official file names by split, as globs or without ending (`model.tasks.official_files`); the
+    first match is read. `train` and `dev` come first where there are any; further splits are
+    evaluated with the model chosen on `dev`."""
 
     reader: Reader
     layout: FileLayout = FileLayout()
+    folders: tuple[str, ...] = ()
+    """Names of its folder in an unpacked benchmark."""
 
     labels: tuple[str, ...] = ()
     """Classes in the order of the checkpoint's outputs; () for regression, choice and span, and if
