@@ -212,7 +212,7 @@ class LabelSet:
             return row
         if self._task.type == "tagging":
             self._seen.update(row.values.get("tags") or () if split in ("train", "dev") else ())
-        elif self._task.type == "classification" and (label := row.values["label"]) is not None:
+        elif self._task.type == "classification" and (label := row.values.get("label")) is not None:
             if split == "train":
                 self._seen.add(label)
             elif label not in self._seen:
