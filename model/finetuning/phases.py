@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ class TrialState:
         before: Steps in earlier phases.
         examples, tokens: Total units and tokens trained on.
         loss, losses: Sum and number of the losses since the curve's last line.
+        word_decay: Product of the weight decay of all steps, for word embeddings without gradient.
         seconds: Training time (`model.training.loop.Stopwatch`).
     """
 
@@ -45,6 +46,7 @@ class TrialState:
     tokens: int = 0
     loss: float = 0.0
     losses: int = 0
+    word_decay: float = 1.0
     seconds: float = 0.0
 
     @property
@@ -52,14 +54,20 @@ class TrialState:
         return self.before + self.step
 
 
-def phases_of(setup: TrialSetup) -> tuple[Phase, ...]:
-    """Return the phases of a trial in order; each has its own schedule and optimizer state."""
+def phases_of(setup: TrialSetup, *, splits: Mapping[str, Split] | None = None) -> tuple[Phase, ...]:
+    """Return the phases of a trial in order; each has its own schedule and optimizer state.
+
+    Args:
+        setup: Setup of the trial.
+        splits: Splits to train on. Default: those of the setup.
+    """
+    splits = splits or setup.splits
     found = []
     config = setup.job.config
     for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.num_epochs)):
-        if name not in setup.splits:
+        if name not in splits:
             continue
-        split = setup.splits[name]
+        split = splits[name]
         batches = -(-split.features.units // config.batch_size)
         whole = steps = batches * epochs
         if config.max_steps is not None:
@@ -87,6 +95,6 @@ def steps_of(phase: Phase, setup: TrialSetup, *, done: int) -> Iterator[TaskStep
             batch=config.batch_size,
             layout=config.batching,
             per_device_max_tokens=config.per_device_max_tokens,
-            pad_id=setup.tokenizer.pad_id,
+            pad_id=0,  # any id: padding is never read
         )
         done += left

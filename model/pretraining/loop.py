@@ -57,6 +57,8 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
         )
         if group.is_main_process:
             stack.enter_context(checkpoints.lock())
+            if config.keep == "best":
+                checkpoints.delete_all_without_best()
         group.barrier()
         setup = open_setup(job, group=group, checkpoints=checkpoints)
         if setup.state.is_finished:

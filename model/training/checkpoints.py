@@ -218,6 +218,24 @@ class Checkpoints:
             )
         return self._load(name, records[name])
 
+    def delete_all_without_best(self) -> None:
+        """Delete all checkpoints if the best one is damaged, so that the training starts again.
+
+        A record that cannot be read counts as the best one, as its loss is not known.
+        """
+        contents = self._scan()
+        problems = [*contents.damaged.values()]
+        name = _best_name(contents.records)
+        if name is not None and not problems:
+            try:
+                self._load(name, contents.records[name])
+            except DamagedCheckpointError as error:
+                problems.append(str(error))
+        if problems:
+            _LOGGER.warning("%s; the best model is lost, starting from step 0", problems[0])
+            for other in [*contents.records, *contents.damaged]:
+                self._delete(other)
+
     def at_step(self, step: int) -> LoadedCheckpoint:
         """Return the checkpoint of a step; of several, the last saved.
 

@@ -205,6 +205,19 @@ def test_damage_to_all_checkpoints_is_a_warning_and_the_next_save_replaces_them(
     assert _equal(latest.tensors, 1)
 
 
+@pytest.mark.parametrize("file", ["model.safetensors", RECORD_FILE])
+def test_all_checkpoints_are_deleted_when_the_best_is_damaged(file: str, tmp_path: Path) -> None:
+    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
+    best = _save(checkpoints, 1, loss=1.0)
+    _save(checkpoints, 2, loss=2.0)
+    checkpoints.delete_all_without_best()
+    assert _steps(checkpoints) == [1, 2]
+    _flip(best / file)
+    checkpoints.delete_all_without_best()
+    assert checkpoints.latest() is None
+    assert list(tmp_path.glob("step-*")) == []
+
+
 def test_next_save_deletes_unfinished_checkpoint(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=2)
     _save(checkpoints, 1)

@@ -149,6 +149,11 @@ def test_best_model_is_published_when_recipe_asks(
     for step in (7, 11):
         job = small_corpus.job(tmp_path / f"stops-{step}", **options)
         assert published_after_break(job, step) == contents(whole)
+    # Without the best checkpoint, the training starts again.
+    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=1)
+    weights = Path(checkpoints.best().info.url, "model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert contents(published(job)) == contents(whole)
 
 
 def test_best_model_needs_held_out_instances(small_corpus: SmallCorpus, tmp_path: Path) -> None:
