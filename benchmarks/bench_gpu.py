@@ -51,7 +51,7 @@ from model.monitoring.throughput import (
     peak_memory,
 )
 from model.optim.optimizer import build_optimizer
-from model.pretraining.loop import Pretraining
+from model.pretraining.loop import PretrainingModule
 from model.training.checkpoints import Checkpoints
 from model.training.loop import StepMetrics, Trainer, compile_blocks
 from pipelines.seeds import key_for
@@ -120,7 +120,7 @@ class Timer:
         self.elapsed = time.perf_counter() - self._started
 
 
-class CaseTraining(Pretraining):
+class CaseTraining(PretrainingModule):
     """Pretraining on the same batch in every step, without logs and checkpoints."""
 
     def __init__(

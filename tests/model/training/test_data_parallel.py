@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from model.launch.distributed import ProcessGroup
 from model.launch.stopping import StopRequest
-from model.pretraining.loop import Pretraining
+from model.pretraining.loop import PretrainingModule
 from model.pretraining.setup import open_setup
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
@@ -44,7 +44,7 @@ def test_a_step_has_one_reduction_besides_the_gradients(
     )
     checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=2)
     setup = open_setup(job, group=group, checkpoints=checkpoints)
-    training = Pretraining(job, setup, group=group)
+    training = PretrainingModule(job, setup, group=group)
     calls: list[str] = []
     for name in ("all_reduce", "all_gather_object", "broadcast", "barrier"):
         monkeypatch.setattr(dist, name, lambda *_, n=name, **__: calls.append(n))

@@ -15,7 +15,7 @@ from model.data.batches import StepBatch
 from model.encoder import bert
 from model.launch.distributed import ProcessGroup
 from model.launch.stopping import StopRequest
-from model.pretraining.loop import Pretraining, train
+from model.pretraining.loop import PretrainingModule, train
 from model.pretraining.setup import open_setup
 from model.training import loop
 from model.training.checkpoints import Checkpoints
@@ -45,7 +45,9 @@ def test_results_of_a_step_are_read_after_the_next_step_is_queued(
     job = small_corpus.job(tmp_path, budget={"max_steps": 4}, checkpoints={"save_steps": 0})
     group = ProcessGroup(0, 1, torch.device("meta"))
     checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=2)
-    training = Pretraining(job, open_setup(job, group=group, checkpoints=checkpoints), group=group)
+    training = PretrainingModule(
+        job, open_setup(job, group=group, checkpoints=checkpoints), group=group
+    )
     trainer: Any = loop.Trainer(training, group=group, checkpoints=checkpoints, stop=StopRequest())
     with contextlib.closing(training.logger):
         trainer.run()  # reading a value of a meta tensor raises an error
@@ -85,12 +87,12 @@ def test_late_divergence_names_its_step(
     small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _read_late(monkeypatch)
-    mean_loss = Pretraining.mean_loss
+    mean_loss = PretrainingModule.mean_loss
 
-    def nan_in_step_3(self: Pretraining, batch: StepBatch, sums: list[float]) -> float:
+    def nan_in_step_3(self: PretrainingModule, batch: StepBatch, sums: list[float]) -> float:
         return math.nan if self.steps == 3 else mean_loss(self, batch, sums)
 
-    monkeypatch.setattr(Pretraining, "mean_loss", nan_in_step_3)
+    monkeypatch.setattr(PretrainingModule, "mean_loss", nan_in_step_3)
     job = small_corpus.job(tmp_path, checkpoints={"save_steps": 2})
     with pytest.raises(DivergenceError, match=r"step 3: the loss is nan.*step 2"):
         train(job, stop=StopRequest())
