@@ -44,7 +44,7 @@ from flows.store.runs import RunState
 from flows.store.verification import quarantine, verify
 from model.launch.launcher import stop_running_calls
 from pipelines.progress import progress_listener
-from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submitting
+from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submission_scope
 from pipelines.runners.local import close_pools
 from pipelines.runners.registry import get_runner
 from schemas.errors import ArtifactNotFoundError, RunnerError
@@ -317,7 +317,7 @@ class Run:
         work = stage_folders(step, key, store=self.store).get("work", "")
         self.emit(StepStarted(self, step, self.inputs(step), key.cache_key, work))
         with (
-            submitting(self._submission(step, lease)),
+            submission_scope(self._submission(step, lease)),
             progress_listener(lambda reading: self.emit(StepProgress(self, step, reading))),
         ):
             yield
@@ -334,11 +334,11 @@ class Run:
         key = f"{self.key(step).cache_key[:_KEY_DIGITS]}{store_digest}"
         return Submission(
             job_name(self.recipe.name, step.label, key=key),
-            told=submitted,
-            ended=lambda job, usage: self.emit(JobFinished(self, step, job, usage)),
-            say=lambda text: self.emit(RunMessage(self, text)),
-            places=(self.recipe.store, *raw_paths(self.steps)),
-            stopping=self.stopping,
+            on_submitted=submitted,
+            on_finished=lambda job, usage: self.emit(JobFinished(self, step, job, usage)),
+            log=lambda text: self.emit(RunMessage(self, text)),
+            urls=(self.recipe.store, *raw_paths(self.steps)),
+            stop_event=self.stopping,
             detach=self.recipe.execution.detach,
         )
 

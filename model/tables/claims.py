@@ -27,7 +27,7 @@ in the paper: 96.1 between 91.0 and 96.4."""
 _PRIOR_GLUE = ("pre-OpenAI SOTA", "BiLSTM+ELMo+Attn", "OpenAI GPT")
 _PRIOR_SQUAD_1, _PRIOR_SQUAD_2 = 91.7, 78.0  # test F1: nlnet (ensemble), MIR-MRC (single)
 _HURT_WITHOUT_NSP = ("QNLI", "MNLI-m", "SQuAD F1")  # paper 5.1
-_SMALL_TASK = "MRPC"  # 3,600 training examples: what 5.2 says is helped too
+_SMALL_TASK = "MRPC"  # 3,600 training examples (paper 5.2)
 
 Status = Literal["shown", "not shown", "not run"]
 
@@ -47,17 +47,17 @@ class Finding(TableModel):
     """Our figures in a line, times 100."""
 
     low: float | None
-    """The 95 % interval of what is tested to be above 0; shares of 1."""
+    """Lower end of the 95 % interval of the tested difference, in fractions of 1."""
 
     high: float | None
     p: float | None
-    """One-sided; None where there were not enough restarts to test."""
+    """One-sided p-value; None without enough restarts."""
 
     status: Status
 
 
 class JudgedClaim(TableModel):
-    """A claim, and all there is about it."""
+    """Claim with its findings."""
 
     key: str
     says: str
@@ -66,29 +66,29 @@ class JudgedClaim(TableModel):
 
     @property
     def status(self) -> Status:
-        """Shown where every finding shows it."""
+        """`shown` if every finding shows it."""
         if not self.findings:
             return "not run"
         return "shown" if all(one.status == "shown" for one in self.findings) else "not shown"
 
 
 class Source(NamedTuple):
-    """The tables of a recipe's last run."""
+    """Tables of a recipe's last run."""
 
     recipe: str
     artifact: str
     tables: Tables
 
     def table(self, key: str) -> FilledTable | None:
-        """Table with our rows."""
+        """Return a table if it has rows of ours."""
         return next((one for one in self.tables.tables if one.key == key and one.rows), None)
 
     def rows(self, task: str) -> list[ResultRow]:
-        """The entries on a task, on dev by the metric that chooses."""
+        """Return the entries of a task on dev in its main metric."""
         return [row for row in self.tables.main if row.task == task]
 
     def runs(self, entry: str, metric: str) -> tuple[float, ...]:
-        """An entry's restarts on dev; () where one of them has no value."""
+        """Return the restarts of an entry on dev; () if one of them has no value."""
         for row in self.tables.results:
             if (row.entry, row.split, row.metric) == (entry, DEV, metric):
                 return () if row.failed else row.runs
@@ -96,7 +96,7 @@ class Source(NamedTuple):
 
     @property
     def swept(self) -> set[str]:
-        """Entries that are variants of a sweep, which are compared with each other alone."""
+        """Entries that are variants of a sweep; they are compared only with each other."""
         rows = (row for table in self.tables.tables for row in table.rows if row.variant)
         return {entry for row in rows for entry in row.entries}
 
@@ -106,7 +106,7 @@ class _Tested(NamedTuple):
     data: str
     ours: str
     found: TestResult
-    is_more: bool = True  # whether what is not tested holds too
+    is_more: bool = True  # False if an untested condition of the claim does not hold
 
 
 class Claim(NamedTuple):
@@ -119,7 +119,7 @@ class Claim(NamedTuple):
 
 
 def judge(sources: Sequence[Source]) -> tuple[JudgedClaim, ...]:
-    """Each claim by what the tables of several recipes have for it."""
+    """Return each claim with the findings in the tables of several recipes."""
     return tuple(
         JudgedClaim(
             key=claim.key,
@@ -176,7 +176,7 @@ def _above_prior(source: Source) -> Iterator[_Tested]:
 
 
 def _pretrained_over_scratch(source: Source, table: str) -> Iterator[_Tested]:
-    """On data that are not the tasks' own: the same entries with pretraining and without."""
+    """Compare entries with and without pretraining on data that is not the tasks' own."""
     pairs: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
     swept, data = source.swept, ""
     for task in dict.fromkeys(row.task for row in source.tables.main):
@@ -201,7 +201,7 @@ def _is_of(task: str, table: str) -> bool:
 def _variants(
     source: Source, key: str, first: str, second: str, *, only: Sequence[str] = ()
 ) -> Iterator[_Tested]:
-    """Two variants of a table, on the mean of the columns that both have."""
+    """Compare two variants of a table on the mean of their common columns."""
     table = source.table(key)
     if table is None:
         return
@@ -227,7 +227,7 @@ def _said(
 
 
 def _pairs_of_rows(table: FilledTable, first: str, second: str) -> Iterator[tuple[OurRow, OurRow]]:
-    """Rows of two variants that have the other axes in common."""
+    """Yield the rows of two variants with equal contexts."""
     for a in table.rows:
         for b in table.rows:
             if (a.variant, b.variant) == (first, second) and a.context == b.context:
@@ -266,7 +266,7 @@ def _next_sentences(source: Source) -> Iterator[_Tested]:
 
 
 def _size(source: Source) -> Iterator[_Tested]:
-    """The largest against the smallest: on the mean of all tasks, and on the small one alone."""
+    """Compare the largest with the smallest size, on all tasks and on the small one."""
     table = source.table("table-6")
     variants = list(dict.fromkeys(row.variant for row in table.rows)) if table else []
     for only in ((), (_SMALL_TASK,)) if len(variants) > 1 else ():

@@ -94,11 +94,11 @@ def compare_entries(
         swept: Entries of the sweep.
     """
     pairs = [
-        sorted(pair, key=_mean, reverse=True)
+        sorted(pair, key=lambda item: item.dev_mean, reverse=True)
         for pair in itertools.combinations(comparable_entries(evaluations), 2)
         if is_comparable(*pair) and not {item.entry for item in pair} <= set(swept)
     ]
-    results = [mean_difference([(_runs(first), _runs(second))]) for first, second in pairs]
+    results = [mean_difference([(first.dev_runs, second.dev_runs)]) for first, second in pairs]
     adjusted = holm_adjust([result.p for result in results])
     return [
         _compare(first, second, result, p)
@@ -111,7 +111,7 @@ def comparable_entries(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
     return [
         item
         for item in evaluations
-        if not item.is_majority and not is_redundant_ensemble(item, evaluations) and _runs(item)
+        if not item.is_majority and not is_redundant_ensemble(item, evaluations) and item.dev_runs
     ]
 
 
@@ -124,16 +124,6 @@ def _scored_on(item: Evaluation) -> tuple[str, str, str]:
     return item.task, item.metric, str(item.model.get("data") or "")
 
 
-def _runs(item: Evaluation) -> tuple[float, ...]:
-    """Return the dev scores of the restarts, or () if one of them has no score."""
-    scores = item.scores(DEV, item.metric)
-    return () if scores.mean is None else scores.runs
-
-
-def _mean(item: Evaluation) -> float:
-    return statistics.fmean(_runs(item))
-
-
 def _compare(
     first: Evaluation, second: Evaluation, result: TestResult, adjusted: float | None
 ) -> EntryComparison:
@@ -142,10 +132,10 @@ def _compare(
         metric=first.metric,
         first=first.entry,
         second=second.entry,
-        first_mean=_mean(first),
-        second_mean=_mean(second),
-        first_runs=len(_runs(first)),
-        second_runs=len(_runs(second)),
+        first_mean=first.dev_mean,
+        second_mean=second.dev_mean,
+        first_runs=len(first.dev_runs),
+        second_runs=len(second.dev_runs),
         low=result.low,
         high=result.high,
         p=result.p,
@@ -264,11 +254,11 @@ def compare_features(
     column = table.column("dev", split=DEV)
     pairs = []
     for group in models.values():
-        fine_tuned = [item for item in group if item.method == "fine-tune" and _runs(item)]
-        best = max(fine_tuned, key=_mean, default=None)
+        fine_tuned = [item for item in group if item.method == "fine-tune" and item.dev_runs]
+        best = max(fine_tuned, key=lambda item: item.dev_mean, default=None)
         for item in group:
             layers = feature_layers(item.model)
-            if best is None or item.method != "feature-based" or not layers or not _runs(item):
+            if best is None or item.method != "feature-based" or not layers or not item.dev_runs:
                 continue
             paper = [table.value(column, model="BERT_BASE", layers=of) for of in ("", layers)]
             known = [value for value in paper if value is not None]
@@ -278,8 +268,8 @@ def compare_features(
                     first=FINE_TUNED,
                     second=layers,
                     context=str(item.model.get("start", "")) if len(models) > 1 else "",
-                    first_runs=_runs(best),
-                    second_runs=_runs(item),
+                    first_runs=best.dev_runs,
+                    second_runs=item.dev_runs,
                     paper=round(known[0] - known[1], 2) if len(known) == 2 else None,
                 )
             )

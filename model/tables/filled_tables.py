@@ -41,16 +41,16 @@ class FilledCell(TableModel):
     is_share: bool = Field(default=True, exclude=True)
 
     value: float
-    """Mean over the restarts; of the chosen model where only that was scored, or of an ensemble."""
+    """Mean over the restarts, or the score of the chosen model or of an ensemble."""
 
     sd: float | None = None
-    """Over the restarts; None for fewer than two."""
+    """Standard deviation over the restarts; None for fewer than two."""
 
     runs: int = 0
-    """Restarts in the mean; 0 where the value is of the chosen model, an ensemble or an average."""
+    """Number of restarts in the mean; 0 if the value is not a mean over restarts."""
 
     split: str
-    """Split in the paper's words: `dev` or `test`; `mixed` for an average over both."""
+    """`dev` or `test`; `mixed` for an average over both."""
 
     entry: str = ""
     """Entry of the score; "" for an average."""
@@ -59,7 +59,7 @@ class FilledCell(TableModel):
     """Score of the majority class on the same rows."""
 
     cut: tuple[str, ...] = ()
-    """Reductions of data or training; of an average, those of all its scores."""
+    """Reductions of data or training; an average has those of all its scores."""
 
     reference: str = ""
     """Reference for `bertloom lineage` and `reproduce`; "" for an average."""
@@ -67,7 +67,7 @@ class FilledCell(TableModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
-        """`84.4`, `84.4 ± 0.3` where there are several restarts, with a mark where it is cut."""
+        """Formatted score, such as `84.4` or `84.4 ± 0.3`, with a mark for reduced data."""
         shown = format_percent(self.value, self.sd) if self.is_share else f"{self.value:.2f}"
         return marked(shown, self.cut)
 
@@ -109,12 +109,12 @@ class OurRow(TableModel):
 
 
 class FilledTable(TableModel):
-    """A table of the paper with ours, as `tables.json` has it; or ours alone, of a sweep."""
+    """Table of the paper with our rows, or of a sweep with our rows only, as in `tables.json`."""
 
     key: str
     title: str
     axis: str = ""
-    """The axis of the recipe's sweep that our rows are the variants of."""
+    """Axis of the sweep whose variants are our rows."""
 
     columns: tuple[Column, ...]
     paper: tuple[PaperRow, ...]
@@ -130,12 +130,12 @@ class FilledTable(TableModel):
 
     @property
     def has_average(self) -> bool:
-        """Whether the last column is the mean of all columns."""
+        """True if the last column is the mean of all columns."""
         return any(row.average is not None for row in self.paper)
 
     @property
     def majority(self) -> OurRow | None:
-        """The majority class as a row, on the splits of our first rows; None without its scores."""
+        """Row of the majority class, on the splits of our first rows; None without scores."""
         cells: dict[str, FilledCell] = {}
         for cell_of in (row.cells for row in self.rows):
             for key, cell in cell_of.items():
@@ -162,20 +162,19 @@ def fill_tables(
     tasks: Mapping[str, Task],
     only_in: Mapping[str, str] | None = None,
 ) -> tuple[FilledTable, ...]:
-    """Tables 1, 2, 3, 4 and 7 of the paper with our rows, in the paper's order.
+    """Return Tables 1, 2, 3, 4 and 7 of the paper with our rows, in the paper's order.
 
-    A row is one model over all its tasks. Where two entries fine-tune the same model on the same
-    task, the better on dev comes first and the other has a row of its own. An entry that lets
-    several models answer together gives a row for them and one for its single models. Entries of
-    method `majority` have no row: every table has one for the majority class.
+    A row is one model over all its tasks. If two entries fine-tune the same model on the same task,
+    the better on dev comes first and the other has a separate row. An ensemble has a row, and its
+    single models have another. Each table has one row for the majority class.
 
     Args:
-        evaluations: of any tasks; those that no table has are passed over.
-        tasks: by name; their `paper` says which cell a metric belongs to.
-        only_in: by entry the one table that it is to be in, "" for none; of the others, any.
+        evaluations: Evaluations of any tasks; those that no table has are ignored.
+        tasks: Tasks by name; `Task.paper` has the cell of each metric.
+        only_in: Table of an entry, "" for none. Entries that it lacks can be in any table.
 
     Raises:
-        ConfigError: a task names a column that its table has not.
+        ConfigError: A task refers to a column that its paper table does not have.
     """
     only = only_in or {}
     return tuple(
@@ -237,7 +236,7 @@ def other_data(rows: Sequence[OurRow], evaluations: Sequence[Evaluation]) -> str
 
 
 def _told_apart(rows: Sequence[OurRow]) -> list[OurRow]:
-    """Rows of equal names with their entries behind."""
+    """Append the entries to the names of rows with equal names."""
     names = [row.name for row in rows]
     return [
         row.model_copy(update={"name": f"{row.name} ({', '.join(row.entries)})"})
@@ -250,9 +249,9 @@ def _told_apart(rows: Sequence[OurRow]) -> list[OurRow]:
 class _Part(NamedTuple):
     """Contribution of one entry to a row."""
 
-    model: str  # equal for those that may share a row
+    model: str  # entries with equal models share a row
     name: str
-    score: float  # on dev, for which of two comes first
+    score: float  # on dev; the better entry comes first
     entry: str
     cells: dict[str, FilledCell]
 
@@ -281,8 +280,7 @@ def _cells(
 ) -> dict[str, FilledCell]:
     cells: dict[str, FilledCell] = {}
     for split, metric, column in paper_cells(task, table):
-        # The paper's own split where it was scored (for `dev-mismatched` that is
-        # `test-mismatched`), otherwise the one of the task.
+        # The paper's split if it was scored (`test-mismatched` for `dev-mismatched`).
         part, dash, rest = split.partition("-")
         for candidate in dict.fromkeys((f"{column.split}{dash}{rest}", split)):
             cell = score_cell(evaluation, candidate, metric, is_ensemble=is_ensemble)
@@ -296,7 +294,7 @@ def _cells(
 def score_cell(
     evaluation: Evaluation, split: str, metric: str, *, is_ensemble: bool
 ) -> FilledCell | None:
-    """The mean over restarts, or what there is of the one model or the ensemble."""
+    """Return the mean over restarts, or else the score of the one model or of the ensemble."""
     scores = evaluation.scores(split, metric)
     about: dict[str, Any] = {
         "split": split.partition("-")[0],
@@ -312,7 +310,7 @@ def score_cell(
 
 
 def _rows(parts: Sequence[_Part], table: PaperTable) -> list[OurRow]:
-    """One row of a model, or more where its entries would share a cell."""
+    """Return one row of a model, or several if its entries have the same cells."""
     rows: list[tuple[list[str], dict[str, FilledCell]]] = []
     for part in sorted(parts, key=lambda part: (-part.score, part.entry)):
         free = next((row for row in rows if not row[1].keys() & part.cells.keys()), None)
@@ -337,7 +335,7 @@ def _with_split(name: str, columns: Sequence[Column], cells: Mapping[str, Filled
 
 
 def other_splits(columns: Sequence[Column], cells: Mapping[str, FilledCell]) -> set[str]:
-    """Keys of the columns where our cell is on another split than the paper's numbers."""
+    """Return the columns in which our score is on another split than the paper's."""
     splits = {column.key: column.split for column in columns}
     return {key for key, cell in cells.items() if cell.split != splits[key]}
 

@@ -42,7 +42,7 @@ class Ablation:
     """Variants that the paper compares, the one first that it expects more of."""
 
     is_ordered: bool = False
-    """Whether variants are sizes or steps, each compared with the previous one."""
+    """True if variants are sizes or steps, each compared with the previous one."""
 
     noun: str = ""
     """Word before a variant in a verdict: `Masking 100-0-0 instead of 80-10-10`."""
@@ -66,7 +66,7 @@ class Ablation:
         return [pair for pair in self.pairs if set(pair) <= set(variants)] + own
 
     def paper_difference(self, first: str, second: str, column: str) -> float | None:
-        """First minus second, as printed; None where the paper has not both."""
+        """Return first minus second, as printed; None if the paper lacks one of them."""
         place = next((n for n, known in enumerate(self.columns) if known.key == column), None)
         if place is None or not {first, second} <= self.values.keys():
             return None

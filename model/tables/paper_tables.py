@@ -29,7 +29,7 @@ class Column:
     """Split of the paper's numbers."""
 
     is_share: bool = True
-    """Whether our scores are from 0 to 1 and printed times 100; perplexities are not scaled."""
+    """True if our scores are from 0 to 1 and printed times 100; perplexities are not scaled."""
 
 
 @dataclass(frozen=True, kw_only=True)

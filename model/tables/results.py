@@ -186,6 +186,17 @@ class Evaluation(TableModel):
         return number(self.metrics.get(DEV, {}).get(self.metric))
 
     @property
+    def dev_runs(self) -> tuple[float, ...]:
+        """Main metric of the restarts on dev, or () if one of them has no score."""
+        scores = self.scores(DEV, self.metric)
+        return () if scores.mean is None else scores.runs
+
+    @property
+    def dev_mean(self) -> float:
+        """Mean of `dev_runs`, which must not be empty."""
+        return statistics.fmean(self.dev_runs)
+
+    @property
     def restarts(self) -> tuple[Trial, ...]:
         """Trials of the best grid point, sorted by restart."""
         trials = [trial for trial in self.trials if trial.point == self.best_point]

@@ -1,5 +1,5 @@
-"""What a recipe's `sweep` varies as tables: a row for each variant, beneath the paper's where it is
-one of its ablations, and which of them are better by a test."""
+"""Tables of a recipe's `sweep`: a row for each variant below the paper's rows of the same ablation,
+and tests of the differences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
 
 STEPS = "figure-5"
 FEATURES = "table-7"
-"""Filled by what the entries are, whether a sweep made them or not."""
+"""Table that is filled with all entries, of a sweep or not."""
 
 
 class Sweep(NamedTuple):
@@ -62,15 +62,15 @@ class Sweep(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A column: an entry of the recipe in all its variants."""
+    """Column of a table: an entry of the recipe in all its variants."""
 
     column: Column
-    entries: Sequence[ExpandedEntry]  # () where none of the recipe's entries is of this column
+    entries: Sequence[ExpandedEntry]  # () if the recipe has no entry for the column
     is_ensemble: bool = False
 
 
 class _Variants(NamedTuple):
-    """An axis, and which variants of the others its entries are in."""
+    """Axis of a sweep, and the variants of the other axes (contexts) that its entries have."""
 
     name: str
     axis: ExpandedAxis
@@ -80,10 +80,10 @@ class _Variants(NamedTuple):
 
 
 def all_tables(sweep: Sweep, *, tasks: Mapping[str, Task]) -> tuple[FilledTable, ...]:
-    """The paper's tables and figure in its order, with our rows; then the sweep's other axes.
+    """Return the paper's tables and figure in its order with our rows, then the other axes.
 
     Raises:
-        ConfigError: a task names a column that its table has not.
+        ConfigError: A task refers to a column that its paper table does not have.
     """
     evaluations = list(sweep.evaluations.values())
     found = fill_tables(evaluations, tasks=tasks, only_in=sweep.only_in) + fill_sweep(sweep)
@@ -94,11 +94,10 @@ def all_tables(sweep: Sweep, *, tasks: Mapping[str, Task]) -> tuple[FilledTable,
 
 
 def fill_sweep(sweep: Sweep) -> tuple[FilledTable, ...]:
-    """A table for each axis of a sweep; before them the paper's ablations that it has not.
+    """Return the paper's ablations that the sweep lacks, then a table for each axis of the sweep.
 
-    Where an axis has the steps of pretraining, the others are its lines, and have no table of their
-    own. A variant that the paper has not is a row under its own name, a task that it has not a
-    column.
+    If an axis has the steps of pretraining, the other axes are lines of its figure and have no
+    table. Variants and tasks that the paper lacks are further rows and columns.
     """
     with_steps = any(is_steps(axis) for axis in sweep.axes.values())
     tables = []
@@ -114,7 +113,7 @@ def fill_sweep(sweep: Sweep) -> tuple[FilledTable, ...]:
 
 
 def is_steps(axis: ExpandedAxis) -> bool:
-    """Whether its variants are numbers of pretraining steps."""
+    """Return whether the variants are numbers of pretraining steps."""
     return axis.table == STEPS and all(name.isdecimal() for name in axis.variants)
 
 
@@ -193,7 +192,7 @@ def _paper_rows(ablation: Ablation, columns: Sequence[Column]) -> Iterator[Paper
 
 
 def _lines(sweep: Sweep, found: _Variants) -> list[_Line]:
-    """The paper's columns, then those of entries that it has no column for."""
+    """Return the paper's columns, then those of the other entries."""
     by_entry: dict[str, list[ExpandedEntry]] = {}
     for entry in found.entries:
         by_entry.setdefault(entry.of, []).append(entry)
@@ -287,7 +286,7 @@ def _pairs(sweep: Sweep, found: _Variants, rows: Sequence[OurRow]) -> Iterator[V
             cells = [row.cells[key] for row in (a, b) if row and key in row.cells]
             if len(cells) < 2 or not all(cell.runs for cell in cells):
                 continue
-            if cells[0].entry == cells[1].entry:  # of which the axis changes nothing
+            if cells[0].entry == cells[1].entry:  # the axis does not affect the entry
                 continue
             runs = [sweep.evaluations[cell.entry].scores(DEV, metric).runs for cell in cells]
             paper = found.ablation.paper_difference(first.variant, second.variant, key)
@@ -295,7 +294,7 @@ def _pairs(sweep: Sweep, found: _Variants, rows: Sequence[OurRow]) -> Iterator[V
 
 
 def _compared(found: _Variants) -> Iterator[tuple[_Point, _Point, str]]:
-    """Pairs of rows, and what both have in common."""
+    """Yield pairs of rows with their common context."""
     variants, contexts = found.axis.variants, found.contexts
     if is_steps(found.axis):
         yield from _along_steps(sorted(map(int, variants)), contexts)
@@ -309,8 +308,8 @@ def _compared(found: _Variants) -> Iterator[tuple[_Point, _Point, str]]:
 def _along_steps(
     steps: Sequence[int], contexts: Sequence[dict[str, str]]
 ) -> Iterator[tuple[_Point, _Point, str]]:
-    """The lines at the last step, each with the first; and each line at the last step with itself
-    half way."""
+    """Yield the first line with each other one at the last step, then each line with itself at half
+    of the steps."""
     last = steps[-1]
     for other in contexts[1:]:
         points = [_Point(_text(context), str(last), context) for context in (contexts[0], other)]

@@ -6,7 +6,6 @@ over all pairs of entries, over the columns or the means of a table for the vari
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -195,12 +194,8 @@ def _is_from_scratch(item: Evaluation) -> bool:
     return item.model.get("start") == _SCRATCH
 
 
-def _runs(item: Evaluation) -> tuple[float, ...]:
-    return item.scores(DEV, item.metric).runs
-
-
 def _mean(item: Evaluation) -> float:
-    return statistics.fmean(_runs(item))
+    return item.dev_mean
 
 
 def _compare(
@@ -249,7 +244,7 @@ def _pretraining_verdicts(
     tested = [verdict for verdict in verdicts if verdict.low is not None] or verdicts
     if len(tested) < 2:
         return verdicts
-    runs = [(_runs(pairs[one.task][0]), _runs(pairs[one.task][1])) for one in tested]
+    runs = [(pairs[one.task][0].dev_runs, pairs[one.task][1].dev_runs) for one in tested]
     return [_summarize(tested, runs), *verdicts]
 
 
@@ -442,7 +437,7 @@ def _over_majority(item: Evaluation) -> _Result | None:
     majority = item.majority(DEV, item.metric)
     if majority is None:
         return None
-    runs = _runs(item)
+    runs = item.dev_runs
     found = welch_test([runs], [1.0], null_value=majority)
     p = found.p_greater
     is_above = found.estimate > _EXACT if p is None else p < LEVEL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from model.tasks.task import Bad, Row, Task
@@ -67,19 +67,18 @@ def examples_of_file(
     """Read a file in a split's official layout.
 
     Args:
-        task: whose layout.
-        url: path or any fsspec URL.
+        task: Task of the file.
+        url: Path or any fsspec URL.
         split: `dev`, `test`, ...
         labels: Labels of the model, for tasks without fixed ones; rows with other labels are
             dropped and counted.
 
     Returns:
-        examples: those that are whole.
-        counts: `rows-in`, `rows-kept` and `rows-dropped-REASON`, which add up.
+        The valid examples, and the counts `rows-in`, `rows-kept` and `rows-dropped-REASON`.
 
     Raises:
-        ConfigError: the task has no such split.
-        TaskDataError: the file cannot be used, or no row of it can.
+        ConfigError: The task has no such split.
+        TaskDataError: The file cannot be used, or has no valid row.
     """
     import pyarrow as pa
 
@@ -89,34 +88,28 @@ def examples_of_file(
         raise ConfigError(
             f"--split {split}: {task.name} has no such split; choose from {', '.join(task.splits)}"
         )
-    found = [_checked(item, task=task, labels=labels) for item in _rows(task, url, split=split)]
-    kept = [item for item in found if isinstance(item, Row)]
-    bad = [item for item in found if isinstance(item, Bad)]
-    if not kept:
-        shown = "; ".join(f"{item.position}: {item.reason}: {item.found}" for item in bad[:_SHOWN])
-        raise TaskDataError(
-            f"{url}: as {task.name} {split}, none of {len(found):,} rows can be used"
-            f"{f' ({shown})' if shown else ''}: is it the right file?"
-        )
-    counts = Counter(f"rows-dropped-{item.reason}" for item in bad)
-    counts.update({"rows-in": len(found), "rows-kept": len(kept)})
-    table = pa.Table.from_pylist([row.values for row in kept], schema=EXAMPLES[task.type])
-    return table, dict(counts)
-
-
-def _rows(task: Task, url: str, *, split: str) -> Iterator[Row | Bad]:
     try:
-        yield from task.reader(task, split, url)
+        rows = [_checked(row, task, labels) for row in task.reader(task, split, url)]
     except IsADirectoryError as error:
         raise TaskDataError(
             f"{url}: expected the file of {task.name} {split}, found a folder; name a file in it"
         ) from error
+    kept = [row.values for row in rows if isinstance(row, Row)]
+    bad = [row for row in rows if isinstance(row, Bad)]
+    if not kept:
+        shown = "; ".join(f"{item.position}: {item.reason}: {item.found}" for item in bad[:_SHOWN])
+        raise TaskDataError(
+            f"{url}: as {task.name} {split}, none of {len(rows):,} rows can be used"
+            f"{f' ({shown})' if shown else ''}: is it the right file?"
+        )
+    counts = Counter(f"rows-dropped-{item.reason}" for item in bad)
+    counts.update({"rows-in": len(rows), "rows-kept": len(kept)})
+    return pa.Table.from_pylist(kept, schema=EXAMPLES[task.type]), dict(counts)
 
 
-def _checked(found: Row | Bad, *, task: Task, labels: Sequence[str]) -> Row | Bad:
-    if isinstance(found, Bad) or task.type != "classification" or not labels:
-        return found
-    label = found.values.get("label")
-    if label is None or label in labels:
-        return found
-    return Bad(found.position, "label-not-of-the-model", str(label))
+def _checked(row: Row | Bad, task: Task, labels: Sequence[str]) -> Row | Bad:
+    if isinstance(row, Row) and task.type == "classification" and labels:
+        label = row.values.get("label")
+        if label is not None and label not in labels:
+            return Bad(row.position, "label-not-of-the-model", str(label))
+    return row

@@ -11,7 +11,6 @@ from typing import Any
 
 from model.tasks.files import base_name, file_lines, shown
 from model.tasks.input_tables import Record
-from model.tasks.official_files import table_globs
 from model.tasks.sentence_tasks import CUSTOM_IDS, IDS, PAIR, SENTENCE, read_text_rows
 from model.tasks.task import Bad, FileLayout, Row, Task
 from pipelines.io.raw_files import list_folder_of
@@ -23,6 +22,7 @@ DEV_IDS = ("dev_ids.tsv", "mrpc_dev_ids.tsv")
 MSR_TRAIN = "msr_paraphrase_train.txt"
 _MSR_IDS = ("#1 ID", "#2 ID")
 
+_SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 _MNLI_LABELS = ("contradiction", "entailment", "neutral")
 _MNLI_HUB = ("entailment", "neutral", "contradiction")
 _TWO_WAY = ("entailment", "not_entailment")
@@ -114,7 +114,8 @@ def _glue(
     }
     settings: dict[str, Any] = {
         "type": "classification",
-        "splits": _splits(title, hub or name),
+        "splits": _SPLITS,
+        "folders": (title, hub or name),
         "reader": read_text_rows,
         "submission": {"test": f"{title}.tsv"},
         "paper": _cells(title, metrics[0], "dev", "test"),
@@ -136,28 +137,9 @@ def _glue(
     )
 
 
-def _splits(folder: str, hub: str, **more: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    folders = (folder, hub)
-    return {
-        "train": (*table_globs("train", folders=folders), *more.get("train", ())),
-        "dev": (*table_globs("dev", folders=folders, hub=("validation",)), *more.get("dev", ())),
-        "test": (*table_globs("test", folders=folders), *more.get("test", ())),
-    }
-
-
-def _mnli_splits() -> dict[str, tuple[str, ...]]:
-    folders = ("MNLI", "mnli")
-    matched = {"train": ("train",), "dev": ("dev_matched",), "test": ("test_matched",)}
-    mismatched = {"dev-mismatched": ("dev_mismatched",), "test-mismatched": ("test_mismatched",)}
-    return {
-        split: (
-            *table_globs(
-                *stems, folders=folders, hub=[s.replace("dev", "validation") for s in stems]
-            ),
-            *(f"multinli_1.0_{stem}.{end}" for stem in stems for end in ("jsonl", "txt")),
-        )
-        for split, stems in (matched | mismatched).items()
-    } | {"diagnostic": table_globs(*_DIAGNOSTIC, folders=_DIAGNOSTIC_FOLDERS)}
+def _mnli_split(name: str) -> tuple[str, ...]:
+    hub = name.replace("dev", "validation")
+    return (*dict.fromkeys((name, hub)), f"multinli_1.0_{name}.jsonl", f"multinli_1.0_{name}.txt")
 
 
 def _nli_layout(*answers: str, **more: Any) -> FileLayout:
@@ -182,9 +164,11 @@ _MRPC = _glue(
     answer={"label": ("Quality", "label")},
     hub_labels=("not_equivalent", "equivalent"),
     metrics=("f1", "accuracy"),
-    splits=_splits(
-        "MRPC", "mrpc", train=(MSR_TRAIN,), dev=(MSR_TRAIN,), test=("msr_paraphrase_test.txt",)
-    ),
+    splits={
+        "train": ("train", MSR_TRAIN),
+        "dev": ("dev", "validation", MSR_TRAIN),
+        "test": ("test", "msr_paraphrase_test.txt"),
+    },
     reader=read_mrpc,
     layout={"companions": {MSR_TRAIN: DEV_IDS}},
 )
@@ -193,7 +177,15 @@ _MNLI = Task(
     name="mnli",
     title="MNLI",
     type="classification",
-    splits=_mnli_splits(),
+    splits={
+        "train": _mnli_split("train"),
+        "dev": _mnli_split("dev_matched"),
+        "test": _mnli_split("test_matched"),
+        "dev-mismatched": _mnli_split("dev_mismatched"),
+        "test-mismatched": _mnli_split("test_mismatched"),
+        "diagnostic": _DIAGNOSTIC,
+    },
+    folders=("MNLI", "mnli", *_DIAGNOSTIC_FOLDERS),
     reader=read_text_rows,
     is_pair=True,
     sizes={"train": 392_702, "dev": 9_815, "test": 9_796}
@@ -210,7 +202,8 @@ _AX = Task(
     name="ax",
     title="AX",
     type="classification",
-    splits={"test": table_globs(*_DIAGNOSTIC, folders=_DIAGNOSTIC_FOLDERS, hub=("test",))},
+    splits={"test": (*_DIAGNOSTIC, "test")},
+    folders=_DIAGNOSTIC_FOLDERS,
     reader=read_text_rows,
     is_pair=True,
     sizes={"test": 1_104},

@@ -23,11 +23,11 @@ from model.tasks.conll import Document, Sentence, read_documents
 from model.tasks.entities import OUTSIDE, entities_of, iob2, is_tag
 from model.tasks.files import is_text, shown
 from model.tasks.input_tables import Record, is_json_lines, is_parquet, open_json, open_parquet
-from model.tasks.official_files import row_globs
 from model.tasks.task import Bad, FileLayout, Row, Task, is_answered, other_split, split_of
 from schemas.errors import TaskDataError
 
 _METRICS = ("entity-f1", "entity-precision", "entity-recall")
+_ENDINGS = ("conll", "txt", "tsv", "iob2", "bio")
 _SHARES = {"train": 0.7, "dev": 0.15, "test": 0.15}
 
 
@@ -192,17 +192,15 @@ _CONLL_2003 = _task(
     {
         "train": (
             *("train.txt", "eng.train", "eng.train.txt", "train.conll", "*.train"),
-            *row_globs("train"),
+            "train",
         ),
         "dev": (
-            *("valid.txt", "dev.txt", "testa", "testa.txt", "eng.testa", "eng.testa.txt"),
-            *("valid.conll", "dev.conll", "*.testa"),
-            *row_globs("dev", "validation", "valid"),
+            *("valid.txt", "dev.txt", "testa.txt", "eng.testa", "eng.testa.txt"),
+            *("valid.conll", "dev.conll", "*.testa", "testa", "dev", "validation", "valid"),
         ),
         "test": (
-            *("test.txt", "testb", "testb.txt", "eng.testb", "eng.testb.txt", "test.conll"),
-            "*.testb",
-            *row_globs("test"),
+            *("test.txt", "testb.txt", "eng.testb", "eng.testb.txt", "test.conll"),
+            *("*.testb", "testb", "test"),
         ),
     },
     sizes={"train": 14_041, "dev": 3_250, "test": 3_453},
@@ -226,14 +224,11 @@ _WNUT17 = _task(
     "wnut17",
     "WNUT 2017",
     {
-        "train": ("wnut17train.conll", "train.conll", "train.txt", *row_globs("train")),
-        "dev": (
-            *("emerging.dev.conll", "dev.conll", "dev.txt"),
-            *row_globs("dev", "validation", "valid"),
-        ),
+        "train": ("wnut17train.conll", "train.conll", "train.txt", "train"),
+        "dev": ("emerging.dev.conll", "dev.conll", "dev.txt", "dev", "validation", "valid"),
         "test": (
             *("emerging.test.annotated", "emerging.test.conll", "test.conll", "test.txt"),
-            *row_globs("test"),
+            "test",
         ),
     },
     sizes={"train": 3_394, "dev": 1_009, "test": 1_287},
@@ -245,19 +240,12 @@ _TAGGING = _task(
     "tagging",
     "Tagging",
     {
-        "train": (
-            *("train.conll", "train.txt", "train.tsv", "train.iob2", "train.bio", "train"),
-            *row_globs("train"),
-        ),
+        "train": (*(f"train.{end}" for end in _ENDINGS), "train"),
         "dev": (
-            *("dev.conll", "dev.txt", "dev.tsv", "dev.iob2", "dev.bio", "dev"),
-            *("valid.conll", "valid.txt", "valid.tsv", "valid"),
-            *row_globs("dev", "validation", "valid"),
+            *(f"{name}.{end}" for name in ("dev", "valid") for end in _ENDINGS),
+            *("dev", "validation", "valid"),
         ),
-        "test": (
-            *("test.conll", "test.txt", "test.tsv", "test.iob2", "test.bio", "test"),
-            *row_globs("test"),
-        ),
+        "test": (*(f"test.{end}" for end in _ENDINGS), "test"),
     },
     layout=FileLayout(allows_comments=True),
     is_cased=None,

@@ -38,33 +38,35 @@ class ExampleFile(NamedTuple):
     """Folder of the documents of its questions, if they are TriviaQA's."""
 
 
-def table_globs(
-    *stems: str,
-    folders: Sequence[str] = (),
-    hub: Sequence[str] = (),
-    forms: Sequence[str] = _TEXT_FORMATS,
-) -> tuple[str, ...]:
-    """Return globs below a task's folder, in the order in which they are tried.
+def file_globs(task: Task, split: str) -> tuple[str, ...]:
+    """Return globs of a split's files below a task's folder, in the order in which they are tried.
 
-    Args:
-        stems: Official names without the ending, such as `train` or `dev_matched`.
-        folders: Names of the task's folder in an unpacked benchmark, whose own folder may be given.
-        hub: Names of the split on the Hugging Face hub.
-        forms: Name endings of the text formats; Parquet is always included.
+    A name without ending (`train`) can have any ending of a table, in the folder itself, in the
+    task's folder in an unpacked benchmark, or in `data`, as on the Hugging Face hub.
     """
-    globs = []
-    for folder in ("", *(f"{name}/" for name in folders)):
-        for stem in stems:
-            globs += [f"{folder}{stem}{form}{end}" for form in forms for end in ("", *_COMPRESSED)]
-    for folder in ("", "data/", *(f"{name}/" for name in folders)):
-        for stem in dict.fromkeys((*stems, *hub)):
-            globs += [f"{folder}{stem}.parquet", f"{folder}{stem}-?????-of-?????.parquet"]
-    return tuple(globs)
-
-
-def row_globs(*stems: str) -> tuple[str, ...]:
-    """Return globs of the JSON and Parquet files that `datasets` writes."""
-    return table_globs(*stems, forms=(".jsonl", ".json"))
+    names = task.splits[split]
+    stems = [name for name in names if not set(name) & set(".*/")]
+    if not stems:
+        return names
+    folders = ("", *(f"{name}/" for name in task.folders))
+    is_table = task.type in ("classification", "regression")
+    forms = _TEXT_FORMATS if is_table else _TEXT_FORMATS[2:]
+    tables = [] if is_table else list(stems)
+    tables += [
+        f"{folder}{stem}{form}{end}"
+        for folder in folders
+        for stem in stems
+        for form in forms
+        for end in ("", *_COMPRESSED)
+    ]
+    tables += [
+        f"{folder}{stem}{end}"
+        for folder in ("", "data/", *folders[1:])
+        for stem in stems
+        for end in (".parquet", "-?????-of-?????.parquet")
+    ]
+    first = names.index(stems[0])
+    return (*names[:first], *tables, *(name for name in names[first:] if name not in stems))
 
 
 def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[ExampleFile, ...]]:
@@ -77,13 +79,13 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
     """
     list_files = cache(_list_files)  # each folder is listed once
     found: dict[str, tuple[ExampleFile, ...]] = {}
-    for split, globs in task.splits.items():
+    for split in task.splits:
         files: list[ExampleFile] = []
         if split in config.data_files:
             paths = expand_paths(config.data_files[split])
             files = [ExampleFile(uri, base_name(uri)) for uri, _ in paths]
         elif config.data_dir is not None:
-            files = _match(config.data_dir, globs, list_files=list_files)
+            files = _match(config.data_dir, file_globs(task, split), list_files=list_files)
         if task.type == "span":
             files = [
                 file._replace(evidence=find_evidence(file.uri, config.evidence_dir))
@@ -183,7 +185,7 @@ def _list_files(folder: str) -> list[tuple[str, str]]:
 
 
 def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputError:
-    globs = [glob for glob in task.splits[split] if not glob.endswith(_COMPRESSED)]
+    globs = [glob for glob in file_globs(task, split) if not glob.endswith(_COMPRESSED)]
     more = " or another of its official names" if len(globs) > _MAX_SHOWN_GLOBS else ""
     expected = ", ".join(globs[:_MAX_SHOWN_GLOBS]) + more
     if config.data_dir is None:

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 from model.tasks.columns import open_task_table
 from model.tasks.files import is_text, shown
 from model.tasks.input_tables import Record
-from model.tasks.official_files import table_globs
 from model.tasks.task import Bad, FileLayout, Row, Task, is_answered
 from schemas.errors import TaskDataError
 
@@ -32,6 +31,11 @@ UNKNOWN = -1
 
 IDS = (("index",), ("idx",), ("id",))
 CUSTOM_IDS = (("id",), ("index",), ("idx",))
+CUSTOM_SPLITS = {
+    "train": ("train",),
+    "dev": ("dev", "validation", "valid", "val"),
+    "test": ("test",),
+}
 SENTENCE = (("sentence",), ("text",), ("text_a",))
 PAIR = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("text_a", "text_b"))
 _CUSTOM_PAIR = (
@@ -214,11 +218,7 @@ def _task(name: str, title: str, *, is_pair: bool, is_regression: bool) -> Task:
         name=name,
         title=title,
         type="regression" if is_regression else "classification",
-        splits={
-            "train": table_globs("train"),
-            "dev": table_globs("dev", "validation", "valid", "val"),
-            "test": table_globs("test"),
-        },
+        splits=CUSTOM_SPLITS,
         reader=read_text_rows,
         layout=FileLayout(columns={"text": texts, **answer, "id": CUSTOM_IDS}),
         metrics=("spearman", "pearson") if is_regression else ("accuracy", "matthews"),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from model.tasks.columns import find_columns
 from model.tasks.files import is_text, read_json, shown
 from model.tasks.input_tables import Table, is_json_lines, is_parquet, open_json, open_parquet
-from model.tasks.official_files import row_globs
+from model.tasks.sentence_tasks import CUSTOM_SPLITS
 from model.tasks.span_answers import Answers, WrongAnswersError, check_answers
 from model.tasks.task import Bad, FileLayout, Row, Task
 from model.tasks.triviaqa import is_triviaqa, read_triviaqa
@@ -260,11 +260,7 @@ def _custom(name: str, title: str, *, has_unanswerable: bool) -> Task:
         name=name,
         title=title,
         type="span",
-        splits={
-            "train": row_globs("train"),
-            "dev": row_globs("dev", "validation", "valid", "val"),
-            "test": row_globs("test"),
-        },
+        splits=CUSTOM_SPLITS,
         reader=read_squad,
         layout=_LAYOUT,
         metrics=("f1", "em"),

@@ -112,11 +112,14 @@ class Task:
 
     type: TaskTypeName
     splits: Mapping[str, tuple[str, ...]]
-    """Official file names (globs, first match wins) below a folder, by split. `train` and `dev`
-    come first where there are any; further splits are evaluated with the model chosen on `dev`."""
+    """Official file names by split, as globs or without ending (`model.tasks.official_files`); the
+    first match is read. `train` and `dev` come first where there are any; further splits are
+    evaluated with the model chosen on `dev`."""
 
     reader: Reader
     layout: FileLayout = FileLayout()
+    folders: tuple[str, ...] = ()
+    """Names of its folder in an unpacked benchmark."""
 
     labels: tuple[str, ...] = ()
     """Classes in the order of the checkpoint's outputs; () for regression, choice and span, and if
@@ -209,7 +212,7 @@ class LabelSet:
             return row
         if self._task.type == "tagging":
             self._seen.update(row.values.get("tags") or () if split in ("train", "dev") else ())
-        elif self._task.type == "classification" and (label := row.values["label"]) is not None:
+        elif self._task.type == "classification" and (label := row.values.get("label")) is not None:
             if split == "train":
                 self._seen.add(label)
             elif label not in self._seen:

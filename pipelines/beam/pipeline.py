@@ -30,7 +30,7 @@ from pipelines.beam.shard_work import (
 )
 from pipelines.io.file_systems import file_system
 from pipelines.progress import ItemProgress, ItemProgressFile, current_recorder, recorder_scope
-from pipelines.runners.code import SameCode
+from pipelines.runners.code import CodeVersionCheck
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.local import map_items
 
@@ -54,7 +54,7 @@ class _ProcessItems(beam.DoFn):
         progress: str,
         workers: int,
     ) -> None:
-        self._code = SameCode()  # first: other code may not be able to unpickle the work
+        self._code = CodeVersionCheck()  # first: other code may not be able to unpickle the work
         self._processor, self._plan, self._spill = ItemProcessor(work, errors), plan, spill
         self._results, self._progress_url, self._workers = results, progress, workers
         self._blobs: SpillFile | None = None

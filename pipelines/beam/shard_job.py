@@ -125,7 +125,7 @@ def run_shard_job(
         weights = {item.number: item.weight for item in planned}
         fs, path = file_system(urls["progress"])
         progress = Progress(job, fs=fs, path=path, weights=weights)
-        with progress, errors.raised_again(job):
+        with progress, errors.reraise(job):
             runner.run(job, build, num_elements=len(elements))
         results = ResultList(urls["work"])
         groups = ResultList(urls["groups"]) if grouping is not None else []

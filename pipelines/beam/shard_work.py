@@ -125,7 +125,7 @@ class ItemProcessor:
     _is_set_up: bool = False
 
     def __call__(self, item: Any) -> WorkResult:
-        with self.errors.telling(item), item_scope(item.number):
+        with self.errors.recording(item), item_scope(item.number):
             if not self._is_set_up:
                 self.work.setup()
                 self._is_set_up = True

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pipelines.runners.job_context import without_tracebacks
+from pipelines.runners.job_context import suppress_worker_tracebacks
 from schemas.errors import BertloomError
 
 _PROVISION_SECONDS = 60.0
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     from apache_beam.runners.worker import sdk_worker_main  # after logging is set up
 
-    with without_tracebacks():
+    with suppress_worker_tracebacks():
         sdk_worker_main.main(sys.argv)
 
 

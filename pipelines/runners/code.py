@@ -23,7 +23,7 @@ _SUFFIXES = frozenset({".py", ".yaml", ".json"})
 
 
 def code_files() -> Iterator[tuple[str, Path]]:
-    """The sources that a worker runs, sorted: names as in an installation, and where they are."""
+    """Yield the sources that a worker runs, sorted, by their names in an installation."""
     for package in _WORKERS:
         folder = _PACKAGES / package
         for path in sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES):
@@ -32,7 +32,7 @@ def code_files() -> Iterator[tuple[str, Path]]:
 
 @functools.cache
 def code_digest() -> str:
-    """sha256 of the sources of `pipelines` and `schemas` as this process has them."""
+    """Return the sha256 of the sources of `pipelines` and `schemas` as this process has them."""
     digest = hashlib.sha256()
     for name, path in code_files():
         digest.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
@@ -46,11 +46,10 @@ def library_versions() -> dict[str, str]:
     return {"python": python, **{name: importlib.metadata.version(name) for name in LIBRARIES}}
 
 
-class SameCode:
-    """Travels with a job's work and refuses to be unpacked where the code is another one.
+class CodeVersionCheck:
+    """Refuses to be unpickled by a worker with other code or libraries than the submitter.
 
-    Put before the work: what a worker cannot unpack then has never been looked at. Libraries that
-    decide bytes are looked at as well: keys count their versions as the submitter has them.
+    A `DoFn` has it as its first attribute, so that it is checked before the others are unpickled.
     """
 
     def __init__(self) -> None:
@@ -60,9 +59,9 @@ class SameCode:
     def __setstate__(self, state: dict[str, Any]) -> None:
         if state["digest"] != code_digest():
             raise RunnerError(
-                f"this worker's bertloom ({_PACKAGES}, code {code_digest()[:16]}) is not the one "
-                f"that submitted the job (code {state['digest'][:16]}): install the same version "
-                "where the workers run, and run again"
+                f"worker code {code_digest()[:16]} ({_PACKAGES}) differs from submitted code "
+                f"{state['digest'][:16]}: install the same version of bertloom on the workers and "
+                "rerun"
             )
         here = library_versions()
         others = [
@@ -72,8 +71,7 @@ class SameCode:
         ]
         if others:
             raise RunnerError(
-                f"this worker has other libraries than the submitter of the job: "
-                f"{'; '.join(others)}: install the same versions where the workers run (those that "
-                "`bertloom worker-package` asks for), and run again"
+                f"worker libraries differ from the submitter's: {'; '.join(others)}: install the "
+                "same versions on the workers (`bertloom worker-package` requires them) and rerun"
             )
         self.__dict__.update(state)

@@ -73,7 +73,7 @@ class DataflowApi:
             flags: Beam options, of which those about the project and the endpoint are used.
 
         Raises:
-            ConfigError: the client is not installed, or there are no credentials.
+            ConfigError: The client is not installed, or there are no credentials.
         """
         try:
             from google.cloud import dataflow  # lazy: only jobs on Dataflow need it
@@ -226,6 +226,13 @@ _INSTALL_CODE = frozenset(
     {"--sdk_container_image", "--extra_package", "--extra_packages", "--setup_file"}
 )
 _EXTRA_PACKAGE = "--extra_package"
+_FLAGS = {
+    "machine_type": "worker_machine_type",
+    "image": "sdk_container_image",
+    "endpoint": "dataflow_endpoint",
+}
+"""Beam's names of options where they differ from those of the fields."""
+
 _GOALS = {"cost": "COST_OPTIMIZED", "speed": "SPEED_OPTIMIZED"}
 _DEFAULTS = {
     # Each process of a worker has a core: more threads take memory, and wait for one another.
@@ -301,7 +308,7 @@ class DataflowRunner(Runner):
                 state, submitted = _follow(api, job_id, submission, is_attached=True)
                 if state not in _DONE:
                     reason = _failure_reason(api, submitted, state, submission)
-                    submission.say(f"{submitted.name}: job of an earlier run failed: {reason}")
+                    submission.log(f"{submitted.name}: job of an earlier run failed: {reason}")
 
     def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
         """See `Runner.run`."""
@@ -310,7 +317,7 @@ class DataflowRunner(Runner):
         flags = [*self.flags, f"--job_name={submission.name}"]
         with temporary_folder("package") as folder, _cancelled_when_stopped(api, submission):
             if self.ships_worker_package:
-                file_systems = file_system_packages(submission.places)
+                file_systems = file_system_packages(submission.urls)
                 package = write_worker_package(Path(folder), file_systems=file_systems)
                 flags.append(f"{_EXTRA_PACKAGE}={package}")
             job_id = _submit(job, build, flags=flags)
@@ -320,26 +327,15 @@ class DataflowRunner(Runner):
 
 
 def _own_flags(config: DataflowConfig) -> list[str]:
-    values = {
-        "--project": config.project,
-        "--region": config.region,
-        "--temp_location": config.temp_location,
-        "--staging_location": config.staging_location,
-        "--service_account_email": config.service_account_email,
-        "--worker_machine_type": config.machine_type,
-        "--disk_size_gb": config.disk_size_gb,
-        "--max_num_workers": config.max_num_workers,
-        "--number_of_worker_harness_threads": config.number_of_worker_harness_threads,
-        "--network": config.network,
-        "--subnetwork": config.subnetwork,
-        "--flexrs_goal": config.flexrs_goal and _GOALS[config.flexrs_goal],
-        "--sdk_container_image": config.image,
-        "--dataflow_endpoint": config.endpoint,
-    }
-    own = [f"{name}={value}" for name, value in values.items() if value is not None]
-    if config.use_public_ips is not None:
-        own.append("--use_public_ips" if config.use_public_ips else "--no_use_public_ips")
-    return own + [f"{_EXTRA_PACKAGE}={package}" for package in config.packages]
+    values = config.model_dump(exclude_none=True)
+    packages = values.pop("packages", ())
+    if "flexrs_goal" in values:
+        values["flexrs_goal"] = _GOALS[values["flexrs_goal"]]
+    has_public_ips = values.pop("use_public_ips", None)
+    flags = [f"--{_FLAGS.get(name, name)}={value}" for name, value in values.items()]
+    if has_public_ips is not None:
+        flags.append("--use_public_ips" if has_public_ips else "--no_use_public_ips")
+    return flags + [f"{_EXTRA_PACKAGE}={package}" for package in packages]
 
 
 def _submit(job: str, build: BuildPipeline, *, flags: list[str]) -> str:
@@ -366,7 +362,7 @@ def _follow(
 ) -> tuple[str, SubmittedJob]:
     """Report a job, wait for its end, and return its final state."""
     job = SubmittedJob(submission.name, "dataflow", job_id, api.url(job_id), attached=is_attached)
-    submission.told(job)
+    submission.on_submitted(job)
     failed_polls, seconds, state = 0, _FIRST_POLL_SECONDS, ""
     while True:
         try:
@@ -377,10 +373,10 @@ def _follow(
                 raise RunnerError(f"{error}; job {job_id} may still run") from error
         if state in _TERMINAL_STATES:
             break
-        submission.pause(seconds)
+        submission.sleep(seconds)
         seconds = min(2 * seconds, _MAX_POLL_SECONDS)
     try:
-        submission.ended(job, api.billed_resources(job_id))
+        submission.on_finished(job, api.billed_resources(job_id))
     except RunnerError as error:  # they are only shown
         _LOGGER.debug("%s: no billed resources: %s", job_id, error)
     return state, job
@@ -391,9 +387,9 @@ def _failure_reason(api: DataflowApi, job: SubmittedJob, state: str, submission:
         for _ in range(_MESSAGE_POLLS):
             if reason := api.failure_reason(job.id):
                 return f"{reason} (job {job.id} on Dataflow)"
-            submission.pause(1.0)
+            submission.sleep(1.0)
     name = state.removeprefix("JOB_STATE_").lower()
-    return f"job {job.id} ended as {name} on Dataflow, not by this run: {job.url}"
+    return f"job {job.id} was ended as {name} on Dataflow by someone else: {job.url}"
 
 
 def _cancelled_when_stopped(

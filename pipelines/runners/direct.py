@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.runners.job_context import root_cause, without_tracebacks
+from pipelines.runners.job_context import root_cause, suppress_worker_tracebacks
 from pipelines.runners.runner import BuildPipeline, Runner
 from schemas.errors import BertloomError, RunnerError
 from schemas.execution_configs import ExecutionConfig
@@ -43,7 +43,7 @@ class DirectRunner(Runner):
         pipeline = beam.Pipeline(runner=fn_runner.FnApiRunner(), options=options)
         build(pipeline)
         try:
-            with without_tracebacks():
+            with suppress_worker_tracebacks():
                 state = pipeline.run().wait_until_finish()
         except Exception as error:
             raise _find_cause(job, error) from error

@@ -137,7 +137,7 @@ class JobFollower:
             except (grpc.RpcError, ClusterUnreachableError) as error:
                 self._check_silence(time.monotonic() - last_answer, error)
             if state not in _TERMINAL_STATES:
-                self._submission.pause(_POLL_SECONDS)
+                self._submission.sleep(_POLL_SECONDS)
         if not self._cluster_id:  # it ended before the cluster listed it
             self._report(ClusterJob(self._result._job_id, self._submission.name))
         if state in (_STATE.DONE, _STATE.DRAINED):
@@ -176,7 +176,7 @@ class JobFollower:
 
     def _report(self, job: ClusterJob) -> None:
         self._cluster_id = job.id
-        self._submission.told(SubmittedJob(job.name, self._runner.name, job.id, job.url))
+        self._submission.on_submitted(SubmittedJob(job.name, self._runner.name, job.id, job.url))
 
     def _check_silence(self, seconds: float, error: Exception) -> None:
         if self._server is not None:
@@ -217,7 +217,7 @@ def run_job(runner: PortableRunner, job: str, build: BuildPipeline, *, num_eleme
             try:
                 _submit_and_follow(runner, job, pipeline, server)
             except NoSlotsError as error:
-                submission.say(f"{error}; resubmitting with the free slots")
+                submission.log(f"{error}; resubmitting with the free slots")
                 _cancel_all(runner, submission)
                 _wait_until_over(runner, submission)
             else:
@@ -228,7 +228,7 @@ def run_job(runner: PortableRunner, job: str, build: BuildPipeline, *, num_eleme
 def _taken_turn(submission: Submission) -> Iterator[None]:
     """Run the block while no other job of this process is on an engine."""
     while not _turn.acquire(timeout=_POLL_SECONDS):
-        submission.pause(0)
+        submission.sleep(0)
     try:
         yield
     finally:
@@ -274,7 +274,7 @@ def _cancel_all(runner: PortableRunner, submission: Submission) -> None:
 
 def _wait_until_over(runner: PortableRunner, submission: Submission) -> None:
     while runner.find_jobs(submission.name):
-        submission.pause(_POLL_SECONDS)
+        submission.sleep(_POLL_SECONDS)
 
 
 def attach(runner: PortableRunner, job: str) -> None:
@@ -282,6 +282,8 @@ def attach(runner: PortableRunner, job: str) -> None:
     submission = current_submission(job)
     cancel = functools.partial(_cancel_all, runner, submission)
     for found in runner.find_jobs(submission.name):
-        submission.told(SubmittedJob(found.name, runner.name, found.id, found.url, attached=True))
+        submission.on_submitted(
+            SubmittedJob(found.name, runner.name, found.id, found.url, attached=True)
+        )
     with cancelled_when_stopped(submission, runner.name, [cancel]):
         _wait_until_over(runner, submission)

@@ -131,9 +131,9 @@ class FlinkRunner(PortableRunner):
         is_logged = False
         while (free := self._slots().free) < needed:
             if not is_logged:
-                submission.say(f"no free slot on {self.master}; waiting for one")
+                submission.log(f"no free slot on {self.master}; waiting for one")
                 is_logged = True
-            submission.pause(_POLL_SECONDS)
+            submission.sleep(_POLL_SECONDS)
         return min(num_elements, self.parallelism or free)
 
     # Before a run

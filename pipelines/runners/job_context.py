@@ -1,8 +1,8 @@
 """Context of a job: the step that it belongs to, and the errors of its workers.
 
-A run opens `submitting` around a step; the jobs that this thread starts inside have the step's
-name. Workers write their errors to files, so that the launching process raises them with their
-class and attributes on any runner.
+A run opens `submission_scope` around a step; the jobs that this thread starts inside have the
+step's name. Workers write their errors to files, so that the launching process raises them with
+their class and attributes on any runner.
 """
 
 from __future__ import annotations
@@ -50,32 +50,32 @@ class Submission:
     name: str
     """Name of the job, equal for equal work in the same store."""
 
-    told: Callable[[SubmittedJob], None] = lambda _: None
+    on_submitted: Callable[[SubmittedJob], None] = lambda _: None
     """Called when the engine has accepted the job, or has it already."""
 
-    ended: Callable[[SubmittedJob, Mapping[str, float]], None] = lambda *_: None
+    on_finished: Callable[[SubmittedJob, Mapping[str, float]], None] = lambda *_: None
     """Called at its end with its billed resources, by name and unit, if the engine reports them."""
 
-    say: Callable[[str], None] = lambda _: None
+    log: Callable[[str], None] = lambda _: None
     """Logs a message for the user."""
 
-    places: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
     """URLs of the store and the input, which workers open."""
 
-    stopping: threading.Event = field(default_factory=threading.Event)
+    stop_event: threading.Event = field(default_factory=threading.Event)
     """Set when the run was asked to stop."""
 
     detach: bool = False
     """True: leave the job running on its engine when the run stops."""
 
-    def pause(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Wait.
 
         Raises:
-            RunnerError: the run is to end.
+            RunnerError: The run was asked to stop.
         """
-        if self.stopping.wait(seconds):
-            raise RunnerError(f"{self.name}: stopped, as the run was")
+        if self.stop_event.wait(seconds):
+            raise RunnerError(f"{self.name}: cancelled because the run was stopped")
 
 
 _CURRENT: contextvars.ContextVar[Submission | None] = contextvars.ContextVar(
@@ -84,7 +84,7 @@ _CURRENT: contextvars.ContextVar[Submission | None] = contextvars.ContextVar(
 
 
 @contextlib.contextmanager
-def submitting(submission: Submission) -> Iterator[None]:
+def submission_scope(submission: Submission) -> Iterator[None]:
     """Submit the jobs that this thread starts in the block for a step."""
     token = _CURRENT.set(submission)
     try:
@@ -123,9 +123,11 @@ def cancelled_when_stopped(
     try:
         yield
     except BaseException as error:
-        is_stopped = submission.stopping.is_set() or not isinstance(error, Exception)
+        is_stopped = submission.stop_event.is_set() or not isinstance(error, Exception)
         if is_stopped and submission.detach:
-            submission.say(f"{submission.name} is left to {runner}; run again to attach to it")
+            submission.log(
+                f"{submission.name}: detached, still running on {runner}; rerun to attach"
+            )
         elif is_stopped:
             for cancel in cancels:
                 try:
@@ -143,7 +145,7 @@ class ErrorFiles:
         """Start of the files' URLs, followed by the number of the item."""
 
     @contextlib.contextmanager
-    def telling(self, piece: Any) -> Iterator[None]:
+    def recording(self, piece: Any) -> Iterator[None]:
         """Write the error of the block to a file, and raise it."""
         try:
             yield
@@ -155,7 +157,7 @@ class ErrorFiles:
             raise
 
     @contextlib.contextmanager
-    def raised_again(self, job: str) -> Iterator[None]:
+    def reraise(self, job: str) -> Iterator[None]:
         """Replace the runner's error by that of the first work item that failed.
 
         Errors of this process are replaced too: Beam raises a copy without their attributes.
@@ -234,7 +236,7 @@ def _python_error(text: str) -> str:
     return ""
 
 
-class _WithoutTracebacks:
+class _TracebackFilter:
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
@@ -266,7 +268,7 @@ _inside = 0
 
 
 @contextlib.contextmanager
-def without_tracebacks() -> Iterator[None]:
+def suppress_worker_tracebacks() -> Iterator[None]:
     """Suppress the tracebacks that Beam's worker loop prints: the runner raises the error.
 
     Standard error is the whole process's, and jobs may overlap in threads: the first block that
@@ -275,13 +277,13 @@ def without_tracebacks() -> Iterator[None]:
     global _inside
     with _lock:
         _inside += 1
-        if not isinstance(sys.stderr, _WithoutTracebacks):
-            sys.stderr = cast("TextIO", _WithoutTracebacks(sys.stderr))
+        if not isinstance(sys.stderr, _TracebackFilter):
+            sys.stderr = cast("TextIO", _TracebackFilter(sys.stderr))
     try:
         yield
     finally:
         with _lock:
             _inside -= 1
             # Another stream may have been installed since then.
-            if _inside == 0 and isinstance(sys.stderr, _WithoutTracebacks):
+            if _inside == 0 and isinstance(sys.stderr, _TracebackFilter):
                 sys.stderr = sys.stderr.stream

@@ -283,7 +283,7 @@ def get_job_server(runner: PortableRunner, submission: Submission) -> JobServer:
         try:
             while connection_error(server.endpoint):
                 server.check()
-                submission.pause(_POLL_SECONDS)
+                submission.sleep(_POLL_SECONDS)
         except BaseException:
             server.stop()
             raise

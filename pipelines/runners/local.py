@@ -109,7 +109,7 @@ class WorkerPool:
                 if not running:
                     return
                 done, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
-                submission.pause(0)
+                submission.sleep(0)
                 for future in done:
                     result, error = future.result()
                     if error is not None:

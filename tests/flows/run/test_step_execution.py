@@ -136,9 +136,9 @@ def test_run_record_has_jobs_and_their_resource_usage(
         step = current_submission("no step")
         steps.append(current_step_name("no step"))
         job = SubmittedJob(step.name, "dataflow", f"id of {step.name}", "https://page")
-        step.told(job)
-        step.ended(job, {"vcpu-seconds": float(len(step.name))})
-        assert step.places == (root, str(fakes.raw))
+        step.on_submitted(job)
+        step.on_finished(job, {"vcpu-seconds": float(len(step.name))})
+        assert step.urls == (root, str(fakes.raw))
         return make(*args, **kwargs)
 
     monkeypatch.setattr(fakes.module, "_make", submit_job)

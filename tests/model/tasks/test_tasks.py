@@ -16,7 +16,6 @@ from model.tables.paper_tables import PAPER_TABLES, paper_cells
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
 from model.tasks import TASKS, Bad, Row, Task, find_task
-from model.tasks.official_files import table_globs
 from model.tasks.sentence_tasks import read_text_rows
 from model.tasks.task import FileLayout
 from schemas.arrow import EXAMPLES
@@ -184,7 +183,7 @@ def test_new_task_needs_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         name="films",
         title="Films",
         type="classification",
-        splits={"train": table_globs("train"), "dev": table_globs("dev")},
+        splits={"train": ("train",), "dev": ("dev",)},
         reader=read_text_rows,
         layout=FileLayout(columns={"text": (("review",),), "label": (("stars",),)}),
         labels=("bad", "good"),

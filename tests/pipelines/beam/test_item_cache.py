@@ -42,7 +42,7 @@ from pipelines.documents.plan import item_identity, plan
 from pipelines.instances import plan as instance_plan
 from pipelines.instances.plan import ShardRanking, choose_pool
 from pipelines.io.files import write_text_file
-from pipelines.runners.job_context import _WithoutTracebacks, without_tracebacks
+from pipelines.runners.job_context import _TracebackFilter, suppress_worker_tracebacks
 from pipelines.wordpiece.vocab_files import FIXED_TOKENS, vocab_text
 from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig, VocabularyConfig
 from schemas.errors import ConfigError
@@ -481,7 +481,7 @@ def test_two_jobs_side_by_side_in_one_process_write_what_each_writes_alone(tmp_p
 
     with ThreadPoolExecutor(2) as threads:
         both = list(threads.map(build, (short, long), ("short", "long")))
-    assert not isinstance(sys.stderr, _WithoutTracebacks)
+    assert not isinstance(sys.stderr, _TracebackFilter)
     assert told({"": both[0]})[""] == told(one)["build-instances"]
     assert told({"": both[1]}) == told({"": build(long, "alone")})
 
@@ -489,7 +489,7 @@ def test_two_jobs_side_by_side_in_one_process_write_what_each_writes_alone(tmp_p
 def test_streams_without_tracebacks_may_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    first, second = without_tracebacks(), without_tracebacks()
+    first, second = suppress_worker_tracebacks(), suppress_worker_tracebacks()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

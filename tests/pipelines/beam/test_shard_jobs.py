@@ -12,7 +12,7 @@ from support.corpus_builder import small_recipe, small_sample
 from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import WorkResult, sum_counters
 from pipelines.build_documents import build_documents
-from pipelines.runners.job_context import without_tracebacks
+from pipelines.runners.job_context import suppress_worker_tracebacks
 from pipelines.runners.registry import get_runner
 from schemas.errors import ConfigError, CorruptInputError, RunnerError
 from schemas.execution_configs import ExecutionConfig
@@ -92,7 +92,7 @@ def test_an_error_that_is_not_ours_names_the_job() -> None:
 def test_only_tracebacks_are_kept_from_standard_error(monkeypatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    with without_tracebacks():
+    with suppress_worker_tracebacks():
         sys.stderr.write("Traceback (most recent call last):\n  somewhere")
         sys.stderr.write("a warning")
     assert stream.getvalue() == "a warning"

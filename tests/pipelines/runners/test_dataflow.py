@@ -22,7 +22,7 @@ from support.corpus_builder import digests, run_corpus, small_recipe, small_samp
 from support.fake_dataflow import FakeDataflow
 
 from pipelines.runners import dataflow
-from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submitting
+from pipelines.runners.job_context import Submission, SubmittedJob, job_name, submission_scope
 from pipelines.runners.registry import get_runner
 from pipelines.runners.worker_package import package_name, write_worker_package
 from schemas.errors import ConfigError, RunnerError
@@ -70,10 +70,10 @@ class Heard(Submission):
         self.lines: list[str] = []
         super().__init__(
             NAME,
-            told=self.jobs.append,
-            ended=lambda _, took: self.took.append(took),
-            say=self.lines.append,
-            places=(STORE, "gs://bucket/dump.bz2"),
+            on_submitted=self.jobs.append,
+            on_finished=lambda _, took: self.took.append(took),
+            log=self.lines.append,
+            urls=(STORE, "gs://bucket/dump.bz2"),
             detach=detach,
         )
 
@@ -87,7 +87,7 @@ def build(pipeline: beam.Pipeline) -> None:
 
 def submit(how: ExecutionConfig, heard: Heard | None = None) -> Heard:
     heard = heard or Heard()
-    with submitting(heard):
+    with submission_scope(heard):
         get_runner(how).run("build-documents", build)
     return heard
 
@@ -246,7 +246,7 @@ def test_a_failed_jobs_own_message_comes_first(
 
 def test_a_job_that_somebody_else_cancelled_is_an_error(server: FakeDataflow) -> None:
     server.begin = lambda job: server.end(job, "CANCELLED")
-    with pytest.raises(RunnerError, match="ended as cancelled on Dataflow, not by this run: https"):
+    with pytest.raises(RunnerError, match="ended as cancelled on Dataflow by someone else: https"):
         submit(execution(server))
 
 
@@ -269,19 +269,19 @@ def test_a_run_that_is_stopped_cancels_its_job_or_leaves_it(
     server: FakeDataflow, detach: bool
 ) -> None:
     heard = Heard(detach=detach)
-    server.begin = lambda _: heard.stopping.set()
-    with pytest.raises(RunnerError, match="stopped, as the run was"):
+    server.begin = lambda _: heard.stop_event.set()
+    with pytest.raises(RunnerError, match="cancelled because the run was stopped"):
         submit(execution(server), heard)
     (job,) = server.jobs.values()
     state = "RUNNING" if detach else "CANCELLED"
     assert job["currentState"] == f"JOB_STATE_{state}"
-    left = [f"{NAME} is left to Dataflow; run again to attach to it"]
+    left = [f"{NAME}: detached, still running on Dataflow; rerun to attach"]
     assert heard.lines == (left if detach else [])
 
 
 def test_a_rerun_waits_for_the_job_that_runs(server: FakeDataflow) -> None:
     first = Heard(detach=True)
-    server.begin = lambda _: first.stopping.set()
+    server.begin = lambda _: first.stop_event.set()
     with pytest.raises(RunnerError):
         submit(execution(server), first)
     (identity,) = server.jobs
@@ -292,13 +292,13 @@ def test_a_rerun_waits_for_the_job_that_runs(server: FakeDataflow) -> None:
         second.jobs.append(job)
         ends.start()
 
-    second.told = told
-    with submitting(second):
+    second.on_submitted = told
+    with submission_scope(second):
         get_runner(execution(server)).attach("build-documents")
     assert [(job.id, job.attached) for job in second.jobs] == [(identity, True)]
     assert len(server.jobs) == 1
     third = Heard()
-    with submitting(third):
+    with submission_scope(third):
         get_runner(execution(server)).attach("build-documents")
     assert third.jobs == []
 
@@ -317,7 +317,7 @@ def test_the_corpus_is_the_same_on_workers_that_install_the_package(
     local = run_corpus(small_recipe(small_sample(tmp_path / "sample")), tmp_path / "local")
     recipe = small_recipe(small_sample(f"{bucket}/raw"))
     server.begin = lambda job: server.run_staged(job, folder=tmp_path)
-    with submitting(Submission("bertloom-test", places=(bucket,))):
+    with submission_scope(Submission("bertloom-test", urls=(bucket,))):
         made = run_corpus(recipe, f"{bucket}/run", execution=execution(server))
     assert digests(made) == digests(local)
     assert {job["currentState"] for job in server.jobs.values()} == {"JOB_STATE_DONE"}

@@ -20,7 +20,7 @@ from pipelines.runners.job_context import (
     current_submission,
     job_name,
     root_cause,
-    submitting,
+    submission_scope,
 )
 from schemas.errors import RunnerError
 
@@ -84,16 +84,16 @@ def test_a_job_bears_the_name_of_its_step() -> None:
     assert len(long) == 63
     assert long.endswith("-0123456789abcdef")
     assert current_submission("build-tokens").name == "bertloom-build-tokens"
-    with submitting(Submission(name)):
+    with submission_scope(Submission(name)):
         assert current_submission("build-tokens").name == name
 
 
 def test_waiting_ends_when_the_run_does() -> None:
-    submission = Submission("one", stopping=threading.Event())
-    submission.pause(0.001)
-    submission.stopping.set()
-    with pytest.raises(RunnerError, match="one: stopped, as the run was"):
-        submission.pause(600)
+    submission = Submission("one", stop_event=threading.Event())
+    submission.sleep(0.001)
+    submission.stop_event.set()
+    with pytest.raises(RunnerError, match="one: cancelled because the run was stopped"):
+        submission.sleep(600)
 
 
 def test_the_boot_program_takes_the_arguments_of_beams_own() -> None:

@@ -158,11 +158,11 @@ def test_one_job_outlives_those_who_submit_it_and_wait(
     waiting = flink_run(recipe, flink, another, *_DOCUMENTS, "--set", setting)
     waiting.wait_until(lambda: "no free slot on" in waiting.told)
     assert "attached" not in _stopped(waiting)
-    assert "is left to flink; run again to attach to it" in _stopped(first)
+    assert "detached, still running on flink; rerun to attach" in _stopped(first)
     assert not flink.job_servers()
     assert state() == [(job, "RUNNING")]
 
-    attached = "attached to a job that runs already: bertloom-test-build-documents-"
+    attached = "attached to running job: bertloom-test-build-documents-"
     second = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
     second.wait_until(lambda: attached in second.told)
     second.process.kill()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.paths import PYTHONPATH
 
-from pipelines.runners.job_context import Submission, submitting
+from pipelines.runners.job_context import Submission, submission_scope
 from pipelines.runners.local import close_pools, map_items
 from schemas.errors import CorruptInputError, RunnerError
 
@@ -150,7 +150,7 @@ def test_stopped_run_ends_the_calls_in_progress_and_their_temporary_files(tmp_pa
         stop.set()
 
     threading.Thread(target=stop_when_busy).start()
-    with submitting(Submission("job", stopping=stop)), pytest.raises(RunnerError):
+    with submission_scope(Submission("job", stop_event=stop)), pytest.raises(RunnerError):
         list(map_items(_touch_and_wait, paths, workers=2))
     assert list(tmp_path.iterdir()) == []
 

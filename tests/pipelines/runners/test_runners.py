@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from flows.run.step_execution import is_transient
 from pipelines.runners import code, engine_jobs, portable
-from pipelines.runners.code import SameCode
+from pipelines.runners.code import CodeVersionCheck
 from pipelines.runners.engine_jobs import JobFollower, NoSlotsError
-from pipelines.runners.job_context import Submission, SubmittedJob, submitting
+from pipelines.runners.job_context import Submission, SubmittedJob, submission_scope
 from pipelines.runners.job_server import find_jars, server_command
 from pipelines.runners.portable import WORKER_PROGRAM, PortableRunner, worker_program
 from pipelines.runners.registry import RUNNERS, get_runner
@@ -372,9 +372,9 @@ class _NeverWaits(Submission):
     def __init__(self) -> None:
         self.lines: list[str]
         object.__setattr__(self, "lines", [])
-        super().__init__("mine", say=self.lines.append)
+        super().__init__("mine", log=self.lines.append)
 
-    def pause(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         raise TimeoutError
 
 
@@ -457,12 +457,12 @@ def test_a_job_of_an_earlier_run_is_waited_for(flink_pages: dict[str, Any]) -> N
         told.append(job)
         flink_pages["/jobs/overview"] = _listed("FINISHED")
 
-    with submitting(Submission("mine", told=ends)):
+    with submission_scope(Submission("mine", on_submitted=ends)):
         engine.attach("build-documents")
     (job,) = told
     assert (job.id, job.attached) == ("7", True)
     assert job.url == f"http://{flink_pages['at']}/#/job/7/overview"
-    with submitting(Submission("another", told=told.append)):
+    with submission_scope(Submission("another", on_submitted=told.append)):
         engine.attach("build-documents")
     assert told == [job]
 
@@ -475,15 +475,15 @@ def test_a_run_that_is_stopped_cancels_its_job_or_leaves_it(
     flink_pages["/jobs/overview"] = _listed("RUNNING")
     flink_pages["/jobs/7?mode=cancel"] = {}
     said: list[str] = []
-    stopped = Submission("mine", say=said.append, detach=detach)
-    stopped.stopping.set()
+    stopped = Submission("mine", log=said.append, detach=detach)
+    stopped.stop_event.set()
     with (
-        submitting(stopped),
-        pytest.raises(RunnerError, match="mine: stopped, as the run was"),
+        submission_scope(stopped),
+        pytest.raises(RunnerError, match="mine: cancelled because the run was stopped"),
     ):
         engine.attach("build-documents")
     assert ("PATCH /jobs/7?mode=cancel" in flink_pages["asked"]) != detach
-    assert said == (["mine is left to flink; run again to attach to it"] if detach else [])
+    assert said == (["mine: detached, still running on flink; rerun to attach"] if detach else [])
 
 
 def test_job_without_cluster_address_gets_a_slot_per_item() -> None:
@@ -510,15 +510,15 @@ def test_a_dry_run_says_what_is_missing_beside_the_options(unused: int, tmp_path
 
 
 def test_work_is_not_unpacked_by_another_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = pickle.dumps(SameCode())
+    packed = pickle.dumps(CodeVersionCheck())
     assert pickle.loads(packed).digest == code.code_digest()
     monkeypatch.setattr(code, "code_digest", lambda: "another")
-    with pytest.raises(RunnerError, match=r"is not the one that submitted the job.*install"):
+    with pytest.raises(RunnerError, match=r"differs from submitted code .*install"):
         pickle.loads(packed)
 
 
 def test_work_is_not_unpacked_by_other_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = pickle.dumps(SameCode())
+    packed = pickle.dumps(CodeVersionCheck())
     other = {**code.library_versions(), "pyarrow": "1.0", "python": "3.9"}
     monkeypatch.setattr(code, "library_versions", lambda: other)
     with pytest.raises(RunnerError, match=r"python 3\.9, expected 3\.1\d; pyarrow 1\.0, expected"):
@@ -553,7 +553,7 @@ def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
         )
     )
     monkeypatch.setattr(code, "code_digest", lambda: "another")
-    with pytest.raises(RunnerError, match="is not the one that submitted the job"):
+    with pytest.raises(RunnerError, match="differs from submitted code"):
         pickler.loads(packed)
 
 
@@ -574,7 +574,7 @@ def _follower(pages: dict[str, Any]) -> JobFollower:
     pages["/jobs/overview"] = _listed("RUNNING")
     pages["/jobs/7"] = _tasks(RUNNING=2)
     runner = engine_of(execution("flink", master=pages["at"]))
-    with submitting(Submission("mine")):
+    with submission_scope(Submission("mine")):
         follower = JobFollower(_Result(), runner=runner, server=None, name="job")
     follower.poll_cluster()
     follower.poll_cluster()
