@@ -41,7 +41,7 @@ from model.data.permutation import permuted
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
 from model.finetuning.jobs import TrialJob
-from model.finetuning.loop import TrialTraining
+from model.finetuning.loop import FineTuningModule
 from model.finetuning.setup import open_trial
 from model.launch.distributed import ProcessGroup
 from model.launch.stopping import StopRequest
@@ -168,7 +168,7 @@ def our_side(checkpoint: str, table: pa.Table, *, folder: Path, threads: int) ->
         features = time.perf_counter() - began
         checkpoints = Checkpoints(f"{work}/checkpoints", keep_last=1)
         device = torch.device("cpu")
-        training = TrialTraining(start, device=device, checkpoints=checkpoints)
+        training = FineTuningModule(start, device=device, checkpoints=checkpoints)
         group = ProcessGroup(0, 1, device)
         trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=StopRequest())
         began = time.perf_counter()

@@ -65,13 +65,17 @@ class ProgressUpdate(NamedTuple):
     """Rows of the finished shards (documents, instances). 0 for trainings."""
 
     first: float = 0.0
-    """Value of `done` when the job started."""
+    """Value of `done` when the work started."""
+
+    first_seconds: float = 0.0
+    """Seconds before the work started, such as those that an engine took to start its workers."""
 
     def seconds_left(self) -> float | None:
         """Return the remaining seconds at the average pace; None before there is one."""
         if self.done <= self.first or not self.total:
             return None
-        return max(0.0, self.total - self.done) * self.seconds / (self.done - self.first)
+        seconds = self.seconds - self.first_seconds
+        return max(0.0, self.total - self.done) * seconds / (self.done - self.first)
 
 
 Listener = Callable[[ProgressUpdate], None]
@@ -315,6 +319,7 @@ class Progress:
         self._poll_seconds = _poll_seconds(fs)
         self._items: dict[int, ItemProgress] = {}
         self._lock = threading.Lock()
+        self._first: tuple[float, float] | None = None
         self._listeners = Listeners()
         self._started = time.monotonic()
         self._stop = threading.Event()
@@ -363,14 +368,21 @@ class Progress:
         with self._lock:
             items = dict(self._items)
         weight = sum(self._weights[number] * item.fraction for number, item in items.items())
+        done = self._total * weight / self._total_weight
+        seconds = time.monotonic() - self._started
+        if self._first is None and done:
+            self._first = done, seconds
+        first, first_seconds = self._first or (0.0, 0.0)
         return ProgressUpdate(
             self._job,
-            done=self._total * weight / self._total_weight,
-            total=self._total,
+            done,
+            self._total,
             unit="item",
             bytes=sum(item.size_bytes for item in items.values()),
-            seconds=time.monotonic() - self._started,
+            seconds=seconds,
             rows=sum(item.rows for item in items.values()),
+            first=first,
+            first_seconds=first_seconds,
         )
 
     def _watch(self) -> None:

@@ -99,8 +99,8 @@ class _Shard:
                 self.map = pa.foreign_buffer(first.address, file.size(), base=first)
         except OSError as error:
             raise InstanceDataError(
-                f"shard {entry.path}: cannot map {path}: {error}. The kernel limits the number of "
-                "maps: see vm.max_map_count (sysctl)."
+                f"shard {entry.path}: cannot map {path}: {error}. With very many shards, raise the "
+                "kernel's limit vm.max_map_count (sysctl)."
             ) from error
 
     def record_batches(self, schema: pa.Schema) -> Iterator[list[int]]:

@@ -55,7 +55,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
         f"{job.work}/checkpoints", keep_last=job.config.checkpoints.save_total_limit
     )
     with checkpoints.lock():
-        training = TrialTraining(open_trial(job), device=device, checkpoints=checkpoints)
+        training = FineTuningModule(open_trial(job), device=device, checkpoints=checkpoints)
         group = ProcessGroup(0, 1, device)
         trainer = Trainer(training, group=group, checkpoints=checkpoints, stop=stop)
         with closing(training.logger):
@@ -82,7 +82,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
                     torch.cuda.empty_cache()
 
 
-class TrialTraining(TrainingModule[TaskStep]):
+class FineTuningModule(TrainingModule[TaskStep]):
     """Training module of a trial."""
 
     advice = f"Lower learning_rate, or lengthen warmup_ratio. See {PAGE}#the-loss-becomes-nan"

@@ -239,6 +239,7 @@ def test_nothing_is_written_where_nothing_can_be(tmp_path: Path) -> None:
         (ProgressUpdate("a", 25, 100, "step", seconds=10), 30),
         (ProgressUpdate("a", 60, 100, "step", seconds=10, first=50), 40),
         (ProgressUpdate("a", 50, 100, "step", seconds=10, first=50), None),
+        (ProgressUpdate("a", 60, 100, "item", seconds=30, first=50, first_seconds=20), 40),
         (ProgressUpdate("a", 5, 0, "step", seconds=10), None),
     ],
 )

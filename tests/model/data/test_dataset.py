@@ -63,7 +63,7 @@ def check_rows(found, rows, numbers):
         assert found.next_sentence_label[at] == row.label
 
 
-def test_rows_come_as_they_were_written_in_any_order(artifact, shards):
+def test_gather_returns_written_rows_in_any_order(artifact, shards):
     instances, rows = opened(artifact), training_rows(shards)
     assert len(instances) == len(rows) == 90
     assert instances.tokens == sum(len(row.input_ids) for row in rows)
@@ -75,7 +75,7 @@ def test_rows_come_as_they_were_written_in_any_order(artifact, shards):
     check_rows(instances.gather(np.array([], np.int64)), rows, [])
 
 
-def test_wide_ids_are_read_as_they_are(tmp_path):
+def test_ids_of_large_vocabulary_are_uint32(tmp_path):
     row = Row([2, 90_000, 3], 3, [1], [99_999], -1)
     artifact = write_artifact(
         str(tmp_path), {"part-0.arrow": [[row]]}, vocab_size=100_000, longest=8
@@ -86,18 +86,18 @@ def test_wide_ids_are_read_as_they_are(tmp_path):
     check_rows(found, [row], [0])
 
 
-def test_the_order_of_the_files_in_the_manifest_decides_nothing(artifact, shards):
+def test_row_numbers_do_not_depend_on_order_of_manifest(artifact, shards):
     turned = artifact.model_copy(update={"files": artifact.files[::-1]})
     check_rows(opened(turned).gather(np.arange(90)), training_rows(shards), range(90))
 
 
-def test_held_out_rows_are_a_set_of_their_own(artifact, shards):
+def test_held_out_part_has_only_held_out_rows(artifact, shards):
     held_out = opened(artifact, part="held-out")
     (rows,) = shards["__held-out__/held-out-00000.arrow"]
     check_rows(held_out.gather(np.arange(len(held_out))), rows, range(4))
 
 
-def test_places_name_shard_and_row(artifact, shards):
+def test_locate_returns_shard_and_row(artifact, shards):
     instances, row = opened(artifact), 0
     for path in sorted(shards):
         if path.startswith("part-"):
@@ -111,7 +111,7 @@ def test_places_name_shard_and_row(artifact, shards):
             instances.gather(np.array([0, wrong]))
 
 
-def test_no_file_stays_open_and_arrays_outlive_the_set(artifact, shards):
+def test_files_are_closed_and_gathered_arrays_outlive_the_dataset(artifact, shards):
     files = Path("/proc/self/fd")
     before = len(list(files.iterdir())) if files.exists() else 0
     instances = opened(artifact)
@@ -123,14 +123,14 @@ def test_no_file_stays_open_and_arrays_outlive_the_set(artifact, shards):
     check_rows(found, training_rows(shards), range(90))
 
 
-def test_memory_of_the_dataset_is_a_few_numbers_per_record_batch(artifact):
+def test_memory_is_twelve_numbers_per_record_batch(artifact):
     shards = opened(artifact)._shards
     columns = [*shards.input_ids, *shards.masked_positions, *shards.masked_ids]
     columns += [shards.batch_starts, shards.segment_b_start, shards.next_sentence_label]
     assert sum(column.nbytes for column in columns) == len(shards.batch_starts) * 12 * 8
 
 
-def test_a_flipped_byte_is_found_by_name(artifact):
+def test_shard_with_flipped_byte_is_refused(artifact):
     path = file_of(artifact)
     opened(artifact)
     content = bytearray(path.read_bytes())
@@ -140,21 +140,21 @@ def test_a_flipped_byte_is_found_by_name(artifact):
         opened(artifact)
 
 
-def test_a_missing_shard_is_named(artifact):
+def test_missing_shard_is_refused(artifact):
     file_of(artifact).unlink()
     with pytest.raises(InstanceDataError, match=r"part-00001-pass-00\.arrow .* no such file"):
         opened(artifact)
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_a_file_of_another_size_is_named(artifact, change):
+def test_shard_of_wrong_size_is_refused(artifact, change):
     path = file_of(artifact)
     os.truncate(path, artifact.files[1].size_bytes + change)
     with pytest.raises(ArtifactCorruptError, match=r"part-00001-pass-00\.arrow .* is damaged"):
         opened(artifact)
 
 
-def test_another_vocabulary_or_too_long_instances_are_refused(artifact):
+def test_wrong_vocabulary_and_too_long_instances_are_refused(artifact):
     with pytest.raises(InstanceDataError, match="vocabulary of 300 tokens, the model one of 301"):
         opened(artifact, vocab_size=301)
     with pytest.raises(InstanceDataError, match="up to 40 tokens, the model has positions for 39"):
@@ -162,7 +162,7 @@ def test_another_vocabulary_or_too_long_instances_are_refused(artifact):
     assert len(opened(artifact, max_seq_length=512)) == 90
 
 
-def test_an_artifact_of_another_stage_is_refused(artifact):
+def test_artifact_of_another_stage_is_refused(artifact):
     with pytest.raises(InstanceDataError, match="not one of build-instances"):
         opened(artifact.model_copy(update={"statistics": {"vocab_size": VOCAB_SIZE}}))
 
@@ -170,14 +170,14 @@ def test_an_artifact_of_another_stage_is_refused(artifact):
 @pytest.mark.parametrize(
     ("part", "hint"), [("training", "corpus"), ("held-out", "held_out_fraction")]
 )
-def test_no_instances_at_all_is_an_error(tmp_path, part, hint):
+def test_part_without_instances_is_refused(tmp_path, part, hint):
     empty = {"part-00000-pass-00.arrow": [], "__held-out__/held-out-00000.arrow": [[]]}
     artifact = write_artifact(str(tmp_path), empty, vocab_size=VOCAB_SIZE, longest=LONGEST)
     with pytest.raises(InstanceDataError, match=f"has no {part} instances.*{hint}"):
         opened(artifact, part=part)
 
 
-def test_another_version_of_the_table_is_refused(tmp_path, shards):
+def test_wrong_table_version_is_refused(tmp_path, shards):
     schema = instances_schema(VOCAB_SIZE)
     newer = schema.with_metadata({**schema.metadata, VERSION_KEY: b"9"})
     artifact = write_artifact(
@@ -187,13 +187,13 @@ def test_another_version_of_the_table_is_refused(tmp_path, shards):
         opened(artifact)
 
 
-def test_a_file_that_is_no_table_is_refused(artifact):
+def test_file_that_is_not_arrow_is_refused(artifact):
     changed = with_content(artifact, 1, b"x" * artifact.files[1].size_bytes)
     with pytest.raises(ArtifactCorruptError, match=r"part-00001.*expected an Arrow IPC file"):
         opened(changed)
 
 
-def test_another_number_of_rows_is_refused(artifact):
+def test_wrong_number_of_rows_is_refused(artifact):
     files = list(artifact.files)
     files[1] = files[1].model_copy(update={"rows": 99})
     with pytest.raises(ArtifactCorruptError, match=r"part-00001.*expected 99 rows, got 18"):
@@ -224,7 +224,7 @@ GOOD = Row([2, 10, 3, 11, 3], 3, [1], [12], 0)
         (GOOD._replace(label=2), ArtifactCorruptError, "not -1, 0 or 1"),
     ],
 )
-def test_a_wrong_row_is_named_when_it_is_read(tmp_path, row, kind, problem):
+def test_invalid_row_is_refused_when_it_is_read(tmp_path, row, kind, problem):
     shards = {"part-0.arrow": [[GOOD] * 4], "part-1.arrow": [[GOOD] * 3, [GOOD, row, GOOD]]}
     artifact = write_artifact(str(tmp_path), shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
     instances = opened(artifact)
@@ -233,7 +233,7 @@ def test_a_wrong_row_is_named_when_it_is_read(tmp_path, row, kind, problem):
         instances.gather(np.array([9, 8, 1]))
 
 
-def test_offsets_that_lead_out_of_their_buffer_are_refused(tmp_path):
+def test_offsets_outside_of_their_buffer_are_refused(tmp_path):
     artifact = write_artifact(
         str(tmp_path), {"part-0.arrow": [[GOOD] * 4]}, vocab_size=VOCAB_SIZE, longest=LONGEST
     )
@@ -271,7 +271,7 @@ def test_remote_shards_are_copied_once(remote, shards, tmp_path):
     memory.pipe_file("/instances-of-a-test/data/keep", b"")
 
 
-def test_a_damaged_copy_is_fetched_again(remote, shards, tmp_path, caplog):
+def test_damaged_copy_is_replaced(remote, shards, tmp_path, caplog):
     opened(remote)
     path = next(path for path in copies(tmp_path) if path.is_file())
     content = path.read_bytes()
@@ -282,7 +282,7 @@ def test_a_damaged_copy_is_fetched_again(remote, shards, tmp_path, caplog):
     assert "copying again" in caplog.text
 
 
-def test_a_damaged_or_missing_remote_shard_leaves_no_copy(remote, tmp_path):
+def test_damaged_or_missing_remote_shard_leaves_no_copy(remote, tmp_path):
     memory = fsspec.filesystem("memory")
     for entry in remote.files:
         if entry.path == "part-00002-pass-00.arrow":
@@ -297,7 +297,16 @@ def test_a_damaged_or_missing_remote_shard_leaves_no_copy(remote, tmp_path):
     assert not [path for path in copies(tmp_path) if bad in path.name or path.suffix == ".part"]
 
 
-def test_instances_of_the_stage_itself_are_read(tmp_path):
+def test_shard_that_cannot_be_mapped_is_named(artifact, monkeypatch):
+    def fail(path):
+        raise OSError("Memory mapping file failed: Cannot allocate memory")
+
+    monkeypatch.setattr(pa, "memory_map", fail)
+    with pytest.raises(InstanceDataError, match=r"part-00000-pass-00\.arrow.*max_map_count"):
+        opened(artifact)
+
+
+def test_output_of_build_instances_is_read(tmp_path):
     from support.corpus_builder import as_input, run_corpus, small_recipe, small_sample
 
     made = run_corpus(small_recipe(small_sample(tmp_path / "sample")), tmp_path / "run")

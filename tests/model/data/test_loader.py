@@ -53,7 +53,7 @@ def arguments(config, *, objective="mlm+nsp", row_length=44, **changes):
         "collator": collator_of(config, objective=objective, row_length=row_length),
         "seed": 5,
         "vocabulary": vocabulary_of(VOCAB_SIZE),
-        "prefetch": 0,
+        "prefetch_factor": 0,
         **changes,
     }
 
@@ -109,7 +109,7 @@ LAYOUTS = ["packed", "bucketed", "padded"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_batch_holds_what_the_shards_hold(instances, layout):
+def test_batch_has_the_contents_of_the_shards(instances, layout):
     for batch in take(make(instances, batch={"batching": layout}), 12):
         found = [one for part in batch.micro_batches for one in decoded(part)]
         for row, ids, segments, targets, label in found:
@@ -127,7 +127,7 @@ def test_a_batch_holds_what_the_shards_hold(instances, layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_layouts_place_instances_as_they_say(instances, layout):
+def test_positions_of_instances_follow_the_layout(instances, layout):
     for batch in take(make(instances, batch={"batching": layout}), 12):
         for part in batch.micro_batches:
             tokens, lengths = part.tokens, part.tokens.lengths
@@ -152,16 +152,18 @@ def test_layouts_place_instances_as_they_say(instances, layout):
                 assert not tokens.segment_ids.reshape(-1, width)[row, length:].any()
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [{}, {"global_batch_size": None, "global_batch_tokens": 600}])
-def test_every_instance_comes_once_an_epoch(instances, layout, ranks, size):
+def test_every_epoch_has_each_instance_once(instances, layout, world_size, size):
     config = BatchConfig(
         **{"global_batch_size": 15, "batching": layout, "bucket_batches": 3, **size}
     )
     loaders = [
-        iter(PretrainingDataLoader(instances, **arguments(config, rank=rank, ranks=ranks)))
-        for rank in range(ranks)
+        iter(
+            PretrainingDataLoader(instances, **arguments(config, rank=rank, world_size=world_size))
+        )
+        for rank in range(world_size)
     ]
     seen, position = [], 0
     while position < 3 * ROWS:
@@ -177,12 +179,12 @@ def test_every_instance_comes_once_an_epoch(instances, layout, ranks, size):
 
 @pytest.mark.parametrize("masking", ["stored", "wordpiece", "whole-word"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_shares_of_ranks_unite_to_the_same_global_batches(instances, layout, masking):
+def test_global_batches_do_not_depend_on_number_of_ranks(instances, layout, masking):
     given = {"batch": {"batching": layout}}
     if masking != "stored":
         given |= {"dynamic_masking": MaskingConfig(strategy=masking)}
     alone = take(make(instances, **given), 14)
-    parts = [take(make(instances, rank=rank, ranks=3, **given), 14) for rank in range(3)]
+    parts = [take(make(instances, rank=rank, world_size=3, **given), 14) for rank in range(3)]
     for whole, *shares in zip(alone, *parts, strict=True):
         assert sorted(row for share in shares for row in rows_of(share)) == rows_of(whole)
         wanted = sorted(map(str, (one for part in whole.micro_batches for one in decoded(part))))
@@ -200,7 +202,7 @@ def test_shares_of_ranks_unite_to_the_same_global_batches(instances, layout, mas
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [{}, {"global_batch_size": None, "global_batch_tokens": 400}])
-def test_going_on_at_any_step_gives_the_same_batches(instances, layout, size):
+def test_resuming_at_any_step_gives_the_same_batches(instances, layout, size):
     config = BatchConfig(
         **{"global_batch_size": 16, "batching": layout, "bucket_batches": 4, **size}
     )
@@ -212,13 +214,13 @@ def test_going_on_at_any_step_gives_the_same_batches(instances, layout, size):
             assert_same(one, two)
 
 
-def test_going_on_with_another_number_of_ranks_gives_the_same_global_batches(instances):
+def test_resuming_with_another_number_of_ranks_gives_the_same_global_batches(instances):
     for layout in LAYOUTS:
         given = {"batch": {"batching": layout}, "dynamic_masking": MASKING}
         whole = take(make(instances, **given), 12)
-        first = take(make(instances, rank=1, ranks=2, **given), 5)
+        first = take(make(instances, rank=1, world_size=2, **given), 5)
         rest = [
-            take(make(instances, rank=rank, ranks=4, state=first[-1].state, **given), 7)
+            take(make(instances, rank=rank, world_size=4, state=first[-1].state, **given), 7)
             for rank in range(4)
         ]
         for number in range(7):
@@ -228,7 +230,7 @@ def test_going_on_with_another_number_of_ranks_gives_the_same_global_batches(ins
             assert rest[0][number].predictions == whole[5 + number].predictions
 
 
-def test_how_many_batches_are_made_at_once_decides_nothing(instances, monkeypatch):
+def test_batches_do_not_depend_on_group_size(instances, monkeypatch):
     given = {"dynamic_masking": MASKING}
     whole = take(make(instances, **given), 10)
     monkeypatch.setattr(loader_module, "_GROUP", 1)
@@ -236,13 +238,13 @@ def test_how_many_batches_are_made_at_once_decides_nothing(instances, monkeypatc
         assert_same(one, two)
 
 
-def test_seeds_decide_the_order(instances):
+def test_order_depends_on_seed(instances):
     one, two = (rows_of(next(iter(make(instances, seed=seed)))) for seed in (0, 1))
     assert one != two
 
 
 @pytest.mark.parametrize("strategy", ["wordpiece", "whole-word", "span"])
-def test_dynamic_masks_are_those_of_seed_epoch_and_row(instances, strategy):
+def test_dynamic_masks_depend_on_seed_epoch_and_row(instances, strategy):
     config = MaskingConfig(strategy=strategy, max_predictions_per_seq=9)
     loader = make(instances, batch={"batching": "bucketed"}, dynamic_masking=config)
     masks = {}
@@ -280,7 +282,7 @@ def mask_alone(written, row, *, epoch, config):
 
 
 @pytest.mark.parametrize("strategy", ["none", "wordpiece"])
-def test_counts_told_ahead_are_those_drawn(instances, strategy):
+def test_count_of_dynamic_masks_is_known_before_masking(instances, strategy):
     config = MaskingConfig(strategy=strategy, max_predictions_per_seq=4)
     rows, epochs = np.arange(ROWS), np.arange(ROWS) % 3
     drawn = apply_dynamic_masks(
@@ -292,10 +294,14 @@ def test_counts_told_ahead_are_those_drawn(instances, strategy):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_left_to_right_predicts_every_next_token(instances, layout, ranks):
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_left_to_right_predicts_every_next_token(instances, layout, world_size):
     loader = make(
-        instances, batch={"batching": layout}, objective="left-to-right", ranks=ranks, rank=0
+        instances,
+        batch={"batching": layout},
+        objective="left-to-right",
+        world_size=world_size,
+        rank=0,
     )
     for batch in take(loader, 8):
         for part in batch.micro_batches:
@@ -307,7 +313,7 @@ def test_left_to_right_predicts_every_next_token(instances, layout, ranks):
         assert batch.predictions == batch.tokens - batch.instances
 
 
-def test_mlm_alone_has_no_next_sentence_labels(instances):
+def test_mlm_objective_has_no_next_sentence_labels(instances):
     for batch in take(make(instances, objective="mlm"), 4):
         assert batch.pairs == 0
         assert all(
@@ -316,7 +322,7 @@ def test_mlm_alone_has_no_next_sentence_labels(instances):
         assert batch.predictions == sum(len(part.masked_ids) for part in batch.micro_batches) > 0
 
 
-def test_an_instance_longer_than_a_micro_batch_goes_alone(instances):
+def test_instance_longer_than_micro_batch_is_alone(instances):
     config = BatchConfig(global_batch_size=16, per_device_max_tokens=8)
     batch = next(iter(PretrainingDataLoader(instances, **arguments(config))))
     sizes = [len(part.rows) for part in batch.micro_batches]
@@ -326,7 +332,7 @@ def test_an_instance_longer_than_a_micro_batch_goes_alone(instances):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("objective", ["mlm+nsp", "left-to-right"])
-def test_fixed_batches_hold_each_row_once(instances, layout, objective):
+def test_eval_batches_have_each_row_once(instances, layout, objective):
     rows = np.arange(60)[1::2]
     found = {}
     config = BatchConfig(batching=layout, per_device_max_tokens=200)
@@ -348,15 +354,15 @@ def test_fixed_batches_hold_each_row_once(instances, layout, objective):
             assert (ids, targets) == (WRITTEN[row].original_ids, dict(enumerate(ids[1:])))
 
 
-def test_what_cannot_be_is_refused_up_front(instances):
+def test_invalid_arguments_are_refused(instances):
     with pytest.raises(InstanceDataError, match=r"300 tokens.*301 tokens"):
         make(instances, vocabulary=vocabulary_of(301))
     with pytest.raises(ConfigError, match=r"rows of at least 40 tokens.*39"):
         make(instances, row_length=39)
     with pytest.raises(ConfigError, match="expected a rank of 0 to 1, got 2"):
-        make(instances, rank=2, ranks=2)
+        make(instances, rank=2, world_size=2)
     with pytest.raises(ConfigError, match=r"batch\.global_batch_size"):
-        make(instances, ranks=17)
+        make(instances, world_size=17)
     with pytest.raises(ConfigError, match="batch 257 of a window"):
         next(iter(make(instances, state=LoaderState(0, 257))))
 
@@ -372,8 +378,8 @@ def all_threads_end():
     return not prefetch_threads()
 
 
-def test_a_thread_ahead_changes_no_batch(instances):
-    with closing(iter(make(instances, prefetch=3))) as batches:
+def test_prefetching_does_not_change_batches(instances):
+    with closing(iter(make(instances, prefetch_factor=3))) as batches:
         for one, two in zip(take(make(instances), 20), batches, strict=False):
             assert_same(one, two)
         assert prefetch_threads()
@@ -382,13 +388,13 @@ def test_a_thread_ahead_changes_no_batch(instances):
         next(batches)
 
 
-def test_every_iterator_begins_at_the_given_state(instances):
-    loader = make(instances, prefetch=1)
+def test_every_iterator_starts_at_the_given_state(instances):
+    loader = make(instances, prefetch_factor=1)
     assert_same(next(iter(loader)), next(iter(loader)))
 
 
-def test_an_iterator_that_is_dropped_ends_its_thread(instances):
-    loader = make(instances, prefetch=1)
+def test_thread_ends_when_its_iterator_is_deleted(instances):
+    loader = make(instances, prefetch_factor=1)
     batches = iter(loader)
     next(batches)
     del batches
@@ -396,8 +402,8 @@ def test_an_iterator_that_is_dropped_ends_its_thread(instances):
     assert all_threads_end()
 
 
-def test_errors_of_the_thread_come_in_their_turn(instances, monkeypatch):
-    batches = iter(make(instances, prefetch=2))
+def test_errors_of_the_thread_are_raised_in_order(instances, monkeypatch):
+    batches = iter(make(instances, prefetch_factor=2))
     monkeypatch.setattr(
         InstanceDataset,
         "headers",

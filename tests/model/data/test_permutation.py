@@ -8,7 +8,7 @@ from pipelines.seeds import key_for
 
 
 @given(st.integers(1, 3000), st.integers(0, (1 << 64) - 1))
-def test_it_is_a_bijection(size, key):
+def test_permutation_is_a_bijection(size, key):
     images = permuted(np.arange(size), size, key=key)
     assert images.dtype == np.int64
     assert np.array_equal(np.sort(images), np.arange(size))
@@ -20,7 +20,7 @@ def test_it_is_a_bijection(size, key):
     ),
     st.integers(0, (1 << 64) - 1),
 )
-def test_any_indices_in_any_order_stay_in_range_and_apart(pair, key):
+def test_images_are_distinct_and_in_range(pair, key):
     size, indices = pair
     images = permuted(np.array(indices, np.int64), size, key=key)
     assert all(0 <= image < size for image in images)
@@ -29,7 +29,7 @@ def test_any_indices_in_any_order_stay_in_range_and_apart(pair, key):
     assert images.tolist() == alone
 
 
-def test_a_key_for_each_index_is_as_that_key_alone():
+def test_one_key_per_index_equals_single_keys():
     keys = np.array([5, 9, 1 << 63, 5], np.uint64)
     indices = np.array([3, 3, 17, 99])
     together = permuted(indices, 100, key=keys)
@@ -44,7 +44,7 @@ def test_large_sizes_need_no_more_memory_than_the_indices():
 
 
 @pytest.mark.parametrize("size", [4, 5, 6])
-def test_all_orders_of_few_things_are_about_equally_likely(size):
+def test_all_orders_of_few_elements_are_equally_likely(size):
     keys = np.random.default_rng(0).integers(0, 1 << 63, 200 * 720).astype(np.uint64)
     images = [permuted(np.full(len(keys), i), size, key=keys) for i in range(size)]
     code = sum(image * size**i for i, image in enumerate(images))
@@ -56,7 +56,7 @@ def test_all_orders_of_few_things_are_about_equally_likely(size):
     assert chi_squared < 1 + 4 * np.sqrt(2 / (orders - 1))
 
 
-def test_images_of_two_neighbours_are_about_independent():
+def test_images_of_neighbors_are_independent():
     keys = np.random.default_rng(1).integers(0, 1 << 63, 200_000).astype(np.uint64)
     size = 2000  # with the rounds of larger ranges
     first = permuted(np.zeros(len(keys), np.int64), size, key=keys) // 200
@@ -79,7 +79,7 @@ def test_sizes_out_of_range_are_refused(size):
 
 
 @given(st.integers(1, 60), st.integers(0, 500), st.integers(0, 300))
-def test_the_stream_has_every_row_once_an_epoch_wherever_it_is_cut(size, start, count):
+def test_stream_has_every_row_once_per_epoch_from_any_start(size, start, count):
     whole = stream_rows(0, 900, size=size, seed=3)
     part = stream_rows(start, count, size=size, seed=3)
     assert part.rows.tolist() == whole.rows[start : start + count].tolist()
@@ -90,14 +90,14 @@ def test_the_stream_has_every_row_once_an_epoch_wherever_it_is_cut(size, start, 
         assert set(whole.epochs[place].tolist()) == {epoch}
 
 
-def test_epochs_and_seeds_have_orders_of_their_own():
+def test_epochs_and_seeds_have_different_orders():
     rows = stream_rows(0, 3000, size=1000, seed=0).rows.reshape(3, 1000)
     other = stream_rows(0, 1000, size=1000, seed=1).rows
     for one, two in ((rows[0], rows[1]), (rows[1], rows[2]), (rows[0], other)):
         assert np.count_nonzero(one == two) < 12
 
 
-def test_keys_by_epoch_are_those_of_key_for():
+def test_keys_by_epoch_equal_key_for():
     keys = keys_by_epoch(np.array([7, 5, 7]), seed=2, purpose="masks")
     assert keys.tolist() == [key_for(2, "masks", epoch) for epoch in (7, 5, 7)]
     assert len(keys_by_epoch(np.array([], np.int64), seed=2, purpose="masks")) == 0

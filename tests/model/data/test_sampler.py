@@ -52,7 +52,7 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_windows_hold_the_stream_without_a_gap(instances, config):
+def test_windows_cover_the_stream_without_gaps(instances, config):
     plan = BatchSampler(instances, batch=BatchConfig(**config), seed=4)
     position = 0
     for window in windows(plan, 4):
@@ -66,7 +66,7 @@ def test_windows_hold_the_stream_without_a_gap(instances, config):
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_batches_have_the_size_asked_for(instances, config):
+def test_batches_have_the_configured_size(instances, config):
     plan = BatchSampler(instances, batch=BatchConfig(**config), seed=4)
     for window in windows(plan, 4):
         for rows in batches_of(window):
@@ -84,7 +84,7 @@ def test_batches_have_the_size_asked_for(instances, config):
                 )
 
 
-def test_batches_by_tokens_take_all_that_fits(instances):
+def test_batches_by_tokens_are_full(instances):
     plan = BatchSampler(instances, batch=BatchConfig(global_batch_tokens=300), seed=1)
     window = plan.window(0)
     lengths = instances.lengths(window.rows)
@@ -102,7 +102,7 @@ def test_batches_of_packed_and_padded_follow_the_stream(instances):
         assert window.rows.tolist() == wanted.rows.tolist()
 
 
-def test_bucketed_batches_are_of_similar_length_and_in_no_order(instances):
+def test_bucketed_batches_have_similar_lengths_and_are_shuffled(instances):
     config = BatchConfig(global_batch_size=10, batching="bucketed", bucket_batches=10)
     window = BatchSampler(instances, batch=config, seed=2).window(0)
     ranges = [
@@ -119,15 +119,17 @@ def test_bucketed_batches_are_of_similar_length_and_in_no_order(instances):
 def test_ranks_do_not_change_the_batches(instances):
     for config in CONFIGS:
         one, two = (
-            BatchSampler(instances, batch=BatchConfig(**config), seed=0, ranks=ranks).window(0)
-            for ranks in (1, 2)
+            BatchSampler(
+                instances, batch=BatchConfig(**config), seed=0, world_size=world_size
+            ).window(0)
+            for world_size in (1, 2)
         )
         assert one.rows.tolist() == two.rows.tolist()
         assert one.bounds.tolist() == two.bounds.tolist()
 
 
 @pytest.mark.parametrize(
-    ("config", "ranks"),
+    ("config", "world_size"),
     [
         ({"global_batch_size": 3}, 4),
         ({"global_batch_tokens": 4 * LONGEST - 1}, 4),
@@ -135,31 +137,31 @@ def test_ranks_do_not_change_the_batches(instances):
         ({"global_batch_tokens": 7 * LONGEST - 1, "batching": "bucketed"}, 2),
     ],
 )
-def test_batches_too_small_for_the_ranks_are_refused(instances, config, ranks):
+def test_batches_smaller_than_the_number_of_ranks_are_refused(instances, config, world_size):
     with pytest.raises(ConfigError, match=r"batch\.global_batch_(size|tokens): expected at least"):
-        BatchSampler(instances, batch=BatchConfig(**config), seed=0, ranks=ranks)
+        BatchSampler(instances, batch=BatchConfig(**config), seed=0, world_size=world_size)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
-def test_the_smallest_batches_allowed_give_every_rank_an_instance(instances, ranks):
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_smallest_allowed_batches_give_every_rank_an_instance(instances, world_size):
     for config in (
-        {"global_batch_size": ranks},
-        {"global_batch_tokens": ranks * LONGEST},
+        {"global_batch_size": world_size},
+        {"global_batch_tokens": world_size * LONGEST},
         {
-            "global_batch_tokens": (2 * ranks + 3) * LONGEST,
+            "global_batch_tokens": (2 * world_size + 3) * LONGEST,
             "batching": "bucketed",
             "bucket_batches": 2,
         },
     ):
-        plan = BatchSampler(instances, batch=BatchConfig(**config), seed=3, ranks=ranks)
+        plan = BatchSampler(instances, batch=BatchConfig(**config), seed=3, world_size=world_size)
         for window in windows(plan, 10):
-            assert np.diff(window.bounds).min() >= ranks
+            assert np.diff(window.bounds).min() >= world_size
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=90), st.integers(1, 8))
-def test_shares_are_a_balanced_partition(lengths, ranks):
+def test_shares_are_a_balanced_partition(lengths, world_size):
     lengths = np.array(lengths)
-    shares = [rank_share(lengths, rank=rank, ranks=ranks) for rank in range(ranks)]
+    shares = [rank_share(lengths, rank=rank, world_size=world_size) for rank in range(world_size)]
     assert sorted(np.concatenate(shares).tolist()) == list(range(len(lengths)))
     sizes = [len(share) for share in shares]
     tokens = [int(lengths[share].sum()) for share in shares]
@@ -175,7 +177,7 @@ def test_shares_are_a_balanced_partition(lengths, ranks):
     st.integers(8, 2000),
     st.sampled_from(["packed", "bucketed", "padded"]),
 )
-def test_micro_batches_hold_what_fits_and_are_few(lengths, limit, layout):
+def test_micro_batches_are_within_the_limit_and_few(lengths, limit, layout):
     lengths = np.sort(np.array(lengths))[::-1]
     collator = MicroBatchCollator("mlm", layout, row_length=128, max_tokens=limit, pad_id=0)
     bounds = collator.split(lengths)
@@ -195,7 +197,7 @@ def test_micro_batches_hold_what_fits_and_are_few(lengths, limit, layout):
         assert len(places) == -(-len(lengths) // per)
 
 
-def test_micro_batches_are_of_about_equal_size():
+def test_micro_batches_have_about_equal_sizes():
     lengths = np.full(260, 100)
     collator = MicroBatchCollator("mlm", "packed", row_length=128, max_tokens=10_000, pad_id=0)
     bounds = collator.split(lengths)
@@ -203,7 +205,7 @@ def test_micro_batches_are_of_about_equal_size():
     assert np.diff(bounds).max() <= 89
 
 
-def test_padded_lengths_are_multiples_of_eight_or_the_row():
+def test_row_lengths_are_multiples_of_eight_or_the_maximum():
     collator = MicroBatchCollator("mlm", "bucketed", row_length=125, max_tokens=1000, pad_id=0)
     found = collator.widths(np.array([1, 8, 9, 120, 121, 125]))
     assert found.tolist() == [8, 8, 16, 120, 125, 125]

@@ -29,7 +29,7 @@ from support.task_model_builder import (
 
 from model.encoder.dropout import seed_dropout
 from model.encoder.hf_weights import save_model
-from model.finetuning.loop import TrialTraining, train_trial
+from model.finetuning.loop import FineTuningModule, train_trial
 from model.finetuning.prediction import Predictor, answer
 from model.finetuning.saved_models import load_task_model, save_task_model
 from model.finetuning.setup import open_trial
@@ -258,7 +258,7 @@ def test_stopped_it_goes_on_to_the_bit(
     cut = trial_job(tmp_path / "cut", kinds["squad-1.1"], config=config)
     checkpoints = Checkpoints(f"{cut.work}/checkpoints", keep_last=2)
     stop, device = StopRequest(), torch.device("cpu")
-    training = TrialTraining(open_trial(cut), device=device, checkpoints=checkpoints)
+    training = FineTuningModule(open_trial(cut), device=device, checkpoints=checkpoints)
     note = training.on_step_end
 
     def note_and_stop(*args: Any) -> None:

@@ -189,7 +189,7 @@ def test_the_submitter_is_killed(world: _World) -> None:
     first.process.kill()
     second = world.run(store)
     assert second.ended() == 0, second.told
-    assert "attached to a job that runs already: bertloom-failures-build-documents-" in second.told
+    assert "attached to running job: bertloom-failures-build-documents-" in second.told
     record = _check(world, store)
     assert [(found.id, found.attached) for found in record.jobs] == [(job, True)]
 

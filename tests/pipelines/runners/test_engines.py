@@ -162,7 +162,7 @@ def test_one_job_outlives_those_who_submit_it_and_wait(
     assert not flink.job_servers()
     assert state() == [(job, "RUNNING")]
 
-    attached = "attached to a job that runs already: bertloom-test-build-documents-"
+    attached = "attached to running job: bertloom-test-build-documents-"
     second = flink_run(recipe, flink, str(store), *_DOCUMENTS, "--set", setting)
     second.wait_until(lambda: attached in second.told)
     second.process.kill()
