@@ -3,7 +3,7 @@
     python -m benchmarks.bench_loader [--tokens 40000000] [--shards 100] [--repeat 5]
 
 Writes shards of random ids to a temporary folder, with lengths like those of Wikipedia at 128. The
-loader runs without its thread (prefetch 0), so that the process time includes all its work:
+loader runs without its thread (prefetch_factor 0), so that the process time includes all its work:
 shuffling over all shards, gathering, targets, layout and tensors, in batches of 256 instances. The
 peer, in the same run, is torch's DataLoader (no worker processes) over a map-style dataset of the
 same mapped shards with a NumPy collator, as such loaders are usually written. Rounds are
@@ -179,7 +179,7 @@ def our_batches(
         seed=0,
         vocabulary=VocabularyIds(VOCAB_SIZE, 101, 102, 103, is_continuation),
         dynamic_masking=MaskingConfig() if masking == "dynamic" else None,
-        prefetch=0,
+        prefetch_factor=0,
     )
     return (batch.tokens for batch in loader)
 

@@ -48,10 +48,10 @@ class PretrainingDataLoader:
         seed: Seed of the order of instances and of dynamic masks.
         vocabulary: Vocabulary of the instances.
         dynamic_masking: Configuration of masks that differ in each epoch. None: stored masks.
-        rank, ranks: Rank of this process, and number of ranks.
+        rank, world_size: Rank of this process, and number of ranks.
         state: Start state.
         pin_memory: Put tensors into pinned memory, for asynchronous copies to a GPU.
-        prefetch: Number of batches that a thread prepares ahead; 0 for no thread.
+        prefetch_factor: Number of batches that a thread prepares ahead; 0 for no thread.
 
     Raises:
         ConfigError: The batches are too small for the ranks, or the rows for the instances.
@@ -68,28 +68,28 @@ class PretrainingDataLoader:
         vocabulary: VocabularyIds,
         dynamic_masking: MaskingConfig | None = None,
         rank: int = 0,
-        ranks: int = 1,
+        world_size: int = 1,
         state: LoaderState = LoaderState(),  # noqa: B008 - immutable
         pin_memory: bool = False,
-        prefetch: int = 2,
+        prefetch_factor: int = 2,
     ) -> None:
         _check_fit(dataset, vocabulary=vocabulary, row_length=collator.row_length)
-        if not 0 <= rank < ranks:
-            raise ConfigError(f"expected a rank of 0 to {ranks - 1}, got {rank}")
+        if not 0 <= rank < world_size:
+            raise ConfigError(f"expected a rank of 0 to {world_size - 1}, got {rank}")
         self._dataset, self._collator, self._vocabulary = dataset, collator, vocabulary
-        self._sampler = BatchSampler(dataset, batch=batch, seed=seed, ranks=ranks)
+        self._sampler = BatchSampler(dataset, batch=batch, seed=seed, world_size=world_size)
         self._seed = seed
         # `left-to-right` predicts every token and uses no masks.
         self._is_causal = collator.objective == "left-to-right"
         self._dynamic_masking = None if self._is_causal else dynamic_masking
-        self._rank, self._ranks = rank, ranks
+        self._rank, self._world_size = rank, world_size
         self._state = state
         self._pin_memory = pin_memory
-        self._prefetch = prefetch
+        self._prefetch_factor = prefetch_factor
 
     def __iter__(self) -> Generator[StepBatch]:
         batches = self._batches()
-        return prefetch(batches, size=self._prefetch) if self._prefetch else batches
+        return prefetch(batches, size=self._prefetch_factor) if self._prefetch_factor else batches
 
     def _batches(self) -> Generator[StepBatch]:
         start, number = self._state
@@ -113,7 +113,8 @@ class PretrainingDataLoader:
         headers = self._dataset.headers(window.rows[selection])
         epochs = window.epochs[selection]
         shares = [
-            start + rank_share(headers.lengths[start:stop], rank=self._rank, ranks=self._ranks)
+            start
+            + rank_share(headers.lengths[start:stop], rank=self._rank, world_size=self._world_size)
             for start, stop in pairwise(bounds)
         ]
         order = np.concatenate(shares)
@@ -163,7 +164,7 @@ class PretrainingDataLoader:
         """Return the number of tokens to predict in the global batch."""
         if self._is_causal:
             return int((headers.lengths - 1).sum())
-        if self._ranks == 1:
+        if self._world_size == 1:
             return len(own.masked_ids)
         if self._dynamic_masking is None:
             return int(headers.masked_counts.sum())
@@ -203,7 +204,7 @@ def eval_batches(
     _check_fit(dataset, vocabulary=vocabulary, row_length=collator.row_length)
     for start in range(0, len(rows), _SORTED):
         headers = dataset.headers(np.asarray(rows[start : start + _SORTED], np.int64))
-        order = rank_share(headers.lengths, rank=0, ranks=1)
+        order = rank_share(headers.lengths, rank=0, world_size=1)
         yield from collator(dataset.read(headers.take(order)))
 
 

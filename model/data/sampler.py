@@ -51,7 +51,7 @@ class BatchSampler:
     """Sequence of the global batches of a run."""
 
     def __init__(
-        self, instances: InstanceDataset, *, batch: BatchConfig, seed: int, ranks: int = 1
+        self, instances: InstanceDataset, *, batch: BatchConfig, seed: int, world_size: int = 1
     ) -> None:
         """Prepare to plan batches of these instances.
 
@@ -63,7 +63,7 @@ class BatchSampler:
         self._is_bucketed = batch.batching == "bucketed"
         self._tokens = batch.global_batch_tokens
         self._size = batch.global_batch_size or DEFAULT_INSTANCES
-        _check_size(batch, size=self._size, longest=instances.max_seq_length, ranks=ranks)
+        _check_size(batch, size=self._size, longest=instances.max_seq_length, world_size=world_size)
         if self._is_bucketed:
             self._batches = batch.bucket_batches
         else:
@@ -124,24 +124,24 @@ def _even_bounds(lengths: Int64s, *, budget: int) -> Int64s:
     return bounds
 
 
-def _check_size(batch: BatchConfig, *, size: int, longest: int, ranks: int) -> None:
+def _check_size(batch: BatchConfig, *, size: int, longest: int, world_size: int) -> None:
     """Check that every rank has an instance of every batch."""
     if batch.global_batch_tokens is None:
-        name, minimum, value = "global_batch_size", ranks, size
+        name, minimum, value = "global_batch_size", world_size, size
     else:
         # Batches of `bucketed` have at least half the budget, minus two instances.
-        instances = 2 * ranks + 3 if batch.batching == "bucketed" else ranks
+        instances = 2 * world_size + 3 if batch.batching == "bucketed" else world_size
         name, minimum = "global_batch_tokens", instances * longest
         value = batch.global_batch_tokens
     if value < minimum:
         raise ConfigError(
-            f"batch.{name}: expected at least {minimum}, so that each of the {ranks} processes has "
-            f"an instance (up to {longest} tokens) of every batch, got {value}. Raise it or use "
-            "fewer processes."
+            f"batch.{name}: expected at least {minimum}, so that each of the {world_size} "
+            f"processes has an instance (up to {longest} tokens) of every batch, got {value}. "
+            "Raise it or use fewer processes."
         )
 
 
-def rank_share(lengths: Int64s, *, rank: int, ranks: int) -> Int64s:
+def rank_share(lengths: Int64s, *, rank: int, world_size: int) -> Int64s:
     """Return a rank's share of a global batch, longest instance first.
 
     Instances are assigned by descending length in serpentine order (0 1 2 2 1 0 0 1 2 ...), so that
@@ -149,14 +149,14 @@ def rank_share(lengths: Int64s, *, rank: int, ranks: int) -> Int64s:
 
     Args:
         lengths: Tokens of the batch's instances, shape (B,).
-        rank, ranks: Rank of this process and number of ranks.
+        rank, world_size: Rank of this process and number of ranks.
 
     Returns:
         int64 indices into the batch.
     """
     order = np.argsort(-lengths, kind="stable")
-    if ranks == 1:
+    if world_size == 1:
         return order
-    turn, seat = np.divmod(np.arange(len(lengths)), ranks)
-    share: Int64s = order[np.where(turn % 2 == 0, seat, ranks - 1 - seat) == rank]
+    turn, seat = np.divmod(np.arange(len(lengths)), world_size)
+    share: Int64s = order[np.where(turn % 2 == 0, seat, world_size - 1 - seat) == rank]
     return share

@@ -74,7 +74,7 @@ class PretrainingSetup:
             vocabulary=self.vocabulary,
             dynamic_masking=config.dynamic_masking if config.masking == "dynamic" else None,
             rank=self.group.rank,
-            ranks=self.group.world_size,
+            world_size=self.group.world_size,
             state=state,
             pin_memory=self.group.device.type == "cuda",
         )

@@ -53,7 +53,7 @@ def arguments(config, *, objective="mlm+nsp", row_length=44, **changes):
         "collator": collator_of(config, objective=objective, row_length=row_length),
         "seed": 5,
         "vocabulary": vocabulary_of(VOCAB_SIZE),
-        "prefetch": 0,
+        "prefetch_factor": 0,
         **changes,
     }
 
@@ -152,16 +152,18 @@ def test_positions_of_instances_follow_the_layout(instances, layout):
                 assert not tokens.segment_ids.reshape(-1, width)[row, length:].any()
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [{}, {"global_batch_size": None, "global_batch_tokens": 600}])
-def test_every_epoch_has_each_instance_once(instances, layout, ranks, size):
+def test_every_epoch_has_each_instance_once(instances, layout, world_size, size):
     config = BatchConfig(
         **{"global_batch_size": 15, "batching": layout, "bucket_batches": 3, **size}
     )
     loaders = [
-        iter(PretrainingDataLoader(instances, **arguments(config, rank=rank, ranks=ranks)))
-        for rank in range(ranks)
+        iter(
+            PretrainingDataLoader(instances, **arguments(config, rank=rank, world_size=world_size))
+        )
+        for rank in range(world_size)
     ]
     seen, position = [], 0
     while position < 3 * ROWS:
@@ -182,7 +184,7 @@ def test_global_batches_do_not_depend_on_number_of_ranks(instances, layout, mask
     if masking != "stored":
         given |= {"dynamic_masking": MaskingConfig(strategy=masking)}
     alone = take(make(instances, **given), 14)
-    parts = [take(make(instances, rank=rank, ranks=3, **given), 14) for rank in range(3)]
+    parts = [take(make(instances, rank=rank, world_size=3, **given), 14) for rank in range(3)]
     for whole, *shares in zip(alone, *parts, strict=True):
         assert sorted(row for share in shares for row in rows_of(share)) == rows_of(whole)
         wanted = sorted(map(str, (one for part in whole.micro_batches for one in decoded(part))))
@@ -216,9 +218,9 @@ def test_resuming_with_another_number_of_ranks_gives_the_same_global_batches(ins
     for layout in LAYOUTS:
         given = {"batch": {"batching": layout}, "dynamic_masking": MASKING}
         whole = take(make(instances, **given), 12)
-        first = take(make(instances, rank=1, ranks=2, **given), 5)
+        first = take(make(instances, rank=1, world_size=2, **given), 5)
         rest = [
-            take(make(instances, rank=rank, ranks=4, state=first[-1].state, **given), 7)
+            take(make(instances, rank=rank, world_size=4, state=first[-1].state, **given), 7)
             for rank in range(4)
         ]
         for number in range(7):
@@ -292,10 +294,14 @@ def test_count_of_dynamic_masks_is_known_before_masking(instances, strategy):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_left_to_right_predicts_every_next_token(instances, layout, ranks):
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_left_to_right_predicts_every_next_token(instances, layout, world_size):
     loader = make(
-        instances, batch={"batching": layout}, objective="left-to-right", ranks=ranks, rank=0
+        instances,
+        batch={"batching": layout},
+        objective="left-to-right",
+        world_size=world_size,
+        rank=0,
     )
     for batch in take(loader, 8):
         for part in batch.micro_batches:
@@ -354,9 +360,9 @@ def test_invalid_arguments_are_refused(instances):
     with pytest.raises(ConfigError, match=r"rows of at least 40 tokens.*39"):
         make(instances, row_length=39)
     with pytest.raises(ConfigError, match="expected a rank of 0 to 1, got 2"):
-        make(instances, rank=2, ranks=2)
+        make(instances, rank=2, world_size=2)
     with pytest.raises(ConfigError, match=r"batch\.global_batch_size"):
-        make(instances, ranks=17)
+        make(instances, world_size=17)
     with pytest.raises(ConfigError, match="batch 257 of a window"):
         next(iter(make(instances, state=LoaderState(0, 257))))
 
@@ -373,7 +379,7 @@ def all_threads_end():
 
 
 def test_prefetching_does_not_change_batches(instances):
-    with closing(iter(make(instances, prefetch=3))) as batches:
+    with closing(iter(make(instances, prefetch_factor=3))) as batches:
         for one, two in zip(take(make(instances), 20), batches, strict=False):
             assert_same(one, two)
         assert prefetch_threads()
@@ -383,12 +389,12 @@ def test_prefetching_does_not_change_batches(instances):
 
 
 def test_every_iterator_starts_at_the_given_state(instances):
-    loader = make(instances, prefetch=1)
+    loader = make(instances, prefetch_factor=1)
     assert_same(next(iter(loader)), next(iter(loader)))
 
 
 def test_thread_ends_when_its_iterator_is_deleted(instances):
-    loader = make(instances, prefetch=1)
+    loader = make(instances, prefetch_factor=1)
     batches = iter(loader)
     next(batches)
     del batches
@@ -397,7 +403,7 @@ def test_thread_ends_when_its_iterator_is_deleted(instances):
 
 
 def test_errors_of_the_thread_are_raised_in_order(instances, monkeypatch):
-    batches = iter(make(instances, prefetch=2))
+    batches = iter(make(instances, prefetch_factor=2))
     monkeypatch.setattr(
         InstanceDataset,
         "headers",

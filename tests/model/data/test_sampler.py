@@ -119,15 +119,17 @@ def test_bucketed_batches_have_similar_lengths_and_are_shuffled(instances):
 def test_ranks_do_not_change_the_batches(instances):
     for config in CONFIGS:
         one, two = (
-            BatchSampler(instances, batch=BatchConfig(**config), seed=0, ranks=ranks).window(0)
-            for ranks in (1, 2)
+            BatchSampler(
+                instances, batch=BatchConfig(**config), seed=0, world_size=world_size
+            ).window(0)
+            for world_size in (1, 2)
         )
         assert one.rows.tolist() == two.rows.tolist()
         assert one.bounds.tolist() == two.bounds.tolist()
 
 
 @pytest.mark.parametrize(
-    ("config", "ranks"),
+    ("config", "world_size"),
     [
         ({"global_batch_size": 3}, 4),
         ({"global_batch_tokens": 4 * LONGEST - 1}, 4),
@@ -135,31 +137,31 @@ def test_ranks_do_not_change_the_batches(instances):
         ({"global_batch_tokens": 7 * LONGEST - 1, "batching": "bucketed"}, 2),
     ],
 )
-def test_batches_smaller_than_the_number_of_ranks_are_refused(instances, config, ranks):
+def test_batches_smaller_than_the_number_of_ranks_are_refused(instances, config, world_size):
     with pytest.raises(ConfigError, match=r"batch\.global_batch_(size|tokens): expected at least"):
-        BatchSampler(instances, batch=BatchConfig(**config), seed=0, ranks=ranks)
+        BatchSampler(instances, batch=BatchConfig(**config), seed=0, world_size=world_size)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
-def test_smallest_allowed_batches_give_every_rank_an_instance(instances, ranks):
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_smallest_allowed_batches_give_every_rank_an_instance(instances, world_size):
     for config in (
-        {"global_batch_size": ranks},
-        {"global_batch_tokens": ranks * LONGEST},
+        {"global_batch_size": world_size},
+        {"global_batch_tokens": world_size * LONGEST},
         {
-            "global_batch_tokens": (2 * ranks + 3) * LONGEST,
+            "global_batch_tokens": (2 * world_size + 3) * LONGEST,
             "batching": "bucketed",
             "bucket_batches": 2,
         },
     ):
-        plan = BatchSampler(instances, batch=BatchConfig(**config), seed=3, ranks=ranks)
+        plan = BatchSampler(instances, batch=BatchConfig(**config), seed=3, world_size=world_size)
         for window in windows(plan, 10):
-            assert np.diff(window.bounds).min() >= ranks
+            assert np.diff(window.bounds).min() >= world_size
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=90), st.integers(1, 8))
-def test_shares_are_a_balanced_partition(lengths, ranks):
+def test_shares_are_a_balanced_partition(lengths, world_size):
     lengths = np.array(lengths)
-    shares = [rank_share(lengths, rank=rank, ranks=ranks) for rank in range(ranks)]
+    shares = [rank_share(lengths, rank=rank, world_size=world_size) for rank in range(world_size)]
     assert sorted(np.concatenate(shares).tolist()) == list(range(len(lengths)))
     sizes = [len(share) for share in shares]
     tokens = [int(lengths[share].sum()) for share in shares]
