@@ -1,16 +1,17 @@
 """BERT_BASE and BERT_LARGE on a GPU: tokens per second, utilization, memory, losses.
 
     python -m benchmarks.bench_gpu [--device cuda] [--presets base large] [--lengths 128 512]
-                                   [--precisions bf16 fp32] [--modes eager compiled] [--steps 20]
-                                   [--micro-batch-tokens 32768] [--no-peer] [--json FILE]
+                                   [--precisions bf16] [--modes eager compiled] [--steps 200]
+                                   [--max-seconds 60] [--micro-batch-tokens 32768] [--no-peer]
+                                   [--json FILE]
 
     python -m benchmarks.bench_gpu --device cpu --presets tiny --steps 3 --micro-batch-tokens 1024
 
-A step is one training step: one packed micro-batch of full instances, forward and backward with
-dropout 0.1, gradients clipped to a global norm of 1, AdamW. Each case starts from new weights and
-is timed after warm-up steps, in which kernels are selected and code is compiled. The peer, in the
-same run, is `transformers`' BertForPreTraining with `AdamW(fused=True)` on the same instances (its
-default attention, not compiled).
+No GPU has run it yet. Each case trains a new model with `model.training.loop.Trainer` on one batch
+of full, packed instances with dropout 0.1, gradients clipped to a global norm of 1 and AdamW; only
+data, logs and checkpoints are missing. Warm-up steps, in which kernels are selected and code is
+compiled, are not timed. The peer, in the same run, is `transformers`' BertForPreTraining with
+`AdamW(fused=True)` on the same instances (its default attention, not compiled).
 
 * utilization: FLOPs of the model's matrix products divided by the peak that the card's maker
   publishes, or by the fastest matrix product measured here for an unknown card;
@@ -18,8 +19,9 @@ default attention, not compiled).
 * loss: of four instances without dropout, from equal new weights on both sides, on this device and
   on the CPU in fp32.
 
-A case that exceeds the memory is reported and skipped. Without a GPU the benchmark measures nothing
-unless --device cpu is given.
+A case that exceeds the memory is reported and skipped. Each timing ends after `--max-seconds`, so a
+case takes a few minutes with its compilation. Without a GPU the benchmark measures nothing unless
+--device cpu is given.
 """
 
 from __future__ import annotations
@@ -29,19 +31,18 @@ import gc
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 
 from benchmarks.bench_pretraining import VOCAB, batch_of, peer_steps, precision
-from model.data.batches import PretrainingBatch
-from model.encoder.dropout import seed_dropout
+from model.data.batches import LoaderState, PretrainingBatch, StepBatch
 from model.encoder.heads import BertForPretraining
-from model.launch.distributed import choose_device, device_name
+from model.launch.distributed import ProcessGroup, choose_device, choose_precision, device_name
+from model.launch.stopping import StopRequest
 from model.monitoring.throughput import (
     Peak,
     batch_flops,
@@ -50,7 +51,11 @@ from model.monitoring.throughput import (
     peak_memory,
 )
 from model.optim.optimizer import build_optimizer
-from schemas.model_configs import PRESETS, ModelConfig, OptimizerConfig
+from model.pretraining.loop import PretrainingModule
+from model.training.checkpoints import Checkpoints
+from model.training.loop import StepMetrics, Trainer, compile_blocks
+from pipelines.seeds import key_for
+from schemas.model_configs import PRESETS, ModelConfig, PretrainConfig
 
 CHECKED = 4  # instances whose loss is compared with the CPU's
 WARMUP = 3
@@ -89,59 +94,147 @@ def full_batch(length: int, *, tokens: int) -> PretrainingBatch:
     return batch_of(np.full(count, length, np.int64), padded_length=None)
 
 
-def compiled(model: nn.Module, case: Case) -> nn.Module:
-    """The model as the trainer wraps it."""
-    if case.mode == "eager":
-        return model
-    wrapped: nn.Module = torch.compile(model, dynamic=True)  # type: ignore[assignment]
-    return wrapped
+class Timer:
+    """Time of the steps after the warm-up, until a number of steps or of seconds."""
+
+    def __init__(self, *, steps: int, seconds: float, device: torch.device) -> None:
+        self._device, self._steps, self._seconds = device, WARMUP + steps, seconds
+        self._started = 0.0
+        self.steps = -WARMUP
+        self.elapsed = 0.0
+
+    def __iter__(self) -> Generator[None]:
+        """Yield once per step."""
+        for number in range(self._steps):
+            if number == WARMUP:
+                wait_for(self._device)
+                self._started = time.perf_counter()
+            elif number > WARMUP and time.perf_counter() - self._started > self._seconds:
+                break
+            yield
+            self.steps += 1
+
+    def stop(self) -> None:
+        """End the time when the device has finished the last step."""
+        wait_for(self._device)
+        self.elapsed = time.perf_counter() - self._started
 
 
-def our_step(case: Case, batch: PretrainingBatch, *, device: torch.device) -> Callable[[], None]:
-    """Run one of our training steps on a batch."""
-    model = new_model(case.preset).to(device)
-    optimizer = build_optimizer(
-        model.named_parameters(), OptimizerConfig(name="adamw", max_grad_norm=1.0)
-    )
-    model.train()
-    wrapped, placed = compiled(model, case), batch.to(device)
-    numbers = itertools.count()
+class CaseTraining(PretrainingModule):
+    """Pretraining on the same batch in every step, without logs and checkpoints."""
 
-    def step() -> None:
-        seed_dropout(model, next(numbers))
-        with precision(bf16=case.is_bf16, device=device.type):
-            loss = wrapped(placed, len(batch.masked_ids), len(batch.tokens.lengths)).loss
-        loss.backward()
-        optimizer.step(learning_rate=1e-4)
-        optimizer.zero_grad()
+    def __init__(
+        self, case: Case, batch: PretrainingBatch, *, device: torch.device, timer: Timer
+    ) -> None:
+        self.name, self.timer, self.is_resumed = "benchmark", timer, False
+        self.config = PretrainConfig.model_validate(
+            {
+                "instances": "benchmark",
+                "model": {"preset": case.preset},
+                "budget": {"max_steps": 1},
+                "optimizer": {"name": "adamw", "max_grad_norm": 1.0},
+                "checkpoints": {"save_minutes": 1e6},
+                "precision": case.precision,
+                "compile": case.mode == "compiled",
+            }
+        )
+        self.checkpoint_config = self.config.checkpoints
+        self.is_bf16, self.is_compiled = case.is_bf16, self.config.compile
+        self.model = new_model(case.preset).to(device)
+        self.optimizer = build_optimizer(self.model.named_parameters(), self.config.optimizer)
+        predictions, pairs = len(batch.masked_ids), len(batch.tokens.lengths)
+        tokens = int(batch.tokens.lengths.sum())
+        if device.type == "cuda":
+            batch = pinned(batch)
+        self.batch = StepBatch((batch,), predictions, pairs, pairs, tokens, LoaderState())
+        self._done = 0
 
-    return step
+    @property
+    def steps(self) -> int:
+        return self._done
+
+    @property
+    def seconds(self) -> float:
+        return 0.0
+
+    def batches(self) -> Generator[StepBatch]:
+        for _ in self.timer:
+            yield self.batch
+
+    def learning_rate(self) -> float:
+        return 1e-4
+
+    def dropout_key(self, number: int) -> int:
+        return key_for(0, "benchmark", self._done, number)
+
+    def divergence_reason(self, loss: float) -> str:
+        del loss
+        return ""
+
+    def count_step(self, batch: StepBatch) -> None:
+        del batch
+        self._done += 1
+
+    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> None:
+        pass
+
+    def should_evaluate(self) -> bool:
+        return False
+
+    def save_snapshot(self) -> None:
+        pass
+
+
+def pinned(batch: PretrainingBatch) -> PretrainingBatch:
+    """Return the batch in pinned memory, as the loader does."""
+
+    def pin(part: Any) -> dict[str, Any]:
+        fields = part._asdict().items()
+        return {name: v.pin_memory() for name, v in fields if isinstance(v, torch.Tensor)}
+
+    return batch._replace(tokens=batch.tokens._replace(**pin(batch.tokens)), **pin(batch))
+
+
+def run_ours(case: Case, batch: PretrainingBatch, *, device: torch.device, timer: Timer) -> None:
+    """Run the trainer's steps."""
+    choose_precision("bf16" if case.is_bf16 else "fp32", device)
+    training = CaseTraining(case, batch, device=device, timer=timer)
+    Trainer(
+        training,
+        group=ProcessGroup(0, 1, device),
+        checkpoints=Checkpoints("memory://benchmark", keep_last=1),
+        stop=StopRequest(),
+    ).run()
+
+
+def run_peer(case: Case, batch: PretrainingBatch, *, device: torch.device, timer: Timer) -> None:
+    """Run the peer's steps."""
+    padded = batch_of(batch.tokens.lengths, padded_length=case.length)
+    steps = peer_steps(case.preset, padded, bf16=case.is_bf16, device=device.type)
+    for _ in timer:
+        steps["peer, fused"]()
 
 
 def measure(
-    step: Callable[[], None],
+    run: Callable[..., None],
     case: Case,
     batch: PretrainingBatch,
     *,
     steps: int,
+    max_seconds: float,
     device: torch.device,
     peak: Peak | None,
 ) -> Speed:
-    """Time the given number of steps after warm-up steps."""
+    """Time one side's steps after the warm-up."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    for _ in range(WARMUP):
-        step()
-    wait_for(device)
-    start = time.perf_counter()
-    for _ in range(steps):
-        step()
-    wait_for(device)
-    seconds = time.perf_counter() - start
-    flops = batch_flops(new_config(case), vocab_size=VOCAB, batches=[batch]) * steps
+    timer = Timer(steps=steps, seconds=max_seconds, device=device)
+    run(case, batch, device=device, timer=timer)
+    timer.stop()
+    flops = batch_flops(new_config(case), vocab_size=VOCAB, batches=[batch]) * timer.steps
     return Speed(
-        tokens_per_second=int(batch.tokens.lengths.sum()) * steps / seconds,
-        utilization=model_flops_utilization(flops, seconds=seconds, processes=1, peak=peak),
+        tokens_per_second=int(batch.tokens.lengths.sum()) * timer.steps / timer.elapsed,
+        utilization=model_flops_utilization(flops, seconds=timer.elapsed, processes=1, peak=peak),
         memory_bytes=peak_memory(device),
     )
 
@@ -165,27 +258,38 @@ def losses(case: Case, *, device: torch.device) -> tuple[float, float]:
     counts = len(batch.masked_ids), len(batch.tokens.lengths)
     with torch.inference_mode():
         on_cpu = float(model(batch, *counts).loss)
+    if case.mode == "compiled":
+        compile_blocks(model)
     with torch.no_grad(), precision(bf16=case.is_bf16, device=device.type):
-        here = float(compiled(model.to(device), case)(batch.to(device), *counts).loss)
+        here = float(model.to(device)(batch.to(device), *counts).loss)
     return here, on_cpu
 
 
 def run_case(
-    case: Case, *, device: torch.device, tokens: int, steps: int, peak: Peak | None, peer: bool
+    case: Case,
+    *,
+    device: torch.device,
+    tokens: int,
+    steps: int,
+    max_seconds: float,
+    peak: Peak | None,
+    peer: bool,
 ) -> dict[str, Any]:
     """All figures of one case, or that it did not fit the memory."""
     torch.compiler.reset()
     gc.collect()  # the case before, whose model may be held by a circle of references
     found: dict[str, Any] = case._asdict()
     batch = full_batch(case.length, tokens=tokens)
-    given = {"steps": steps, "device": device, "peak": peak}
+    given: dict[str, Any] = {
+        "steps": steps,
+        "max_seconds": max_seconds,
+        "device": device,
+        "peak": peak,
+    }
     try:
-        ours = measure(our_step(case, batch, device=device), case, batch, **given)
-        found |= ours._asdict()
+        found |= measure(run_ours, case, batch, **given)._asdict()
         if peer and case.mode == "eager":
-            padded = batch_of(batch.tokens.lengths, padded_length=case.length)
-            sides = peer_steps(case.preset, padded, bf16=case.is_bf16, device=device.type)
-            theirs = measure(sides["peer, fused"], case, batch, **given)
+            theirs = measure(run_peer, case, batch, **given)
             found |= {f"peer_{name}": value for name, value in theirs._asdict().items()}
         found["loss"], found["cpu_loss"] = losses(case, device=device)
     except torch.OutOfMemoryError:
@@ -212,13 +316,12 @@ def main() -> None:
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--presets", nargs="+", choices=[*PRESETS], default=["base", "large"])
     parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512])
-    parser.add_argument(
-        "--precisions", nargs="+", choices=["bf16", "fp32"], default=["bf16", "fp32"]
-    )
+    parser.add_argument("--precisions", nargs="+", choices=["bf16", "fp32"], default=["bf16"])
     parser.add_argument(
         "--modes", nargs="+", choices=["eager", "compiled"], default=["eager", "compiled"]
     )
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--max-seconds", type=float, default=60.0, help="limit of each timing")
     parser.add_argument("--micro-batch-tokens", type=int, default=32_768)
     parser.add_argument("--no-peer", action="store_true", help="leave transformers out")
     parser.add_argument("--json", type=Path, help="write a line of JSON a case to this file too")
@@ -242,6 +345,7 @@ def main() -> None:
             device=device,
             tokens=arguments.micro_batch_tokens,
             steps=arguments.steps,
+            max_seconds=arguments.max_seconds,
             peak=peaks[case.precision],
             peer=not arguments.no_peer,
         )

@@ -123,7 +123,7 @@ def _vocabulary_files(
 STAGE = Stage(
     name="pretrain",
     module=__name__,
-    version=3,
+    version=4,
     run=pretrain,
     config=PretrainConfig,
     output_type="checkpoint",

@@ -17,7 +17,6 @@ from schemas.base_configs import (
     DropoutProb,
     Fraction,
     Paths,
-    Precision,
     Seed,
     SourceName,
     content_in_key,
@@ -215,7 +214,7 @@ class TaskTrainingConfig(FeaturesConfig, ComputeConfig):
     seed: Seed = 0
     """Seed, together with the restart, of data order, new weights and dropout."""
 
-    precision: Precision = "fp32"
+    precision: Literal["fp32", "bf16"] = "fp32"
     """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums in fp32."""
 
     batching: Literal["packed", "padded"] = "packed"

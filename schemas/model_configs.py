@@ -276,8 +276,9 @@ class PretrainConfig(Config):
     seed: Seed = 0
     """Seed of initial weights, instance order, dynamic masks and dropout."""
 
-    precision: Precision = "fp32"
-    """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums in fp32."""
+    precision: Precision = "auto"
+    """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums in fp32. `auto`:
+    bf16 on a GPU that has it, otherwise fp32 with TF32 products; fp32 on a CPU."""
 
     compile: bool = False
     """Compile the model with torch.compile."""
@@ -285,8 +286,9 @@ class PretrainConfig(Config):
     device: Device = not_in_key("auto")
     """Device. `auto`: a GPU if there is one."""
 
-    num_processes: int = not_in_key(1, ge=1, le=1024)
-    """Number of processes on this machine, one per GPU. More than one run under torchrun."""
+    num_processes: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = not_in_key("auto")
+    """Number of processes on this machine; more than one run under torchrun. `auto`: one per GPU,
+    one without a GPU."""
 
     num_threads: int = not_in_key(0, ge=0)
     """Number of CPU threads per process. 0: torch's default."""

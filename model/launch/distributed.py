@@ -7,11 +7,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
 
+from schemas.base_configs import Precision
 from schemas.errors import ConfigError
 from schemas.model_configs import PretrainConfig
 
@@ -41,11 +42,18 @@ class ProcessGroup(NamedTuple):
         if self.world_size == 1:
             return list(values)
         # NCCL reduces tensors on a GPU only.
-        device = self.device if self.device.type == "cuda" else torch.device("cpu")
-        sums = torch.tensor(values, dtype=torch.float64, device=device)
-        dist.all_reduce(sums)
-        result: list[float] = sums.tolist()
+        sums = torch.tensor(values, dtype=torch.float64, device=self.device)
+        result: list[float] = self.all_reduce_tensor(sums).tolist()
         return result
+
+    def all_reduce_tensor(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor on this process's device over all processes, in place, and return it.
+
+        The host does not wait for a GPU.
+        """
+        if self.world_size > 1:
+            dist.all_reduce(values)
+        return values
 
     def all_gather(self, values: Sequence[int]) -> list[int]:
         """Return the values of all processes, in the order of ranks."""
@@ -59,6 +67,27 @@ class ProcessGroup(NamedTuple):
         """Wait until all processes call this."""
         if self.world_size > 1:
             dist.barrier()
+
+
+class HostCopy:
+    """Copy of a tensor to the host that starts at once; only `read` waits for it."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self._values = values
+        self._event: torch.cuda.Event | None = None
+        if values.is_cuda:
+            # Only copies to pinned memory are asynchronous.
+            self._values = torch.empty_like(values, device="cpu", pin_memory=True)
+            self._values.copy_(values, non_blocking=True)
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    def read(self) -> list[float]:
+        """Wait for the copy, not for work queued after it, and return the values."""
+        if self._event is not None:
+            self._event.synchronize()
+        values: list[float] = self._values.tolist()
+        return values
 
 
 def choose_device(name: str, *, local_rank: int = 0) -> torch.device:
@@ -76,6 +105,19 @@ def choose_device(name: str, *, local_rank: int = 0) -> torch.device:
             "to cpu, or use fewer processes."
         )
     return torch.device("cuda", local_rank)
+
+
+def choose_precision(name: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
+    """Return the precision of autocast for a configuration, and set that of fp32 products.
+
+    `auto` is bf16 on GPUs that have it. Unless fp32 is requested, GPUs round factors to TF32.
+    """
+    is_gpu = device.type == "cuda"
+    torch.set_float32_matmul_precision("high" if is_gpu and name != "fp32" else "highest")
+    if name == "auto":
+        is_supported = is_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if is_supported else "fp32"
+    return name
 
 
 def device_name(device: torch.device) -> str:

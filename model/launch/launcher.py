@@ -272,15 +272,7 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path, num_process
     command = [module, str(job_file)]
     added: dict[str, str] = {}
     if num_processes > 1:
-        nproc = f"--nproc-per-node={num_processes}"
-        command = ["torch.distributed.run", "--standalone", nproc, "-m", *command]
-        # By default torchrun kills after 30 s, maybe while a large checkpoint is written, and sets
-        # one thread per process.
-        threads = max(1, (os.cpu_count() or 1) // num_processes)
-        added |= {
-            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(_STOP_SECONDS)),
-            "OMP_NUM_THREADS": str(threads),
-        }
+        command, added = torchrun(command, num_processes=num_processes)
     with _start(command, added=added) as process, _stoppable(process.terminate):
         try:
             code = process.wait()
@@ -292,6 +284,18 @@ def run_job(module: str, job: BaseModel, *, name: str, folder: Path, num_process
         if failure.exists():
             raise deserialize_error(json.loads(failure.read_text(encoding="utf-8")), name=name)
         raise _exit_error(name, code)
+
+
+def torchrun(command: list[str], *, num_processes: int) -> tuple[list[str], dict[str, str]]:
+    """Return the module and arguments that run a module in several processes, and variables."""
+    nproc = f"--nproc-per-node={num_processes}"
+    # By default torchrun kills after 30 s, maybe while a large checkpoint is written, and sets
+    # one thread per process.
+    threads = max(1, (os.cpu_count() or 1) // num_processes)
+    return ["torch.distributed.run", "--standalone", nproc, "-m", *command], {
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(int(_STOP_SECONDS)),
+        "OMP_NUM_THREADS": str(threads),
+    }
 
 
 def stop_running_calls() -> None:

@@ -240,7 +240,7 @@ class PretrainingLogger:
     ) -> None:
         self._name, self._curves = name, curves
         self._config, self._model, self._vocab_size = config, model, vocab_size
-        peak = peak_flops(group.device, precision=config.precision)
+        peak = peak_flops(group.device, precision="bf16" if config.precision == "bf16" else "fp32")
         if group.device.type == "cuda":  # the measurement of the peak does not count
             torch.cuda.reset_peak_memory_stats(group.device)
         self._meter = ThroughputMeter(group, peak=peak, seconds=done.seconds)

@@ -48,5 +48,8 @@ class TrainingJob(BaseModel):
                 self,
                 name=self.name,
                 folder=folder,
-                num_processes=self.config.num_processes,
+                # `auto`: the process counts the GPUs, because this one does not load torch.
+                num_processes=1
+                if self.config.num_processes == "auto"
+                else self.config.num_processes,
             )

@@ -77,13 +77,14 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
 class PretrainingModule(TrainingModule[StepBatch]):
     """Training module of a phase."""
 
+    is_read_late = True
     advice = (
         "Lower optimizer.learning_rate or lengthen schedule.warmup_ratio. "
         f"See {PAGE}#the-loss-becomes-nan"
     )
 
     def __init__(self, job: TrainingJob, setup: PretrainingSetup, *, group: ProcessGroup) -> None:
-        config = job.config
+        config = setup.config
         self.name, self.config, self.setup, self.group = job.name, config, setup, group
         self.model: nn.Module = setup.model
         self.optimizer, self.is_resumed = setup.optimizer, setup.is_resumed
@@ -162,13 +163,16 @@ class PretrainingModule(TrainingModule[StepBatch]):
     def divergence_reason(self, loss: float) -> str:
         return self.setup.state.check_divergence(loss, max_rise=self.config.divergence_threshold)
 
-    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> None:
+    def count_step(self, batch: StepBatch) -> None:
         state = self.setup.state
         state.done.steps += 1
         state.done.tokens += batch.tokens
-        state.done.seconds = metrics.seconds
         state.instances += batch.instances
         state.loader = batch.state
+
+    def on_step_end(self, batch: StepBatch, metrics: StepMetrics) -> None:
+        state = self.setup.state
+        state.done.seconds = metrics.seconds
         state.interval.add(
             metrics.sums,
             loss=metrics.loss,

@@ -16,7 +16,7 @@ from model.data.loader import PretrainingDataLoader
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_config import vocabulary_url
 from model.encoder.hf_weights import load_pretrained
-from model.launch.distributed import ProcessGroup, device_name
+from model.launch.distributed import ProcessGroup, choose_precision, device_name
 from model.optim.optimizer import Optimizer, build_optimizer
 from model.pretraining.job import TrainingJob
 from model.pretraining.state import PhaseState
@@ -40,6 +40,8 @@ class PretrainingSetup:
     """Everything that a phase needs for its next step."""
 
     config: PretrainConfig
+    """Configuration of the job, with the precision that `auto` stands for."""
+
     group: ProcessGroup
     instances: InstanceDataset
     vocabulary: VocabularyIds
@@ -90,7 +92,8 @@ def open_setup(
         CheckpointError: A checkpoint cannot be read or does not match the model.
         ConfigError: The configuration is invalid for these inputs.
     """
-    config = job.config
+    precision = choose_precision(job.config.precision, group.device)
+    config = job.config.model_copy(update={"precision": precision})
     vocab = input_file(job.vocabulary, VOCAB_FILE)
     model = open_model(job, vocab=vocab)
     instances = open_instances(job, model=model)

@@ -2,7 +2,8 @@
 
 A step is a function of (configuration, inputs, step): batches, masks, dropout and initial weights
 are keyed, not drawn from a generator's state. So a killed run that resumes from a checkpoint
-repeats the lost steps exactly, on the same device with the same number of threads and processes.
+repeats the lost steps exactly on a CPU with the same number of threads and processes. On a GPU it
+repeats them up to rounding: some kernels add in an order that varies.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from model.encoder.bert import Block
 from model.encoder.dropout import seed_dropout
-from model.launch.distributed import ProcessGroup
+from model.launch.distributed import HostCopy, ProcessGroup
 from model.launch.stopping import StopRequest
 from model.optim.optimizer import Optimizer
 from model.training.checkpoints import Checkpoints
@@ -61,6 +63,17 @@ class StepMetrics(NamedTuple):
     waited: float
 
 
+class _QueuedStep(NamedTuple):
+    """A step whose results may still be computed on a GPU."""
+
+    batch: Any
+    number: int
+    learning_rate: float
+    waited: float
+    results: HostCopy
+    """Sums of the loss, seconds, 1 if a checkpoint is due, 1 if a stop is requested, norm."""
+
+
 class TrainingModule(ABC, Generic[Batch]):
     """Data, loss, schedule, evaluation and state of a training; `Trainer` runs it.
 
@@ -78,6 +91,9 @@ class TrainingModule(ABC, Generic[Batch]):
     checkpoint_config: CheckpointConfig
     is_bf16: bool
     is_compiled: bool = False
+    is_read_late: bool = False
+    """Whether `on_step_end` may come after the next step was queued, so that a GPU never waits for
+    the host. The state is then counted in `count_step`."""
     is_resumed: bool
     """Whether the training resumes from one of its checkpoints."""
 
@@ -117,9 +133,13 @@ class TrainingModule(ABC, Generic[Batch]):
     def mean_loss(self, batch: Batch, sums: list[float]) -> float:
         """Return the batch's loss from the sums of its micro-batches."""
 
+    def count_step(self, batch: Batch) -> None:
+        """Count a step in the state before its results are known, with `is_read_late`."""
+        del batch
+
     @abstractmethod
     def on_step_end(self, batch: Batch, metrics: StepMetrics) -> None:
-        """Count a step in the state, and log it."""
+        """Log a step. Count it in the state, too, unless `is_read_late`."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -226,7 +246,10 @@ class Trainer(Generic[Batch]):
     ) -> None:
         self.training, self.group, self.checkpoints = training, group, checkpoints
         self._stop = stop
-        self._is_stopping = False
+        # A CPU has computed a step when it is queued.
+        self._reads_late = training.is_read_late and group.device.type != "cpu"
+        self._is_stopping = self._should_save = False
+        self._queued: _QueuedStep | None = None
         self._model = _wrap(training, group=group)
         self._clock = Stopwatch(training.seconds)
         self._saved_at = time.monotonic()
@@ -245,9 +268,10 @@ class Trainer(Generic[Batch]):
             start = time.perf_counter()
             for batch in batches:
                 self._check_stop()
-                should_save = self._step(batch, waited=time.perf_counter() - start)
-                self._after_step(should_save)
+                self._step(batch, waited=time.perf_counter() - start)
+                self._after_step()
                 start = time.perf_counter()
+        self._finish_step()
 
     def close(self) -> None:
         """Release the DDP wrapper before the process group is destroyed.
@@ -259,6 +283,7 @@ class Trainer(Generic[Batch]):
 
     def evaluate(self) -> float | None:
         """Evaluate; return the held-out loss if this model is to be kept as the best so far."""
+        self._finish_step()
         with self._clock.paused():
             metrics = self.training.evaluate()
         if metrics is None:
@@ -274,6 +299,7 @@ class Trainer(Generic[Batch]):
 
     def save(self, *, loss: float | None = None) -> None:
         """Write a checkpoint; with a held-out loss, it is kept until a later one is lower."""
+        self._finish_step()
         with self._clock.paused():
             self.training.flush_logs()
             if self.group.is_main_process:
@@ -289,6 +315,7 @@ class Trainer(Generic[Batch]):
             self.group.barrier()
         self._saved_step = self.training.steps
         self._saved_at = time.monotonic()
+        self._should_save = False
 
     def save_if_needed(self, *, older_than: float = 0.0) -> None:
         """Write a checkpoint, unless this step or the last seconds have one."""
@@ -296,21 +323,36 @@ class Trainer(Generic[Batch]):
         if steps and self._saved_step != steps and time.monotonic() - self._saved_at > older_than:
             self.save()
 
-    def _step(self, batch: Batch, *, waited: float) -> bool:
-        """Run one step; return whether a checkpoint is due by the first process's clock."""
+    def _step(self, batch: Batch, *, waited: float) -> None:
+        """Queue one step, then read the results of the step before it."""
         training = self.training
-        learning_rate = training.learning_rate()
+        number, learning_rate = training.steps + 1, training.learning_rate()
         sums = self._accumulate_gradients(batch)
-        norm = float(training.optimizer.step(learning_rate=learning_rate))
+        norm = training.optimizer.step(learning_rate=learning_rate)
         training.optimizer.zero_grad()
-        totals, seconds, should_save = self._synchronize(sums.tolist())
-        loss = training.mean_loss(batch, totals)
-        problem = _find_problem(loss, norm) or training.divergence_reason(loss)
+        results = HostCopy(torch.cat([self._synchronize(sums), norm.to(torch.float64).view(1)]))
+        self._finish_step()
+        self._queued = _QueuedStep(batch, number, learning_rate, waited, results)
+        training.count_step(batch)
+        if not self._reads_late:
+            self._finish_step()
+
+    def _finish_step(self) -> None:
+        """Wait for the results of the queued step, if any, check and log them."""
+        if self._queued is None:
+            return
+        (batch, number, learning_rate, waited, results), self._queued = self._queued, None
+        *sums, seconds, should_save, num_stops, norm = results.read()
+        self._should_save |= bool(should_save)
+        if num_stops and self.group.world_size > 1:
+            self._is_stopping = True
+            self._stop.request("another process of the training was asked to stop")
+        loss = self.training.mean_loss(batch, sums)
+        problem = _find_problem(loss, norm) or self.training.divergence_reason(loss)
         if problem:
-            raise self._divergence(problem, batch)
-        metrics = StepMetrics(loss, totals, norm, learning_rate, seconds, waited)
-        training.on_step_end(batch, metrics)
-        return should_save
+            raise self._divergence(problem, batch, number=number)
+        metrics = StepMetrics(loss, sums, norm, learning_rate, seconds, waited)
+        self.training.on_step_end(batch, metrics)
 
     def _accumulate_gradients(self, batch: Batch) -> torch.Tensor:
         """Accumulate the gradients of this process's share; return its sums, float64 (K,)."""
@@ -336,24 +378,23 @@ class Trainer(Generic[Batch]):
         no_sync: AbstractContextManager[Any] = self._model.no_sync()
         return no_sync
 
-    def _synchronize(self, sums: list[float]) -> tuple[list[float], float, bool]:
+    def _synchronize(self, sums: torch.Tensor) -> torch.Tensor:
         """Return sums over all processes and the first one's clock, in one all-reduce per step."""
         save_seconds = self.training.checkpoint_config.save_minutes * 60
         is_due = time.monotonic() - self._saved_at > save_seconds
         clock = [self._clock.seconds, float(is_due)] if self.group.is_main_process else [0.0, 0.0]
         stop = float(bool(self._stop.reason))
-        *totals, seconds, should_save, num_stops = self.group.all_reduce_sum([*sums, *clock, stop])
-        if num_stops:
-            self._is_stopping = True
-            self._stop.request("another process of the training was asked to stop")
-        return totals, seconds, bool(should_save)
+        host = torch.tensor([*clock, stop], dtype=torch.float64)
+        return self.group.all_reduce_tensor(
+            torch.cat([sums, host.to(sums.device, non_blocking=True)])
+        )
 
-    def _divergence(self, problem: str, batch: Batch) -> DivergenceError:
+    def _divergence(self, problem: str, batch: Batch, *, number: int) -> DivergenceError:
         # Losses and norms are equal in all processes, so all of them get here.
         kind, names = self.training.batch_contents(batch)
         more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
         error = DivergenceError(
-            f"{self.training.name}, step {self.training.steps + 1}: {problem}. The batch had the "
+            f"{self.training.name}, step {number}: {problem}. The batch had the "
             f"{kind} {', '.join(names[:_SHOWN_NAMES])}{more}; {self._last_checkpoint()}. "
             f"{self.training.advice}"
         )
@@ -367,13 +408,13 @@ class Trainer(Generic[Batch]):
             f"the last good checkpoint is that of step {self._saved_step} in {self.checkpoints.url}"
         )
 
-    def _after_step(self, should_save: bool) -> None:
+    def _after_step(self) -> None:
         best_loss = self.evaluate() if self.training.should_evaluate() else None
         with self._clock.paused():
             self.training.save_snapshot()
         save_steps = self.training.checkpoint_config.save_steps
         is_save_step = bool(save_steps) and self.training.steps % save_steps == 0
-        if should_save or is_save_step or best_loss is not None:
+        if self._should_save or is_save_step or best_loss is not None:
             self.save(loss=best_loss)
 
     def _check_stop(self) -> None:
@@ -396,11 +437,19 @@ def _find_problem(loss: float, norm: float) -> str:
     return "" if math.isfinite(norm) else f"the gradient's norm is {norm}"
 
 
+def compile_blocks(model: nn.Module) -> None:
+    """Compile each block of a model when it first runs; all share the compiled code."""
+    for module in model.modules():
+        if isinstance(module, Block):
+            module.compile(dynamic=True)
+
+
 def _wrap(training: TrainingModule[Any], *, group: ProcessGroup) -> nn.Module:
     model = training.model
     if training.is_compiled:
-        model = torch.compile(model, dynamic=True)  # type: ignore[assignment]
-    if group.world_size > 1:
-        ids = [group.device.index] if group.device.type == "cuda" else None
-        model = DistributedDataParallel(model, device_ids=ids)
-    return model
+        compile_blocks(model)
+    if group.world_size == 1:
+        return model
+    # Without static_graph, which fails if the first backward pass is under no_sync.
+    ids = [group.device.index] if group.device.type == "cuda" else None
+    return DistributedDataParallel(model, device_ids=ids, gradient_as_bucket_view=True)

@@ -41,9 +41,9 @@ def test_what_does_not_fit_is_said_and_the_rest_goes_on(monkeypatch: pytest.Monk
     def no_room(*_: object, **__: object) -> None:
         raise bench_gpu.torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(bench_gpu, "our_step", no_room)
+    monkeypatch.setattr(bench_gpu, "run_ours", no_room)
     case = bench_gpu.Case("tiny", 32, "fp32", "eager")
     given = {"device": bench_gpu.torch.device("cpu"), "tokens": 64, "steps": 1, "peak": None}
-    found = bench_gpu.run_case(case, **given, peer=False)
+    found = bench_gpu.run_case(case, **given, max_seconds=1.0, peer=False)
     assert "loss" not in found
     assert "does not fit the memory" in bench_gpu.line(found)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partialmethod
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.batch_builder import VOCAB, random_batch, small_config
+from torch import nn
+from torch._dynamo.utils import counters
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -16,6 +20,8 @@ from model.data.batches import PretrainingBatch
 from model.encoder import attention_layout, bert, losses
 from model.encoder.heads import BertForPretraining
 from model.encoder.losses import tied_decoder_loss
+from model.launch.distributed import ProcessGroup
+from model.training.loop import _wrap
 from schemas.model_configs import ModelConfig
 
 META = torch.device("meta")
@@ -115,3 +121,21 @@ def test_aligned_logits_give_equal_losses_and_gradients(monkeypatch: pytest.Monk
         results.append([p.grad for p in model.parameters()])
     for plain, aligned in zip(*results, strict=True):
         torch.testing.assert_close(aligned, plain, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("has_flash", [True, False], ids=["flash", "padded"])
+def test_compiled_blocks_fit_batches_of_any_fill(
+    has_flash: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bert, "_has_flash", lambda x, depth: has_flash)
+    compile_module = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(compile_module, backend="aot_eager"))
+    model = model_on_meta(ModelConfig.model_validate({"preset": "tiny", "num_hidden_layers": 10}))
+    training: Any = SimpleNamespace(model=model, is_compiled=True)
+    wrapped: Any = _wrap(training, group=ProcessGroup(0, 1, META))
+    torch.compiler.reset()
+    counters.clear()
+    for stop in (60, 100, 110, 120):
+        step(wrapped, random_batch(tuple(range(20, stop, 7))))
+        assert counters["stats"]["unique_graphs"] == 2  # the last block computes fewer rows
+    assert not counters["graph_break"]

@@ -1,0 +1,87 @@
+"""Choices that depend on the GPUs of a machine: precision and number of processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.training_builder import SmallCorpus
+
+from model.launch.distributed import choose_precision
+from model.launch.stopping import StopRequest
+from model.pretraining import loop
+from model.pretraining.process import train_on_all_gpus
+from schemas.base_configs import Precision
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.fixture
+def _default_products() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.usefixtures("_default_products")
+@pytest.mark.parametrize(
+    ("name", "device", "has_bf16", "precision", "products"),
+    [
+        ("auto", GPU, True, "bf16", "high"),
+        ("auto", GPU, False, "fp32", "high"),
+        ("fp32", GPU, True, "fp32", "highest"),
+        ("bf16", GPU, True, "bf16", "high"),
+        ("auto", CPU, False, "fp32", "highest"),
+        ("bf16", CPU, False, "bf16", "highest"),
+    ],
+)
+def test_precision_depends_on_device(
+    name: Precision,
+    device: torch.device,
+    has_bf16: bool,
+    precision: str,
+    products: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bf16)
+    assert choose_precision(name, device) == precision
+    assert torch.get_float32_matmul_precision() == products
+
+
+@pytest.mark.parametrize(
+    ("changes", "environment", "processes"),
+    [
+        ({}, {}, 4),
+        ({}, {"WORLD_SIZE": "4"}, None),
+        ({"num_processes": 1}, {}, None),
+        ({"device": "cpu"}, {}, None),
+    ],
+)
+def test_auto_starts_one_process_per_gpu(
+    changes: dict[str, Any],
+    environment: dict[str, str],
+    processes: int | None,
+    small_corpus: SmallCorpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[list[str]] = []
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["process", "job.json"])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(os, "execve", lambda _file, command, _environment: calls.append(command))
+    monkeypatch.setattr(loop, "train", lambda job, stop: calls.append(["train"]))
+    train_on_all_gpus(small_corpus.job(tmp_path, **changes), stop=StopRequest())
+    [command] = calls
+    if processes is None:
+        assert command == ["train"]
+    else:
+        assert f"--nproc-per-node={processes}" in command
+        assert command[-2:] == ["model.pretraining.process", "job.json"]

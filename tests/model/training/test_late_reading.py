@@ -1,0 +1,109 @@
+"""Results of a training step on a GPU are read one step late, so that the host never waits."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.training_builder import SmallCorpus, curve_lines
+
+from model.data.batches import StepBatch
+from model.encoder import bert
+from model.launch.distributed import ProcessGroup
+from model.launch.stopping import StopRequest
+from model.pretraining.loop import PretrainingModule, train
+from model.pretraining.setup import open_setup
+from model.training import loop
+from model.training.checkpoints import Checkpoints
+from schemas.errors import DivergenceError
+
+
+def test_results_of_a_step_are_read_after_the_next_step_is_queued(
+    small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
+    class Recorded:
+        def __init__(self, values: torch.Tensor) -> None:
+            assert values.is_meta
+            self.size = len(values)
+            self.number = sum("queue" in event for event in events) + 1
+            events.append(f"queue {self.number}")
+
+        def read(self) -> list[float]:
+            events.append(f"read {self.number}")
+            return [1.0] * (self.size - 4) + [0.5, 0.0, 0.0, 1.0]
+
+    monkeypatch.setattr(loop, "HostCopy", Recorded)
+    monkeypatch.setattr(bert, "_has_flash", lambda x, depth: True)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)  # meta has none
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
+    job = small_corpus.job(tmp_path, budget={"max_steps": 4}, checkpoints={"save_steps": 0})
+    group = ProcessGroup(0, 1, torch.device("meta"))
+    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=2)
+    training = PretrainingModule(
+        job, open_setup(job, group=group, checkpoints=checkpoints), group=group
+    )
+    trainer: Any = loop.Trainer(training, group=group, checkpoints=checkpoints, stop=StopRequest())
+    with contextlib.closing(training.logger):
+        trainer.run()  # reading a value of a meta tensor raises an error
+    assert events[:4] == ["queue 1", "queue 2", "read 1", "queue 3"]
+    assert events[-3:] == ["queue 4", "read 3", "read 4"]
+
+
+def test_late_reading_changes_nothing_in_curves_and_checkpoints(
+    small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = []
+    for name in ("at-once", "late"):
+        if name == "late":
+            _read_late(monkeypatch)
+        job = small_corpus.job(
+            tmp_path / name,
+            evaluation={"eval_steps": 5, "max_eval_samples": 8},
+            snapshot_steps=(4,),
+            logging_steps=2,
+        )
+        train(job, stop=StopRequest())
+        checkpoints.append(Checkpoints(f"{job.work}/checkpoints", keep_last=2).latest())
+    at_once, late = checkpoints
+    assert at_once is not None
+    assert late is not None
+    for kind in ("model", "optimizer"):
+        for tensor_name, tensor in at_once.tensors[kind].items():
+            assert torch.equal(late.tensors[kind][tensor_name], tensor)
+    states = [
+        {**each.state, "done": {**each.state["done"], "seconds": 0}} for each in (at_once, late)
+    ]
+    assert states[0] == states[1]
+    assert curve_lines(tmp_path / "late") == curve_lines(tmp_path / "at-once")
+
+
+def test_late_divergence_names_its_step(
+    small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _read_late(monkeypatch)
+    mean_loss = PretrainingModule.mean_loss
+
+    def nan_in_step_3(self: PretrainingModule, batch: StepBatch, sums: list[float]) -> float:
+        return math.nan if self.steps == 3 else mean_loss(self, batch, sums)
+
+    monkeypatch.setattr(PretrainingModule, "mean_loss", nan_in_step_3)
+    job = small_corpus.job(tmp_path, checkpoints={"save_steps": 2})
+    with pytest.raises(DivergenceError, match=r"step 3: the loss is nan.*step 2"):
+        train(job, stop=StopRequest())
+
+
+def _read_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let trainers read late on a CPU, too."""
+    init = loop.Trainer.__init__
+
+    def init_late(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        self._reads_late = True
+
+    monkeypatch.setattr(loop.Trainer, "__init__", init_late)
