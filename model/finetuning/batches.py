@@ -15,7 +15,7 @@ import torch
 
 from model.data.batches import TokenBatch
 from model.data.collator import token_batches
-from model.data.permutation import permuted
+from model.data.permutation import permute
 from model.task_types.features import IGNORED, Features
 from pipelines.arrays import Int64s, offsets_of, ranges
 from pipelines.seeds import key_for
@@ -126,7 +126,7 @@ def epoch_order(units: int, *, seed: int, restart: int, phase: str, epoch: int) 
     if not units:
         return np.empty(0, np.int64)
     key = key_for(seed, "task-order", restart, phase, epoch)
-    return permuted(np.arange(units), units, key=key)
+    return permute(np.arange(units), units, key=key)
 
 
 def task_batches(
