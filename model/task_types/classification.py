@@ -244,7 +244,7 @@ class Regression(_TextType):
             return None
 
 
-class Choice(_TextType):
+class MultipleChoice(_TextType):
     """The continuation that follows a context, of `Task.choices`; one sequence for each."""
 
     answer_column = "label"

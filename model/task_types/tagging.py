@@ -39,7 +39,7 @@ from schemas.finetune_configs import FeaturesConfig
 _MARKS = 2  # [CLS] and [SEP]
 
 
-class Tagging(TaskType):
+class TokenClassification(TaskType):
     """A unit is a window in which at least one word is tagged."""
 
     answer_column = "tags"

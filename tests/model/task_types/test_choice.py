@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from support.text_task_builder import CLS, SEP, VOCAB, a_task, ids, score, sequences
 
-from model.task_types.classification import Choice
+from model.task_types.classification import MultipleChoice
 from model.task_types.features import Features
 from model.task_types.task_type import Encoding
 from model.tasks.task import Task
@@ -34,7 +34,9 @@ def table(*rows: tuple[str, list[str], int | None]) -> pa.Table:
 def features_of(
     examples: pa.Table, *, task: Task = TASK, length: int = 32, is_training: bool = False
 ) -> Features:
-    return Choice().build_features(examples, encoding(task, length), is_training=is_training)
+    return MultipleChoice().build_features(
+        examples, encoding(task, length), is_training=is_training
+    )
 
 
 def encoding(task: Task = TASK, length: int = 32) -> Encoding:
@@ -44,7 +46,7 @@ def encoding(task: Task = TASK, length: int = 32) -> Encoding:
 
 
 def decoded(examples: pa.Table, features: Features, outputs: Any) -> list[dict[str, Any]]:
-    return Choice().decode(examples, outputs, features=features, encoding=encoding())
+    return MultipleChoice().decode(examples, outputs, features=features, encoding=encoding())
 
 
 def test_four_sequences_a_unit() -> None:

@@ -31,14 +31,14 @@ from support.qa_reference import SQUAD_1, SQUAD_2, TINY_VOCAB, Oracle, table
 from tokenizers import Encoding
 
 from model.task_types.features import Features
-from model.task_types.span import Span, best_threshold
-from model.task_types.span_decoding import NO_ANSWER_ODDS
+from model.task_types.qa import QuestionAnswering, best_threshold
+from model.task_types.qa_decoding import NO_ANSWER_ODDS
 from model.tasks.task import Task
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.errors import PredictionsError
 from schemas.finetune_configs import FeaturesConfig
 
-SPAN = Span()
+SPAN = QuestionAnswering()
 
 
 def ask(
@@ -302,7 +302,7 @@ def test_scores_are_by_id_and_tell_what_is_missing(caplog: pytest.LogCaptureFixt
 
 def test_no_torch_is_loaded() -> None:
     code = (
-        "import sys, model.task_types.span, model.tasks.squad\n"
+        "import sys, model.task_types.qa, model.tasks.squad\n"
         "found = {'torch', 'transformers', 'apache_beam', 'prefect'} & set(sys.modules)\n"
         "assert not found, found\n"
     )

@@ -25,8 +25,8 @@ from support.qa_builder import (
 )
 from support.qa_reference import Oracle, table
 
-from model.task_types.span import Span
-from model.task_types.span_windows import Plan, max_context, plan_windows, split_words
+from model.task_types.qa import QuestionAnswering
+from model.task_types.qa_windows import Plan, max_context, plan_windows, split_words
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
@@ -36,7 +36,9 @@ def check_against_oracle(
     examples: pa.Table, tokenizer: WordPieceTokenizer, config: FeaturesConfig
 ) -> Oracle:
     oracle = Oracle(examples, tokenizer, config)
-    features = Span().build_features(examples, encoding(tokenizer, config), is_training=False)
+    features = QuestionAnswering().build_features(
+        examples, encoding(tokenizer, config), is_training=False
+    )
     assert features.labels is None
     assert features.rows.tolist() == [window.row for window in oracle.windows]
     assert features.b_starts.tolist() == [window.b_start for window in oracle.windows]
@@ -163,7 +165,9 @@ def test_questions_that_cannot_be_trained_on_are_counted() -> None:
     assert counters["rows-kept"] == 2
     assert counters["rows-dropped-no-token"] == 1
     assert counters["rows-dropped-answer-not-found"] == 2
-    asked = Span().build_features(examples, encoding(TINY, BERT_CONFIG), is_training=False)
+    asked = QuestionAnswering().build_features(
+        examples, encoding(TINY, BERT_CONFIG), is_training=False
+    )
     assert asked.rows.tolist() == [0, 2, 3, 4]
     assert asked.counters["rows-without-token"] == 1
 

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from model.task_types.features import IGNORED
-from model.task_types.tagging import Tagging, plan_windows
+from model.task_types.tagging import TokenClassification, plan_windows
 from model.task_types.task_type import Encoding
 from model.tasks.ner import NER_TASKS
 from model.tasks.task import Row
@@ -40,7 +40,9 @@ def table(*documents, tags=None):
 
 
 def features_of(examples, tokenizer, *, labels=LABELS, **config):
-    return Tagging().build_features(examples, encoding(tokenizer, labels, config), is_training=True)
+    return TokenClassification().build_features(
+        examples, encoding(tokenizer, labels, config), is_training=True
+    )
 
 
 def encoding(tokenizer, labels, config):
@@ -48,12 +50,12 @@ def encoding(tokenizer, labels, config):
 
 
 def score(examples, said):
-    return Tagging().score(examples, said, task=TASK)
+    return TokenClassification().score(examples, said, task=TASK)
 
 
 def decoded(examples, features, outputs, tokenizer, *, labels=LABELS, **config):
     reads = encoding(tokenizer, labels, config)
-    return Tagging().decode(examples, outputs, features=features, encoding=reads)
+    return TokenClassification().decode(examples, outputs, features=features, encoding=reads)
 
 
 def unit(features, number):

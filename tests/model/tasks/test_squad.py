@@ -21,8 +21,7 @@ from support import complexity
 
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
 from model.task_types.squad_metrics import gold_answers, score_question
-from model.tasks.span_answers import NOT_FOUND, check_answers
-from model.tasks.squad import SQUAD_TASKS
+from model.tasks.squad import NOT_FOUND, SQUAD_TASKS, check_answers
 from model.tasks.task import Bad, Row
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.errors import CorruptInputError, InputError, MissingInputError, TaskDataError

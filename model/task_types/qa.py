@@ -1,6 +1,6 @@
 """Spans of a passage that answer a question: SQuAD 1.1 and 2.0 (paper 4.2, 4.3).
 
-A unit is a window over a context (`model.task_types.span_windows`); a question with a long context
+A unit is a window over a context (`model.task_types.qa_windows`); a question with a long context
 has several.
 """
 
@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from model.task_types.features import Features
 from model.task_types.prediction_files import check_ids
-from model.task_types.span_decoding import SpanTexts, best_entries, to_prediction
-from model.task_types.span_windows import (
+from model.task_types.qa_decoding import AnswerTexts, best_entries, to_prediction
+from model.task_types.qa_windows import (
     Plan,
     answer_spans,
     plan_windows,
@@ -45,7 +45,7 @@ from schemas.errors import PredictionsError
 _LOGGER = logging.getLogger(__name__)
 
 
-class Span(TaskType):
+class QuestionAnswering(TaskType):
     """Answers with the logits of starts and ends.
 
     An ensemble averages the *logits* of its models, because answers are ranked by sums of logits.
@@ -114,7 +114,7 @@ class Span(TaskType):
         found = best_entries(
             plan,
             outputs,
-            texts=SpanTexts(plan, encoding.tokenizer),
+            texts=AnswerTexts(plan, encoding.tokenizer),
             config=encoding.config,
             has_unanswerable=encoding.task.has_unanswerable,
         )

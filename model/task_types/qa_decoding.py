@@ -1,6 +1,6 @@
 """Answers from the logits of starts and ends: the n best of each question (run_squad.py).
 
-Letters as in `model.task_types.span_windows`.
+Letters as in `model.task_types.qa_windows`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model.task_types.span_windows import Plan, max_context
+from model.task_types.qa_windows import Plan, max_context
 from pipelines.arrays import Int64s, offsets_of
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.finetune_configs import FeaturesConfig
@@ -53,7 +53,7 @@ def best_entries(
     plan: Plan,
     outputs: npt.NDArray[np.float32],
     *,
-    texts: SpanTexts,
+    texts: AnswerTexts,
     config: FeaturesConfig,
     has_unanswerable: bool,
 ) -> Iterator[tuple[list[Entry], float]]:
@@ -125,7 +125,7 @@ def _n_best(
     found: _Candidates,
     *,
     null: Entry,
-    texts: SpanTexts,
+    texts: AnswerTexts,
     size: int,
     has_unanswerable: bool,
 ) -> tuple[list[Entry], float]:
@@ -187,7 +187,7 @@ def to_prediction(
     }
 
 
-class SpanTexts:
+class AnswerTexts:
     """Texts of spans in the contexts of a plan, with original case, accents and white space.
 
     Google's `get_final_text` searches the joined pieces in the words of the span. Here the

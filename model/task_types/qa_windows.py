@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from model.tasks.span_answers import NOT_FOUND
+from model.tasks.squad import NOT_FOUND
 from pipelines.arrays import Int64s, Ragged, joined, offsets_of, ranges
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import ConfigError, TaskDataError
