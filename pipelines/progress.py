@@ -311,7 +311,8 @@ class Progress:
         Args:
             job: Name of the job.
             fs: File system of `path`.
-            path: Start of the paths of the workers' `ItemProgressFile`s.
+            path: Start of the paths of the workers' `ItemProgressFile`s: a name that all jobs of
+                the folder share, `-`, and an id of the job.
             weights: Weight of each item, by number.
         """
         self._job, self._fs, self._path, self._weights = job, fs, path, weights
@@ -348,16 +349,15 @@ class Progress:
             last = self._measure()
             self._listeners.notify(last._replace(done=last.total))
         if kind is None or issubclass(kind, Exception):  # else a detached job writes its files
+            # Also those that workers of an earlier, lost job wrote after its end.
+            all_jobs = self._path.rpartition("-")[0]
             with _errors_logged(self._job):
-                for file in self._files():
+                for file in self._fs.glob(f"{all_jobs}-*"):
                     self._fs.rm_file(file)
-
-    def _files(self) -> list[str]:
-        return [str(file) for file in self._fs.glob(f"{self._path}-*")]
 
     def _read_files(self) -> None:
         """Note what workers elsewhere have written."""
-        for file in self._files():
+        for file in self._fs.glob(f"{self._path}-*"):
             with contextlib.suppress(ValueError):  # half-written
                 for number, progress in json.loads(self._fs.cat_file(file)).items():
                     self.record(int(number), ItemProgress(*progress))

@@ -42,19 +42,19 @@ class Verdict(TableModel):
     outcome: Outcome
     """Result for the first side."""
 
-    task: str
+    task: str = ""
     """Name of the task; "" for an average over several."""
 
     title: str
     """Name of the task or column in tables; `4 tasks` for an average over several."""
 
-    metric: str
+    metric: str = ""
     """Main metric of the task; "" for an average over several."""
 
-    first: str
+    first: str = ""
     """Name of the entry or variant; "" for an average over entries of several tasks."""
 
-    second: str
+    second: str = ""
     """Name of what it is compared with; "" for the majority class."""
 
     difference: float
@@ -136,6 +136,27 @@ class _Result(NamedTuple):
 def _number(share: float, digits: int, *, sign: str = "") -> str:
     value = round(100 * share, digits) or 0.0  # no -0.0
     return f"{value:{sign if value else ''}.{digits}f}"
+
+
+def _verdict(kind: Kind, result: _Result, sentence: str, **fields: Any) -> Verdict:
+    """Return the verdict on a result; its outcome is that of the result by default."""
+    return Verdict(
+        kind=kind,
+        sentence=sentence,
+        difference=result.difference,
+        low=result.low,
+        high=result.high,
+        p=result.p,
+        restarts=min(result.restarts),
+        **{
+            "outcome": result.outcome,
+            "task": "",
+            "metric": "",
+            "first": "",
+            "second": "",
+            **fields,
+        },
+    )
 
 
 def _sentence(result: _Result, claim: str, *, place: str, first: str, second: str) -> str:
@@ -228,18 +249,10 @@ def _pretraining_verdicts(
     for task in (task for task in titles if task in pairs):
         first, second = pairs[task]
         result = _compare(first, second, comparisons)
+        sentence = _pretraining_sentence(result, f"on {titles[task]}")
+        sides = {"first": first.entry, "second": second.entry, "metric": first.metric}
         verdicts.append(
-            Verdict(
-                kind="pretraining",
-                outcome=result.outcome,
-                task=task,
-                title=titles[task],
-                metric=first.metric,
-                first=first.entry,
-                second=second.entry,
-                **_numbers(result),
-                sentence=_pretraining_sentence(result, f"on {titles[task]}"),
-            )
+            _verdict("pretraining", result, sentence, task=task, title=titles[task], **sides)
         )
     tested = [verdict for verdict in verdicts if verdict.low is not None] or verdicts
     if len(tested) < 2:
@@ -282,27 +295,7 @@ def _summarize(
             outcome = "better" if helped else "worse"
     else:
         sentence = _pretraining_sentence(result, f"on average over {count} tasks")
-    return Verdict(
-        kind="pretraining",
-        outcome=outcome,
-        task="",
-        title=f"{count} tasks",
-        metric="",
-        first="",
-        second="",
-        **_numbers(result),
-        sentence=sentence,
-    )
-
-
-def _numbers(result: _Result) -> dict[str, Any]:
-    return {
-        "difference": result.difference,
-        "low": result.low,
-        "high": result.high,
-        "p": result.p,
-        "restarts": min(result.restarts),
-    }
+    return _verdict("pretraining", result, sentence, outcome=outcome, title=f"{count} tasks")
 
 
 # Variants of a sweep
@@ -348,22 +341,17 @@ def _variant_verdict(
     title = f"{len(scored)} {noun}" if is_mean else item.column
     if second == FINE_TUNED:
         title = titles[scored[0].task]
-    return Verdict(
-        kind="variants",
-        outcome=result.outcome,
+    context = f" ({item.context})" if item.context else ""
+    place = f"on average over {title}" if is_mean else f"on {title}"
+    return _verdict(
+        "variants",
+        result,
+        _sentence(result, claim + context, place=place, first=first, second=second + context),
         task=tasks.pop() if len(tasks) == 1 else "",
         title=title,
         metric="" if is_mean else scored[0].metric,
         first=first,
         second=second,
-        **_numbers(result),
-        sentence=_sentence(
-            result,
-            f"{claim} ({item.context})" if item.context else claim,
-            place=f"on average over {title}" if is_mean else f"on {title}",
-            first=first,
-            second=f"{second} ({item.context})" if item.context else second,
-        ),
     )
 
 
@@ -383,23 +371,11 @@ def _entry_verdicts(
             if not is_comparable(best, other):
                 continue
             result = _compare(best, other, comparisons)
-            yield Verdict(
-                kind="entries",
-                outcome=result.outcome,
-                task=task,
-                title=title,
-                metric=best.metric,
-                first=best.entry,
-                second=other.entry,
-                **_numbers(result),
-                sentence=_sentence(
-                    result,
-                    f"{best.entry} is better than {other.entry}",
-                    place=f"on {title}",
-                    first=best.entry,
-                    second=other.entry,
-                ),
-            )
+            claim = f"{best.entry} is better than {other.entry}"
+            sides = {"first": best.entry, "second": other.entry}
+            sentence = _sentence(result, claim, place=f"on {title}", **sides)
+            about = {"task": task, "title": title, "metric": best.metric, **sides}
+            yield _verdict("entries", result, sentence, **about)
 
 
 # The majority class
@@ -450,16 +426,14 @@ def _majority_verdict(
 ) -> Verdict:
     majority = items[0].majority(DEV, items[0].metric)
     clearly = "clearly " if result.difference > _EXACT else ""
-    return Verdict(
-        kind="baseline",
+    return _verdict(
+        "baseline",
+        result,
+        f"{about}: not {clearly}better than the majority class ({format_percent(majority)})",
         outcome="not better than majority",
         task=items[0].task,
         title=title,
         metric=items[0].metric,
         first=", ".join(item.entry for item in items),
-        second="",
-        **_numbers(result),
         majority=majority,
-        sentence=f"{about}: not {clearly}better than the majority class "
-        f"({format_percent(majority)})",
     )

@@ -99,7 +99,7 @@ def current_submission(job: str) -> Submission:
 
 
 def job_name(*parts: str, key: str = "") -> str:
-    """`bertloom-RECIPE-STEP-KEY`: lower-case letters, digits and hyphens, 63 at most.
+    """Return `bertloom-RECIPE-STEP-KEY`: lower-case letters, digits and hyphens, 63 at most.
 
     >>> job_name("my.recipe", "build-instances.length-128", key="0123456789abcdef0123")
     'bertloom-my-recipe-build-instances-length-1-0123456789abcdef'
@@ -145,15 +145,15 @@ class ErrorFiles:
         """Start of the files' URLs, followed by the number of the item."""
 
     @contextlib.contextmanager
-    def recording(self, piece: Any) -> Iterator[None]:
+    def recording(self, item: Any) -> Iterator[None]:
         """Write the error of the block to a file, and raise it."""
         try:
             yield
         except Exception as error:
-            # The disk may be full: then the runner's text has to do, and the error still counts.
+            # The disk may be full: then only the runner has the text of the error.
             with contextlib.suppress(OSError):
-                fs, path = file_system(f"{self.url}-{piece.number:09d}")
-                fs.pipe_file(path, json.dumps(_facts(error, piece)).encode())
+                fs, path = file_system(f"{self.url}-{item.number:09d}")
+                fs.pipe_file(path, json.dumps(_facts(error, item)).encode())
             raise
 
     @contextlib.contextmanager
@@ -179,11 +179,11 @@ class ErrorFiles:
             fs.rm_file(name)
         if not facts:
             return None
-        return deserialize_error(facts[0], name=f"{job}: while it worked on {facts[0]['piece']}")
+        return deserialize_error(facts[0], name=f"{job}: while it worked on {facts[0]['item']}")
 
 
-def _facts(error: Exception, piece: Any) -> dict[str, Any]:
-    return {**serialize_error(error), "piece": getattr(piece, "name", f"piece {piece.number}")}
+def _facts(error: Exception, item: Any) -> dict[str, Any]:
+    return {**serialize_error(error), "item": getattr(item, "name", f"item {item.number}")}
 
 
 _CAUSE = re.compile(r"^\s*Caused by: (?P<text>.*)$", re.MULTILINE)

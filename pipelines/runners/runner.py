@@ -1,4 +1,4 @@
-"""What all runners have in common. `pipelines.runners.registry` lists them."""
+"""Protocol of runners, and functions that several of them use."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def merge_flags(own: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
         name = flag.partition("=")[0]
         if name in flag_names(own):
             raise ConfigError(
-                f"{name} is said twice: in execution.beam_options ({flag}), and by a field of "
+                f"{name} is set twice: in execution.beam_options ({flag}), and by a field of "
                 "execution. Leave one of them out"
             )
         if name in ("--runner", "--job_name"):

@@ -1,9 +1,8 @@
-"""A wheel of what a worker needs, for engines whose workers install packages (Dataflow).
+"""Wheel of the code that workers run, for engines whose workers install packages (Dataflow).
 
-It holds the sources that `pipelines.runners.code` counts and nothing else, and asks for exactly the
-versions of libraries that this Python has: their versions are part of cache keys, and a worker with
-others would write other bytes under the same key. No build tool and no network is needed; the same
-code and versions give the same bytes.
+It contains the sources that `pipelines.runners.code` counts, and requires exactly the versions of
+libraries that this Python has, because they are part of cache keys. Building it needs no build tool
+and no network; the same code and versions give the same bytes.
 """
 
 from __future__ import annotations
@@ -14,33 +13,25 @@ import importlib.metadata
 import platform
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from pipelines.runners.code import code_digest, code_files
 from schemas.errors import ConfigError
 
 DISTRIBUTION = "bertloom"
 _DIGEST_LENGTH = 16
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say: bytes must not tell the time
+_TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # constant, so that the same sources give the same bytes
 _REGULAR_FILE = 0o100644 << 16
 _NAME = re.compile(r"[\w.-]+")
 CLIENTS = {"s3": "s3fs", "gcs": "gcsfs"}
-"""The distribution that each of our extras for stores elsewhere brings."""
+"""Distribution of the file system that each of our extras installs."""
 
 _SCHEMES = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 
 
-class Member(NamedTuple):
-    """A file of a wheel."""
-
-    name: str
-    data: bytes
-
-
 def package_name() -> str:
-    """The file name of this code's wheel, which says its digest."""
+    """Return the file name of the wheel, which contains the digest of the code."""
     return f"{DISTRIBUTION}-{_version()}-py3-none-any.whl"
 
 
@@ -62,26 +53,26 @@ def write_worker_package(folder: Path, *, file_systems: Iterable[str] = ()) -> P
     """Write the wheel into a folder.
 
     Args:
-        folder: is made where it is not there.
-        file_systems: distributions for stores and input elsewhere (`file_system_packages`).
+        folder: Folder, which is created if it does not exist.
+        file_systems: Distributions of file systems (`file_system_packages`).
 
     Returns:
-        Where it is.
+        Path of the wheel.
 
     Raises:
-        ConfigError: a source or a library is missing here.
-        OSError: the folder cannot be written.
+        ConfigError: A source or a library is missing here.
+        OSError: The folder cannot be written.
     """
     path = folder / package_name()
-    members = [*_sources(), *_metadata(tuple(file_systems))]
+    members = {**_sources(), **_metadata(tuple(file_systems))}
     record = f"{DISTRIBUTION}-{_version()}.dist-info/RECORD"
-    lines = [f"{member.name},{_sha256(member.data)},{len(member.data)}" for member in members]
-    listed = "\n".join([*lines, f"{record},,", ""]).encode()
+    lines = [f"{name},{_sha256(data)},{len(data)}" for name, data in members.items()]
+    members[record] = "\n".join([*lines, f"{record},,", ""]).encode()
     folder.mkdir(parents=True, exist_ok=True)
     # Stored, not deflated: deflated bytes depend on the version of zlib.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as wheel:
-        for name, data in [*members, Member(record, listed)]:
-            entry = zipfile.ZipInfo(name, _LONG_AGO)
+        for name, data in members.items():
+            entry = zipfile.ZipInfo(name, _TIMESTAMP)
             entry.create_system, entry.external_attr = 3, _REGULAR_FILE
             wheel.writestr(entry, data)
     return path
@@ -92,16 +83,16 @@ def _sha256(data: bytes) -> str:
     return f"sha256={digest.rstrip(b'=').decode()}"
 
 
-def _sources() -> Iterator[Member]:
-    found = [Member(name, path.read_bytes()) for name, path in code_files()]
-    tops = {member.name.split("/")[0] for member in found if member.name.endswith("/__init__.py")}
-    if tops != {"pipelines", "schemas"}:
+def _sources() -> dict[str, bytes]:
+    sources = {name: path.read_bytes() for name, path in code_files()}
+    packages = {name.split("/")[0] for name in sources if name.endswith("/__init__.py")}
+    if packages != {"pipelines", "schemas"}:
         raise ConfigError(
-            f"the workers' package needs the sources (.py) of pipelines and schemas; found those "
-            f"of {', '.join(sorted(tops)) or 'neither'} beside {Path(__file__).parents[2]}: "
-            "install bertloom from its wheel, or work in a checkout"
+            f"{Path(__file__).parents[2]}: expected sources (.py) of pipelines and schemas, found "
+            f"{', '.join(sorted(packages)) or 'none'}. Install bertloom from its wheel, or work in "
+            "a checkout"
         )
-    yield from found
+    return sources
 
 
 def worker_requirements(file_systems: Iterable[str] = ()) -> list[str]:
@@ -117,8 +108,8 @@ def worker_requirements(file_systems: Iterable[str] = ()) -> list[str]:
     core = [match[0] for text in declared if "extra ==" not in text if (match := _NAME.match(text))]
     if not core:
         raise ConfigError(
-            "the workers' package names bertloom's dependencies, and bertloom is not installed in "
-            "this Python: pip install it (a checkout: pip install -e .)"
+            "bertloom is not installed in this Python, so the dependencies of workers are unknown: "
+            "pip install it (a checkout: pip install -e .)"
         )
     return [f"{name}=={_installed(name)}" for name in [*core, *sorted(file_systems)]]
 
@@ -128,14 +119,14 @@ def _installed(name: str) -> str:
         return importlib.metadata.version(name).split("+")[0]
     except importlib.metadata.PackageNotFoundError as error:
         raise ConfigError(
-            f"workers need {name}, in the version that this Python has, and it has none: "
-            f"pip install {name}"
+            f"workers need {name} in the version of this Python, where it is not installed: pip "
+            f"install {name}"
         ) from error
 
 
-def _metadata(file_systems: tuple[str, ...]) -> list[Member]:
+def _metadata(file_systems: tuple[str, ...]) -> dict[str, bytes]:
     python = ".".join(platform.python_version_tuple()[:2])
-    told = [
+    metadata = [
         "Metadata-Version: 2.1",
         f"Name: {DISTRIBUTION}",
         f"Version: {_version()}",
@@ -147,7 +138,7 @@ def _metadata(file_systems: tuple[str, ...]) -> list[Member]:
     ]
     program = "bertloom-beam-worker = pipelines.runners.beam_worker:main"
     texts = {
-        "METADATA": told,
+        "METADATA": metadata,
         "WHEEL": [
             "Wheel-Version: 1.0",
             "Generator: bertloom",
@@ -157,7 +148,4 @@ def _metadata(file_systems: tuple[str, ...]) -> list[Member]:
         "entry_points.txt": ["[console_scripts]", program],
     }
     folder = f"{DISTRIBUTION}-{_version()}.dist-info"
-    return [
-        Member(f"{folder}/{name}", "\n".join([*lines, ""]).encode())
-        for name, lines in texts.items()
-    ]
+    return {f"{folder}/{name}": "\n".join([*lines, ""]).encode() for name, lines in texts.items()}

@@ -42,7 +42,10 @@ def _report_often(monkeypatch: pytest.MonkeyPatch) -> None:
 def watch(folder: Path, *, total: int = 1, weights: dict[int, int] | None = None) -> Progress:
     fs, path = fsspec.core.url_to_fs(str(folder))
     return Progress(
-        "build", fs=fs, path=f"{path}/.progress", weights=weights or dict.fromkeys(range(total), 1)
+        "build",
+        fs=fs,
+        path=f"{path}/.progress-1",
+        weights=weights or dict.fromkeys(range(total), 1),
     )
 
 
@@ -97,12 +100,13 @@ def test_fraction_of_compressed_item_is_reported(tmp_path: Path) -> None:
 
 def test_items_of_an_engine_are_read_from_the_files_of_its_workers(tmp_path: Path) -> None:
     updates = Updates()
-    fs, path = fsspec.core.url_to_fs(str(tmp_path / ".progress"))
+    fs, path = fsspec.core.url_to_fs(str(tmp_path / ".progress-1"))
     workers = [ItemProgressFile(fs, path) for _ in range(2)]
     with progress_listener(updates.append), watch(tmp_path, weights={0: 30, 1: 10}):
         workers[0].record(0, ItemProgress(0.5))
-        (tmp_path / ".progress-half-written").write_text('{"0": [1.0')
+        (tmp_path / ".progress-1-half-written").write_text('{"0": [1.0')
         updates.wait_for(0.75)
+        (tmp_path / ".progress-0-of-a-lost-job").write_text('{"1": [1.0]}')
         workers[1].record(1, ItemProgress(1.0, 4, 100))
         workers[1].record(0, ItemProgress(0.25))  # a retry of the item
         workers[1].flush()
@@ -113,10 +117,10 @@ def test_items_of_an_engine_are_read_from_the_files_of_its_workers(tmp_path: Pat
 
 
 def test_progress_files_of_a_detached_job_are_kept(tmp_path: Path) -> None:
-    (tmp_path / ".progress-1").write_text("{}")
+    (tmp_path / ".progress-1-a").write_text("{}")
     with pytest.raises(KeyboardInterrupt), watch(tmp_path):
         raise KeyboardInterrupt
-    assert (tmp_path / ".progress-1").exists()
+    assert (tmp_path / ".progress-1-a").exists()
 
 
 @pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2), ("threads", 2)])

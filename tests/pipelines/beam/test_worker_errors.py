@@ -92,7 +92,7 @@ def test_full_disk_is_an_os_error(tmp_path: Path, runner: str, workers: int) -> 
 def test_other_error_names_its_work_item(tmp_path: Path, workers: int) -> None:
     raised = failure_of(ValueError("no number"), tmp_path, workers=workers)
     assert type(raised) is RunnerError
-    assert "piece 1: ValueError: no number" in str(raised)
+    assert "item 1: ValueError: no number" in str(raised)
 
 
 def test_truncated_dump_is_the_same_error_with_any_number_of_workers(tmp_path: Path) -> None:

@@ -119,7 +119,11 @@ def _check(world: _World, store: str, *, stages: int = 1) -> RunRecord:
         hidden = [path for path in opened.backend.stat(manifest.data_path) if "/." in path]
         assert hidden == [], "plans and reports"
     collect_garbage(opened, keep_runs=1, grace_hours=0, dry_run=False)
-    wanted = {manifest.manifest_path for manifest in manifests} | {
+    wanted = {
+        f"{manifest.artifact_path}/{name}"
+        for manifest in manifests
+        for name in ("manifest.json", "README.md")
+    } | {
         f"{manifest.data_path}/{entry.stored_name}"
         for manifest in manifests
         for entry in manifest.files

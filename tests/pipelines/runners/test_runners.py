@@ -144,7 +144,7 @@ def test_options_by_hand_go_on_to_work_and_are_not_said_twice() -> None:
     twice = execution("flink", parallelism=2).model_copy(
         update={"beam_options": ("--parallelism=3",)}
     )
-    with pytest.raises(ConfigError, match=r"--parallelism is said twice"):
+    with pytest.raises(ConfigError, match=r"--parallelism is set twice"):
         get_runner(twice)
     both = execution("flink", worker_command="/b").model_copy(update={"beam_options": by_hand[1:]})
     with pytest.raises(ConfigError, match="both say how workers get their code"):
