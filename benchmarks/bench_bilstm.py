@@ -15,11 +15,12 @@ import statistics
 import time
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils import rnn
 
-from model.finetuning.window_lstm import WindowLSTM
+from model.finetuning.window_lstm import WindowLSTM, lay_out_windows
 
 _SIZE, _WINDOWS, _LONGEST = 128, 16, 128
 
@@ -54,14 +55,18 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     draws = torch.Generator().manual_seed(0)
     counts = torch.randint(60, _LONGEST + 1, (_WINDOWS,), generator=draws)
-    window = torch.repeat_interleave(torch.arange(_WINDOWS), counts)
-    x = torch.randn(len(window), _SIZE, generator=draws).requires_grad_()
+    lengths = counts.numpy()
+    positions = int(lengths.sum())
+    windows = lay_out_windows(
+        np.cumsum(lengths) - lengths, lengths, positions=positions, device=torch.device("cpu")
+    )
+    x = torch.randn(positions, _SIZE, generator=draws).requires_grad_()
     ours = WindowLSTM(_SIZE, units=_SIZE)
     ours.draw("lstm", seed=1)
     peer = nn.LSTM(_SIZE, _SIZE, bidirectional=True, batch_first=True)
     peer.load_state_dict(ours.state_dict())
     sides: dict[str, tuple[nn.Module, Callable[[], torch.Tensor]]] = {
-        "ours": (ours, lambda: ours.over_windows(x, window)),
+        "ours": (ours, lambda: ours.over_windows(x, windows)),
         "torch, packed": (peer, lambda: over_packed(peer, x, counts)),
     }
     seconds: dict[str, list[float]] = {name: [] for name in sides}

@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from model.data.permutation import permuted
+from model.data.permutation import permute
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
 from model.finetuning.jobs import TrialJob
@@ -88,7 +88,7 @@ def real_examples(data: Path, *, count: int) -> pa.Table:
     """Return a random sample of SST-2's sentences."""
     (file,) = (data / "glue" / "SST-2").glob("train.tsv*")
     table, _ = examples_of_file(find_task(TASK), str(file), split="train")
-    chosen = permuted(np.arange(len(table)), len(table), key=key_for(0, "bench-finetuning"))
+    chosen = permute(np.arange(len(table)), len(table), key=key_for(0, "bench-finetuning"))
     return table.take(pa.array(chosen[:count]))
 
 

@@ -1,6 +1,6 @@
 """A shuffle of any size that is computed, not stored.
 
-`permuted` computes single elements of a keyed permutation of 0 .. size-1, so that shuffling 400
+`permute` computes single elements of a keyed permutation of 0 .. size-1, so that shuffling 400
 million instances needs no table, and a run resumes in the middle of an epoch from a number. It is a
 Feistel network (Luby, Rackoff, SIAM J. Comput. 17(2), 1988) on the smallest power of two that
 covers the range, with SplitMix64 of `pipelines.seeds` as the round function. Values outside the
@@ -24,7 +24,7 @@ _ROUNDS, _ROUNDS_OF_SMALL, _SMALL_BITS = 6, 24, 10
 _LARGEST = 1 << 62
 
 
-def permuted(
+def permute(
     indices: npt.NDArray[Any], size: int, *, key: int | npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.int64]:
     """Return the elements of a keyed permutation of 0 .. size-1 at these indices.
@@ -104,14 +104,12 @@ def stream_rows(start: int, count: int, *, size: int, seed: int) -> StreamRows:
     """
     positions = np.arange(start, start + count, dtype=np.int64)
     epochs = positions // size
-    keys = _epoch_keys(epochs, seed=seed)
-    return StreamRows(permuted(positions % size, size, key=keys), epochs)
-
-
-def _epoch_keys(epochs: Int64s, *, seed: int) -> int | UInt64s:
-    if not len(epochs) or epochs[0] == epochs[-1]:
-        return key_for(seed, "instance-order", int(epochs[0]) if len(epochs) else 0)
-    return keys_by_epoch(epochs, seed=seed, purpose="instance-order")
+    keys: int | UInt64s
+    if start // size == (start + count - 1) // size:  # one key for all is faster
+        keys = key_for(seed, "instance-order", start // size)
+    else:
+        keys = keys_by_epoch(epochs, seed=seed, purpose="instance-order")
+    return StreamRows(permute(positions % size, size, key=keys), epochs)
 
 
 def keys_by_epoch(epochs: Int64s, *, seed: int, purpose: str) -> UInt64s:

@@ -5,9 +5,9 @@ Letters for shapes as in `model.task_types.features` and `model.data.batches`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import torch
 
 from model.data.batches import TokenBatch
 from model.data.collator import token_batches
-from model.data.permutation import permuted
+from model.data.permutation import permute
 from model.task_types.features import IGNORED, Features
 from pipelines.arrays import Int64s, offsets_of, ranges
 from pipelines.seeds import key_for
@@ -33,20 +33,40 @@ class TaskBatch(NamedTuple):
             prediction.
         positions: For tagging, indices in T of the tagged tokens, int64 (P,); otherwise None.
         units: Numbers of the units in their `Features`, int64 (U,), on the host.
+        position_counts: For tagging, number of tagged tokens of each unit, int64 (U,), on the host.
     """
 
     tokens: TokenBatch
     labels: torch.Tensor | None
     positions: torch.Tensor | None
     units: npt.NDArray[np.int64]
+    position_counts: npt.NDArray[np.int64] | None = None
 
     def to(self, device: torch.device | str) -> TaskBatch:
-        """The same batch with its tensors on a device."""
-        return self._replace(
-            tokens=self.tokens.to(device),
-            labels=None if self.labels is None else self.labels.to(device),
-            positions=None if self.positions is None else self.positions.to(device),
+        """Copy the tensors to a device; to a GPU from pinned memory, so that it does not wait."""
+        batch = self.pin_memory() if torch.device(device).type == "cuda" else self
+        return batch._replace(
+            tokens=batch.tokens.to(device),
+            **batch._map_targets(lambda x: x.to(device, non_blocking=True)),
         )
+
+    def pin_memory(self) -> TaskBatch:
+        """Copy the tensors to pinned memory."""
+        return self._replace(
+            tokens=self.tokens.pin_memory(), **self._map_targets(torch.Tensor.pin_memory)
+        )
+
+    def _map_targets(self, function: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
+        targets = {"labels": self.labels, "positions": self.positions}
+        return {name: function(value) for name, value in targets.items() if value is not None}
+
+
+def device_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Copy an array to a device; to a GPU from pinned memory, so that it does not wait."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 class TaskOutput(NamedTuple):
@@ -106,7 +126,7 @@ def epoch_order(units: int, *, seed: int, restart: int, phase: str, epoch: int) 
     if not units:
         return np.empty(0, np.int64)
     key = key_for(seed, "task-order", restart, phase, epoch)
-    return permuted(np.arange(units), units, key=key)
+    return permute(np.arange(units), units, key=key)
 
 
 def task_batches(
@@ -165,6 +185,8 @@ def lay_out_units(
         pad_id=pad_id,
     )
     labels, positions, label_bounds = _label_columns(features, units, starts=starts, bounds=bounds)
+    ends = features.position_offsets
+    counts = None if ends is None else ends[units + 1] - ends[units]
 
     def part(number: int) -> TaskBatch:
         labelled = slice(label_bounds[number], label_bounds[number + 1])
@@ -173,6 +195,7 @@ def lay_out_units(
             labels=None if labels is None else torch.from_numpy(labels[labelled]),
             positions=None if positions is None else torch.from_numpy(positions[labelled]),
             units=units[bounds[number] : bounds[number + 1]],
+            position_counts=None if counts is None else counts[bounds[number] : bounds[number + 1]],
         )
 
     count = len(units)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -24,8 +25,9 @@ from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
 from model.finetuning.batches import TaskBatch, TaskOutput
 from model.finetuning.task_model import FromCheckpoint, task_model_from_checkpoint
-from model.finetuning.window_lstm import BiLSTM
+from model.finetuning.window_lstm import BiLSTM, lay_out_windows
 from model.task_types.features import IGNORED
+from pipelines.arrays import Int64s
 from schemas.errors import ConfigError, TrainingError
 from schemas.finetune_configs import MIN_LAYERS, LayerChoice, TaskTypeName
 from schemas.model_configs import ModelConfig
@@ -165,15 +167,17 @@ class FeatureTagger(nn.Module):
         Raises:
             TrainingError: The batch has no positions, or a sequence is too long for the encoder.
         """
-        positions = self._checked_positions(batch)
+        positions, counts = self._checked_positions(batch)
         with torch.no_grad():
             encoded = self.bert(batch.tokens, all_layers=True)
         with torch.autocast(positions.device.type, enabled=False):
             x = self.mix(encoded.layers, positions)  # (P, H), or (P, 4 H)
-            starts = batch.tokens.starts
-            window = torch.searchsorted(starts, positions, right=True) - 1  # (P,)
+            counts = counts[counts > 0]
+            windows = lay_out_windows(
+                np.cumsum(counts) - counts, counts, positions=len(x), device=x.device
+            )
             before, *between, after = self.dropouts
-            x = after(self.lstm(before(x), window, between=between))  # (P, 2 L)
+            x = after(self.lstm(before(x), windows, between=between))  # (P, 2 L)
             logits = self.classifier(x)  # (P, outputs)
         if batch.labels is None:
             return TaskOutput(logits, None, None)
@@ -182,8 +186,8 @@ class FeatureTagger(nn.Module):
         )
         return TaskOutput(logits, total * scale, total.detach())
 
-    def _checked_positions(self, batch: TaskBatch) -> torch.Tensor:
-        if batch.positions is None:
+    def _checked_positions(self, batch: TaskBatch) -> tuple[torch.Tensor, Int64s]:
+        if batch.positions is None or batch.position_counts is None:
             raise TrainingError("a batch without positions: expected one of a tagging task")
         longest = batch.tokens.padded_length or int(batch.tokens.lengths.max())
         if longest > self.config.max_position_embeddings:
@@ -192,7 +196,7 @@ class FeatureTagger(nn.Module):
                 f"{self.config.max_position_embeddings} positions; make features with a "
                 "max_seq_length up to that"
             )
-        return batch.positions
+        return batch.positions, batch.position_counts
 
 
 def feature_tagger_from_checkpoint(

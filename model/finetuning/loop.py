@@ -16,7 +16,7 @@ from model.finetuning.phases import TrialState, phases_of, steps_of
 from model.finetuning.results import write_results
 from model.finetuning.setup import TrialSetup, open_trial
 from model.finetuning.word_rows import WordRows, has_unused_rows
-from model.launch.distributed import ProcessGroup, choose_device
+from model.launch.distributed import ProcessGroup, choose_worker_device
 from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
 from model.optim.optimizer import Optimizer, build_optimizer
@@ -50,7 +50,7 @@ def train_trial(job: TrialJob, *, stop: StopRequest) -> dict[str, Any]:
     """
     if job.config.num_threads:
         torch.set_num_threads(job.config.num_threads)
-    device = choose_device(job.config.device)
+    device = choose_worker_device(job.config.device)
     checkpoints = Checkpoints(
         f"{job.work}/checkpoints", keep_last=job.config.checkpoints.save_total_limit
     )

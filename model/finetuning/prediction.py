@@ -19,7 +19,7 @@ from model.encoder.hf_config import shown, vocabulary_url
 from model.finetuning.batches import lay_out_units
 from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import load_task_model
-from model.launch.distributed import choose_device
+from model.launch.distributed import choose_worker_device
 from model.launch.stopping import StopRequest
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
@@ -75,6 +75,8 @@ class Predictor(Encoding):
     """Tau of questions without answer, tuned on dev; 0 for other tasks."""
 
     device: torch.device
+    is_bf16: bool
+    """Whether it was trained, and predicts, under autocast to bfloat16."""
 
     @classmethod
     def open(cls, folder: str, *, device: str = "auto") -> Predictor:
@@ -92,7 +94,7 @@ class Predictor(Encoding):
                 "expected a model that bertloom fine-tuned"
             )
         vocab = read_vocab(vocabulary_url(folder))
-        chosen = choose_device(device)
+        chosen = choose_worker_device(device)
         return cls(
             folder=folder,
             model=tuned.model.to(chosen).eval(),
@@ -102,6 +104,7 @@ class Predictor(Encoding):
             config=_features_config(about["features"], folder=folder),
             threshold=_threshold(about.get("threshold", 0.0), folder=folder),
             device=chosen,
+            is_bf16=about.get("precision") == "bf16",
         )
 
 
@@ -150,6 +153,7 @@ def answer(
                 per_device_max_tokens=per_device_max_tokens,
                 device=predictor.device,
                 pad_id=predictor.tokenizer.pad_id,
+                is_bf16=predictor.is_bf16,
                 progress=progress,
                 stop=stop,
             )
@@ -212,6 +216,7 @@ def predict(
     per_device_max_tokens: int,
     device: torch.device | str,
     pad_id: int,
+    is_bf16: bool = False,
     progress: str = "",
     stop: StopRequest | None = None,
 ) -> Float32s:
@@ -226,6 +231,7 @@ def predict(
         per_device_max_tokens: Maximum tokens per micro-batch; limits memory.
         device: Device of the model.
         pad_id: Id of [PAD]; unused without padding, but required by the layout.
+        is_bf16: Whether to compute under autocast to bfloat16, like the training.
         progress: Name in the terminal's progress bar; "" for none.
         stop: Stop request, checked between micro-batches.
 
@@ -236,7 +242,7 @@ def predict(
     Raises:
         TrainingError: A stop was requested, or a sequence exceeds the model's positions.
     """
-    was_training = model.training
+    was_training, device = model.training, torch.device(device)
     model.eval()
     outputs: Float32s | None = None
     offsets = features.output_offsets
@@ -250,7 +256,8 @@ def predict(
         disable=not (progress and sys.stderr.isatty()),
     )
     try:
-        with bar, torch.inference_mode():
+        autocast = torch.autocast(device.type, torch.bfloat16, enabled=is_bf16)
+        with bar, torch.inference_mode(), autocast:
             for units in _groups(sizes, limit=per_device_max_tokens):
                 if stop is not None and stop.reason:
                     raise TrainingError(f"{progress or 'prediction'}: stopped ({stop.reason})")

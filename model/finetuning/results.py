@@ -92,6 +92,7 @@ def _answer_dev(
         per_device_max_tokens=job.config.per_device_max_tokens,
         device=device,
         pad_id=setup.tokenizer.pad_id,
+        is_bf16=job.config.precision == "bf16",
         progress=f"{job.name}: dev",
         stop=stop,
     )
@@ -111,6 +112,7 @@ def _model_files(setup: TrialSetup, *, threshold: float) -> dict[str, bytes]:
     about = {
         "task": setup.task.name,
         "method": job.config.method,
+        "precision": job.config.precision,
         "features": job.features.model_dump(mode="json"),
         "lowercase": tokenizer.lowercase,
         "threshold": threshold,

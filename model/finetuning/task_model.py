@@ -17,10 +17,11 @@ from model.data.batches import TokenBatch
 from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
 from model.encoder.hf_weights import fill_parameters, from_hf_state, read_checkpoint
-from model.finetuning.batches import TaskBatch, TaskOutput
-from model.finetuning.window_lstm import BiLSTM
+from model.finetuning.batches import TaskBatch, TaskOutput, device_tensor
+from model.finetuning.window_lstm import BiLSTM, lay_out_windows
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import IGNORED
+from pipelines.arrays import Int64s
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import ModelConfig
@@ -165,7 +166,7 @@ class TaskModel(nn.Module):
         tokens = batch.tokens
         if self.is_causal:
             # The encoder pools at `starts` and does not use it otherwise.
-            last = torch.from_numpy(tokens.lengths - 1).to(tokens.starts.device)
+            last = device_tensor(tokens.lengths - 1, tokens.starts.device)
             tokens = tokens._replace(starts=tokens.starts + last)
         encoded = self.bert(tokens, positions=self._read_positions(batch))
         sequence, pooled = encoded.sequence, encoded.pooled  # (T, H) or (P, H), (B, H)
@@ -192,22 +193,15 @@ class TaskModel(nn.Module):
     def _through_lstm(
         self, sequence: torch.Tensor, tokens: TokenBatch
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the BiLSTM's outputs (T, 2 L), 0 in padding, and the final outputs of both
-        directions (B, 2 L)."""
+        """Return the BiLSTM's outputs (T, 2 L), meaningless in padding, and the final outputs of
+        both directions (B, 2 L)."""
         assert self.lstm is not None  # noqa: S101  # asked before
         lengths, device = tokens.lengths, sequence.device
-        window = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)  # (R,)
-        x = sequence.float()
-        places = None
-        if tokens.padded_length is not None:
-            is_real = np.arange(tokens.padded_length) < lengths[:, None]  # (B, S)
-            places = torch.from_numpy(np.flatnonzero(is_real)).to(device)
-            x = x.index_select(0, places)  # (R, H)
+        starts = _host_starts(tokens)
+        windows = lay_out_windows(starts, lengths, positions=len(sequence), device=device)
         with torch.autocast(device.type, enabled=False):
-            read = self.lstm(x, window, between=list(self.lstm_dropouts))  # (R, 2 L)
-        if places is not None:
-            read = read.new_zeros((len(sequence), read.shape[1])).index_copy(0, places, read)
-        last = tokens.starts + torch.from_numpy(lengths - 1).to(device)
+            read = self.lstm(sequence.float(), windows, between=list(self.lstm_dropouts))
+        last = device_tensor(starts + lengths - 1, device)
         forwards, backwards = read.chunk(2, dim=1)
         ends = (forwards.index_select(0, last), backwards.index_select(0, tokens.starts))
         return read, torch.cat(ends, dim=1)
@@ -254,19 +248,25 @@ def span_loss(logits: torch.Tensor, tokens: TokenBatch, *, labels: torch.Tensor)
         labels: Positions in the sequence, int64 (B, 2). A label past the end of a sequence has an
             infinite loss.
     """
-    lengths = tokens.lengths
-    rows, width = len(lengths), int(lengths.max())
-    is_real = np.arange(width) < lengths[:, None]  # (B, W)
-    places = torch.from_numpy(np.flatnonzero(is_real)).to(logits.device)
-    if tokens.padded_length is not None:
-        is_real = np.arange(tokens.padded_length) < lengths[:, None]  # (B, S)
-        real = torch.from_numpy(np.flatnonzero(is_real)).to(logits.device)
-        logits = logits.index_select(0, real)
+    lengths, width = tokens.lengths, int(tokens.lengths.max())
     # Rows of equal width; the softmax is 0 past the end of a sequence.
-    table = logits.new_full((rows * width, 2), -torch.inf).index_copy(0, places, logits)
-    table = table.view(rows, width, 2)  # (B, W, 2)
+    is_real = np.arange(width) < lengths[:, None]  # (B, W)
+    places = device_tensor(
+        is_real * (_host_starts(tokens)[:, None] + np.arange(width)), logits.device
+    )
+    past_end = device_tensor(~is_real, logits.device)
+    table = logits.index_select(0, places.view(-1)).view(len(lengths), width, 2)  # (B, W, 2)
+    table = table.masked_fill(past_end.unsqueeze(2), -torch.inf)
     chosen = table.gather(1, labels.unsqueeze(1)).squeeze(1)  # (B, 2)
     return (torch.logsumexp(table, dim=1) - chosen).sum() / 2
+
+
+def _host_starts(tokens: TokenBatch) -> Int64s:
+    """Return `tokens.starts` without waiting for a GPU."""
+    if tokens.padded_length is None:
+        starts: Int64s = np.cumsum(tokens.lengths) - tokens.lengths
+        return starts
+    return np.arange(len(tokens.lengths)) * tokens.padded_length
 
 
 class FromCheckpoint(NamedTuple, Generic[Model]):

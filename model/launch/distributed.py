@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 import torch.distributed as dist
 
+from model.launch.launcher import WORKER_VARIABLE
 from schemas.base_configs import Precision
 from schemas.errors import ConfigError
 from schemas.model_configs import PretrainConfig
@@ -105,6 +106,16 @@ def choose_device(name: str, *, local_rank: int = 0) -> torch.device:
             "to cpu, or use fewer processes."
         )
     return torch.device("cuda", local_rank)
+
+
+def choose_worker_device(name: str) -> torch.device:
+    """Return the device of this worker process: concurrent workers take the GPUs in turn.
+
+    Raises:
+        ConfigError: There is no GPU.
+    """
+    number = int(os.environ.get(WORKER_VARIABLE, "0"))
+    return choose_device(name, local_rank=number % max(1, torch.cuda.device_count()))
 
 
 def choose_precision(name: Precision, device: torch.device) -> Literal["fp32", "bf16"]:

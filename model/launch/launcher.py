@@ -39,6 +39,9 @@ from schemas.errors import ConfigError, RunnerError, TrainingError
 LAUNCHER_VARIABLE = "BERTLOOM_LAUNCHER"
 """Environment variable: id of the process that started the training."""
 
+WORKER_VARIABLE = "BERTLOOM_WORKER"
+"""Environment variable: number of the worker process, from 0."""
+
 IDLE_VARIABLE = "BERTLOOM_WORKER_IDLE"
 """Environment variable: seconds after which an idle worker ends. Default: 120."""
 
@@ -85,7 +88,8 @@ def local_folder(work: str) -> Path:
 class Worker:
     """Worker process, started by the first call. Calls of several threads are executed in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        self._number = number
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_running = False
@@ -162,7 +166,10 @@ class Worker:
         if self._process is not None:
             _end(self._process, seconds=0)
         self._process = _start(
-            ["model.launch.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            ["model.launch.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            added={WORKER_VARIABLE: str(self._number)},
         )
         return self._process, True
 
@@ -203,7 +210,7 @@ class WorkerPool:
             if self._idle:
                 worker = self._idle.pop()
             else:
-                worker = Worker()
+                worker = Worker(len(self._all))
                 self._all.append(worker)
         try:
             with _stoppable(worker.stop):

@@ -222,7 +222,8 @@ def test_last_block_computes_only_the_positions_read() -> None:
     model = model_of(config_of())
     batch = batch_of(LENGTHS)
     sizes: list[int] = []
-    model.layers[-1].intermediate.register_forward_hook(lambda *call: sizes.append(len(call[2])))
+    dense: Any = model.layers[-1].intermediate
+    dense.register_forward_hook(lambda *call: sizes.append(len(call[2])))
     model(batch, positions=batch.starts[:0])
     assert sizes == [len(LENGTHS)]
 

@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.data.permutation import keys_by_epoch, permuted, stream_rows
+from model.data.permutation import keys_by_epoch, permute, stream_rows
 from pipelines.seeds import key_for
 
 
 @given(st.integers(1, 3000), st.integers(0, (1 << 64) - 1))
 def test_permutation_is_a_bijection(size, key):
-    images = permuted(np.arange(size), size, key=key)
+    images = permute(np.arange(size), size, key=key)
     assert images.dtype == np.int64
     assert np.array_equal(np.sort(images), np.arange(size))
 
@@ -22,23 +22,23 @@ def test_permutation_is_a_bijection(size, key):
 )
 def test_images_are_distinct_and_in_range(pair, key):
     size, indices = pair
-    images = permuted(np.array(indices, np.int64), size, key=key)
+    images = permute(np.array(indices, np.int64), size, key=key)
     assert all(0 <= image < size for image in images)
     assert len(set(images.tolist())) == len(set(indices))
-    alone = [int(permuted(np.array([index]), size, key=key)[0]) for index in indices]
+    alone = [int(permute(np.array([index]), size, key=key)[0]) for index in indices]
     assert images.tolist() == alone
 
 
 def test_one_key_per_index_equals_single_keys():
     keys = np.array([5, 9, 1 << 63, 5], np.uint64)
     indices = np.array([3, 3, 17, 99])
-    together = permuted(indices, 100, key=keys)
-    alone = [permuted(indices[i : i + 1], 100, key=int(keys[i]))[0] for i in range(4)]
+    together = permute(indices, 100, key=keys)
+    alone = [permute(indices[i : i + 1], 100, key=int(keys[i]))[0] for i in range(4)]
     assert together.tolist() == alone
 
 
 def test_large_sizes_need_no_more_memory_than_the_indices():
-    images = permuted(np.arange(1000), 1 << 62, key=1)
+    images = permute(np.arange(1000), 1 << 62, key=1)
     assert len(set(images.tolist())) == 1000
     assert images.max() > 1 << 61  # spread over the range
 
@@ -46,7 +46,7 @@ def test_large_sizes_need_no_more_memory_than_the_indices():
 @pytest.mark.parametrize("size", [4, 5, 6])
 def test_all_orders_of_few_elements_are_equally_likely(size):
     keys = np.random.default_rng(0).integers(0, 1 << 63, 200 * 720).astype(np.uint64)
-    images = [permuted(np.full(len(keys), i), size, key=keys) for i in range(size)]
+    images = [permute(np.full(len(keys), i), size, key=keys) for i in range(size)]
     code = sum(image * size**i for i, image in enumerate(images))
     counts = np.unique(code, return_counts=True)[1]
     orders = int(np.prod(np.arange(1, size + 1)))
@@ -59,8 +59,8 @@ def test_all_orders_of_few_elements_are_equally_likely(size):
 def test_images_of_neighbors_are_independent():
     keys = np.random.default_rng(1).integers(0, 1 << 63, 200_000).astype(np.uint64)
     size = 2000  # with the rounds of larger ranges
-    first = permuted(np.zeros(len(keys), np.int64), size, key=keys) // 200
-    second = permuted(np.ones(len(keys), np.int64), size, key=keys) // 200
+    first = permute(np.zeros(len(keys), np.int64), size, key=keys) // 200
+    second = permute(np.ones(len(keys), np.int64), size, key=keys) // 200
     counts = np.bincount(first * 10 + second, minlength=100)
     expected = len(keys) / 100
     assert ((counts - expected) ** 2 / expected).sum() < 99 + 5 * np.sqrt(2 * 99)
@@ -69,13 +69,13 @@ def test_images_of_neighbors_are_independent():
 @pytest.mark.parametrize("indices", [[-1], [10]])
 def test_indices_out_of_range_are_refused(indices):
     with pytest.raises(ValueError, match="expected indices of 0 to 9"):
-        permuted(np.array(indices), 10, key=0)
+        permute(np.array(indices), 10, key=0)
 
 
 @pytest.mark.parametrize("size", [0, (1 << 62) + 1])
 def test_sizes_out_of_range_are_refused(size):
     with pytest.raises(ValueError, match="expected a size"):
-        permuted(np.array([0]), size, key=0)
+        permute(np.array([0]), size, key=0)
 
 
 @given(st.integers(1, 60), st.integers(0, 500), st.integers(0, 300))

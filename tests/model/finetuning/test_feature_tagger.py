@@ -69,6 +69,7 @@ def batch_of(windows, *, padded_length=None):
         torch.tensor(labels),
         torch.tensor(positions),
         np.arange(len(windows)),
+        np.array([len(tagged) for _, tagged, _ in windows]),
     )
 
 

@@ -74,6 +74,22 @@ def test_split_may_be_empty(kind: str, per_unit: int) -> None:
     assert shapes[0] == (0, *shapes[1][1:])
 
 
+def test_bf16_prediction_computes_blocks_in_bfloat16() -> None:
+    features, model = features_of("classification"), model_of("classification")
+    types = []
+    model.bert.layers[0].intermediate.register_forward_hook(
+        lambda *call: types.append(call[2].dtype)
+    )
+    exact, rounded = (
+        predict(
+            model, features, per_device_max_tokens=1000, device="cpu", pad_id=0, is_bf16=is_bf16
+        )
+        for is_bf16 in (False, True)
+    )
+    assert types == [torch.float32, torch.bfloat16]
+    np.testing.assert_allclose(rounded, exact, atol=0.05)
+
+
 def test_prediction_stops_when_asked() -> None:
     stop = StopRequest()
     stop.request("SIGTERM")
