@@ -130,8 +130,9 @@ def _with_dropout(
 class _AttentionWithDropout(torch.autograd.Function):
     """Attention with dropout of its probabilities, on the CPU: (T, 3H) to (T, H).
 
-    torch's flash kernel for CPUs has no dropout, and its fallback is several times slower. The
-    backward pass needs qkv and one number per score: the probability, negated where it was dropped.
+    torch's flash kernel for CPUs has no dropout. This is 1.5 to 3.3 times as fast as one padded
+    call of `scaled_dot_product_attention` with dropout (`benchmarks/bench_kernels.py`). The
+    gradient needs qkv and one number per score: the probability, negated where it was dropped.
     """
 
     @staticmethod

@@ -6,11 +6,10 @@ inside the feed-forward layers.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from model.data.batches import TokenBatch
 from model.encoder.attention import SelfAttention
@@ -45,33 +44,11 @@ class Dense(nn.Linear):
 
 
 class Embedding(nn.Embedding):
-    """Embedding initialized to zero, with a fast gradient on the CPU."""
+    """Embedding initialized to zero: torch's initialization draws from the global generator."""
 
     def reset_parameters(self) -> None:
         """Set the weight to zero."""
         nn.init.zeros_(self.weight)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the rows (T, H) of `ids` (T,)."""
-        if ids.device.type != "cpu" or torch.compiler.is_compiling():
-            return functional.embedding(ids, self.weight)
-        rows: torch.Tensor = _Lookup.apply(self.weight, ids)  # type: ignore[no-untyped-call]
-        return rows
-
-
-class _Lookup(torch.autograd.Function):
-    """Lookup of table rows. torch's CPU gradient is several times slower for word ids."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(ids)
-        ctx.table_shape = weight.shape
-        return weight.index_select(0, ids)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (ids,) = ctx.saved_tensors
-        return grad.new_zeros(ctx.table_shape).index_add_(0, ids, grad), None
 
 
 class Embeddings(nn.Module):

@@ -1,8 +1,9 @@
 """The two pretraining losses, as sums with the counts to divide by.
 
 The masked LM loss is a fused decoder: it computes logits, softmax and all gradients for one chunk
-of predicted tokens at a time, so that the full logits of shape (P, V) are never in memory. Letters
-for shapes as in `model.data.batches`.
+of predicted tokens at a time, so that the full logits of shape (P, V) are never in memory. On a CPU
+it is about as fast as the plain form (1.1 times, `benchmarks/bench_kernels.py`). Letters for shapes
+as in `model.data.batches`.
 """
 
 from __future__ import annotations

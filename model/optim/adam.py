@@ -31,7 +31,9 @@ def has_decay(name: str) -> bool:
 class Adam:
     """Clips gradients, updates parameters in place, and holds their moments.
 
-    A parameter without gradient is skipped, decay included, as in the reference.
+    A parameter without gradient is skipped, decay included, as in the reference. On a CPU, clipping
+    within the kernel is 1.2 times as fast as `clip_grad_norm_` and `AdamW(fused=True)`
+    (`benchmarks/bench_kernels.py`).
     """
 
     def __init__(
