@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing.util
 import itertools
+import multiprocessing.util
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
