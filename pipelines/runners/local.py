@@ -16,6 +16,7 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -40,6 +41,9 @@ _PRELOAD = (
     "pipelines.documents.tokens",
 )
 """Modules that the fork server imports once for all workers."""
+
+_MAX_SOCKET_FOLDER = 70
+"""Maximum length of the path of the temporary folder, in which the fork server has its socket."""
 
 _QUEUED_PER_WORKER = 2
 _POLL_SECONDS = 0.5
@@ -68,8 +72,9 @@ class WorkerPool:
         """
         self.workers = workers
         self.environment = dict(os.environ)
-        methods = multiprocessing.get_all_start_methods()
-        method = "forkserver" if "forkserver" in methods else "spawn"
+        has_fork_server = "forkserver" in multiprocessing.get_all_start_methods()
+        fits = len(tempfile.gettempdir()) <= _MAX_SOCKET_FOLDER
+        method = "forkserver" if has_fork_server and fits else "spawn"
         context: Any = multiprocessing.get_context(method)
         if method == "forkserver":
             context.set_forkserver_preload(list(_PRELOAD))

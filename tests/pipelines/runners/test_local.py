@@ -100,6 +100,16 @@ def test_workers_have_the_environment_variables_of_their_job(
         assert set(map_items(_get_environment, range(2), workers=2)) == {key}
 
 
+def test_workers_start_with_a_long_temporary_folder(tmp_path: Path) -> None:
+    folder = tmp_path / ("long-" * 20)
+    folder.mkdir()
+    (tmp_path / "script.py").write_text(_SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "TMPDIR": str(folder)}
+    command = [sys.executable, "script.py"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=120)
+    assert (tmp_path / "starts").read_text() == "x"
+
+
 def test_workers_do_not_load_beam_torch_or_prefect() -> None:
     for modules in map_items(_loaded_modules, range(2), workers=2):
         assert "pipelines.documents.build_shard" in modules
