@@ -120,14 +120,14 @@ def _check(world: _World, store: str, *, stages: int = 1) -> RunRecord:
         assert hidden == [], "plans and reports"
     collect_garbage(opened, keep_runs=1, grace_hours=0, dry_run=False)
     wanted = {
-        f"{manifest.artifact_path}/{name}"
-        for manifest in manifests
-        for name in ("manifest.json", "README.md")
-    } | {
         f"{manifest.data_path}/{entry.stored_name}"
         for manifest in manifests
         for entry in manifest.files
     }
+    for manifest in manifests:
+        wanted.add(f"{manifest.artifact_path}/manifest.json")
+        if manifest.stage != "build-vocabulary":  # a vocabulary has no card
+            wanted.add(f"{manifest.artifact_path}/README.md")
     assert {*opened.backend.stat("artifacts")} == wanted
     return record
 
