@@ -202,9 +202,9 @@ def test_the_object_store_is_away(world: _World) -> None:
     store = world.store()
     run = world.run(store)
     run.wait_until(world.working(store, "build-documents"))
-    world.proxy.faults, world.proxy.share = ("reset",), 1.0
+    world.proxy.next = ["reset"] * 100_000
     time.sleep(_AWAY_SECONDS)
-    world.proxy.share = 0.0
+    world.proxy.next = []
     assert world.proxy.harmed["reset"] > 0
     if run.ended() != 0:  # it may report that; then another run resumes
         assert "FAILED" in run.told
