@@ -2,7 +2,7 @@
 
 Every row is kept, or dropped and counted by reason: rows in = kept + dropped. There is one table
 per split, `SPLIT.arrow`, with the task type's schema in `schemas.arrow.EXAMPLES`. The stage needs
-neither torch nor Beam: the largest of the paper's tasks has 400,000 rows.
+no torch and no Beam: the largest of the paper's tasks has 400,000 rows.
 """
 
 from __future__ import annotations

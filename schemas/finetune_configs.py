@@ -17,6 +17,7 @@ from schemas.base_configs import (
     DropoutProb,
     Fraction,
     Paths,
+    Precision,
     Seed,
     SourceName,
     content_in_key,
@@ -214,8 +215,9 @@ class TaskTrainingConfig(FeaturesConfig, ComputeConfig):
     seed: Seed = 0
     """Seed, together with the restart, of data order, new weights and dropout."""
 
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums in fp32."""
+    precision: Precision = "auto"
+    """`bf16`: matrix products in bfloat16 (autocast); weights, moments and sums in fp32. `auto`:
+    bf16 on a GPU that has it, otherwise fp32 with TF32 products; fp32 on a CPU."""
 
     batching: Literal["packed", "padded"] = "packed"
     """`packed`: sequences of a batch end to end without padding. `padded`: rows of equal length."""

@@ -93,7 +93,7 @@ UNWRITTEN = {"expanded_sweep"}
 """What nobody writes."""
 
 HOMES: dict[type[Config], str] = {}
-"""Where each configuration has its section."""
+"""Anchor of the section of each configuration."""
 
 
 def reference() -> str:

@@ -16,7 +16,7 @@ from model.finetuning.phases import TrialState, phases_of, steps_of
 from model.finetuning.results import write_results
 from model.finetuning.setup import TrialSetup, open_trial
 from model.finetuning.word_rows import WordRows, has_unused_rows
-from model.launch.distributed import ProcessGroup, choose_worker_device
+from model.launch.distributed import ProcessGroup, choose_precision, choose_worker_device
 from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
 from model.optim.optimizer import Optimizer, build_optimizer
@@ -93,7 +93,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
         """Resume from the newest checkpoint, if any."""
         self.setup, self.name, self.config = setup, setup.job.name, setup.job.config
         self.checkpoint_config = self.config.checkpoints
-        self.is_bf16 = self.config.precision == "bf16"
+        self.is_bf16 = choose_precision(self.config.precision, device) == "bf16"
         self.model: nn.Module = setup.model.to(device)
         self.words = WordRows(setup) if has_unused_rows(setup) else None
         self.phases = phases_of(setup, splits=self.words.splits if self.words else setup.splits)

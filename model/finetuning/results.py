@@ -14,7 +14,7 @@ from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.setup import DEV, TrialSetup
-from model.launch.distributed import device_name
+from model.launch.distributed import choose_precision, device_name
 from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
 from model.task_types.by_name import TASK_TYPES
@@ -52,8 +52,11 @@ def write_results(
     folder = setup.job.results()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    metrics, threshold, warnings = _answer_dev(setup, folder, device=device, stop=stop)
-    for name, content in _model_files(setup, threshold=threshold).items():
+    precision = choose_precision(setup.job.config.precision, device)
+    metrics, threshold, warnings = _answer_dev(
+        setup, folder, device=device, is_bf16=precision == "bf16", stop=stop
+    )
+    for name, content in _model_files(setup, threshold=threshold, precision=precision).items():
         (folder / name).write_bytes(content)
     (folder / METRICS_FILE).write_bytes(to_json(metrics))
     shutil.copyfile(setup.job.folder() / CURVE_FILE, folder / CURVE_FILE)
@@ -74,7 +77,7 @@ def write_results(
 
 
 def _answer_dev(
-    setup: TrialSetup, folder: Path, *, device: torch.device, stop: StopRequest
+    setup: TrialSetup, folder: Path, *, device: torch.device, is_bf16: bool, stop: StopRequest
 ) -> tuple[dict[str, dict[str, float]], float, list[TrainingWarning]]:
     """Write the predictions of dev.
 
@@ -92,7 +95,7 @@ def _answer_dev(
         per_device_max_tokens=job.config.per_device_max_tokens,
         device=device,
         pad_id=setup.tokenizer.pad_id,
-        is_bf16=job.config.precision == "bf16",
+        is_bf16=is_bf16,
         progress=f"{job.name}: dev",
         stop=stop,
     )
@@ -107,12 +110,12 @@ def _answer_dev(
     return ({DEV: found} if found else {}), threshold or 0.0, warnings
 
 
-def _model_files(setup: TrialSetup, *, threshold: float) -> dict[str, bytes]:
+def _model_files(setup: TrialSetup, *, threshold: float, precision: str) -> dict[str, bytes]:
     job, tokenizer = setup.job, setup.tokenizer
     about = {
         "task": setup.task.name,
         "method": job.config.method,
-        "precision": job.config.precision,
+        "precision": precision,
         "features": job.features.model_dump(mode="json"),
         "lowercase": tokenizer.lowercase,
         "threshold": threshold,

@@ -30,7 +30,7 @@ def train_on_all_gpus(job: TrainingJob, *, stop: StopRequest) -> None:
 
 
 def _count_gpus(job: TrainingJob) -> int:
-    """Return the number of GPUs that a job takes by itself: 0 without `num_processes: auto`."""
+    """Return the number of GPUs for `num_processes: auto`; 0 with another value."""
     import torch  # lazy
 
     is_auto = job.config.num_processes == "auto" and job.config.device != "cpu"

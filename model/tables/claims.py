@@ -80,7 +80,7 @@ class Source(NamedTuple):
     tables: Tables
 
     def table(self, key: str) -> FilledTable | None:
-        """Return a table if it has rows of ours."""
+        """Return a table if it has our rows."""
         return next((one for one in self.tables.tables if one.key == key and one.rows), None)
 
     def rows(self, task: str) -> list[ResultRow]:

@@ -1,4 +1,4 @@
-"""Digest of rows that depends neither on their order, nor on shards, nor on Arrow's encoding.
+"""Digest of rows, independent of their order, their shards and Arrow's encoding.
 
 It is the sum modulo 2**128 of the BLAKE2b digests of the rows. The digests of shards are added, so
 artifacts with the same rows have the same digest. The golden tests compare it, because it does not

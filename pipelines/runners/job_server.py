@@ -71,7 +71,7 @@ def find_jars(runner: PortableRunner) -> ServerJars:
     """Return the jars of the job server of a runner.
 
     Raises:
-        ConfigError: They do not exist. The message says how to get them.
+        ConfigError: They do not exist.
     """
     config = _config(runner)
     location = config.job_server or os.environ.get(FOLDER_VARIABLE, "")
