@@ -14,6 +14,7 @@ from flows.run.run import Run
 from flows.run.stages import get_stage, summarize
 from flows.run.step_execution import StepResult
 from flows.store.artifacts import ArtifactStore
+from flows.store.runs import report_path
 from model.monitoring.summaries import score_cut
 from schemas.manifest import Manifest
 from schemas.trial_names import entry_label
@@ -69,7 +70,7 @@ def _details(manifest: Manifest, *, store: ArtifactStore) -> list[str]:
 
 def run_markdown(run: Run, *, title: str) -> str:
     """Return what failed, where the run's report is, and its results."""
-    url = run.store.url(f"runs/{run.run_id}/report.html")
+    url = run.store.url(report_path(run.run_id))
     # No browser opens a link into a bucket.
     report = f"Report: `{url}`" if "://" in url else f"[Report](file://{quote(url)})"
     lines = [f"**{_plain(label)}** failed: {_plain(str(e))}\n" for label, e in run.failures.items()]

@@ -15,7 +15,7 @@ from flows.run.plan import PlannedStep, plan_steps
 from flows.run.preflight import check_environment, check_inputs
 from flows.run.run import Run, find_store, get_store
 from flows.run.run_recorder import RunRecorder
-from flows.store.runs import RunRecord, mark_crashed_runs, read_run
+from flows.store.runs import RunRecord, mark_crashed_runs, read_run, runs_without_report
 from flows.trackers import TrackerListener
 from schemas.errors import BertloomError, ConfigError
 from schemas.manifest import Manifest
@@ -79,11 +79,11 @@ def _plan(recipe: Recipe, graph: StepGraph, *, rebuild: Collection[str]) -> Sequ
 
 
 def mark_killed_runs(recipe: Recipe) -> list[RunRecord]:
-    """Mark earlier runs of a recipe whose process was killed as crashed; update their reports."""
+    """Mark earlier runs of a recipe whose process was killed as crashed; write their reports."""
     store = get_store(recipe.store)
     run_ids = mark_crashed_runs(store, recipe=recipe.name)
     send_aborts(store, run_ids)
     records = [read_run(store, run_id) for run_id in run_ids]
-    for record in records:
+    for record in [*records, *runs_without_report(store, recipe=recipe.name)]:
         write_run_report(store, record, is_newest=False)
     return records

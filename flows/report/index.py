@@ -16,7 +16,7 @@ from flows.report.results import read_tables
 from flows.report.run_steps import Steps, read_steps, run_seconds
 from flows.report.run_summary import find_headline
 from flows.store.artifacts import ArtifactStore
-from flows.store.runs import RunRecord, list_runs, run_ids
+from flows.store.runs import RunRecord, list_runs, report_path, run_ids
 from schemas.checksummed import dump_json, dump_page, load_json
 from schemas.errors import StoreError
 from schemas.redaction import redact
@@ -97,7 +97,7 @@ def read_rows(store: ArtifactStore, *, refresh: Collection[str] = ()) -> list[Ru
     }
     pages = set(store.backend.names("runs"))
     return [
-        row.model_copy(update={"has_page": f"runs/{run_id}/report.html" in pages})
+        row.model_copy(update={"has_page": report_path(run_id) in pages})
         for run_id in reversed(ids)
         for row in [(cached | read)[run_id]]
     ]

@@ -23,7 +23,7 @@ from flows.report.run_steps import collect_warnings, read_steps, run_seconds
 from flows.report.run_summary import summarize_run
 from flows.report.training_curves import curve_figure
 from flows.store.artifacts import ArtifactStore
-from flows.store.runs import RunRecord
+from flows.store.runs import RunRecord, report_path
 from schemas.checksummed import dump_page
 from schemas.redaction import escape_control_characters, redact
 
@@ -53,7 +53,7 @@ def write_report(
         StoreError: The run id or the recipe's name leads out of the store.
     """
     page = report_page(store, record, text=text)
-    path = f"runs/{record.run_id}/report.html"
+    path = report_path(record.run_id)
     store.backend.replace(path, _with_link(page, f"../../{INDEX_PAGE}"))
     if is_newest:
         link = INDEX_PAGE.rpartition("/")[2]

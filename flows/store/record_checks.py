@@ -10,7 +10,7 @@ from flows.store.artifacts import CARD, ArtifactStore
 from flows.store.backend import StoreBackend
 from flows.store.pointers import Pointer, key_path, ref_path
 from flows.store.records import REMEDIES
-from flows.store.runs import RunRecord, read_runs, record_path
+from flows.store.runs import RunRecord, read_runs, record_path, report_path
 from flows.store.work_items import check_blobs, delete_item
 from schemas.checksummed import load_json, load_page
 from schemas.errors import ArtifactCorruptError
@@ -149,7 +149,7 @@ def _files_of_run(record: RunRecord) -> Expected:
         ref_path(f"{recipe}/{step.label}"): f"run recipe {recipe} again" for step in record.steps
     }
     if record.state in ("completed", "failed"):
-        for path in (f"runs/{record.run_id}/report.html", f"reports/{recipe}.html"):
+        for path in (report_path(record.run_id), f"reports/{recipe}.html"):
             expected[path] = f"run `bertloom report {record.run_id}`"
         expected["reports/index.html"] = "run `bertloom report --index`"
     return expected

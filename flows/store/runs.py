@@ -121,6 +121,11 @@ def record_path(run_id: str) -> str:
     return f"runs/{run_id}/run.json"
 
 
+def report_path(run_id: str) -> str:
+    """Return the path of a run's report."""
+    return f"runs/{run_id}/report.html"
+
+
 def write_run(store: ArtifactStore, record: RunRecord) -> None:
     """Write a run's record."""
     store.backend.replace(record_path(record.run_id), record.to_json())
@@ -288,6 +293,20 @@ def mark_crashed_runs(store: ArtifactStore, *, recipe: str) -> list[str]:
     """Mark the newest runs of a recipe whose process on this machine is gone; return their ids."""
     runs = (run for run in _newest_running(store) if run.recipe_name == recipe and run.is_gone)
     return [run.run_id for run in runs if _mark(store, run)]
+
+
+def runs_without_report(store: ArtifactStore, *, recipe: str) -> list[RunRecord]:
+    """Return ended runs of a recipe whose process on this machine was gone before the report."""
+    paths = set(store.backend.names("runs"))
+    ids = [run_id for run_id in run_ids(store) if report_path(run_id) not in paths]
+    return [
+        record
+        for record in read_runs(store, ids[-_MAX_NEWEST:]).values()
+        if isinstance(record, RunRecord)
+        and record.state in ("completed", "failed")
+        and record.recipe_name == recipe
+        and record.is_gone
+    ]
 
 
 def mark_flow_run_ended(

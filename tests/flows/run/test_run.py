@@ -21,7 +21,7 @@ from flows.run.run import max_parallel_steps
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import start_of
-from flows.store.runs import RESUME_HINT, read_run, run_ids, write_run
+from flows.store.runs import RESUME_HINT, read_run, report_path, run_ids, write_run
 from schemas.execution_configs import ExecutionConfig
 
 TWO = ExecutionConfig(max_parallel_steps=2)
@@ -180,6 +180,19 @@ def test_killed_run_is_marked_as_crashed_by_next_run(fakes: FakeStages, root: st
     assert RESUME_HINT in marked.failures[""]
     assert RESUME_HINT in store.backend.read(f"runs/{run.run_id}/report.html").decode()
     assert read_run(store, newest(root)).state == "completed"
+
+
+def test_report_that_a_kill_prevented_is_written_by_next_run(fakes: FakeStages, root: str) -> None:
+    recipe, store = fakes.recipe(root), ArtifactStore(root)
+    run_recipe(recipe, engine="local")
+    page = Path(root, report_path(newest(root)))
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    died = {"pid": process.pid, "process_start": start_of(process.pid)}
+    process.wait()
+    write_run(store, read_run(store, newest(root)).model_copy(update=died))
+    page.unlink()
+    run_recipe(recipe, engine="local")
+    assert page.exists()
 
 
 def test_plan_rows_merge_trials_with_equal_state() -> None:
