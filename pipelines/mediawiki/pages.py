@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Count, Example
 from pipelines.io.splits import RawDocument
-from pipelines.mediawiki.dump_header import namespace_of
-from pipelines.mediawiki.dump_xml import WIKITEXT, Page
-from pipelines.mediawiki.holes import UnknownTemplates
+from pipelines.mediawiki.cleaning import UnknownTemplates
+from pipelines.mediawiki.dumps import WIKITEXT, Page, namespace_of
 from pipelines.mediawiki.wikitext import WikiSettings, clean_wikitext, is_redirect
 
 _MAX_EXCERPT = 120

@@ -24,7 +24,7 @@ from pipelines.counters import Counters
 from pipelines.documents.sentences import split_sentences
 from pipelines.io.compression import Chunk
 from pipelines.io.lines import stream_lines
-from pipelines.mediawiki.dump_xml import iterate_pages
+from pipelines.mediawiki.dumps import iterate_pages
 from pipelines.mediawiki.wikitext import clean_wikitext, wiki_settings
 from pipelines.sources import text as text_source
 from schemas.corpus_configs import TextSource
