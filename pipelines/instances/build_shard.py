@@ -15,9 +15,9 @@ from pipelines.arrays import Int64s, flat_lists, list_array, ranges
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import SharedInput, WorkResult
 from pipelines.counters import Counters
-from pipelines.instances.creation import InstanceBatch, create_instances
-from pipelines.instances.held_out import HELD_OUT, HELD_OUT_PREFIX, TRAINING, is_held_out
+from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX, TRAINING, is_held_out
 from pipelines.instances.masking import read_vocabulary_ids
+from pipelines.instances.pairing import InstanceBatch, create_instances
 from pipelines.instances.plan import REMEMBERED_BYTES, InstanceItem, ShardRanking, pool_text
 from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.io.file_systems import is_local

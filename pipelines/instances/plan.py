@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.instances.held_out import HELD_OUT, TRAINING
+from pipelines.instances import HELD_OUT, TRAINING
 from pipelines.seeds import key_for, random_bits
 from schemas.corpus_configs import InstancesConfig
 from schemas.manifest import FileEntry, StageInput

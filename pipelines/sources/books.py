@@ -1,7 +1,7 @@
 """Books: one text file per book, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
 
 Examples are BookCorpusOpen's `epubtxt` folder and Project Gutenberg's files. A document is the
-cleaned text of one book (`pipelines.books.cleaning`). Files are grouped to splits in the order of
+cleaned text of one book (`pipelines.books.clean_book`). Files are grouped to splits in the order of
 the folder or archive. The id of a document is the file name without `.txt`, followed by a digest if
 several books have this name.
 
@@ -155,7 +155,7 @@ def _document(
     if not data.strip(b"\0\t\n\r\x0b\x0c "):
         count("books-dropped-empty", example=where)
         return None
-    from pipelines.books.cleaning import clean_book  # lazy: `plan` does not need it
+    from pipelines.books.clean_book import clean_book  # lazy: `plan` does not need it
 
     decoded = decode_book(data)
     if decoded is None:

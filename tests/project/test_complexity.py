@@ -19,7 +19,7 @@ from support import complexity
 
 from flows.recipes.loader import recipe_from
 from flows.recipes.safe_yaml import parse_yaml
-from pipelines.books.cleaning import clean_book
+from pipelines.books.clean_book import clean_book
 from pipelines.counters import Counters
 from pipelines.documents.sentences import split_sentences
 from pipelines.io.compression import Chunk

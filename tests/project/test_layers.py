@@ -74,7 +74,7 @@ PURE = [
     "beam.item_cache", "beam.shard_job",
     "documents.duplicates", "documents.exclusions",
     "instances.token_documents", "instances.pairing",
-    "instances.masking", "instances.creation", "instances.plan",
+    "instances.masking", "instances.plan",
 ]  # fmt: skip
 
 

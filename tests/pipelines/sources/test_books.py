@@ -21,7 +21,7 @@ import zstandard
 from pipelines.counters import Counters, check_balance
 from pipelines.io.splits import RawDocument, Split
 from pipelines.sources import archives, bookcorpus, books, unpacked_tars
-from pipelines.sources.unpacked_tars import decompress_tar, delete_unpacked
+from pipelines.sources.archives import decompress_tar, delete_unpacked
 from schemas.corpus_configs import BookCorpusSource, BooksSource
 from schemas.errors import ConfigError, CorruptInputError, MissingInputError
 
