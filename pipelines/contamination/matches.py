@@ -93,19 +93,15 @@ class Matcher:
         places, documents, words = places[order], documents[order], words[order]
         self.found[places] = True
         texts = np.searchsorted(self._texts.bounds, places, side="right") - 1
-        pairs = np.flatnonzero(group_starts(documents, texts)) if len(places) else places
+        pairs = np.flatnonzero(group_starts(documents, texts))
         # Passages: n-grams of one pair that begin at consecutive words.
-        steps = (
-            np.flatnonzero(group_starts(documents, texts, places - np.arange(len(places))))
-            if len(places)
-            else places
-        )
+        steps = np.flatnonzero(group_starts(documents, texts, places - np.arange(len(places))))
         ends = np.append(steps, len(places))[1:] - 1
         first_words = self._first_words[places[steps]]
         lengths = self._texts.ends[places[ends]] - first_words
         of_pair = np.searchsorted(pairs, steps, side="right") - 1
         best = np.lexsort((steps, -lengths, of_pair))
-        best = best[group_starts(of_pair[best])] if len(best) else best
+        best = best[group_starts(of_pair[best])]
         return Matches(
             document=documents[pairs],
             text=texts[pairs],

@@ -34,6 +34,7 @@ from pipelines.documents.bucket_tables import (
     remove_bucket_files,
     to_bytes,
 )
+from pipelines.documents.duplicates import group_starts
 from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.documents.word_hashes import WHOLE, WordHasher, Words
 from pipelines.io.shards import ShardWriter, open_shard
@@ -473,8 +474,7 @@ class _Hits:
         """Add the n-grams of a batch with these rows of the shard."""
         order = np.lexsort(found[::-1])
         documents, numbers, words = (column[order] for column in found)
-        first = np.ones(len(order), np.bool_)
-        first[1:] = (documents[1:] != documents[:-1]) | (numbers[1:] != numbers[:-1])
+        first = group_starts(documents, numbers)
         np.add.at(self._documents, numbers[first], 1)
         keep = first & (self._documents[numbers] <= self._most)
         there, at = np.unique(documents[keep], return_inverse=True)

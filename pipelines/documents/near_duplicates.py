@@ -92,8 +92,8 @@ def find_near_duplicates_in_bucket(
     rows = read_keys(blobs)
     order = np.lexsort((rows.places, rows.keys))
     keys, places = rows.keys[order], rows.places[order]
-    groups = np.cumsum(group_starts(keys)) - 1 if len(keys) else np.empty(0, np.int64)
-    shared = np.bincount(groups)[groups] > 1 if len(keys) else np.empty(0, np.bool_)
+    groups = np.cumsum(group_starts(keys)) - 1
+    shared = np.bincount(groups)[groups] > 1
     keys, places, groups = keys[shared], places[shared], groups[shared]
     counters, found = Counters(), [NEAR_PAIRS.empty_table()]
     with SketchFiles(rows.files, output=output) as files:
@@ -114,7 +114,7 @@ def find_near_duplicates_in_bucket(
 
 def _slices(groups: Int64s) -> Iterator[slice]:
     """Yield slices of about `_SLICE` members, in whole groups."""
-    bounds = np.append(np.flatnonzero(group_starts(groups)), len(groups)) if len(groups) else [0]
+    bounds = np.append(np.flatnonzero(group_starts(groups)), len(groups))
     start = 0
     while start < len(groups):
         at = int(np.searchsorted(bounds, start + _SLICE, side="right")) - 1

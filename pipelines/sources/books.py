@@ -18,7 +18,6 @@ import collections
 import functools
 import hashlib
 import json
-import unicodedata
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -75,7 +74,7 @@ def plan(config: BooksSource) -> list[Split]:
     files = describe_each(found)
     loose = [file for file in files if not is_archive(file.name)]
     archives = {file: _members_of(file) for file in files if is_archive(file.name)}
-    times = collections.Counter(_stem(_plain_name(file.name)) for file in loose)
+    times = collections.Counter(_stem(member_name(file.name)) for file in loose)
     times.update(member.stem for members in archives.values() for member in members)
     target = split_bytes(config.target_split_bytes, files)
     splits = _plan_loose(loose, config, times, target_split_bytes=target)
@@ -183,10 +182,6 @@ def _document(
     )
 
 
-def _plain_name(name: str) -> str:
-    return unicodedata.normalize("NFC", member_name(name))
-
-
 def _stem(name: str) -> str:
     for suffix in (".txt.gz", ".txt"):
         if name.lower().endswith(suffix):
@@ -224,7 +219,7 @@ def _loose_split(
 ) -> Split:
     together = group_files(group)
     members = [GroupedFile(file.uri, file.name, file.size, file.sha256) for file in group]
-    stems = (_stem(_plain_name(file.name)) for file in group)
+    stems = (_stem(member_name(file.name)) for file in group)
     detail = json.dumps({"files": members, "repeated": _repeated(stems, times)})
     return Split(config.name, together, start, start + together.size, detail)
 
@@ -237,7 +232,7 @@ def _loose_entries(files: Iterable[SourceFile]) -> Iterator[_Entry]:
     for file in files:
         problem: Problem = "too-large" if file.size > MAX_BOOK_BYTES else ""
         with open_file(file.uri) as stream:
-            member = Member(_plain_name(file.name), file.size, 0, 0, file.size, problem)
+            member = Member(member_name(file.name), file.size, 0, 0, file.size, problem)
             yield _Entry(member, stream, file.sha256)
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile, Split
-from pipelines.sources.text import TextRow, require_fields
+from pipelines.sources.text_rows import TextRow, require_fields
 from schemas.corpus_configs import TextSource
 from schemas.errors import CorruptInputError, InputError
 

@@ -25,7 +25,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.books.layout import join_wrapped_lines
 from pipelines.counters import Count
@@ -48,45 +48,8 @@ from pipelines.io.splits import (
     group_files,
     split_bytes,
 )
+from pipelines.sources.text_rows import TextRow, require_fields
 from schemas.corpus_configs import TextSource
-from schemas.errors import InputError
-
-
-class TextRow(NamedTuple):
-    """Parts of a document, not yet validated."""
-
-    text: Any
-    identifier: Any
-    title: Any
-    position: int
-    byte_start: int
-    byte_end: int
-    where: str = ""
-    """`position` in words, where it is not a byte of the text."""
-
-    part: int = 1
-    """Number of the part, where it was too long and was cut."""
-
-
-def require_fields(found: list[str], file: SourceFile, config: TextSource, *, what: str) -> None:
-    """Check that a file has the fields that the configuration names.
-
-    Args:
-        found: Names of its fields.
-        what: Word for a field in errors: `key` or `column`.
-
-    Raises:
-        InputError: A field is missing.
-    """
-    for option in ("text_column", "id_column", "title_column"):
-        wanted = getattr(config, option)
-        if wanted is not None and wanted not in found:
-            raise InputError(
-                f"{file.uri}: expected the {what} {wanted!r} ({option}), found "
-                f"{', '.join(map(repr, found)) or 'none'}. Set {option} of the source "
-                f"{config.name!r} to one of them"
-            )
-
 
 _TXT, _JSONL, _PARQUET = (".txt",), (".jsonl", ".ndjson"), (".parquet", ".pq")
 _SUFFIXES = (
