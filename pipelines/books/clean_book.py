@@ -82,11 +82,7 @@ class GutenbergText(NamedTuple):
 
 
 def strip_gutenberg(text: str) -> GutenbergText:
-    """Remove header, small print, license and footer, if the text has them.
-
-    Args:
-        text: Text of a book with LF line ends.
-    """
+    """Remove header, small print, license and footer, if the text has them."""
     head = text[:_HEADER_CHARACTERS]
     start = 0
     for marker in (_START, _SMALL_PRINT_END):
@@ -171,10 +167,6 @@ class BlockKind(enum.Enum):
 
 class Book:
     """Blocks of one book.
-
-    Args:
-        blocks: Blocks from `pipelines.books.layout.split_blocks`.
-        title: Title of the book, or "".
 
     Attributes:
         blocks: The blocks, with headings separated from the text around them.
@@ -594,12 +586,7 @@ _MAX_PERSONS = 30  # blocks, where each person has one
 
 
 def classify_blocks(blocks: list[Block], *, title: str) -> Iterator[tuple[BlockKind, Block]]:
-    """Yield the blocks in order with their kinds. Only `BlockKind.TEXT` is text of the book.
-
-    Args:
-        blocks: Blocks from `pipelines.books.layout.split_blocks`.
-        title: Title of the book, or "". Its repetitions are not text.
-    """
+    """Yield the blocks in order with their kinds. Only `BlockKind.TEXT` is text of the book."""
     book = Book(blocks, title)
     _classify_kinds(book)
     _classify_listings(book)

@@ -80,15 +80,7 @@ class _Members(NamedTuple):
 def find_near_duplicates_in_bucket(
     bucket: int, blobs: Iterable[bytes], *, output: str, bands: Bands, threshold: float
 ) -> WorkResult:
-    """Return the `NEAR_PAIRS` of a bucket, inline or as a file.
-
-    Args:
-        bucket: Number of the bucket.
-        blobs: Keys of all shards of sketches.
-        output: URL of the folder with the sketches, and for the file.
-        bands: Shape of the signatures.
-        threshold: Minimum Jaccard similarity of near-duplicates.
-    """
+    """Return the `NEAR_PAIRS` of a bucket, inline or as a file."""
     rows = read_keys(blobs)
     order = np.lexsort((rows.places, rows.keys))
     keys, places = rows.keys[order], rows.places[order]
@@ -280,10 +272,7 @@ def write_near_duplicates(
 ) -> FileEntry:
     """Write `EXCLUSIONS_FILE`, by shard and row, and delete the files of the buckets.
 
-    Args:
-        reports: Results of `find_near_duplicates_in_bucket`.
-        output: URL of the folder with the files of the buckets.
-        shards: Document shards, in the order of the work items.
+    Document shards are in the order of the work items.
     """
     pairs = _NearPairs.none()
     for table in bucket_tables(reports, NEAR_PAIRS, output=output):

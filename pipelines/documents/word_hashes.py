@@ -164,11 +164,6 @@ def ngram_sets(
 
     An n-gram may cross the end of a sentence. A document with fewer than n words has one n-gram of
     all its words; a document without words has none.
-
-    Args:
-        sentences: Sentences of each document.
-        n: Number of words of an n-gram.
-        hasher: Hasher of words.
     """
     texts, of_documents = flat_lists(sentences)
     words, _, of_sentences = hasher.words(texts)

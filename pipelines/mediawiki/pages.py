@@ -15,12 +15,7 @@ _MAX_EXCERPT = 120
 
 
 def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, str]) -> str:
-    """Return why a page is dropped before its text is cleaned, or "".
-
-    Args:
-        namespaces: Numbers of the namespaces to keep.
-        names: Name by number, from the dump's `<siteinfo>`.
-    """
+    """Return why a page is dropped before its text is cleaned, or ""."""
     if page.fault:
         return "malformed"
     known = page.namespace

@@ -184,11 +184,8 @@ def raised_text(text: str) -> str:
 
 
 def format_number(number: str, language: LanguageFile) -> str:
-    """Return a number with the separators of the language. Other text is unchanged.
-
-    Args:
-        number: Number in the format of English or of the language, grouped or not.
-    """
+    """Return a number of English or of the language, grouped or not, with the separators of the
+    language. Other text is unchanged."""
     number = number.strip()
     style = language.numbers
     if style.mark == "," and number.count(",") == 1 and number.replace(",", "").isdecimal():
@@ -371,13 +368,8 @@ def _month(text: str, wording: LanguageWords, *, in_date: bool) -> str:
 
 
 def date_words(parts: tuple[str, str, str], wording: LanguageWords, *, day_first: bool) -> str:
-    """Return a date in the words and order of a language.
-
-    Args:
-        parts: Year, month (a number or a name) and day; "" if missing.
-        wording: Words of the language.
-        day_first: Write the day first in any language.
-    """
+    """Return a date (year, month as number or name, day; "" if missing) in the words and order of a
+    language."""
     year, month, day = parts
     dates = wording.own.dates
     if (iso := _ISO_DATE.fullmatch(year)) and not month and not day:
@@ -516,11 +508,6 @@ class _Optional(NamedTuple):
 
 def compile_rule(pattern: str, wording: LanguageWords, groups: Sequence[str] = ()) -> Rule | None:
     """Compile a pattern with the words of a language. Return None if it lacks a word.
-
-    Args:
-        pattern: Pattern of a rule, see above.
-        wording: Words of the language of the text.
-        groups: Values of `{$1}` and following.
 
     Raises:
         ConfigError: The pattern is not well-formed.
@@ -725,12 +712,7 @@ def _local_prefixes(language: str) -> frozenset[str]:
 
 
 def rule_for(name: str, language: str) -> Rule | None:
-    """Return the rule of a template, or None if it is unknown.
-
-    Args:
-        name: Text between the braces and the first pipe.
-        language: ISO 639 code of the wiki.
-    """
+    """Return the rule of a template, or None if it is unknown."""
     plain = plain_name(name, language)
     tables = [_table(source, language) for source in dict.fromkeys((language, COMMON, FALLBACK))]
     for key in (first_lowered(plain), plain.lower()):

@@ -89,13 +89,7 @@ class Member(NamedTuple):
 
 
 class MemberStream:
-    """Unpacked bytes of one member. Damage raises an error when it is read.
-
-    Args:
-        stream: Unpacked bytes of the member.
-        uri: URL of the archive, for errors.
-        name: Name of the member, for errors.
-    """
+    """Unpacked bytes of one member. Damage raises an error when it is read."""
 
     def __init__(self, stream: IO[bytes], *, uri: str, name: str) -> None:
         self._stream, self._uri, self._name = stream, uri, name
@@ -326,12 +320,6 @@ def read_entries(
     stored: IO[bytes], *, start: int, end: int | None, is_stream: bool
 ) -> Iterator[tuple[tarfile.TarInfo, Callable[[], IO[bytes]]]]:
     """Yield the entries in [start, end), each with a function that opens it until the next is read.
-
-    Args:
-        stored: The unpacked tar.
-        start: 0 or the position of an entry.
-        end: Position of an entry; None for the end.
-        is_stream: `stored` does not support seeking.
 
     Raises:
         tarfile.TarError: The tar is truncated or damaged.
