@@ -7,15 +7,17 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jinja2
 import networkx as nx
 from markupsafe import Markup
 from rich.cells import cell_len, set_cell_size
 
 from flows.lineage.graph import LineageGraph, Node
 from flows.lineage.text_formats import label, one_line
+
+if TYPE_CHECKING:
+    import jinja2
 
 _LETTER_WIDTH, _LINE_HEIGHT, _PADDING, _MARGIN = 7.2, 16.0, 10.0, 8.0
 _COLUMN_GAP, _COMPACT_COLUMN_GAP, _ROW_GAP = 56.0, 20.0, 14.0
@@ -229,6 +231,8 @@ def _render(template: str, **values: Any) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
+    import jinja2  # lazy import: only pictures need it
+
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
