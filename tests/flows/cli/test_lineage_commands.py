@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -313,18 +311,3 @@ def test_checksum_of_a_list_is_not_called_verified(
     assert "2.0 kB, believed" in data["json"]
     assert "/raw/sha256sums.txt" in data["page"]
     assert "2.0 kB, believed" in data["page"]
-
-
-def test_lineage_does_not_load_heavy_libraries(made: Made) -> None:
-    heavy = ("apache_beam", "prefect", "torch", "matplotlib", "httpx", "openlineage", "jinja2")
-    code = (
-        "import sys\nfrom flows.cli.app import main\n"
-        "try:\n"
-        f"    main(['lineage', '--store', {made.store.root!r}, '--json'])\n"
-        "except SystemExit as end:\n    assert not end.code\n"
-        f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
-        "print(loaded, file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stderr.strip().endswith("[]")
-    assert json.loads(done.stdout)["focus"] == made.id("evaluate.cola")
