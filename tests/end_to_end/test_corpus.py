@@ -217,12 +217,3 @@ def test_golden_rows(one_worker: tuple[Path, dict[str, StageOutput]]) -> None:
         "A stage's output changed. If that was meant: raise its version, say in CHANGELOG.md "
         "what used to happen, and run `PYTHONPATH=tests python -m support.golden` for new digests."
     )
-
-
-def test_order_of_pieces_is_not_the_order_of_paths(sample: SampleFiles) -> None:
-    from pipelines.documents.plan import plan
-
-    config = small_recipe(sample).build_documents
-    pieces = plan(config)
-    assert plan(small_recipe(sample, reverse=True).build_documents) == pieces
-    assert len(pieces) > 4

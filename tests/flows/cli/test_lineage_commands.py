@@ -13,7 +13,6 @@ from support.lineage_builder import (
     DUMP,
     DUMP_SHA1,
     RUN_ID,
-    lose,
     put,
     put_recipe,
     put_run,
@@ -196,16 +195,6 @@ def test_store_without_runs_is_an_error(capsys: pytest.CaptureFixture[str], tmp_
     store = ArtifactStore(str(tmp_path / "store"))
     result = Cli(capsys)("lineage", "--store", store.root)
     assert result.code == 1
-
-
-def test_deleted_input_is_shown_as_missing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    store = ArtifactStore(str(tmp_path / "store"))
-    made = put_recipe(store)
-    lose(store, made["build-documents"])
-    lines = _lines(Cli(capsys), "lineage", "--store", store.root)
-    assert any(line.endswith(": missing from the store") for line in lines)
 
 
 def test_diff_compares_artifacts_and_runs(cli: Cli, made: Made) -> None:
