@@ -475,7 +475,7 @@ def test_doctor_checks_conditional_delete_on_gcs(gcs: FakeGcs) -> None:
     assert backend.ignores_conditional_delete()
 
 
-def test_file_systems_are_opened_in_one_place() -> None:
+def test_file_systems_are_opened_in_one_module() -> None:
     root = ROOT
     found = [
         f"{path.relative_to(root)}: {line.strip()}"
