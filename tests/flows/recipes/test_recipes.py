@@ -40,6 +40,13 @@ def test_packaged_recipe_is_loaded(name: str, here: Path, monkeypatch: pytest.Mo
     for examples in recipe.build_examples.values():
         assert Path(str(examples.data_dir)).is_absolute()
     assert recipe_steps(recipe)
+    described = describe_recipe(name)
+    assert 10 < len(described.about) < 160
+    for variable in described.variables:
+        monkeypatch.delenv(variable)
+        with pytest.raises(RecipeError):
+            load_recipe(name)
+        monkeypatch.setenv(variable, "/data/other")
 
 
 def test_template_is_a_recipe_with_true_defaults(here: Path) -> None:
