@@ -113,7 +113,7 @@ def _cpu_seconds() -> float:
 
 def _largest_worker() -> int:
     """Return the peak memory of the largest worker in bytes."""
-    statuses = [Path(f"/proc/{worker.pid}/status").read_text() for worker in _workers()]
+    statuses = [Path(f"/proc/{worker.pid}/status").read_text("utf-8") for worker in _workers()]
     peaks = [line.split()[1] for text in statuses for line in text.splitlines() if "VmHWM" in line]
     return max(map(int, peaks)) << 10
 
