@@ -28,11 +28,11 @@ import pyarrow.compute as pc
 from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists
 from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.documents.bucket_tables import (
+    bucket_blobs,
     bucket_report,
     bucket_tables,
     from_bytes,
     remove_bucket_files,
-    to_bytes,
 )
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
@@ -118,12 +118,8 @@ def duplicate_key_blobs(
     for kind, columns in ((BY_TEXT, by_text), (BY_ID, by_id)):
         rows = {"row": range(len(ids)), "document_id": ids}
         table = pa.table({**columns, **rows}, schema=schema)
-        numbers = _numbers(table)[:, 0] % np.uint64(buckets)
-        order = np.argsort(numbers, kind="stable")
-        present, starts = np.unique(numbers[order], return_index=True)
-        for bucket, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
-            data = to_bytes(table.take(pa.array(members)), compression="zstd")
-            blobs.append(Blob(bucket * 2 + kind, data))
+        numbers = _numbers(table)[:, 0] % np.uint64(buckets) * np.uint64(2) + np.uint64(kind)
+        blobs += bucket_blobs(table, numbers)
     return blobs
 
 
@@ -205,10 +201,11 @@ def find_duplicates_in_bucket(bucket: int, blobs: Iterable[bytes], *, output: st
 def _read_keys(blobs: Iterable[bytes]) -> pa.Table:
     """Return the rows of all shards in plan order, with a column `shard`."""
     tables = {table.schema.metadata[b"shard"].decode(): table for table in map(from_bytes, blobs)}
-    return pa.concat_tables(
-        tables[shard].append_column("shard", pa.array([shard] * tables[shard].num_rows))
-        for shard in sorted(tables, key=path_order)
-    ).combine_chunks()
+    names = sorted(tables, key=path_order)
+    sizes = [tables[name].num_rows for name in names]
+    shards = pa.array(names, pa.string()).take(pa.array(np.repeat(np.arange(len(names)), sizes)))
+    rows = pa.concat_tables(tables[name] for name in names)
+    return rows.append_column("shard", shards).combine_chunks()
 
 
 def _equal_texts(table: pa.Table) -> pa.Table:
