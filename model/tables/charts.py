@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from model.tables.filled_tables import FilledTable, OurRow
-from model.tables.paper_ablations import PERPLEXITY
+from model.tables.paper_results import PERPLEXITY
 
 _STEPS, _SIZES = "figure-5", "table-6"
 

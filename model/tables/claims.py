@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from model.monitoring.formatting import format_percent
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable, OurRow
-from model.tables.paper_tables import GLUE_COLUMNS, PAPER_TABLES
+from model.tables.paper_results import GLUE_COLUMNS, PAPER_TABLES
 from model.tables.results import DEV, ResultRow, TableModel
 from model.tables.significance import TestResult, mean_difference, prediction_p_value, welch_test
 from model.tasks import TASKS

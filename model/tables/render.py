@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from model.monitoring.formatting import format_percent
-from model.tables.comparisons import TEST_NOTE, EntryComparison, VariantComparison
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
-from model.tables.paper_tables import Column
+from model.tables.paper_results import Column
 from model.tables.results import MAJORITY, MAJORITY_CLASS, ResultRow
+from model.tables.significance import LEVEL, EntryComparison, VariantComparison
 from model.tasks.cut_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
@@ -25,6 +25,12 @@ VARIANTS_COLUMNS = (
 COMPARISONS_COLUMNS = (
     *("table", "axis", "context", "column", "first", "second", "first_mean", "second_mean"),
     *("difference", "low", "high", "p", "p_holm", "test", "verdict", "paper_difference"),
+)
+
+TEST_NOTE = (
+    f"better, worse: Welch's t test of the restarts' dev scores, two-sided, below {LEVEL:g} after "
+    "Holm's correction for the comparisons of this table (for the means over its columns: for "
+    "those); within noise: not below. The interval is of 95 % and not corrected."
 )
 
 _Item = TypeVar("_Item")

@@ -6,23 +6,23 @@ import pytest
 from support.evaluation_builder import (
     BASE,
     SCRATCH,
-    TASKS,
     evaluations,
     glue_task,
     majority,
+    results,
     written,
 )
 
 from model.monitoring.formatting import format_percent
 from model.tables.filled_tables import FilledTable, fill_tables
-from model.tables.paper_tables import (
+from model.tables.paper_results import (
     GLUE_COLUMNS,
     GLUE_TABLE,
     PAPER_TABLES,
     PaperTable,
     glue_average,
-    paper_cells,
 )
+from model.tables.results import result_rows
 from model.tasks import TASKS as REAL_TASKS
 from schemas.errors import ConfigError
 
@@ -30,7 +30,7 @@ MNLI = {"dev-mismatched": {"accuracy": 0.8}}
 
 
 def table(key: str, *given: dict[str, object]) -> FilledTable:
-    found = {filled.key: filled for filled in fill_tables(evaluations(*given), tasks=TASKS)}
+    found = {filled.key: filled for filled in fill_tables(results(*given))}
     return found[key]
 
 
@@ -155,32 +155,29 @@ def test_average_needs_all_nine_columns() -> None:
 
 
 def test_every_task_names_cells_that_there_are() -> None:
-    filled = {
-        (paper.key, column.key)
-        for paper in PAPER_TABLES.values()
-        for task in REAL_TASKS.values()
-        for _, metric, column in paper_cells(task, paper)
-        if metric == column.metric and metric in task.metrics
-    }
+    filled = set()
+    for task in REAL_TASKS.values():
+        for scored, (key, name) in task.paper.items():
+            split, _, metric = scored.partition("/")
+            column = PAPER_TABLES[key].column(name, split=split)
+            if metric == column.metric and metric in task.metrics:
+                filled.add((key, column.key))
     assert {("table-1", key) for key in GLUE_COLUMNS} <= filled
     assert {("table-2", "dev EM"), ("table-2", "dev F1")} <= filled
     assert {("table-3", "dev EM"), ("table-3", "dev F1")} <= filled
     assert {("table-4", "dev"), ("table-7", "dev"), ("table-7", "test")} <= filled
-    named = {key for task in REAL_TASKS.values() for key, _ in task.paper.values()}
-    assert named <= set(PAPER_TABLES)
 
 
 def test_metrics_of_the_paper_choose_the_model() -> None:
-    for paper in PAPER_TABLES.values():
-        for task in REAL_TASKS.values():
-            metrics = {metric for _, metric, _ in paper_cells(task, paper)}
-            assert not metrics or task.metrics[0] in metrics
+    for task in REAL_TASKS.values():
+        metrics = {scored.partition("/")[2] for scored in task.paper}
+        assert not metrics or task.metrics[0] in metrics
 
 
 def test_a_column_that_is_not_there_is_refused_by_name() -> None:
     strange = {"cola": glue_task("cola", "CoLA", "matthews", column="COLA")}
     with pytest.raises(ConfigError, match=r"no column 'COLA'.*CoLA"):
-        fill_tables(evaluations(written("cola", "cola", [0.5])), tasks=strange)
+        result_rows(evaluations(written("cola", "cola", [0.5])), tasks=strange)
 
 
 def test_cells_are_times_100_with_the_deviation_of_restarts() -> None:
@@ -294,10 +291,9 @@ def test_entities_have_dev_as_mean_and_test_of_the_chosen_model() -> None:
 
 def test_paper_values_of_features_are_those_of_the_same_layers() -> None:
     paper = PAPER_TABLES["table-7"]
-    dev = paper.column("dev", split="dev")
-    assert paper.value(dev, model="BERT_BASE") == 96.4
-    assert paper.value(dev, model="BERT_BASE", layers="embeddings") == 91.0
-    assert paper.value(dev, model="BERT_LARGE", layers="embeddings") is None
+    assert paper.model_value("BERT_BASE", "dev") == 96.4
+    assert paper.model_value("BERT_BASE", "dev", layers="embeddings") == 91.0
+    assert paper.model_value("BERT_LARGE", "dev", layers="embeddings") is None
 
 
 def test_a_restart_without_a_value_leaves_no_mean() -> None:
