@@ -147,11 +147,11 @@ def _contents(tables: Tables) -> dict[str, bytes]:
         contents[COMPARISONS_FILE] = comparisons_csv(tables.tables).encode()
     for table in tables.tables:
         if (chart := chart_of(table)) is not None:
-            from model.tables.line_pictures import draw_chart  # lazy: heavy imports
+            from model.tables.pictures import draw_chart  # lazy: heavy imports
 
             contents[f"{table.key}.png"] = draw_chart(chart)
     if any(row.shown is not None for row in tables.main):
-        from model.tables.result_pictures import draw_results  # lazy: heavy imports
+        from model.tables.pictures import draw_results  # lazy: heavy imports
 
         contents[PICTURE_FILE] = draw_results(tables.results)
     return contents

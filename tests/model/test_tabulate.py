@@ -29,8 +29,8 @@ from support.paths import ROOT
 
 import model.tabulate
 from model.tables.filled_tables import fill_tables
+from model.tables.pictures import draw_results
 from model.tables.render import TextTable, paper_table, results_table, to_markdown, to_text
-from model.tables.result_pictures import draw_results
 from model.tables.results import Evaluation, in_order, model_label, result_rows
 from model.tables.significance import compare_entries, mean_difference
 from schemas.errors import PredictionsError

@@ -16,8 +16,8 @@ from flows.report.results import show_results
 from model.tables.charts import chart_of
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable
-from model.tables.line_pictures import draw_chart
 from model.tables.paper_results import ABLATIONS
+from model.tables.pictures import draw_chart
 from model.tables.significance import (
     MEAN,
     VariantComparison,
@@ -323,13 +323,13 @@ def sizes() -> FilledTable:
 def test_sizes_are_drawn_in_their_order_beside_the_papers() -> None:
     chart = chart_of(sizes())
     assert chart is not None
-    assert chart.names == ("1-64-2 (7.50)", "3-768-12 (7.50)")
+    assert chart.names == ["1-64-2 (7.50)", "3-768-12 (7.50)"]
     (panel,) = chart.panels
-    (line,) = panel.lines
-    assert [(point.x, round(point.mean, 1)) for point in line.points] == [(0, 70.4), (1, 90.8)]
-    assert panel.paper == ((1.0, 77.9),)
+    (points,) = panel.lines.values()
+    assert [(point.x, round(point.mean, 1)) for point in points] == [(0, 70.4), (1, 90.8)]
+    assert panel.paper == [(1.0, 77.9)]
     elsewhere = sizes().model_copy(update={"data": "the sample world"})
-    assert chart_of(elsewhere).panels[0].paper == ()  # type: ignore[union-attr]
+    assert chart_of(elsewhere).panels[0].paper == []  # type: ignore[union-attr]
     assert draw_chart(chart) == draw_chart(chart)
     assert draw_chart(chart)[:8] == b"\x89PNG\r\n\x1a\n"
 
