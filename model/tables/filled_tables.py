@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 from pydantic import Field, SerializerFunctionWrapHandler, computed_field, model_serializer
 
 from model.monitoring.formatting import format_percent
-from model.tables.paper_results import GLUE_TABLE, PAPER_TABLES, Column, PaperTable, glue_average
+from model.tables.paper_results import (
+    ABLATIONS,
+    GLUE_TABLE,
+    PAPER_TABLES,
+    Column,
+    PaperTable,
+    glue_average,
+)
 from model.tables.results import MAJORITY_CLASS, ResultRow, TableModel, model_label
 from model.tables.significance import VariantComparison, compare_features
 from model.tasks.cut_data import cut_notes, marked
@@ -161,7 +168,7 @@ def fill_tables(
             if row.paper_table == table.key and only.get(row.entry, table.key) == table.key
         ]
         rows = _our_rows(shown, table)
-        comparisons = compare_features(shown) if table.features else ()
+        comparisons = compare_features(shown)
         notes = _notes(table, rows)
         filled.append(fill_table(table, rows, results, notes=notes, comparisons=comparisons))
     return tuple(filled)
@@ -203,10 +210,10 @@ def fill_table(
         columns=tuple(columns),
         paper=tuple(
             PaperRow(
-                name=table.names.get(system, system),
-                variant=system if table.names else "",
-                values={column.key: table.value(system, column.key) for column in columns},
-                average=table.averages.get(system),
+                name=system.name,
+                variant=system.key if table.key in ABLATIONS else "",
+                values={c.key: table.value(system.key or system.name, c.key) for c in columns},
+                average=system.average,
             )
             for system in table.systems
         ),

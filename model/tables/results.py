@@ -421,8 +421,8 @@ def _paper_scores(
     layers = item.feature_layers if is_frozen else ""
     known: dict[PaperModel, float] = {}
     if not item.data and is_frozen == bool(layers):
-        models: tuple[PaperModel, ...] = ("BERT_BASE", "BERT_LARGE")
-        values = {model: table.model_value(model, column.key, layers=layers) for model in models}
+        models: tuple[PaperModel, ...] = ("BERT_BASE",) if layers else ("BERT_BASE", "BERT_LARGE")
+        values = {model: table.value(layers or model, column.key) for model in models}
         known = {model: value for model, value in values.items() if value is not None}
     return {
         "paper_table": key,

@@ -375,11 +375,7 @@ def compare_features(rows: Sequence[ResultRow]) -> tuple[VariantComparison, ...]
                 context=row.start if len(models) > 1 else "",
                 first_runs=best.runs,
                 second_runs=row.runs,
-                paper=table.difference(
-                    table.models["BERT_BASE"],
-                    table.features.get(row.features, ""),
-                    row.paper_column,
-                ),
+                paper=table.difference("BERT_BASE", row.features, row.paper_column),
             )
             for row in group
             if best and row.features

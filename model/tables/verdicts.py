@@ -296,8 +296,7 @@ def _variant_verdict(
     result, first, second = item.result, item.first, item.second
     if not ablation.is_ordered:  # a variant is named by its change to the first
         result, first, second = result.reversed, second, first
-    default = f"{ablation.noun} {first} instead of {second}".strip()
-    claim = ablation.phrases.get((first, second), default)
+    claim = ablation.pairs.get((second, first)) or f"{ablation.noun} {first} instead of {second}"
     tasks = list(dict.fromkeys(row.task for row in scored))
     title, metric, place = item.column, scored[0].metric, "on"
     if item.column == MEAN:
@@ -307,7 +306,11 @@ def _variant_verdict(
         claim, title = f"Features ({first}) instead of fine-tuning", scored[0].name
     context = f" ({item.context})" if item.context else ""
     sentence = _sentence(
-        result, claim + context, place=f"{place} {title}", first=first, second=second + context
+        result,
+        claim.strip() + context,
+        place=f"{place} {title}",
+        first=first,
+        second=second + context,
     )
     task = tasks[0] if len(tasks) == 1 else ""
     about = {"task": task, "title": title, "metric": metric, "first": first, "second": second}

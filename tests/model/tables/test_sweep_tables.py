@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -87,10 +88,13 @@ def test_tables_5_6_and_8_are_those_asked_for() -> None:
         "figure-5": [],
     }
     for key, ablation in ABLATIONS.items():
-        columns = [sum(column) for column in zip(*ablation.systems.values(), strict=True)]
+        columns = [
+            sum(column) for column in zip(*(row.values for row in ablation.systems), strict=True)
+        ]
         assert columns == pytest.approx(sums[key])
-        assert set(ablation.systems) <= set(ablation.names)
-        assert {name for pair in ablation.pairs for name in pair} <= set(ablation.names)
+        assert {name for pair in ablation.pairs for name in pair} <= {
+            row.key for row in ablation.systems
+        }
         for column in ablation.columns:
             assert not column.task or column.metric in REAL_TASKS[column.task].metrics
 
@@ -103,11 +107,11 @@ def test_what_the_paper_says_of_its_ablations_in_words() -> None:
     one_way = [five.difference("no-nsp", "left-to-right", c.key) for c in five.columns]
     assert one_way == [1.8, 0.6, 9.0, 0.5, 10.1]
     # 5.2: larger is strictly better on all tasks, and in perplexity.
-    for smaller, larger in zip(six.systems.values(), list(six.systems.values())[1:], strict=False):
+    for smaller, larger in itertools.pairwise(row.values for row in six.systems):
         assert larger[0] < smaller[0]
         assert all(b > a for a, b in zip(smaller[1:], larger[1:], strict=True))
     # C.2: 100 % [MASK] costs the features most.
-    features = {name: values[2] for name, values in eight.systems.items()}
+    features = {row.key: row.values[2] for row in eight.systems}
     assert min(features, key=features.__getitem__) == "100-0-0"
     assert max(features, key=features.__getitem__) == "80-10-10"
 
