@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from model.monitoring.summaries import summarize_tables
 from model.tasks import TASKS
-from pipelines.io.files import FileWriter
+from model.training.artifact_files import write_file
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TabulateConfig
 from schemas.fingerprint import content_digest
-from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.manifest import StageInput, StageOutput
 from schemas.stage import VARIADIC, Stage
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def tabulate(
     if submission.data:
         contents["glue-submission.zip"] = submission.data
     return StageOutput(
-        files=tuple(_write(path, contents[path], output=output) for path in sorted(contents)),
+        files=tuple(write_file(path, [contents[path]], output=output) for path in sorted(contents)),
         counters={
             "entries": len(evaluated),
             "numbers": len(results),
@@ -153,12 +153,6 @@ def _statistics(tables: Tables) -> dict[str, Any]:
         "averages": {row.name: row.average.value for row in rows if row.average},
         "tables": {table.key: len(table.rows) for table in tables.tables},
     }
-
-
-def _write(path: str, content: bytes, *, output: str) -> FileEntry:
-    with FileWriter(path, output=output, is_only_writer=True) as writer:
-        writer.file.write(content)
-    return writer.entry()
 
 
 STAGE = Stage(
