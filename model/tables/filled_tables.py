@@ -25,7 +25,7 @@ from model.tables.results import (
     is_redundant_ensemble,
     model_label,
 )
-from model.tasks.cut_data import cut_notes, marked
+from model.tasks.reduced_data import cut_notes, marked
 from model.tasks.task import Task
 
 _MIXED = "mixed"

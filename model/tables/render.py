@@ -15,7 +15,7 @@ from model.tables.comparisons import TEST_NOTE, EntryComparison, VariantComparis
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
 from model.tables.paper_tables import Column
 from model.tables.results import MAJORITY, MAJORITY_CLASS, ResultRow
-from model.tasks.cut_data import cut_notes, marked
+from model.tasks.reduced_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
 VARIANTS_COLUMNS = (

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from model.monitoring.formatting import format_percent
 from model.monitoring.palette import COLORS, GRAY, GRID, INK, SURFACE
 from model.tables.results import DEV, MAJORITY_CLASS, ResultRow
-from model.tasks.cut_data import cut_notes, marked
+from model.tasks.reduced_data import cut_notes, marked
 from schemas.errors import PredictionsError
 
 _OTHER, _MAJORITY = "#BBBBBB", "#CCCCCC"

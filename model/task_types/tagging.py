@@ -28,7 +28,7 @@ from model.task_types.task_type import (
     check_outputs,
     most_frequent,
 )
-from model.tasks.conll import split_line
+from model.tasks.column_files import split_line
 from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of, ranges

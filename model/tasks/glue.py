@@ -7,12 +7,12 @@ bert's run_classifier.py, which differs from the hub's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from model.tasks.files import base_name, file_lines, shown
-from model.tasks.input_tables import Record
 from model.tasks.sentence_tasks import CUSTOM_IDS, IDS, PAIR, SENTENCE, read_text_rows
-from model.tasks.task import Bad, FileLayout, Row, Task
+from model.tasks.task import BadRow, FileLayout, InvalidRowError, Row, Task
 from pipelines.io.raw_files import list_folder_of
 from schemas.errors import TaskDataError
 
@@ -20,7 +20,6 @@ DEV_IDS = ("dev_ids.tsv", "mrpc_dev_ids.tsv")
 """Names of GLUE's list of the pairs of MSR's training file that are its dev set."""
 
 MSR_TRAIN = "msr_paraphrase_train.txt"
-_MSR_IDS = ("#1 ID", "#2 ID")
 
 _SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 _MNLI_LABELS = ("contradiction", "entailment", "neutral")
@@ -30,7 +29,7 @@ _DIAGNOSTIC = ("diagnostic-full", "diagnostic", "AX")
 _DIAGNOSTIC_FOLDERS = ("AX", "ax", "diagnostic")
 
 
-def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
+def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     """Read the rows of an MRPC file; a `Reader`.
 
     GLUE may not redistribute MRPC. Users have either its TSV files, or Microsoft's two files with
@@ -45,13 +44,15 @@ def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         return
     dev_pairs = _dev_pairs(url)
 
-    def other_split(record: Record) -> Bad | None:
-        pair = tuple(str(record.values[name]).strip() for name in _MSR_IDS)
-        if (pair in dev_pairs) == (split == "dev"):
-            return None
-        return Bad(record.position, "other-split", " ".join(pair), is_fault=False)
+    def check_split(row: Row) -> None:
+        pair = tuple(str(name).strip() for name in row.values["pair"])
+        if (pair in dev_pairs) != (split == "dev"):
+            raise InvalidRowError("other-split", " ".join(pair), is_fault=False)
 
-    yield from read_text_rows(task, split, url, also=_MSR_IDS, left_out=other_split)
+    columns = {**task.layout.columns, "pair": (("#1 ID", "#2 ID"),)}
+    layout = replace(task.layout, columns=columns, named_columns={})
+    with_pairs = replace(task, layout=layout)
+    yield from read_text_rows(with_pairs, split, url, left_out=check_split)
 
 
 def _dev_pairs(url: str) -> set[tuple[str, ...]]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from model.tasks.cut_data import cut_split, units_of
 from model.tasks.official_files import ExampleFile
+from model.tasks.reduced_data import cut_split, units_of
 from model.tasks.squad import with_evidence
-from model.tasks.task import Bad, LabelSet, Row, Task
+from model.tasks.task import BadRow, LabelSet, Row, Task
 from pipelines.counters import Counters, check_balance
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import EXAMPLES
@@ -63,13 +63,13 @@ class SplitBuild:
 
     def _rows_of(self, file: ExampleFile) -> Iterator[Row]:
         """Yield the valid rows of a file; raise at its end if too many are invalid."""
-        read, bad = 0, list[Bad]()
+        read, bad = 0, list[BadRow]()
         faults = 0
         task = with_evidence(self._task, file.evidence)
         for found in task.reader(task, self._split, file.uri):
             self.counters.count("rows-in")
             item = self._answers.check(self._split, found)
-            if isinstance(item, Bad):
+            if isinstance(item, BadRow):
                 self.counters.count(f"rows-dropped-{item.reason}")
                 if item.is_fault:
                     read, faults = read + 1, faults + 1
@@ -90,7 +90,7 @@ class SplitBuild:
         if faults:
             self._judge(file, read=read, faults=faults, first=bad)
 
-    def _judge(self, file: ExampleFile, *, read: int, faults: int, first: list[Bad]) -> None:
+    def _judge(self, file: ExampleFile, *, read: int, faults: int, first: list[BadRow]) -> None:
         listing = "; ".join(f"{bad.position}: {bad.reason}: {bad.found}" for bad in first)
         more = "; ..." if faults > len(first) else ""
         told = f"{faults:,} of {read:,} rows are bad: {listing}{more}"

@@ -5,28 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from schemas.finetune_configs import Column, FileFormatConfig, TaskTypeName
 
+_T = TypeVar("_T")
 ColumnNames = Mapping[str, tuple[tuple[str, ...], ...]]
 """Names of the columns of each field: alternatives, of which the first that a file has is read."""
 
 
 class Row(NamedTuple):
-    """Row that becomes an example."""
+    """Valid row of a file: its fields (`model.tasks.input_tables`), then an example."""
 
     position: str
     """Position for messages: `line 17`, `row 3`, `paragraph 4 of Normans`."""
 
     values: dict[str, Any]
-    """Values of the columns in `schemas.arrow.EXAMPLES` for the task's type."""
+    """Values by field of the file; of an example, by column of `schemas.arrow.EXAMPLES`."""
 
     notes: tuple[str, ...] = ()
     """Kebab-case names of corrections, each counted (`rows-NOTE`)."""
 
+    number: int = 0
+    """Number of rows before it in its file, without blank lines and the header."""
 
-class Bad(NamedTuple):
+
+class BadRow(NamedTuple):
     """Row that is dropped."""
 
     position: str
@@ -41,12 +45,31 @@ class Bad(NamedTuple):
     count towards `max_invalid_fraction`."""
 
 
+class InvalidRowError(Exception):
+    """Fault of a row that is being converted."""
+
+    def __init__(self, reason: str, found: str, *, is_fault: bool = True) -> None:
+        """Set the fields of the `BadRow`."""
+        super().__init__(reason, found)
+        self.reason, self.found, self.is_fault = reason, found, is_fault
+
+
+def convert_row(row: Row | BadRow, convert: Callable[[Row], _T]) -> _T | BadRow:
+    """Return the conversion of a valid row. `convert` raises InvalidRowError for a bad one."""
+    if isinstance(row, BadRow):
+        return row
+    try:
+        return convert(row)
+    except InvalidRowError as error:
+        return BadRow(row.position, error.reason, error.found, error.is_fault)
+
+
 def is_answered(split: str) -> bool:
     """Return whether each row of the split must have an answer: train and dev."""
     return split.startswith(("train", "dev", "augmentation"))
 
 
-Reader = Callable[["Task", str, str], Iterator[Row | Bad]]
+Reader = Callable[["Task", str, str], Iterator[Row | BadRow]]
 """Function from (task, split, URL of a file) to its rows in order.
 
 Raises TaskDataError if the whole file is unusable: it is empty, lacks a column, or has another
@@ -98,6 +121,16 @@ class FileLayout:
 
     evidence: str = ""
     """Folder of the documents of TriviaQA's questions."""
+
+    @property
+    def has_names(self) -> bool:
+        """Whether a recipe names columns by their names in the first line."""
+        return any(isinstance(column, str) for column in self.named_columns.values())
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first line of a text file with named columns has their names."""
+        return self.has_names if self.file_format.header is None else self.file_format.header
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,9 +223,9 @@ def split_of(text: str, task: Task) -> str:
     return split
 
 
-def other_split(position: str, split: str) -> Bad:
+def other_split(position: str, split: str) -> BadRow:
     """Return the placeholder of a row that belongs to another split."""
-    return Bad(position, "in-another-split", f"belongs to {split}", is_fault=False)
+    return BadRow(position, "in-another-split", f"belongs to {split}", is_fault=False)
 
 
 class LabelSet:
@@ -206,9 +239,9 @@ class LabelSet:
         self._task = task
         self._seen: set[str] = set()
 
-    def check(self, split: str, row: Row | Bad) -> Row | Bad:
+    def check(self, split: str, row: Row | BadRow) -> Row | BadRow:
         """Record the labels of a row; return the row, or the reason why it is bad."""
-        if isinstance(row, Bad) or self._task.labels:
+        if isinstance(row, BadRow) or self._task.labels:
             return row
         if self._task.type == "tagging":
             self._seen.update(row.values.get("tags") or () if split in ("train", "dev") else ())
@@ -216,7 +249,7 @@ class LabelSet:
             if split == "train":
                 self._seen.add(label)
             elif label not in self._seen:
-                return Bad(row.position, "label-not-in-train", str(label))
+                return BadRow(row.position, "label-not-in-train", str(label))
         return row
 
     def labels(self) -> tuple[str, ...]:

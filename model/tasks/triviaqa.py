@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from model.tasks.files import file_chunks, is_text, shown
-from model.tasks.task import Bad, Row
+from model.tasks.task import BadRow, Row
 from pipelines.io.raw_files import open_file
 from schemas.errors import MissingInputError, TaskDataError
 
@@ -55,7 +55,7 @@ def is_triviaqa(url: str) -> bool:
     return _BEGINNING.match(next(file_chunks(url), b"")[:_HEAD]) is not None
 
 
-def read_triviaqa(url: str, *, evidence: str) -> Iterator[Row | Bad]:
+def read_triviaqa(url: str, *, evidence: str) -> Iterator[Row | BadRow]:
     """Yield the questions of a file on each of their documents, in order.
 
     Dropped by rule: documents without an answer in the passage, repeated documents, documents that
@@ -74,7 +74,7 @@ def read_triviaqa(url: str, *, evidence: str) -> Iterator[Row | Bad]:
         where = f"question {number}"
         fault = _question_fault(question)
         if fault is not None:
-            yield Bad(where, *fault)
+            yield BadRow(where, *fault)
         else:
             yield from _rows(question, where=where, evidence=evidence)
 
@@ -86,7 +86,7 @@ def documents_of(url: str) -> list[str]:
     return sorted(DOCUMENTS[field] for field in fields)
 
 
-def _rows(question: Mapping[str, Any], *, where: str, evidence: str) -> Iterator[Row | Bad]:
+def _rows(question: Mapping[str, Any], *, where: str, evidence: str) -> Iterator[Row | BadRow]:
     names = _answer_names(question["Answer"])
     seen: set[tuple[str, str]] = set()
     count = 0
@@ -96,17 +96,17 @@ def _rows(question: Mapping[str, Any], *, where: str, evidence: str) -> Iterator
             position = f"{where}, {field} {count}"
             name = document.get("Filename") if isinstance(document, dict) else None
             if not name:
-                yield Bad(position, "no-file-name", shown(document), is_fault=False)
+                yield BadRow(position, "no-file-name", shown(document), is_fault=False)
             elif not is_inside(name):
-                yield Bad(position, "unsafe-file-name", shown(repr(name)))
+                yield BadRow(position, "unsafe-file-name", shown(repr(name)))
             elif (folder, name) in seen:
-                yield Bad(position, "same-document-again", name, is_fault=False)
+                yield BadRow(position, "same-document-again", name, is_fault=False)
             else:
                 seen.add((folder, name))
                 yield _row(question, document, f"{evidence}/{folder}/{name}", names=names,
                            position=position)  # fmt: skip
     if not count:
-        yield Bad(where, "no-document", f"no {' and no '.join(DOCUMENTS)}", is_fault=False)
+        yield BadRow(where, "no-document", f"no {' and no '.join(DOCUMENTS)}", is_fault=False)
 
 
 def _row(
@@ -116,19 +116,19 @@ def _row(
     *,
     names: Sequence[str],
     position: str,
-) -> Row | Bad:
+) -> Row | BadRow:
     try:
         passage = read_passage(url)
     except (MissingInputError, IsADirectoryError):
-        return Bad(position, "no-evidence-file", url)
+        return BadRow(position, "no-evidence-file", url)
     except UnicodeDecodeError as error:
-        return Bad(position, "evidence-not-utf-8", f"{url}: byte {error.start:,}")
+        return BadRow(position, "evidence-not-utf-8", f"{url}: byte {error.start:,}")
     if passage is None:
-        return Bad(position, "empty-evidence", url)
+        return BadRow(position, "empty-evidence", url)
     span = find_answer(passage, names)
     if span is None:
         reason = f"answer-not-in-first-{PASSAGE_TOKENS}-tokens"
-        return Bad(position, reason, shown(names[0]), is_fault=False)
+        return BadRow(position, reason, shown(names[0]), is_fault=False)
     start, end = span
     title = document.get("Title")
     values = {

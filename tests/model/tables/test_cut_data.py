@@ -27,7 +27,7 @@ from model.monitoring.summaries import score_cut
 from model.tables.document import Tables
 from model.tables.result_pictures import draw_results
 from model.tables.results import result_rows
-from model.tasks.cut_data import cut_on, examples_cut
+from model.tasks.reduced_data import cut_on, examples_cut
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig, TabulateConfig
 from schemas.manifest import Manifest

@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from model.tasks import TASKS, Bad, Row
+from model.tasks import TASKS, BadRow, Row
 from model.tasks.examples import examples_of_file
 from model.tasks.task import LabelSet
 from schemas.errors import CorruptInputError, InputError, TaskDataError
 
 
-def read(task: str, split: str, path: Path | str) -> tuple[list[Row], list[Bad]]:
+def read(task: str, split: str, path: Path | str) -> tuple[list[Row], list[BadRow]]:
     found = TASKS[task]
     items = list(found.reader(found, split, str(path)))
     return (
         [item for item in items if isinstance(item, Row)],
-        [item for item in items if isinstance(item, Bad)],
+        [item for item in items if isinstance(item, BadRow)],
     )
 
 

@@ -15,7 +15,7 @@ from support.finetuning_builder import span_rows, text_rows, write_checkpoint
 from flows.lineage.resolve import resolve
 from flows.store.artifacts import ArtifactStore
 from model.build_examples import build_examples
-from model.tasks import Bad, Row, task_of
+from model.tasks import BadRow, Row, task_of
 from model.tasks.examples import read_examples
 from model.tasks.files import base_name
 from schemas.errors import ConfigError, TaskDataError
@@ -87,12 +87,12 @@ def column(given: StageInput, name: str) -> list[Any]:
     return list(read_examples(given, "train").column(name).to_pylist())
 
 
-def read(url: str, split: str = "train", **config: Any) -> tuple[list[Row], list[Bad]]:
+def read(url: str, split: str = "train", **config: Any) -> tuple[list[Row], list[BadRow]]:
     task = task_of(ExamplesConfig.model_validate({"data_dir": "x", **config}))
     items = list(task.reader(task, split, url))
     return (
         [item for item in items if isinstance(item, Row)],
-        [item for item in items if isinstance(item, Bad)],
+        [item for item in items if isinstance(item, BadRow)],
     )
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from flows.cli.app import app
 from model.build_examples import build_examples
-from model.tasks import Bad, Row, task_of
+from model.tasks import BadRow, Row, task_of
 from schemas.errors import ConfigError, TaskDataError, UsageError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig
@@ -48,17 +48,17 @@ WEBANNO = """#FORMAT=WebAnno TSV 3.2
 2-1\t29-33\tRome\tplace\tnew\t_\t
 2-2\t34-38\tfell\t_\t_\t_\t
 """
-REVIEWS = 'id,review,stars,said\n7,"Good, ""really""",5,yes\n8,Bad,1,no\n'
+REVIEWS = 'id,review,stars,said\n7,"Good, ""really""",5,yes\n8,BadRow,1,no\n'
 
 
 def read(
     path: Path, text: str | bytes, task: str, split: str = "train", **config: Any
-) -> tuple[list[Row], list[Bad]]:
+) -> tuple[list[Row], list[BadRow]]:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     found = task_of(ExamplesConfig(task=task, data_dir="x", **config))
     items = list(found.reader(found, split, str(path)))
     rows = [item for item in items if isinstance(item, Row)]
-    return rows, [item for item in items if isinstance(item, Bad)]
+    return rows, [item for item in items if isinstance(item, BadRow)]
 
 
 def values(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
@@ -151,13 +151,13 @@ def test_tables_by_name_and_by_number(tmp_path: Path) -> None:
     columns = {"text": "review", "label": 3, "id": "id"}
     rows, bad = read(tmp_path / "f", REVIEWS, "single-sentence", columns=columns)
     assert not bad
-    expected = [("7", 'Good, "really"', "yes"), ("8", "Bad", "no")]
+    expected = [("7", 'Good, "really"', "yes"), ("8", "BadRow", "no")]
     assert values(rows, "id", "text_a", "label") == expected
-    table = pa.table({"a": ["Good", "Bad"], "b": [5.0, 1.5]})
+    table = pa.table({"a": ["Good", "BadRow"], "b": [5.0, 1.5]})
     pq.write_table(table, tmp_path / "p")
     data = (tmp_path / "p").read_bytes()
     rows, _ = read(tmp_path / "g", data, "sentence-regression", columns={"text": 0, "score": "b"})
-    assert values(rows, "text_a", "score") == [("Good", 5.0), ("Bad", 1.5)]
+    assert values(rows, "text_a", "score") == [("Good", 5.0), ("BadRow", 1.5)]
     lines = '{"x": "One", "y": "Two", "z": "no"}\n'
     names = {"text_a": "x", "text_b": "y", "label": "z"}
     rows, _ = read(tmp_path / "h", lines, "sentence-pair", columns=names)
@@ -170,10 +170,10 @@ def test_tables_without_a_header_with_comments_and_other_separators(tmp_path: Pa
                      columns=numbers)  # fmt: skip
     assert values(rows, "id", "text_a", "label") == [("0", "Fine", "yes")]
     assert [item.reason for item in bad] == ["blank-line", "too-many-columns"]
-    text = "# made by hand\nwhat;said\nyes;'Fine'\n# end\nno;Bad\n"
+    text = "# made by hand\nwhat;said\nyes;'Fine'\n# end\nno;BadRow\n"
     form = {"delimiter": "semicolon", "comment_prefix": "#", "header": True, "quoted": False}
     rows, bad = read(tmp_path / "f", text, "single-sentence", columns=numbers, file_format=form)
-    assert values(rows, "text_a", "label") == [("'Fine'", "yes"), ("Bad", "no")]
+    assert values(rows, "text_a", "label") == [("'Fine'", "yes"), ("BadRow", "no")]
     assert {item.reason for item in bad} == {"comment"}
     assert not any(item.is_fault for item in bad)
     spaces = {"delimiter": "spaces"}

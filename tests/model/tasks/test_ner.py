@@ -4,10 +4,10 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from model.tasks.conll import read_documents
+from model.tasks.column_files import read_documents
 from model.tasks.entities import entities_of
 from model.tasks.ner import NER_TASKS
-from model.tasks.task import Bad, FileLayout, Row
+from model.tasks.task import BadRow, FileLayout, Row
 from schemas.arrow import TAG_EXAMPLES
 from schemas.errors import MissingInputError, TaskDataError
 
@@ -42,7 +42,7 @@ def write(tmp_path):
 def read(task, url, split="train"):
     found = list(task.reader(task, split, url))
     rows = [item for item in found if isinstance(item, Row)]
-    return rows, [item for item in found if isinstance(item, Bad)]
+    return rows, [item for item in found if isinstance(item, BadRow)]
 
 
 def test_conll_documents_sentences_and_old_tags(write):

@@ -22,7 +22,7 @@ from support import complexity
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
 from model.task_types.squad_metrics import gold_answers, score_question
 from model.tasks.squad import NOT_FOUND, SQUAD_TASKS, check_answers
-from model.tasks.task import Bad, Row
+from model.tasks.task import BadRow, Row
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.errors import CorruptInputError, InputError, MissingInputError, TaskDataError
 
@@ -47,12 +47,12 @@ def write(path: Path, *articles: Any) -> str:
     return str(path)
 
 
-def read(url: str, *, task: str = "squad-1.1", split: str = "train") -> list[Row | Bad]:
+def read(url: str, *, task: str = "squad-1.1", split: str = "train") -> list[Row | BadRow]:
     chosen = SQUAD_TASKS[task]
     return list(chosen.reader(chosen, split, url))
 
 
-def read_one(tmp_path: Path, item: Any, **options: Any) -> Row | Bad:
+def read_one(tmp_path: Path, item: Any, **options: Any) -> Row | BadRow:
     context = options.pop("context", CONTEXT)
     (found,) = read(write(tmp_path / "file.json", article(item, context=context)), **options)
     return found
@@ -102,7 +102,7 @@ def test_a_bad_question_is_counted_and_the_next_is_read(
 ) -> None:
     url = write(tmp_path / "a.json", article(question(**changes), question(id="q2")))
     bad, good = read(url, split=split)
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, BadRow)
     assert bad.reason == reason
     assert bad.is_fault
     assert isinstance(good, Row)
@@ -202,7 +202,7 @@ def test_an_answer_that_is_nowhere_drops_a_training_question_and_is_kept_to_scor
 ) -> None:
     nowhere = question(answers=[{"text": "Bo Byrne", "answer_start": 55}])
     dropped = read_one(tmp_path, nowhere)
-    assert isinstance(dropped, Bad)
+    assert isinstance(dropped, BadRow)
     assert dropped.reason == "answer-not-in-context"
     assert "Bo Byrne" in dropped.found
     assert "55" in dropped.found
@@ -226,7 +226,7 @@ def test_nothing_is_learnt_from_an_empty_answer(tmp_path: Path) -> None:
     assert found.values["answers"] == ["mill"]
     assert found.notes == ("empty-answer-left-out",)
     alone = read_one(tmp_path, question(answers=[{"text": " ", "answer_start": 3}]))
-    assert isinstance(alone, Bad)
+    assert isinstance(alone, BadRow)
     assert alone.reason == "empty-answer"
 
 
@@ -264,7 +264,7 @@ def test_without_the_key_answers_nothing_is_known(tmp_path: Path) -> None:
     assert isinstance(unknown, Row)
     assert unknown.values["is_impossible"] is None
     trained = read_one(tmp_path, question(answers=...))
-    assert isinstance(trained, Bad)
+    assert isinstance(trained, BadRow)
     assert trained.reason == "missing-key"
 
 
@@ -349,7 +349,7 @@ def test_parquet_of_hugging_face_gives_the_same_examples(tmp_path: Path) -> None
     assert isinstance(first, Row)
     assert first.values == same.values
     assert second.values["is_impossible"] is True
-    assert third == Bad("row 3", "missing-key", "no question")
+    assert third == BadRow("row 3", "missing-key", "no question")
     assert fourth.values["is_impossible"] is None
 
 
@@ -402,7 +402,7 @@ def test_every_question_of_the_real_files_is_an_example(
 
 def test_a_file_of_2_0_is_no_file_of_1_1(real_data: Path) -> None:
     found = read(str(real_data / "squad" / "half-dev-v2.0.json.gz"), split="dev")
-    reasons = Counter(item.reason for item in found if isinstance(item, Bad))
+    reasons = Counter(item.reason for item in found if isinstance(item, BadRow))
     assert reasons.keys() == {"unanswerable"}
     assert reasons["unanswerable"] > len(found) / 3
 

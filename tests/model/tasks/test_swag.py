@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from model.tasks.swag import SWAG_TASKS
-from model.tasks.task import Bad, Row
+from model.tasks.task import BadRow, Row
 from schemas.arrow import CHOICE_EXAMPLES
 from schemas.errors import TaskDataError
 
@@ -39,7 +39,7 @@ def changed(**values):
 def read(task, url, split="train"):
     found = list(task.reader(task, split, url))
     rows = [item for item in found if isinstance(item, Row)]
-    return rows, [item for item in found if isinstance(item, Bad)]
+    return rows, [item for item in found if isinstance(item, BadRow)]
 
 
 def test_a_row_of_swag(write_csv):

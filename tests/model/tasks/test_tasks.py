@@ -15,7 +15,7 @@ from model.build_examples import build_examples
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
-from model.tasks import TASKS, Bad, Row, Task, find_task
+from model.tasks import TASKS, BadRow, Row, Task, find_task
 from model.tasks.sentence_tasks import read_text_rows
 from model.tasks.task import FileLayout
 from schemas.arrow import EXAMPLES
@@ -32,11 +32,11 @@ PLACES = [pytest.param(task, split, id=f"{task.name}-{split}")
 FIRST = [pytest.param(task, next(iter(task.splits)), id=task.name) for task in TASKS.values()]
 
 
-def read(task: Task, split: str, url: str) -> tuple[list[Row], list[Bad]]:
+def read(task: Task, split: str, url: str) -> tuple[list[Row], list[BadRow]]:
     items = list(task.reader(task, split, url))
     return (
         [item for item in items if isinstance(item, Row)],
-        [item for item in items if isinstance(item, Bad)],
+        [item for item in items if isinstance(item, BadRow)],
     )
 
 
