@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from model.tasks.task import BadRow, Row, Task
+from model.tasks.task import BadRow, InvalidRowError, Row, Task, convert_row, describe_bad
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import (
     ArtifactCorruptError,
@@ -21,7 +21,6 @@ from schemas.manifest import StageInput
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SHOWN = 5
 _WORD = re.compile(r"\w+(?:[-'\u2019.]\w+)*|[^\w\s]")
 """Words as newspaper corpora split them: punctuation separate, hyphens and apostrophes inside."""
 
@@ -96,8 +95,15 @@ def examples_of_file(
         raise ConfigError(
             f"--split {split}: {task.name} has no such split; choose from {', '.join(task.splits)}"
         )
+
+    def check_label(row: Row) -> Row:
+        label = row.values.get("label")
+        if task.type == "classification" and labels and label not in (None, *labels):
+            raise InvalidRowError("label-not-of-the-model", str(label))
+        return row
+
     try:
-        rows = [_checked(row, task, labels) for row in task.reader(task, split, url)]
+        rows = [convert_row(row, check_label) for row in task.reader(task, split, url)]
     except IsADirectoryError as error:
         raise TaskDataError(
             f"{url}: expected the file of {task.name} {split}, found a folder; name a file in it"
@@ -105,22 +111,13 @@ def examples_of_file(
     kept = [row.values for row in rows if isinstance(row, Row)]
     bad = [row for row in rows if isinstance(row, BadRow)]
     if not kept:
-        shown = "; ".join(f"{item.position}: {item.reason}: {item.found}" for item in bad[:_SHOWN])
         raise TaskDataError(
             f"{url}: as {task.name} {split}, none of {len(rows):,} rows can be used"
-            f"{f' ({shown})' if shown else ''}: is it the right file?"
+            f"{f' ({describe_bad(bad)})' if bad else ''}: is it the right file?"
         )
-    counts = Counter(f"rows-dropped-{item.reason}" for item in bad)
+    counts = Counter(f"rows-dropped-{row.reason}" for row in bad)
     counts.update({"rows-in": len(rows), "rows-kept": len(kept)})
     return _to_table(kept, task), dict(counts)
-
-
-def _checked(row: Row | BadRow, task: Task, labels: Sequence[str]) -> Row | BadRow:
-    if isinstance(row, Row) and task.type == "classification" and labels:
-        label = row.values.get("label")
-        if label is not None and label not in labels:
-            return BadRow(row.position, "label-not-of-the-model", str(label))
-    return row
 
 
 def _to_table(rows: Sequence[Mapping[str, Any]], task: Task) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,6 +43,15 @@ class BadRow(NamedTuple):
     is_fault: bool = True
     """False for rows that a valid file has and a rule drops (MNLI's gold label `-`): they do not
     count towards `max_invalid_fraction`."""
+
+
+SHOWN_BAD = 5
+"""Number of bad rows that messages list."""
+
+
+def describe_bad(rows: Sequence[BadRow]) -> str:
+    """Format the first bad rows, for messages."""
+    return "; ".join(f"{row.position}: {row.reason}: {row.found}" for row in rows[:SHOWN_BAD])
 
 
 class InvalidRowError(Exception):
@@ -226,42 +235,3 @@ def split_of(text: str, task: Task) -> str:
 def other_split(position: str, split: str) -> BadRow:
     """Return the placeholder of a row that belongs to another split."""
     return BadRow(position, "in-another-split", f"belongs to {split}", is_fault=False)
-
-
-class LabelSet:
-    """Labels of a task: its fixed ones, or those of the rows read so far.
-
-    A row whose label the training data lacks is bad, because no model can learn it. Tag types come
-    from train and dev, so that one rare type does not drop a document.
-    """
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._seen: set[str] = set()
-
-    def check(self, split: str, row: Row | BadRow) -> Row | BadRow:
-        """Record the labels of a row; return the row, or the reason why it is bad."""
-        if isinstance(row, BadRow) or self._task.labels:
-            return row
-        if self._task.type == "tagging":
-            self._seen.update(row.values.get("tags") or () if split in ("train", "dev") else ())
-        elif self._task.type == "classification" and (label := row.values.get("label")) is not None:
-            if split == "train":
-                self._seen.add(label)
-            elif label not in self._seen:
-                return BadRow(row.position, "label-not-in-train", str(label))
-        return row
-
-    def labels(self) -> tuple[str, ...]:
-        """Return all labels in the order of the model's outputs."""
-        if self._task.type == "tagging":
-            types = sorted({tag[2:] for tag in self._seen if tag != "O"})
-            return ("O", *(f"{begin}-{name}" for name in types for begin in "BI"))
-        return self._task.labels or tuple(sorted(self._seen, key=_by_value))
-
-
-def _by_value(label: str) -> tuple[int, int, str]:
-    digits = label.removeprefix("-")
-    # Python refuses to parse numbers of thousands of digits.
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= 100
-    return (0, int(label), label) if is_number else (1, 0, label)

@@ -10,18 +10,16 @@ import pyarrow as pa
 import pytest
 from support.paths import ROOT
 from support.task_file_builder import ROWS, write_task_file
+from support.task_rows import build, read
 
-from model.build_examples import build_examples
 from model.tables.paper_tables import PAPER_TABLES, paper_cells
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
-from model.tasks import TASKS, BadRow, Row, Task, find_task
+from model.tasks import TASKS, Row, Task, find_task
 from model.tasks.sentence_tasks import read_text_rows
 from model.tasks.task import FileLayout
 from schemas.arrow import EXAMPLES
 from schemas.errors import ConfigError, TaskDataError
-from schemas.execution_configs import ExecutionConfig
-from schemas.finetune_configs import ExamplesConfig
 
 _OTHER_METRICS = {
     "span": {"em", "f1"},
@@ -30,14 +28,6 @@ _OTHER_METRICS = {
 PLACES = [pytest.param(task, split, id=f"{task.name}-{split}")
           for task in TASKS.values() for split in task.splits]  # fmt: skip
 FIRST = [pytest.param(task, next(iter(task.splits)), id=task.name) for task in TASKS.values()]
-
-
-def read(task: Task, split: str, url: str) -> tuple[list[Row], list[BadRow]]:
-    items = list(task.reader(task, split, url))
-    return (
-        [item for item in items if isinstance(item, Row)],
-        [item for item in items if isinstance(item, BadRow)],
-    )
 
 
 def test_the_papers_tasks_are_there() -> None:
@@ -161,21 +151,18 @@ def test_an_empty_file_is_refused(task: Task, split: str, content: bytes, tmp_pa
         read(task, split, str(file))
 
 
-def test_a_task_is_found_by_its_name() -> None:
-    assert find_task("sst-2").title == "SST-2"
-
-
 @pytest.mark.parametrize(
-    ("name", "close"), [("sst2", "sst-2"), ("MNLI", "mnli"), ("SQuAD 1.1", "squad-1.1")]
+    ("name", "expected"),
+    [
+        ("sst2", "Did you mean sst-2"),
+        ("MNLI", "Did you mean mnli"),
+        ("SQuAD 1.1", "Did you mean .*squad-1.1"),
+        ("zzzzzz", "Choose from cola, sst-2, .*pair-regression"),
+    ],
 )
-def test_a_name_nearly_right_is_answered_with_the_right_one(name: str, close: str) -> None:
-    with pytest.raises(ConfigError, match=rf"no task '{name}'. Did you mean .*{close}"):
+def test_unknown_task_suggests_names(name: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
         find_task(name)
-
-
-def test_a_name_of_nothing_is_answered_with_all_names() -> None:
-    with pytest.raises(ConfigError, match=r"Choose from cola, sst-2, .*pair-regression"):
-        find_task("zzzzzz")
 
 
 def test_new_task_needs_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,15 +179,13 @@ def test_new_task_needs_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(TASKS, films.name, films)
     (tmp_path / "train.csv").write_text("review,stars\nFine,good\nDull,bad\n")
     (tmp_path / "dev.tsv").write_text("stars\treview\ngood\tNice\n")
-    config = ExamplesConfig(task="films", data_dir=str(tmp_path))
-    made = build_examples(
-        config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig()
-    )
+    config = {"task": "films", "data_dir": str(tmp_path)}
+    made, _ = build(tmp_path / "out", **config)
     assert made.statistics["splits"] == {"train": 2, "dev": 1}
     assert made.statistics["labels"] == ["bad", "good"]
     (tmp_path / "dev.tsv").write_text("stars\treview\ngood\tNice\nnone\tWhat?\n")
     with pytest.raises(TaskDataError, match=r"dev\.tsv: .*line 3: unknown-label: none"):
-        build_examples(config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig())
+        build(tmp_path / "out", **config)
 
 
 def test_tasks_and_the_stage_load_neither_torch_nor_beam() -> None:
