@@ -193,10 +193,8 @@ def test_what_is_not_known_cannot_be_trained_on() -> None:
 
 def test_tables_in_several_chunks_are_the_same_examples() -> None:
     rows = [{"context": f"the mill {n // 2}", "answers": ["mill"], "id": str(n)} for n in range(6)]
-    whole = table(*rows)
     chunked = pa.concat_tables([table(*rows[:1]), table(*rows[1:4]), table(*rows[4:])])
-    assert chunked.column("context").num_chunks == 3
-    one, other = (train(examples, TINY, BERT_CONFIG) for examples in (whole, chunked))
+    one, other = (train(examples, TINY, BERT_CONFIG) for examples in (table(*rows), chunked))
     assert one.input_ids.tolist() == other.input_ids.tolist()
     assert np.array_equal(one.labels, other.labels)
 
