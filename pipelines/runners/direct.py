@@ -31,7 +31,6 @@ class DirectRunner(Runner):
         """Return: a job ends with the process of its run."""
 
     def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
-        """See `Runner.run`."""
         import apache_beam as beam  # lazy: `plan` does not run jobs
         from apache_beam.options.pipeline_options import PipelineOptions
         from apache_beam.runners.portability.fn_api_runner import fn_runner

@@ -159,7 +159,7 @@ def test_a_beam_worker_loads_neither_torch_nor_prefect() -> None:
     assert len(JOBS) == 4
     loaded = _loaded_by(
         "; ".join(
-            f"import pipelines.{job}" for job in [*JOBS, "beam.pipeline", "runners.engine_jobs"]
+            f"import pipelines.{job}" for job in [*JOBS, "beam.pipeline", "runners.job_service"]
         )
     )
     assert not loaded & {"torch", "prefect", "flows", "model", "transformers", "typer"}
