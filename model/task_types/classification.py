@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from model.task_types.features import Features
 from model.task_types.metrics import METRICS, check_answered
 from model.task_types.prediction_files import text_lines
+from model.task_types.sequences import Texts, encode_texts, join_texts, truncated_lengths
 from model.task_types.task_type import Encoding, Prediction, TaskType, check_outputs, no_answers
 from model.tasks.task import Task
-from pipelines.arrays import Bools, Float32s, Int64s, offsets_of, ranges
-from pipelines.wordpiece.tokenizer import WordPieceTokenizer
+from pipelines.arrays import Bools, Float32s, Int64s
 from schemas.errors import PredictionsError, TaskDataError
 
 Float64s: TypeAlias = npt.NDArray[np.float64]
@@ -31,37 +31,39 @@ class _Answers(NamedTuple):
     """Valid answers of a task."""
 
     type: type[str] | type[int] | type[float]
-    labels: Sequence[Any] = ()
-    """Valid labels; () for any."""
+    numbers: Mapping[Any, int] = {}
+    """Numbers of the valid labels, in order; {} for any label."""
 
     @classmethod
     def of(cls, task: Task, labels: Sequence[str]) -> _Answers:
         """Return the answers of a task whose model has these labels."""
         if task.type == "regression":
             return cls(float)
-        return cls(int, range(task.choices)) if task.type == "choice" else cls(str, labels)
+        is_choice = task.type == "choice"
+        valid = range(task.choices) if is_choice else labels
+        numbers = {label: number for number, label in enumerate(valid)}
+        return cls(int if is_choice else str, numbers)
 
     def has(self, value: Any) -> bool:
         """Return whether a value is a valid answer."""
         if self.type is float:
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             return is_number and abs(value) <= sys.float_info.max  # excludes NaN, too
-        return type(value) is self.type and (not self.labels or value in self.labels)
+        return type(value) is self.type and (not self.numbers or value in self.numbers)
 
     def describe(self) -> str:
         """Describe valid answers, for messages."""
         if self.type is float:
             return "a finite number"
         if self.type is int:
-            return f"a number from 0 to {len(self.labels) - 1}"
-        return f"one of {', '.join(self.labels)}" if self.labels else "the name of a label"
+            return f"a number from 0 to {len(self.numbers) - 1}"
+        return f"one of {', '.join(self.numbers)}" if self.numbers else "the name of a label"
 
     def to_numbers(self, answers: Sequence[Any]) -> Int64s | Float64s:
         """Return valid answers as numbers of labels, or as values."""
         if self.type is float:
             return np.array(answers, np.float64)
-        numbers = {label: number for number, label in enumerate(self.labels)}
-        return np.array([numbers[answer] for answer in answers], np.int64)
+        return np.array([self.numbers[answer] for answer in answers], np.int64)
 
 
 class _TextType(TaskType):
@@ -82,13 +84,23 @@ class _TextType(TaskType):
             is_bad = [not valid.has(value) for value in answers]
             _check_rows(examples, column, is_bad, expected=valid.describe(), task=task)
             labels = valid.to_numbers(answers)
-        return _join_texts(
-            first,
-            second,
+        room = encoding.config.max_seq_length - np.where(has_second, 3, 2)
+        kept_a, kept_b = truncated_lengths(first.lengths, second.lengths, room=room)
+        cut = first.lengths + second.lengths - kept_a - kept_b
+        sequences = join_texts(
+            first._replace(lengths=kept_a),
+            second._replace(lengths=kept_b),
             has_second,
-            encoding=encoding,
-            per_unit=task.choices or 1,
+            tokenizer=encoding.tokenizer,
+        )
+        per_unit = task.choices or 1
+        return Features(
+            kind=task.type,
+            **sequences._asdict(),
+            rows=np.arange(len(kept_a) // per_unit, dtype=np.int64),
+            per_unit=per_unit,
             labels=labels,
+            counters={"texts-truncated": int((cut > 0).sum()), "tokens-cut": int(cut.sum())},
         )
 
     def score(
@@ -105,8 +117,8 @@ class _TextType(TaskType):
                 raise PredictionsError(
                     f"{task.name}, {name}: the {column} {value!r:.60}: expected {valid.describe()}"
                 )
-        if not valid.labels:
-            valid = valid._replace(labels=sorted({*gold, *predicted}))
+        if valid.type is str and not valid.numbers:
+            valid = _Answers.of(task, sorted({*gold, *predicted}))
         sides = valid.to_numbers(gold), valid.to_numbers(predicted)
         return {name: METRICS[name](*sides) for name in task.metrics}
 
@@ -151,8 +163,8 @@ class _TextType(TaskType):
         """Return texts A and B of each sequence, and whether it has a B."""
         second = examples["text_b"]
         return (
-            _encode_texts(examples["text_a"], encoding.tokenizer),
-            _encode_texts(pc.fill_null(second, ""), encoding.tokenizer),
+            encode_texts(examples["text_a"], encoding.tokenizer),
+            encode_texts(pc.fill_null(second, ""), encoding.tokenizer),
             second.is_valid().to_numpy(),
         )
 
@@ -244,8 +256,8 @@ class MultipleChoice(_TextType):
         is_bad = pc.list_value_length(continuations).to_numpy() != task.choices
         expected = f"{task.choices} of them"
         _check_rows(examples, "continuations", is_bad.tolist(), expected=expected, task=task)
-        contexts = _encode_texts(examples["context"], encoding.tokenizer)
-        second = _encode_texts(pc.list_flatten(continuations), encoding.tokenizer)
+        contexts = encode_texts(examples["context"], encoding.tokenizer)
+        second = encode_texts(pc.list_flatten(continuations), encoding.tokenizer)
         first = Texts(contexts.ids, *(np.repeat(part, task.choices) for part in contexts[1:]))
         return first, second, np.ones(len(second.lengths), np.bool_)
 
@@ -316,73 +328,3 @@ def _order(indexes: list[str], ids: list[str], *, url: str) -> list[str]:
         f"{url}, line {row + 2}: the index {indexes[row]!r:.80}: expected the ids of the examples, "
         f"or the numbers 0 to {len(ids) - 1}"
     )
-
-
-# Sequences of one or two texts
-
-
-class Texts(NamedTuple):
-    """Token ids of texts; several texts can share their ids."""
-
-    ids: npt.NDArray[Any]
-    starts: Int64s
-    """Index in `ids` at which each text begins, (N,)."""
-
-    lengths: Int64s
-    """(N,)."""
-
-
-def _encode_texts(texts: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Texts:
-    """Encode texts without nulls."""
-    ids, counts = tokenizer.encode_sentences(texts)
-    return Texts(ids, offsets_of(counts)[:-1], counts.astype(np.int64))
-
-
-def _join_texts(
-    first: Texts,
-    second: Texts,
-    has_second: Bools,
-    *,
-    encoding: Encoding,
-    per_unit: int,
-    labels: Int64s | Float64s | None,
-) -> Features:
-    """Join texts A and B, truncated to `max_seq_length` tokens. B may be an empty text."""
-    marks = np.where(has_second, 3, 2)  # [CLS] and one or two [SEP]
-    room = encoding.config.max_seq_length - marks
-    kept_a, kept_b = truncated_lengths(first.lengths, second.lengths, room=room)
-    b_starts = kept_a + 2
-    offsets = offsets_of(kept_a + kept_b + marks)
-    begins = offsets[:-1]
-    input_ids = np.full(offsets[-1], encoding.tokenizer.sep_id, dtype=np.int64)
-    input_ids[begins] = encoding.tokenizer.cls_id
-    for texts, starts, lengths in (
-        (first, begins + 1, kept_a),
-        (second, begins + b_starts, kept_b),
-    ):
-        input_ids[ranges(starts, lengths)] = texts.ids[ranges(texts.starts, lengths)]
-    cut = first.lengths + second.lengths - kept_a - kept_b
-    return Features(
-        kind=encoding.task.type,
-        offsets=offsets,
-        input_ids=input_ids,
-        b_starts=b_starts,
-        rows=np.arange(len(begins) // per_unit, dtype=np.int64),
-        per_unit=per_unit,
-        labels=labels,
-        counters={"texts-truncated": int((cut > 0).sum()), "tokens-cut": int(cut.sum())},
-    )
-
-
-def truncated_lengths(a: Int64s, b: Int64s, *, room: npt.ArrayLike) -> tuple[Int64s, Int64s]:
-    """Return the lengths of A and B after truncation to a total number of tokens.
-
-    The reference (run_classifier.py, lines 557-571) removes one token at a time from the end of the
-    longer text, or of B if both are equal. So the shorter text loses nothing until both are equal,
-    and then they alternate.
-    """
-    space = np.asarray(room, dtype=np.int64)
-    half = space // 2
-    kept_a: Int64s = np.minimum(a, np.maximum(space - b, space - half))
-    kept_b: Int64s = np.minimum(b, np.maximum(space - a, half))
-    return kept_a, kept_b

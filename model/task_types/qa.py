@@ -20,8 +20,8 @@ from model.task_types.qa_windows import (
     Plan,
     answer_spans,
     plan_windows,
-    window_ids,
     window_labels,
+    window_sequences,
 )
 from model.task_types.squad_metrics import (
     best_answer,
@@ -85,13 +85,10 @@ class QuestionAnswering(TaskType):
             plan = plan.select(kept)
             spans_at = window_labels(plan, spans)
             counters["windows-without-answer"] = int((spans_at[:, 0] == 0).sum())
-        input_ids, offsets = window_ids(plan, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
         counters["windows"] = len(plan.rows)
         return Features(
             kind="span",
-            offsets=offsets,
-            input_ids=input_ids,
-            b_starts=plan.b_starts,
+            **window_sequences(plan, tokenizer)._asdict(),
             rows=plan.rows,
             labels=spans_at,
             counters=counters,

@@ -12,6 +12,7 @@ line.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import inspect
 import itertools
@@ -406,46 +407,31 @@ def is_parquet(url: str) -> bool:
 
 def _open_parquet(url: str) -> Table:
     """Open a Parquet file. `datasets` stores the names of labels in its schema."""
-    with open_file(url) as stream:
-        schema = _parquet_file(stream, url).schema_arrow
+    with _parquet_file(url) as file:
+        schema = file.schema_arrow
     return Table(tuple(schema.names), partial(_parquet_rows, url), _hub_label_names(schema))
 
 
-def _parquet_file(stream: Any, url: str) -> pq.ParquetFile:
+@contextlib.contextmanager
+def _parquet_file(url: str) -> Iterator[pq.ParquetFile]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        return pq.ParquetFile(stream)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(url, error) from error
-
-
-def _damaged(url: str, error: Exception) -> CorruptInputError:
-    message = (
-        f"{url}: Parquet file cannot be read: {error}. Expected a whole file: download it again"
-    )
-    return CorruptInputError(message, file=url, offset=0)
+    with open_file(url) as stream:
+        try:
+            yield pq.ParquetFile(stream)
+        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+            message = f"{url}: Parquet file cannot be read: {error}. Expected a whole file: "
+            raise CorruptInputError(message + "download it again", file=url, offset=0) from error
 
 
 def _parquet_rows(url: str, wanted: Sequence[str]) -> Iterator[Row]:
-    import pyarrow as pa
-
-    numbers = itertools.count()
-    with open_file(url) as stream:
-        batches = _parquet_file(stream, url).iter_batches(
-            batch_size=_BATCH_ROWS, columns=list(wanted)
-        )
-        while True:
-            try:
-                batch = next(batches, None)
-                rows = [] if batch is None else batch.to_pylist()
-            except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-                raise _damaged(url, error) from error
-            if batch is None:
-                return
-            for cells, number in zip(rows, numbers, strict=False):
+    number = 0
+    with _parquet_file(url) as file:
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(wanted)):
+            for cells in batch.to_pylist():
                 yield Row(f"row {number}", cells, number=number)
+                number += 1
 
 
 def _hub_label_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
@@ -506,17 +492,17 @@ def _parsed(data: bytes) -> Any:
 
 
 def _json_lines(url: str) -> Iterator[Row | BadRow]:
-    numbers = itertools.count()
+    number = 0
     for line_number, line in enumerate(file_lines(url), start=1):
-        position = f"line {line_number}"
+        position, values = f"line {line_number}", _parsed(line.data)
         if not line.data.strip():
             yield BadRow(position, "blank-line", "a blank line", is_fault=False)
             continue
-        number, values = next(numbers), _parsed(line.data)
         if isinstance(values, dict):
             yield Row(position, values, number=number)
         else:
             yield BadRow(position, "malformed-json", shown(line.data.decode(errors="replace")))
+        number += 1
 
 
 def _json_items(url: str) -> list[Any]:
@@ -535,7 +521,8 @@ def _json_items(url: str) -> list[Any]:
 
 def _listed(items: Sequence[Any]) -> Iterator[Row | BadRow]:
     for number, values in enumerate(items):
+        position = f"row {number}"
         if isinstance(values, dict):
-            yield Row(f"row {number}", values, number=number)
+            yield Row(position, values, number=number)
         else:
-            yield BadRow(f"row {number}", "not-an-object", shown(values))
+            yield BadRow(position, "not-an-object", shown(values))

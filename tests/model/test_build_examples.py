@@ -16,12 +16,9 @@ from support.task_rows import build, write
 from model.build_examples import raw_inputs
 from model.tasks import TASKS
 from model.tasks.examples import read_examples, splits_of
-from model.tasks.split_build import SplitBuild
-from schemas.arrow import EXAMPLES
 from schemas.errors import (
     ArtifactCorruptError,
     ConfigError,
-    CountMismatchError,
     InputError,
     MissingInputError,
     TaskDataError,
@@ -40,30 +37,6 @@ def folder(tmp_path: Path) -> Path:
     write(tmp_path / "in/dev.tsv", sentences(6))
     write(tmp_path / "in/test.tsv", "index\tsentence\n0\tfilm 0\n1\tfilm 1\n")
     return tmp_path / "in"
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_every_task_becomes_tables(task: Any, tmp_path: Path) -> None:
-    files = {split: (write_task_file(task, split, folder=tmp_path),) for split in task.splits}
-    made, given = build(tmp_path / "out", task=task.name, data_files=files)
-    assert made.statistics["task"] == task.name
-    assert made.statistics["kind"] == task.type
-    assert splits_of(given) == tuple(task.splits)
-    for split in task.splits:
-        table = read_examples(given, split)
-        assert table.schema.equals(EXAMPLES[task.type], check_metadata=True)
-        assert table.num_rows == made.statistics["splits"][split] > 0
-        assert made.counters[f"rows-in@{split}"] == ROWS
-    total = sum(n for name, n in made.counters.items() if name.startswith("rows-dropped-")
-                and "@" not in name)  # fmt: skip
-    assert made.counters["rows-in"] == made.counters["rows-kept"] + total
-    labels = made.statistics["labels"]
-    if task.labels:
-        assert labels == list(task.labels)
-    elif task.type == "tagging":
-        assert labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
-    else:
-        assert labels == (["blue", "green"] if task.type == "classification" else [])
 
 
 def test_files_are_found_under_their_official_names(folder: Path, tmp_path: Path) -> None:
@@ -165,17 +138,6 @@ def test_the_first_examples_are_taken_and_the_others_counted(folder: Path, tmp_p
     assert made.counters["rows-dropped-over-limit"] == 12
     assert read_examples(given, "train")["text_a"].to_pylist() == [f"film {n}" for n in range(8)]
     assert made.notes == ("train: the first 8 examples are used, 12 are dropped (max_samples).",)
-
-
-def test_rows_that_vanish_are_an_error(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def count_twice(build: Any, _row: Any) -> None:
-        build.counters.count("rows-in")
-
-    monkeypatch.setattr(SplitBuild, "_remember_id", count_twice)
-    with pytest.raises(CountMismatchError, match=r"sst-2 train .*do not add up"):
-        build(tmp_path / "out", task="sst-2", data_dir=str(folder))
 
 
 def test_a_split_without_examples_is_an_error(folder: Path, tmp_path: Path) -> None:
@@ -330,23 +292,6 @@ def test_a_damaged_table_is_not_read(folder: Path, tmp_path: Path) -> None:
         read_examples(given, "train")
     with pytest.raises(ArtifactCorruptError, match="expected an artifact of build-examples"):
         splits_of(given.model_copy(update={"statistics": {}}))
-
-
-# --- the real files
-
-
-def test_real_tasks_from_their_folders(real_data: Path, tmp_path: Path) -> None:
-    counts = {
-        "cola": (8551, 1043, 1063),
-        "sts-b": (5749, 1500, 1379),
-        "rte": (2490, 277, 3000),
-        "wnli": (635, 71, 146),
-    }
-    for task, (train, dev, test) in counts.items():
-        made, _ = build(tmp_path / task, task=task, data_dir=str(real_data / "glue"))
-        assert made.statistics["splits"] == {"train": train, "dev": dev, "test": test}
-        assert made.counters["rows-in"] == made.counters["rows-kept"] == train + dev + test
-        assert made.notes == ()
 
 
 def test_a_question_in_two_files_of_dev_is_refused_before_anything_is_trained(

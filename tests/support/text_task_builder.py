@@ -14,11 +14,7 @@ from model.tasks.task import BadRow, Row, Task
 from schemas.finetune_configs import TaskTypeName
 
 WORDS = [f"w{number}" for number in range(40)]
-
-
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##s", *WORDS]
-
-
 CLS, SEP = 2, 3
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from support.text_task_builder import CLS, SEP, VOCAB, WORDS, a_task, ids, score, sequences
 
 from model.task_types.by_name import TASK_TYPES
-from model.task_types.classification import truncated_lengths
 from model.task_types.features import Features
+from model.task_types.sequences import truncated_lengths
 from model.task_types.task_type import Encoding
 from model.tasks import TASKS
 from model.tasks.task import Task
