@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from model.task_types.features import Features
-from model.task_types.qa_decoding import AnswerTexts, best_entries, to_prediction
+from model.task_types.qa_decoding import decode_answers
 from model.task_types.qa_windows import (
     Plan,
     answer_spans,
@@ -108,20 +108,7 @@ class QuestionAnswering(TaskType):
             plan = plan.select(kept)  # features for training do not have all rows
         _check_fit(plan, features)
         check_outputs(outputs, (len(features.input_ids), 2), task=encoding.task)
-        found = best_entries(
-            plan,
-            outputs,
-            texts=AnswerTexts(plan, encoding.tokenizer),
-            config=encoding.config,
-            has_unanswerable=encoding.task.has_unanswerable,
-        )
-        threshold = 0.0 if encoding.task.has_unanswerable else None
-        return [
-            to_prediction(identity, entries, null_odds, threshold=threshold)
-            for identity, (entries, null_odds) in zip(
-                examples.column("id").to_pylist(), found, strict=True
-            )
-        ]
+        return list(decode_answers(examples, plan, outputs, encoding=encoding))
 
     def score(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task

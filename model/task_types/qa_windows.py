@@ -21,12 +21,10 @@ import pyarrow as pa
 
 from model.task_types.sequences import Sequences, Texts, encode_texts, join_texts
 from model.tasks.squad import NOT_FOUND
-from pipelines.arrays import Int64s, joined, offsets_of, ranges
+from pipelines.arrays import Bools, Int64s, joined, offsets_of, ranges
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
-
-Bools = npt.NDArray[np.bool_]
 
 _MARKS = 3  # [CLS], [SEP], [SEP]
 

@@ -312,6 +312,12 @@ def test_missing_column_of_questions_is_refused(tmp_path: Path, suffix: str, mis
     assert all(text in str(error.value) for text in (url, "other", missing))
 
 
+def test_questions_may_lack_titles(tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_list([question()]).remove_columns("title")
+    found, _ = read("squad-1.1", "train", export(rows, tmp_path / "train.parquet"))
+    assert values(found, "title") == [("",)]
+
+
 # From files to tables
 
 
