@@ -6,7 +6,6 @@ import ast
 import graphlib
 import subprocess
 import sys
-from pathlib import Path
 
 import grimp
 import pytest
@@ -128,28 +127,6 @@ def _loaded_by(statement: str) -> set[str]:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return set(done.stdout.split())
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["plan", "sample"], ["ls"]])
-def test_commands_without_work_load_neither_torch_nor_beam_nor_prefect(
-    arguments: list[str], tmp_path: Path
-) -> None:
-    command = ["bertloom", *arguments]
-    if arguments != ["--help"]:
-        command += ["--store", str(tmp_path)]
-    code = (
-        "import contextlib, sys\n"
-        f"sys.argv = {command!r}\n"
-        "from flows.cli.app import main\n"
-        "with contextlib.suppress(SystemExit):\n"
-        "    main()\n"
-        "heavy = {'torch', 'apache_beam', 'prefect', 'networkx', 'matplotlib'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert process.stdout.splitlines()[-1] == "[]"
 
 
 JOBS = [path.stem for path in sorted((ROOT / "pipelines").glob("build_*.py"))]
