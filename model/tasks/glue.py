@@ -50,7 +50,7 @@ def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     columns = {**task.layout.columns, "pair": (("#1 ID", "#2 ID"),)}
     layout = replace(task.layout, columns=columns, named_columns={})
     with_pairs = replace(task, layout=layout)
-    yield from read_text_rows(with_pairs, split, url, left_out=check_split)
+    yield from read_text_rows(with_pairs, split, url, check=check_split)
 
 
 def _dev_pairs(url: str) -> set[tuple[str, ...]]:

@@ -55,7 +55,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def read_text_rows(
-    task: Task, split: str, url: str, *, left_out: Callable[[Row], None] | None = None
+    task: Task, split: str, url: str, *, check: Callable[[Row], None] | None = None
 ) -> Iterator[Row | BadRow]:
     """Read the rows of a tab- or comma-separated, Parquet or JSON file; a `Reader`.
 
@@ -68,7 +68,7 @@ def read_text_rows(
         task: Task of the file.
         split: Split of the file.
         url: Path or URL.
-        left_out: Function that raises InvalidRowError for a row to drop.
+        check: Function that raises InvalidRowError for a row to drop.
 
     Raises:
         TaskDataError: The file is empty, or lacks columns of the task.
@@ -79,8 +79,8 @@ def read_text_rows(
     names = table.names_of(field, task.layout)
 
     def convert(row: Row) -> Row:
-        if left_out is not None:
-            left_out(row)
+        if check is not None:
+            check(row)
         return _example(row, table, names, task=task, split=split)
 
     yield from (convert_row(row, convert) for row in table.rows())

@@ -18,7 +18,7 @@ from __future__ import annotations
 import codecs
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -78,23 +78,20 @@ def read_triviaqa(url: str, *, evidence: str) -> Iterator[Row | BadRow]:
         if fault is not None:
             yield BadRow(where, *fault)
             continue
-        names = _answer_names(question["Answer"])
         documents = [
             (field, document) for field in DOCUMENTS for document in question.get(field) or ()
         ]
         if not documents:
             yield BadRow(where, "no-document", f"no {' and no '.join(DOCUMENTS)}", is_fault=False)
-        seen: set[tuple[str, str]] = set()
+        names, seen = _answer_names(question["Answer"]), set[str]()
         for count, (field, document) in enumerate(documents, start=1):
-            row = Row(f"{where}, {field} {count}", {"document": document})
-            example = partial(
-                _example,
-                question=question,
-                names=names,
-                folder=f"{evidence}/{DOCUMENTS[field]}",
-                seen=seen,
-            )
-            yield convert_row(row, example)
+            values = {
+                "question": question,
+                "document": document,
+                "folder": f"{evidence}/{DOCUMENTS[field]}",
+            }
+            row = Row(f"{where}, {field} {count}", values)
+            yield convert_row(row, partial(_example, names=names, seen=seen))
 
 
 def documents_of(url: str) -> list[str]:
@@ -104,24 +101,17 @@ def documents_of(url: str) -> list[str]:
     return sorted(DOCUMENTS[field] for field in fields)
 
 
-def _example(
-    row: Row,
-    *,
-    question: Mapping[str, Any],
-    names: Sequence[str],
-    folder: str,
-    seen: set[tuple[str, str]],
-) -> Row:
-    document = row.values["document"]
+def _example(row: Row, *, names: Sequence[str], seen: set[str]) -> Row:
+    question, document = row.values["question"], row.values["document"]
     name = document.get("Filename") if isinstance(document, dict) else None
     if not name:
         raise InvalidRowError("no-file-name", shown(document), is_fault=False)
     if not is_inside(name):
         raise InvalidRowError("unsafe-file-name", shown(repr(name)))
-    if (folder, name) in seen:
+    url = f"{row.values['folder']}/{name}"
+    if url in seen:
         raise InvalidRowError("same-document-again", name, is_fault=False)
-    seen.add((folder, name))
-    url = f"{folder}/{name}"
+    seen.add(url)
     try:
         passage = read_passage(url)
     except (MissingInputError, IsADirectoryError):
