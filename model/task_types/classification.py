@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model.task_types.features import Features
-from model.task_types.metrics import METRICS, check_answered
-from model.task_types.prediction_files import text_lines
+from model.task_types.metrics import METRICS
+from model.task_types.prediction_files import check_ids, text_lines
 from model.task_types.sequences import Texts, encode_texts, join_texts, truncated_lengths
 from model.task_types.task_type import Encoding, Prediction, TaskType, check_outputs, no_answers
 from model.tasks.task import Task
@@ -108,9 +108,14 @@ class _TextType(TaskType):
     ) -> dict[str, float]:
         """Return the task's metrics (`model.task_types.metrics`). F1 is of the second label."""
         column = self.answer_column
-        check_answered(examples, predictions, column=column)
+        check_ids(predictions, examples, where=task.name)
+        if not self.is_answered(examples):
+            raise PredictionsError(
+                f"{task.name}: {examples[column].null_count} of {len(examples)} rows have no "
+                f"{column}: only a labeled split can be scored"
+            )
         gold = examples[column].to_pylist()
-        predicted = [prediction[column] for prediction in predictions]
+        predicted: list[Any] = [prediction.get(column) for prediction in predictions]
         valid = _Answers.of(task, task.labels)
         for name, value in zip(examples["id"].to_pylist() * 2, predicted + gold, strict=True):
             if not valid.has(value):

@@ -177,12 +177,20 @@ def test_outputs_that_do_not_fit(tokenizer: WordPieceTokenizer) -> None:
             decoded(examples, features, outputs, tokenizer, task=a_task())
 
 
-def test_scoring_what_cannot_be_scored() -> None:
-    task, examples = a_task(), table(("w1", None, "yes"))
-    with pytest.raises(PredictionsError, match="the label 'hm': expected one of no, yes"):
-        score(examples, [{"id": "r0", "label": "hm"}], task=task)
-    with pytest.raises(PredictionsError, match="labeled split"):
-        score(table(("w1", None, None)), [{"id": "r0", "label": "no"}], task=task)
+@pytest.mark.parametrize(
+    ("label", "said", "expected"),
+    [
+        ("yes", [("r0", "hm")], "the label 'hm': expected one of no, yes"),
+        ("yes", [("r0", None)], "the label None: expected one of no, yes"),
+        (None, [("r0", "no")], "labeled split"),
+        ("yes", [("r1", "no")], "prediction 0 has the id 'r1', its example 'r0'"),
+        ("yes", [], "0 predictions for 1 examples"),
+    ],
+)
+def test_unusable_predictions_are_refused(label: str | None, said: Any, expected: str) -> None:
+    predictions = [{"id": name, "label": value} for name, value in said]
+    with pytest.raises(PredictionsError, match=expected):
+        score(table(("w1", None, label)), predictions, task=a_task())
 
 
 def test_no_rows_at_all(tokenizer: WordPieceTokenizer) -> None:

@@ -8,11 +8,10 @@ import sys
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from support.paths import ROOT
 
-from model.task_types.metrics import METRICS, check_answered
+from model.task_types.metrics import METRICS
 from schemas.errors import PredictionsError
 
 
@@ -68,25 +67,6 @@ def test_metric_of_equal_constant_and_missing_answers(name: str) -> None:
         value(name, [], [])
     with pytest.raises(PredictionsError, match=r"shape \(2,\) for \(1,\)"):
         value(name, [1], [1, 0])
-
-
-def examples(*labels: str | None) -> pa.Table:
-    names = [f"q{number}" for number in range(len(labels))]
-    return pa.table({"id": names, "label": pa.array(labels, pa.string())})
-
-
-def test_predictions_are_of_the_examples() -> None:
-    said = [{"id": "q0", "label": "yes"}, {"id": "q1", "label": "no"}]
-    check_answered(examples("yes", "yes"), said, column="label")
-    for wrong, message in (
-        (said[:1], "1 predictions for 2 examples"),
-        (said[::-1], "prediction 0 has the id 'q1', its example 'q0'"),
-        ([said[0], {"id": "q1"}], "prediction 1 .id q1. has no label"),
-    ):
-        with pytest.raises(PredictionsError, match=message):
-            check_answered(examples("yes", "yes"), wrong, column="label")
-    with pytest.raises(PredictionsError, match=r"row 1 .id q1. has no label"):
-        check_answered(examples("yes", None), said, column="label")
 
 
 @pytest.mark.parametrize("module", ["metrics", "classification", "task_type", "qa"])
