@@ -27,6 +27,9 @@ _MIN_SCALE = 0.8
 
 _WAYPOINT = (0.0, 4.0)
 _SWEEPS = 12
+_MAX_TOP = 60.0
+"""Largest distance of a column from the top, in pixels: a tall picture does not start empty."""
+
 _TEMPLATES = Path(__file__).parent / "templates"
 
 Point = tuple[float, float]
@@ -97,12 +100,14 @@ def _place_rows(
 ) -> dict[Any, float]:
     """Sort each column by the positions of the neighbors; return the top of each box."""
     tops = dict.fromkeys(graph, 0.0)
+    column_heights = [sum(heights[key] + _ROW_GAP for key in column) for column in columns]
 
     def stack(column: list[Any], neighbors: Callable[[Any], Iterable[Any]]) -> None:
         ideal = {key: fmean([tops[n] for n in neighbors(key)] or [tops[key]]) for key in column}
         column.sort(key=ideal.__getitem__)
-        steps = (heights[key] + _ROW_GAP for key in column)
-        tops.update(zip(column, itertools.accumulate(steps, initial=0.0), strict=False))
+        steps = [heights[key] + _ROW_GAP for key in column]
+        first = min((max(column_heights) - sum(steps)) / 2, _MAX_TOP)
+        tops.update(zip(column, itertools.accumulate(steps, initial=first), strict=False))
 
     for _ in range(_SWEEPS):
         for column in reversed(columns):

@@ -1,8 +1,10 @@
 """Base of the runners whose jobs run on an engine elsewhere and may outlive the run.
 
-a job of the same name is running  ->  attach: wait for its end
-otherwise                          ->  submit, follow
-the run is stopped                 ->  cancel, or leave it running (`detach`)
+    a job of the same name is running  ->  attach: wait for its end
+    otherwise                          ->  submit, follow
+    the run is stopped                 ->  cancel, or leave it running (`detach`)
+
+A subclass finds, submits, polls and cancels the jobs of one engine.
 """
 
 from __future__ import annotations

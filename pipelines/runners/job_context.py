@@ -208,6 +208,13 @@ def _python_error(text: str) -> str:
     return ""
 
 
+def find_bertloom_error(error: BaseException | None) -> BertloomError | None:
+    """Return the error of ours among an exception and its causes, or None."""
+    while error is not None and not isinstance(error, BertloomError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 class _TracebackFilter:
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -225,12 +232,7 @@ class _NotRaisedOnPurpose(logging.Filter):
     """Drops Beam's log record of an error that the job raises anyway."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        while error is not None:
-            if isinstance(error, BertloomError):
-                return False
-            error = error.__cause__ or error.__context__
-        return True
+        return find_bertloom_error(record.exc_info[1] if record.exc_info else None) is None
 
 
 logging.getLogger("apache_beam.runners.common").addFilter(_NotRaisedOnPurpose())

@@ -67,13 +67,13 @@ its own; modules of one line do not import each other."""
 PURE = [
     "counters", "seeds", "progress", "runners.registry", "runners.job_context",
     "io.encodings",
-    "mediawiki.dump_xml", "mediawiki.cleaning", "mediawiki.wikitext",
+    "mediawiki.dumps", "mediawiki.cleaning", "mediawiki.wikitext",
     "documents.sentences",
     "wordpiece.tokenizer", "wordpiece.vocab_training",
     "beam.item_cache", "beam.shard_job",
     "documents.duplicates", "documents.exclusions",
     "instances.token_documents", "instances.pairing",
-    "instances.masking", "instances.creation", "instances.plan",
+    "instances.masking", "instances.plan",
 ]  # fmt: skip
 
 

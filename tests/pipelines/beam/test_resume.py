@@ -341,10 +341,10 @@ def test_a_dump_that_has_become_shorter_is_noticed(
 def test_names_of_templates_are_forgotten_at_the_same_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.mediawiki import holes
+    from pipelines.mediawiki import cleaning
 
-    monkeypatch.setattr(holes, "MOST_NAMES", 5)
-    monkeypatch.setattr(holes, "_LEAST_ROOM", 20)
+    monkeypatch.setattr(cleaning, "MOST_NAMES", 5)
+    monkeypatch.setattr(cleaning, "_LEAST_ROOM", 20)
     told = "It is {{{{name {0}}}}} here, {{{{name {1}}}}} there, and this is all of it. "
     written = [page(n, told.format(n, n % 9) * 9) for n in range(1, 40)]
     path = tmp_path / "xxwiki.xml.gz"
