@@ -38,7 +38,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class _Undisturbed(NamedTuple):
-    """Run the recipe without interruption."""
+    """A run without interruption."""
 
     store: Path
     published: dict[str, str]
