@@ -77,7 +77,6 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
 class PretrainingModule(TrainingModule[StepBatch]):
     """Training module of a phase."""
 
-    is_read_late = True
     advice = (
         "Lower optimizer.learning_rate or lengthen schedule.warmup_ratio. "
         f"See {PAGE}#the-loss-becomes-nan"
