@@ -341,11 +341,11 @@ def task_model_from_checkpoint(
     state, weights_url = read.state, read.weights_url
     model = TaskModel(
         _with_dropout(read.config, dropout),
-        vocab_size=read.vocab_size,
+        vocab_size=read.described.vocab_size,
         kind=kind,
         outputs=outputs,
         dropout=dropout,
-        is_causal=read.objective == "left-to-right",
+        is_causal=read.described.is_decoder,
         lstm_hidden_size=lstm_hidden_size,
         draws_weights=False,
     )
