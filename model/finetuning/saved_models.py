@@ -184,9 +184,7 @@ def _build(
     if isinstance(lstm, _TaggerFields):
         encoder = BertModel(config, **shape)
         try:
-            return FeatureTagger(
-                config, outputs=outputs, encoder=encoder, **shape, **dict(lstm)
-            )
+            return FeatureTagger(config, outputs=outputs, encoder=encoder, **shape, **dict(lstm))
         except ConfigError as error:
             raise CheckpointError(f"{read.where}, {SHAPE_KEY}: {error}") from error
     if lstm is not None:

@@ -86,6 +86,7 @@ def open_trial(job: TrialJob) -> TrialSetup:
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
     outputs = TASK_TYPES[task.type].outputs or len(labels)
     model = _open_model(job, task=task, outputs=outputs, tokenizer=tokenizer, notes=notes)
+    _check_length(job, positions=model.config.max_position_embeddings)
     splits = _open_splits(
         job.examples.model_dump_json(),
         job.features.model_dump_json(),
@@ -93,7 +94,6 @@ def open_trial(job: TrialJob) -> TrialSetup:
         names=_wanted(job, notes=notes),
     )
     _check_labels(job, splits)
-    _check_lengths(job, splits, positions=model.config.max_position_embeddings)
     return TrialSetup(
         task=task,
         labels=labels,
@@ -163,21 +163,7 @@ def _check_labels(job: TrialJob, splits: dict[str, Split]) -> None:
             )
 
 
-def _check_lengths(job: TrialJob, splits: dict[str, Split], *, positions: int) -> None:
-    """Check that max_seq_length does not exceed the model's positions."""
-    for split, (examples, features) in splits.items():
-        if not features.units:
-            continue
-        sequence = int(features.lengths.argmax())
-        longest = int(features.lengths[sequence])
-        if longest > positions:
-            row = int(features.rows[sequence // features.per_unit])
-            raise ConfigError(
-                f"{job.name}: example {examples['id'][row]} of {split} makes a sequence of "
-                f"{longest} tokens (max_seq_length is {job.config.max_seq_length}), the model has "
-                f"positions for {positions} (its max_position_embeddings): lower max_seq_length, "
-                "or start from a model with more positions"
-            )
+def _check_length(job: TrialJob, *, positions: int) -> None:
     if job.config.max_seq_length > positions:
         raise ConfigError(
             f"{job.name}: max_seq_length is {job.config.max_seq_length}, the model has positions "

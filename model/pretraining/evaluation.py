@@ -59,12 +59,7 @@ class HeldOutEvaluator:
         self._unigram_costs = token_costs(counts)
 
     def _batches(self) -> Iterator[PretrainingBatch]:
-        return eval_batches(
-            self._instances,
-            rows=self._rows,
-            collator=self._setup.collator(),
-            vocabulary=self._setup.vocabulary,
-        )
+        return eval_batches(self._instances, rows=self._rows, collator=self._setup.collator())
 
     @classmethod
     def open(cls, job: TrainingJob, *, group: ProcessGroup, setup: PretrainingSetup) -> Self | None:

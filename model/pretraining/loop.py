@@ -137,7 +137,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
         )
 
     def dropout_key(self, number: int) -> int:
-        step = self.setup.state.carried.steps + self.steps
+        step = self.setup.state.earlier_phases.steps + self.steps
         return key_for(self.config.seed, "dropout", step, self.group.rank, number)
 
     def training_step(
