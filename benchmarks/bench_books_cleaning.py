@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.books.cleaning import clean_book
+from pipelines.books.clean_book import clean_book
 from pipelines.sources.books import decode_book
 from schemas.errors import InputError
 

@@ -3,7 +3,7 @@
     python -m benchmarks.bench_holes [--data DIR] [--dump LANGUAGE=FILE ...]
 
 For each wiki, prints the characters and words kept, the holes and the dropped templates
-(`pipelines.mediawiki.holes`) per 100,000 words, and their most frequent names. In a language
+(`pipelines.mediawiki.cleaning`) per 100,000 words, and their most frequent names. In a language
 without spaces, two characters are a word. Pages are those of namespace 0 that are no redirects. To
 compare with another version, run the command in its checkout as well.
 """

@@ -29,14 +29,15 @@ from pipelines.arrays import offsets_of
 from pipelines.counters import Counters
 from pipelines.documents.build_shard import read_documents
 from pipelines.documents.plan import plan
-from pipelines.instances.creation import (
+from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.pairing import (
     BATCH_TOKENS,
     InstanceBatch,
     create_instances,
     document_groups,
+    document_keys,
+    next_sentence_pairs,
 )
-from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
-from pipelines.instances.pairing import document_keys, next_sentence_pairs
 from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.lengths import PairCounts
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer

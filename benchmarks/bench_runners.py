@@ -43,7 +43,8 @@ from pipelines.build_documents import build_documents
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.runners.portable import PortableRunner, connection_error, worker_program
+from pipelines.runners.job_server import connection_error
+from pipelines.runners.portable import PortableRunner, worker_program
 from pipelines.runners.registry import get_runner
 from schemas.corpus_configs import (
     DocumentsConfig,

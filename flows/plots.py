@@ -4,7 +4,7 @@
 with plot_style():
     figure, axes = new_figure()
     axes.plot(xs, ys, color=COLORS["series-1"])
-    svg = figure_svg(figure, name="loss", title="Loss", description="It falls from 7 to 2.")
+    svg = figure_svg(figure, name="loss", title="Loss")
 ```
 
 matplotlib is imported on first use: pages whose charts are all in the store do not load it.
@@ -37,9 +37,6 @@ COLORS = {
     "muted": palette.GRAY,
     "grid": palette.GRID,
     "surface": palette.SURFACE,
-    "line": "#8A949F",
-    "node": "#F2F6F9",
-    "accent": "#0A6396",
 }
 """Colors to draw with. In the SVG, each is the CSS variable of its name: `var(--series-1)`."""
 
@@ -72,8 +69,6 @@ _STYLE: Any = {
 }
 _MAX_NAME = 22
 _ID = re.compile(r'(?<=\bid=")|(?<=url\(#)|(?<=<use xlink:href="#)')
-_LINK = re.compile(r"""<a xlink:href=("[^"]*"|'[^']*')( target="_blank")?>""")
-"""Link of matplotlib, which can open a new window."""
 _UNWANTED = re.compile(
     r"<metadata>.*?</metadata>\s*|<defs>\s*<style.*?</defs>\s*|font-family: [^;]*; ", re.DOTALL
 )
@@ -119,17 +114,13 @@ def shorten_name(name: str) -> str:
 
 
 @plot_style()
-def figure_svg(
-    figure: Figure, *, name: str, title: str, description: str = "", css_class: str = "plot"
-) -> str:
+def figure_svg(figure: Figure, *, name: str, title: str) -> str:
     """Return a figure as an `<svg>` element.
 
     Args:
         figure: Chart, see `new_figure`.
         name: Letters, digits and dashes, unique in a page: the ids in the SVG start with it.
         title: What the figure shows, for readers who do not see it.
-        description: Longer text for the same readers. Default: none, the page explains the figure.
-        css_class: Class of the element.
     """
     import matplotlib as mpl
 
@@ -141,18 +132,11 @@ def figure_svg(
     content = _UNWANTED.sub("", file.getvalue())
     content = content[content.index(">", content.index("<svg")) + 1 :].strip()
     content = _COLOR.sub(lambda match: _VARIABLES[match[0]], _ID.sub(f"{name}-", content))
-    content = _LINK.sub(r"<a href=\1>", content)
     width, height = figure.get_size_inches() * 72
-    texts = {"title": title, "desc": description} if description else {"title": title}
-    elements = (
-        f'<{element} id="{name}-{element}">{escape(escape_control_characters(text))}</{element}>\n'
-        for element, text in texts.items()
-    )
-    ids = " ".join(f"{name}-{element}" for element in texts)
     return (
-        f'<svg class="{css_class}" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-labelledby="{ids}">\n'
-        f"{''.join(elements)}{content}"
+        f'<svg class="plot" width="{width:g}" height="{height:g}" '
+        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-labelledby="{name}-title">\n'
+        f'<title id="{name}-title">{escape(escape_control_characters(title))}</title>\n{content}'
     )
 
 

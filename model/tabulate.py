@@ -54,10 +54,10 @@ def tabulate(
         ArtifactCorruptError: Predictions differ from their manifest.
     """
     # lazy: heavy imports
-    from model.tables.comparisons import compare_entries
     from model.tables.document import SubmittedFiles, Tables
     from model.tables.glue_submission import build_submission
     from model.tables.results import Evaluation, in_order, result_rows
+    from model.tables.significance import compare_entries
     from model.tables.sweeps import Sweep, all_tables
     from model.tables.verdicts import find_verdicts
 
@@ -77,27 +77,22 @@ def tabulate(
         ],
         tasks=TASKS,
     )
+    results = result_rows(evaluations, tasks=TASKS)
     sweep = Sweep(
-        axes=config.axes,
-        swept=config.expanded_sweep,
-        evaluations={item.entry: item for item in evaluations},
-        phases={phase: inputs[name].statistics for name, phase in phases.items() if name in inputs},
-        contents={
-            phase: content_digest(inputs[name].files)
-            for name, phase in phases.items()
-            if name in inputs
-        },
+        config,
+        results,
+        phases={phase: inputs[name] for name, phase in phases.items() if name in inputs},
     )
     # Compared variants are not submitted.
     whole = [item for item in evaluations if item.entry not in sweep.entries]
     submission = build_submission(whole, inputs=evaluated, tasks=TASKS)
-    comparisons = tuple(compare_entries(evaluations, swept=sweep.entries))
-    filled = all_tables(sweep, tasks=TASKS)
+    comparisons = tuple(compare_entries(results, swept=sweep.entries))
+    filled = all_tables(sweep)
     tables = Tables(
-        results=tuple(result_rows(evaluations, tasks=TASKS)),
+        results=tuple(results),
         comparisons=comparisons,
         tables=filled,
-        verdicts=find_verdicts(evaluations, comparisons, filled, swept=sweep.entries, tasks=TASKS),
+        verdicts=find_verdicts(results, comparisons, filled, swept=sweep.entries),
         submission=SubmittedFiles(entries=submission.entries, missing=submission.missing),
     )
     contents = _contents(tables)
@@ -152,11 +147,11 @@ def _contents(tables: Tables) -> dict[str, bytes]:
         contents[COMPARISONS_FILE] = comparisons_csv(tables.tables).encode()
     for table in tables.tables:
         if (chart := chart_of(table)) is not None:
-            from model.tables.line_pictures import draw_chart  # lazy: heavy imports
+            from model.tables.pictures import draw_chart  # lazy: heavy imports
 
             contents[f"{table.key}.png"] = draw_chart(chart)
     if any(row.shown is not None for row in tables.main):
-        from model.tables.result_pictures import draw_results  # lazy: heavy imports
+        from model.tables.pictures import draw_results  # lazy: heavy imports
 
         contents[PICTURE_FILE] = draw_results(tables.results)
     return contents

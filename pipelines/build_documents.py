@@ -18,7 +18,7 @@ from pipelines.documents.plan import (
     raw_inputs,
     raw_inputs_of,
 )
-from pipelines.sources.unpacked_tars import delete_unpacked
+from pipelines.sources.archives import delete_unpacked
 from schemas.corpus_configs import DocumentsConfig
 from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig

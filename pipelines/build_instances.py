@@ -38,8 +38,8 @@ def build_instances(
     Raises:
         CountMismatchError: Counts of documents do not add up.
     """
+    from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX
     from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistics
-    from pipelines.instances.held_out import HELD_OUT, HELD_OUT_PREFIX
     from pipelines.instances.plan import colocation_key, plan
     from pipelines.instances.samples import InstanceSamples, sample_instances
     from pipelines.lengths import LengthsRecord

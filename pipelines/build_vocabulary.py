@@ -5,6 +5,10 @@ Training runs on the launching machine. A configured vocab.txt is used unchanged
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
+import gc
+import sys
 from collections.abc import Mapping
 
 from pipelines.counters import Counters
@@ -38,7 +42,6 @@ def build_vocabulary(
         VocabularyError: The corpus is too small for the vocabulary size, or the configured file is
             not a BERT vocabulary.
     """
-    from pipelines.beam.memory import release_freed_memory
     from pipelines.documents.exclusions import exclusion_tables
     from pipelines.documents.word_counts import count_corpus
     from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
@@ -63,7 +66,7 @@ def build_vocabulary(
         reuse = counted.reuse
         vocab = train_vocabulary(counted.words, config)
         del counted
-        release_freed_memory()
+        _release_freed_memory()
     counters["vocabulary-size"] = len(vocab)
     files += [
         write_text_file(VOCAB_FILE, vocab_text(vocab), output=output),
@@ -82,6 +85,18 @@ def build_vocabulary(
         raw_inputs=raw_inputs(config),
         reuse=reuse,
     )
+
+
+def _release_freed_memory() -> None:
+    """Return freed memory to the system: later steps run in this process, too."""
+    import pyarrow as pa  # lazy: `plan` does not need it
+
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    if sys.platform == "linux" and (name := ctypes.util.find_library("c")):
+        trim = getattr(ctypes.CDLL(name), "malloc_trim", None)  # musl has none
+        if trim is not None:
+            trim(0)
 
 
 STAGE = Stage(

@@ -38,23 +38,22 @@ from pipelines.documents.records import (
     split_text,
 )
 from pipelines.documents.tokens import tokenize_batch
+from pipelines.instances import HELD_OUT, TRAINING
 from pipelines.instances.build_shard import (
     held_out_documents,
     held_out_rows,
     instance_rows,
     training_documents,
 )
-from pipelines.instances.creation import create_instances
-from pipelines.instances.held_out import HELD_OUT, TRAINING
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
-from pipelines.instances.pairing import NO_SEGMENT_B
+from pipelines.instances.pairing import NO_SEGMENT_B, create_instances
 from pipelines.instances.token_documents import NextSentencePool
 from pipelines.io.raw_files import expand_paths
 from pipelines.io.shards import ShardWriter
 from pipelines.io.splits import SourceFile
 from pipelines.seeds import key_for
 from pipelines.sources import SOURCES
-from pipelines.sources.unpacked_tars import delete_unpacked
+from pipelines.sources.archives import delete_unpacked
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.arrow import DOCUMENTS, instances_schema, tokens_schema

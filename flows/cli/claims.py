@@ -95,13 +95,12 @@ def _judge(store: ArtifactStore, recipes: Sequence[str]) -> dict[str, Any]:
             f"{store.root}: expected tables of {', '.join(missing)}, found none. Run the recipes, "
             "or pass --run"
         )
-    judged = [{**claim.model_dump(mode="json"), "status": claim.status} for claim in judge(sources)]
     return {
         "store": store.root,
         "level": LEVEL,
         "recipes": [source.recipe for source in sources],
         "without_tables": missing,
-        "claims": judged,
+        "claims": [claim.model_dump(mode="json") for claim in judge(sources)],
     }
 
 

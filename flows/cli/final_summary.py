@@ -15,7 +15,7 @@ from rich.table import Table
 
 from flows.bert import stages
 from flows.cli.options import relative, store_option
-from flows.cli.tables import console_for, table
+from flows.cli.tables import table
 from flows.formatting import format_bytes, format_count, format_duration
 from flows.lineage.graph import upstream_graph
 from flows.report.results import read_tables
@@ -28,9 +28,7 @@ from model.tables.document import Tables
 from schemas.manifest import Manifest
 from schemas.trial_names import entry_label
 
-MAX_LINES = 40
-"""Maximum number of lines of a summary in a terminal."""
-
+MAX_MESSAGES = 5
 _MAX_COMMANDS = 3
 
 
@@ -51,12 +49,21 @@ def summary_parts(
     source = _find_evaluation(steps, tables) or steps.built[-1]
     cached = sum(result.was_cached for result in results)
     count = format_count(len(results), "step")
-    before: list[str | Table] = [
+    messages = warning_lines(results)
+    messages += [verdict.sentence for verdict in tables.verdicts] if tables else []
+    messages += dict.fromkeys(
+        f"note: {entry_label(built.label)}: {note}"
+        for built in steps.built
+        for note in built.manifest.notes
+    )
+    if rest := len(messages[MAX_MESSAGES:]):
+        messages[MAX_MESSAGES:] = [f"... and {rest:,} more: see the report"]
+    return [
         f"\n{recipe}: {count}, {len(results) - cached:,} built, {cached:,} cached\n",
         table(("step", "time", "contents"), _step_rows(results), right=(1,), wrap=False),
         "",
-    ]
-    after: list[str | Table] = [
+        *messages,
+        *([""] if messages else []),
         f"lineage of {source.label}:",
         table(("", "", ""), _lineage_rows(source.manifest, store=store), wrap=False),
         f"\ntry next{_activation()}:",
@@ -65,15 +72,6 @@ def summary_parts(
         find_headline(steps, tables),
         f"report: {relative(report)}",
     ]
-    messages = warning_lines(results)
-    messages += [verdict.sentence for verdict in tables.verdicts] if tables else []
-    messages += dict.fromkeys(
-        f"note: {entry_label(built.label)}: {note}"
-        for built in steps.built
-        for note in built.manifest.notes
-    )
-    max_lines = MAX_LINES - sum(map(_height, [*before, *after])) - 1
-    return [*before, *_limit(messages, max_lines), *([""] if messages else []), *after]
 
 
 def warning_lines(results: Sequence[StepResult]) -> list[str]:
@@ -82,24 +80,6 @@ def warning_lines(results: Sequence[StepResult]) -> list[str]:
     built = [Built(result.label, result.manifest) for result in results]
     warnings += [(item.label, item.text) for item in collect_warnings(built)]
     return [f"warning: {label}: {text}" for label, text in dict.fromkeys(warnings)]
-
-
-def _height(part: str | Table) -> int:
-    """Return the number of lines of the terminal that a part takes."""
-    if isinstance(part, Table):
-        return part.row_count + part.show_header
-    width = console_for(sys.stdout).width
-    return sum(-(-len(line) // width) or 1 for line in part.split("\n"))
-
-
-def _limit(messages: Sequence[str], max_lines: int) -> list[str]:
-    """Return the first messages, and the number of the others."""
-    shown = list(messages)
-    while shown and sum(map(_height, shown)) + (len(shown) < len(messages)) > max_lines:
-        shown.pop()
-    if rest := len(messages) - len(shown):
-        shown.append(f"... and {rest:,} more: see the report")
-    return shown
 
 
 def _activation() -> str:

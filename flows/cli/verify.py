@@ -13,12 +13,7 @@ from flows.cli.console import echo
 from flows.cli.tables import print_result, table
 from flows.lineage.resolve import open_store, resolve
 from flows.store.pointers import pointer_to
-from flows.store.record_checks import (
-    Problem,
-    check_records,
-    find_missing_items,
-    remove_corrupt_records,
-)
+from flows.store.record_checks import Problem, check_records, remove_corrupt_records
 from flows.store.verification import quarantine
 from flows.store.verification import verify as verify_artifacts
 from schemas.errors import UsageError
@@ -49,7 +44,7 @@ def verify(
     if sizes_only and rows:
         raise UsageError("--sizes-only and --rows exclude each other. Pass one of them")
     opened = open_store(store)
-    problems, notes = list[Problem](), list[str]()
+    problems: list[Problem] = []
     if artifacts:
         pointers = [pointer_to(resolve(name, store=opened)) for name in artifacts]
     else:
@@ -57,7 +52,6 @@ def verify(
     results = verify_artifacts(opened, pointers, deep=not sizes_only, rows=rows)
     if not artifacts and not sizes_only:
         problems = check_records(opened, has_card=has_card)
-        notes = [f"note: {note}" for note in find_missing_items(opened)]
     lines = [
         (
             r.artifact_id,
@@ -72,8 +66,8 @@ def verify(
     data = [result._asdict() for result in results]
     print_result(data, table(header, lines, right=(3,)), as_json=as_json)
     errors = [f"{opened.url(item.path)}: {item.text}" for item in problems]
-    notes += [f"conflict: {c.stage}: {path}" for path, c in opened.conflicts().items()]
-    for line in (*(f"CORRUPT  {error}" for error in errors), *notes):
+    conflicts = (f"conflict: {c.stage}: {path}" for path, c in opened.conflicts().items())
+    for line in (*(f"CORRUPT  {error}" for error in errors), *conflicts):
         echo(line, err=as_json)
     corrupt = [result for result in results if not result.is_ok]
     if not no_quarantine:

@@ -119,7 +119,7 @@ def upstream_graph(
     *,
     store: ArtifactStore,
     collapse: bool = True,
-    files: Sequence[RawInput] = (),
+    file: RawInput | None = None,
 ) -> LineageGraph:
     """Return artifacts with everything that they were built from, back to the raw files.
 
@@ -127,9 +127,9 @@ def upstream_graph(
         manifests: Artifacts to start from. The last one is the focus.
         store: Store of all artifacts. A deleted one is a node without a manifest.
         collapse: Merge similar nodes, see `collapsed`.
-        files: Raw files to include. The last one is the focus if there are no manifests.
+        file: Raw file to include. It is the focus if there are no manifests.
     """
-    graph = _requested(manifests, files)
+    graph = _requested(manifests, file)
     digraph, requested = graph.digraph, set(graph.digraph)
     pending = list(manifests)
     for manifest in pending:  # grows in the loop
@@ -156,14 +156,14 @@ def downstream_graph(
     *,
     store: ArtifactStore,
     collapse: bool = True,
-    files: Sequence[RawInput] = (),
+    file: RawInput | None = None,
 ) -> LineageGraph:
     """Return artifacts and files with every published artifact that was built from them.
 
     The arguments are those of `upstream_graph`. Artifacts of a stage with equal content represent
     each other: what was built from one is downstream of all.
     """
-    graph = _requested(manifests, files)
+    graph = _requested(manifests, file)
     requested = set(graph.digraph)
     published = {manifest.artifact_id: manifest for manifest in published_manifests(store)}
     readers: nx.DiGraph[str] = nx.DiGraph()
@@ -193,8 +193,8 @@ def joined(first: LineageGraph, second: LineageGraph) -> LineageGraph:
     return LineageGraph(focus=first.focus, digraph=nx.compose(first.digraph, second.digraph))
 
 
-def _requested(manifests: Sequence[Manifest], files: Sequence[RawInput]) -> LineageGraph:
-    nodes = [*map(file_node, files), *map(artifact_node, manifests)]
+def _requested(manifests: Sequence[Manifest], file: RawInput | None) -> LineageGraph:
+    nodes = [*([file_node(file)] if file else []), *map(artifact_node, manifests)]
     digraph: nx.DiGraph[str] = nx.DiGraph()
     digraph.add_nodes_from((node.id, {"node": node}) for node in nodes)
     return LineageGraph(focus=nodes[-1].id, digraph=digraph)

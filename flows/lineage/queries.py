@@ -54,11 +54,11 @@ def lineage(
 
     resolved = resolve_name(name, store=store) if name else latest_metric(store)
     manifests = [resolved.manifest] if resolved.manifest is not None else []
-    if not manifests and not resolved.files:
+    if not manifests and resolved.file is None:
         return Lineage(graph=None, metrics=resolved.metrics)
-    direction = direction or ("downstream" if resolved.files else "upstream")
+    direction = direction or ("downstream" if resolved.file else "upstream")
     graphs = [
-        build(manifests, store=store, collapse=collapse, files=resolved.files)
+        build(manifests, store=store, collapse=collapse, file=resolved.file)
         for name, build in (("upstream", upstream_graph), ("downstream", downstream_graph))
         if direction in (name, "both")
     ]

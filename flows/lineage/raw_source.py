@@ -19,9 +19,16 @@ from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.lines import is_compressed
 from pipelines.io.raw_files import file_size, open_file
 from pipelines.io.splits import SourceFile
-from pipelines.mediawiki.dump_encoding import Encoding, detect_encoding, transcode_to_utf8
-from pipelines.mediawiki.dump_header import Header, read_header, site_of_dump
-from pipelines.mediawiki.dump_xml import Page, iterate_pages
+from pipelines.mediawiki.dumps import (
+    Encoding,
+    Header,
+    Page,
+    detect_encoding,
+    iterate_pages,
+    read_header,
+    site_of_dump,
+    transcode_to_utf8,
+)
 from pipelines.mediawiki.pages import page_url, revision_url
 from pipelines.sources.archives import is_archive, read_members
 from pipelines.sources.books import MAX_BOOK_BYTES, decode_book

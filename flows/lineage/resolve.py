@@ -59,7 +59,7 @@ class ResolvedName:
     """Artifact, raw file, or metrics. Metrics of several artifacts have no `manifest`."""
 
     manifest: Manifest | None = None
-    files: tuple[RawInput, ...] = ()
+    file: RawInput | None = None
     metrics: tuple[Metric, ...] = ()
 
 
@@ -339,9 +339,9 @@ def _resolve_file(text: str, store: ArtifactStore) -> ResolvedName | None:
     if len(files) > 1:
         listed = ", ".join(f"sha256:{item.sha256} ({item.uri})" for item in files.values())
         raise ArtifactNotFoundError(f"{text!r}: expected one raw file, got {len(files)}: {listed}")
-    if not files and newest is None:
-        return None
-    return ResolvedName(files=tuple(files.values()), manifest=None if files else newest)
+    if files:
+        return ResolvedName(file=next(iter(files.values())))
+    return ResolvedName(manifest=newest) if newest is not None else None
 
 
 def _has_name(item: RawInput, text: str, *, paths: set[str]) -> bool:

@@ -2,35 +2,119 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from markupsafe import Markup, escape
+import networkx as nx
+from markupsafe import Markup
 from rich.cells import cell_len, set_cell_size
 
 from flows.lineage.graph import LineageGraph, Node
-from flows.lineage.graph_layout import Layout, Point, lay_out
 from flows.lineage.text_formats import label, one_line
-from flows.plots import COLORS, figure_svg, plot_style
 
 if TYPE_CHECKING:
-    from matplotlib.patches import PathPatch
+    import jinja2
 
-_FONT_SIZE, _LETTER_WIDTH, _LINE_HEIGHT, _PADDING, _MARGIN = 12.0, 7.2, 16.0, 10.0, 8.0
-_COLUMN_GAP, _COMPACT_COLUMN_GAP = 56.0, 20.0
+_LETTER_WIDTH, _LINE_HEIGHT, _PADDING, _MARGIN = 7.2, 16.0, 10.0, 8.0
+_COLUMN_GAP, _COMPACT_COLUMN_GAP, _ROW_GAP = 56.0, 20.0, 14.0
 _MAX_LETTERS, _MAX_COMPACT_LETTERS = 44, 20
 _MIN_SCALE = 0.8
 """Smallest scale of a compact picture: letters of 9.6 px can still be read."""
 
-_PAGE = Path(__file__).parent / "templates" / "page.html.j2"
-_STYLE = """<style>
-.lineage text { font-family: ui-monospace, "SFMono-Regular", Menlo, "DejaVu Sans Mono", monospace;
-  pointer-events: none; }
-.lineage a text { fill: currentColor !important; }
-.lineage a:hover path, .lineage a:focus path { stroke-width: 3 !important; }
-</style>"""
+_WAYPOINT = (0.0, 4.0)
+_SWEEPS = 12
+_MAX_TOP = 60.0
+"""Largest distance of a column from the top, in pixels: a tall picture does not start empty."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+Point = tuple[float, float]
+
+
+class Layout(NamedTuple):
+    """Size of a picture, upper left corners of its boxes, and points of its edges, in pixels."""
+
+    width: float
+    height: float
+    boxes: dict[str, Point]
+    lines: list[list[Point]]
+
+
+def lay_out(graph: nx.DiGraph[str], box_sizes: Mapping[str, Point], *, column_gap: float) -> Layout:
+    """Place boxes in columns so that none overlap, edges go to the right, and few of them cross.
+
+    Args:
+        graph: Acyclic graph with at least one node.
+        box_sizes: Width and height of each box in pixels, by node.
+        column_gap: Distance of columns in pixels.
+    """
+    column_of: dict[Any, int] = _assign_columns(graph)
+    # Long edges from one node share a waypoint in each column that they cross.
+    layered: nx.DiGraph[Any] = nx.DiGraph()
+    layered.add_nodes_from(graph)
+    paths = []
+    for source, target in graph.edges:
+        waypoints = {(source, at): at for at in range(column_of[source] + 1, column_of[target])}
+        column_of |= waypoints
+        paths.append([source, *waypoints, target])
+        nx.add_path(layered, paths[-1])
+    sizes: dict[Any, Point] = dict.fromkeys(layered, _WAYPOINT) | dict(box_sizes)
+    columns: list[list[Any]] = [[] for _ in range(max(column_of.values()) + 1)]
+    for key in layered:
+        columns[column_of[key]].append(key)
+    tops = _place_rows(layered, columns, {key: height for key, (_, height) in sizes.items()})
+    middles = {key: top + sizes[key][1] / 2 for key, top in tops.items()}
+    widths = [max(sizes[key][0] for key in column) for column in columns]
+    lefts = [0.0, *itertools.accumulate(width + column_gap for width in widths)]
+
+    def points(path: Sequence[Any]) -> Iterable[Point]:
+        for key in path[:-1]:
+            at, y = column_of[key], middles[key]
+            yield from ((lefts[at] + sizes[key][0], y), (lefts[at] + widths[at], y))
+        yield lefts[column_of[path[-1]]], middles[path[-1]]
+
+    return Layout(
+        width=lefts[-1] - column_gap,
+        height=max(tops[key] + sizes[key][1] for key in layered),
+        boxes={key: (lefts[column_of[key]], tops[key]) for key in graph},
+        lines=[list(points(path)) for path in paths],
+    )
+
+
+def _assign_columns(graph: nx.DiGraph[str]) -> dict[str, int]:
+    """Return the column of each node: right of its inputs, and close to its outputs."""
+    generations = list(nx.topological_generations(graph))
+    columns = {key: column for column, keys in enumerate(generations) for key in keys}
+    for key in itertools.chain.from_iterable(reversed(generations)):
+        if outputs := graph.succ[key]:
+            columns[key] = min(columns[output] for output in outputs) - 1
+    return columns
+
+
+def _place_rows(
+    graph: nx.DiGraph[Any], columns: Sequence[list[Any]], heights: Mapping[Any, float]
+) -> dict[Any, float]:
+    """Sort each column by the positions of the neighbors; return the top of each box."""
+    tops = dict.fromkeys(graph, 0.0)
+    column_heights = [sum(heights[key] + _ROW_GAP for key in column) for column in columns]
+
+    def stack(column: list[Any], neighbors: Callable[[Any], Iterable[Any]]) -> None:
+        ideal = {key: fmean([tops[n] for n in neighbors(key)] or [tops[key]]) for key in column}
+        column.sort(key=ideal.__getitem__)
+        steps = [heights[key] + _ROW_GAP for key in column]
+        first = min((max(column_heights) - sum(steps)) / 2, _MAX_TOP)
+        tops.update(zip(column, itertools.accumulate(steps, initial=first), strict=False))
+
+    for _ in range(_SWEEPS):
+        for column in reversed(columns):
+            stack(column, graph.successors)
+        for column in columns:
+            stack(column, graph.predecessors)
+    return tops
 
 
 def graph_svg(
@@ -42,6 +126,8 @@ def graph_svg(
 ) -> str:
     """Return a picture of a graph, inputs on the left, as an `<svg>` element.
 
+    Its colors are the CSS variables `--ink`, `--node`, `--line` and `--accent` of the page.
+
     Args:
         graph: Graph to draw.
         name: Letters, digits and dashes, unique in a page: the ids in the SVG start with it.
@@ -52,80 +138,47 @@ def graph_svg(
     sizes = {key: _box_size(lines) for key, lines in texts.items()}
     gap = _COMPACT_COLUMN_GAP if is_compact else _COLUMN_GAP
     layout = lay_out(graph.digraph, sizes, column_gap=gap)
-    svg = _draw(graph, layout, texts, sizes, name=name, links=links or {})
-    for number, node in enumerate(graph.nodes.values()):
-        group = f'<g id="{name}-node-{number}">'
-        svg = svg.replace(group, f"{group}<title>{escape(_tooltip(node))}</title>")
-    min_width = _MIN_SCALE * (layout.width + 2 * _MARGIN) if is_compact else 0
-    svg = svg.replace("<svg ", f'<svg style="min-width:{min_width:.0f}px" ', 1)
-    return svg.replace("<title", f"{_STYLE}\n<title", 1)
-
-
-@plot_style()
-def _draw(
-    graph: LineageGraph,
-    layout: Layout,
-    texts: Mapping[str, list[str]],
-    sizes: Mapping[str, Point],
-    *,
-    name: str,
-    links: Mapping[str, str],
-) -> str:
-    from matplotlib.figure import Figure  # lazy import: only pictures need it
-    from matplotlib.patches import FancyBboxPatch
-
     width, height = layout.width + 2 * _MARGIN, layout.height + 2 * _MARGIN
-    figure = Figure(figsize=(width / 72, height / 72))
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(-_MARGIN, width - _MARGIN))
-    axes.set_ylim(height - _MARGIN, -_MARGIN)
-    axes.set_axis_off()
-    axes.add_patch(_edges(layout))
-    for number, (key, node) in enumerate(graph.nodes.items()):
-        (x, y), (box_width, box_height), link = layout.boxes[key], sizes[key], links.get(key)
-        is_missing = node.kind == "artifact" and node.manifest is None
-        box = FancyBboxPatch(
-            (x, y),
-            box_width,
-            box_height,
-            boxstyle=f"round,pad=0,rounding_size={3 if node.kind == 'file' else 8}",
-            facecolor=COLORS["node"],
-            edgecolor=COLORS["accent" if node.manifest else "line"],
-            linestyle=":" if is_missing else "--" if node.kind == "file" else "-",
-            linewidth=3 if key == graph.focus else 1,
-            url=link,
-            gid=f"node-{number}",
-        )
-        axes.add_patch(box)
-        for row, line in enumerate(texts[key]):
-            text = axes.text(
-                x + _PADDING, y + _PADDING / 2 + row * _LINE_HEIGHT + _FONT_SIZE, line, alpha=0.78
-            )
-            text.set_fontsize(_FONT_SIZE)
-            if row == 0:
-                text.set(alpha=1, fontweight="bold", url=link)
-    title = f"Lineage of {graph.nodes[graph.focus].title}"
-    return figure_svg(figure, name=name, title=title, description="", css_class="lineage")
+    boxes = [
+        {
+            "x": round(layout.boxes[key][0] + _MARGIN, 1),
+            "y": round(layout.boxes[key][1] + _MARGIN, 1),
+            "width": round(sizes[key][0], 1),
+            "height": sizes[key][1],
+            "lines": texts[key],
+            "link": (links or {}).get(key),
+            "tooltip": _tooltip(node),
+            "classes": _classes(node, is_focus=key == graph.focus),
+            "is_file": node.kind == "file",
+        }
+        for key, node in graph.nodes.items()
+    ]
+    return _render(
+        "graph.svg.j2",
+        name=name,
+        title=f"Lineage of {one_line(graph.nodes[graph.focus].title)}",
+        width=f"{width:.1f}",
+        height=f"{height:.1f}",
+        min_width=f"{_MIN_SCALE * width:.0f}" if is_compact else "0",
+        padding=_PADDING,
+        edges=" ".join(map(_curve, layout.lines)),
+        boxes=boxes,
+    )
 
 
-def _edges(layout: Layout) -> PathPatch:
-    """Return all edges as one path: shared parts are drawn once."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path as Curve
+def _classes(node: Node, *, is_focus: bool) -> str:
+    is_missing = node.kind == "artifact" and node.manifest is None
+    return " ".join([node.kind, *["missing"] * is_missing, *["focus"] * is_focus])
 
-    curves = []
-    for points in layout.lines:
-        vertices, codes = [points[0]], [Curve.MOVETO]
-        for (x, y), (to_x, to_y) in itertools.pairwise(points):
-            if y == to_y:
-                vertices.append((to_x, to_y))
-                codes.append(Curve.LINETO)
-            else:
-                bend = (x + to_x) / 2
-                vertices += [(bend, y), (bend, to_y), (to_x, to_y)]
-                codes += [Curve.CURVE4] * 3
-        curves.append(Curve(vertices, codes))
-    path = Curve.make_compound_path(*curves) if curves else Curve([(0.0, 0.0)])
-    return PathPatch(path, fill=False, edgecolor=COLORS["line"], linewidth=1.2)
+
+def _curve(points: Sequence[Point]) -> str:
+    """Return an edge as the commands of an SVG path."""
+    shifted = [(round(x + _MARGIN, 1), round(y + _MARGIN, 1)) for x, y in points]
+    path = "M{} {}".format(*shifted[0])
+    for (x, y), (to_x, to_y) in itertools.pairwise(shifted):
+        bend = (x + to_x) / 2
+        path += f"H{to_x}" if y == to_y else f"C{bend} {y} {bend} {to_y} {to_x} {to_y}"
+    return path
 
 
 def _box_lines(node: Node, *, is_compact: bool) -> list[str]:
@@ -158,30 +211,37 @@ def _facts(node: Node) -> list[str]:
     return [node.id, *facts] if facts else []
 
 
-# HTML page
-
-
 def lineage_page(graph: LineageGraph) -> str:
     """Return a self-contained HTML page with the picture and a table of its nodes."""
-    import jinja2  # lazy import: only pages need it
-
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        finalize=lambda value: one_line(value) if type(value) is str else value,
-    )
     focus = graph.nodes[graph.focus]
     anchors = {key: f"node-{number}" for number, key in enumerate(graph.nodes)}
     links = {key: f"#{anchor}" for key, anchor in anchors.items()}
-    return environment.from_string(_PAGE.read_text(encoding="utf-8")).render(
-        title=f"Lineage of {focus.title}",
-        detail=f"{focus.id}: {focus.detail}",
+    return _render(
+        "page.html.j2",
+        title=f"Lineage of {one_line(focus.title)}",
+        detail=one_line(f"{focus.id}: {focus.detail}"),
         # The texts in the picture are escaped.
         picture=Markup(graph_svg(graph, name="lineage", links=links)),  # noqa: S704
         rows=[
-            {"anchor": anchors[key], "title": n.title, "detail": n.detail, "facts": _facts(n)}
-            for key, n in graph.nodes.items()
+            (anchors[key], *map(one_line, (node.title, node.detail)), map(one_line, _facts(node)))
+            for key, node in graph.nodes.items()
         ],
         focus=anchors[graph.focus],
+    )
+
+
+def _render(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(values)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2  # lazy import: only pictures need it
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )

@@ -17,7 +17,7 @@ from schemas.errors import BertloomError
 
 _LOGGER = logging.getLogger(__name__)
 
-FIGURES_VERSION = 8
+FIGURES_VERSION = 9
 """Raise this when figures look different, so that stored ones are drawn again."""
 
 

@@ -23,7 +23,7 @@ _AXIS_HEIGHT = 34.0  # pixels
 
 def _new_rows(names: Sequence[str], *, row_height: float) -> tuple[MplFigure, Axes]:
     """Return a chart with a row for each name; heights are in pixels."""
-    from model.tables.result_pictures import use_rows
+    from model.tables.pictures import use_rows
 
     figure, axes = new_figure(height=_AXIS_HEIGHT + row_height * len(names))
     use_rows(axes, [shorten_name(name) for name in names])
@@ -39,7 +39,7 @@ def _legend(keys: Mapping[Key, bool]) -> tuple[Key, ...]:
 @plot_style()
 def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
     """Draw one panel with a row for each task: pretrained, from scratch, and majority class."""
-    from model.tables.result_pictures import MAJORITY_STYLE
+    from model.tables.pictures import MAJORITY_STYLE
 
     figure, axes = _new_rows([result.title for result in results], row_height=26)
     low = 0.0
@@ -68,7 +68,7 @@ def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
 @plot_style()
 def restarts_figure(rows: Sequence[ResultRow], *, name: str) -> Figure:
     """Draw a panel for each task with a dot for each restart."""
-    from model.tables.result_pictures import PAPER_MODEL, draw_marks, widen
+    from model.tables.pictures import PAPER_MODEL, draw_marks, widen
 
     panels = []
     for number, (task, group) in enumerate(itertools.groupby(rows, key=lambda row: row.task)):
@@ -95,7 +95,7 @@ def restarts_figure(rows: Sequence[ResultRow], *, name: str) -> Figure:
 @plot_style()
 def sweep_figure(chart: Chart, *, name: str) -> Figure:
     """Draw a panel for each task: scores over steps of pretraining, or over model sizes."""
-    from model.tables.line_pictures import draw_panel
+    from model.tables.pictures import draw_panel
 
     panels = []
     for number, panel in enumerate(chart.panels):
@@ -104,10 +104,11 @@ def sweep_figure(chart: Chart, *, name: str) -> Figure:
         panel_name, title = f"{name}-{number}", f"{chart.title}, {panel.title}"
         svg = figure_svg(figure, name=panel_name, title=title)
         panels.append(Panel(panel_name, panel.title, svg, "" if chart.names else chart.label))
-    lines = dict.fromkeys(line.name for panel in chart.panels for line in panel.lines)
+    lines = dict.fromkeys(line for panel in chart.panels for line in panel.lines)
     keys = {
         Key(f"line series-{number % len(SERIES) + 1}", label): label != ""
         for number, label in enumerate(lines)
     }
     keys[Key("diamond", "the paper's")] = any(panel.paper for panel in chart.panels)
-    return Figure(panels=tuple(panels), legend=_legend(keys), note=chart.note)
+    note = "On dev, times 100: mean over the restarts, and one standard deviation either way."
+    return Figure(panels=tuple(panels), legend=_legend(keys), note=note)

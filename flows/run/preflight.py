@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -101,9 +104,22 @@ def _input_error(config: Config) -> BertloomError | None:
             return _error_of(lambda: raw_inputs(config))
         case TrialConfig(init_checkpoint=str(folder)):
             return check_checkpoint(folder, needs_vocabulary=True)
+        case PretrainConfig(compile=True) if problem := _compiler_problem():
+            return problem
         case PretrainConfig(init_checkpoint=str(folder)):
             return check_checkpoint(folder, needs_vocabulary=False)
     return None
+
+
+def _compiler_problem() -> ConfigError | None:
+    # torch.compile chooses the compiler in the same way.
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    if shutil.which(compiler):
+        return None
+    return ConfigError(
+        f"pretrain: compile: true needs a C++ compiler, and {compiler!r:.80} is not installed. "
+        "Install one, name another by CXX, or set compile: false"
+    )
 
 
 def _error_of(check: Callable[[], object]) -> BertloomError | None:

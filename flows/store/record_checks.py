@@ -80,31 +80,6 @@ def remove_corrupt_records(store: ArtifactStore, problems: Iterable[Problem]) ->
             store.quarantine(path, expected=stored, reason=text)
 
 
-def find_missing_items(store: ArtifactStore) -> Iterator[str]:
-    """Yield a note on each artifact with shards that no work item record names.
-
-    Only on disk: on S3 and GCS, short items have no record.
-    """
-    if store.backend.is_remote:
-        return
-    digests = set()
-    for stored in store.backend.read_many(store.backend.names("pieces")).values():
-        try:
-            digests |= {entry["sha256"] for entry in load_json(stored)["files"]}
-        except (ValueError, KeyError, TypeError):
-            continue
-    for manifest in store.manifests(pointer.manifest for pointer in store.pointers()).values():
-        if isinstance(manifest, ArtifactCorruptError) or manifest.produced_by.reuse is None:
-            continue
-        missing = [entry for entry in manifest.shards if entry.sha256 not in digests]
-        if missing:
-            yield (
-                f"{manifest.stage} {manifest.artifact_id}: {len(missing)} of "
-                f"{len(manifest.shards)} shards have no work item record: they are computed again "
-                "when their input changes"
-            )
-
-
 # Missing files
 
 

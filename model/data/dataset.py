@@ -16,7 +16,7 @@ import numpy.typing as npt
 from model.data.mapped_shards import ListColumn, MappedShards
 from model.data.shard_files import local_files
 from pipelines.arrays import Bools, Int64s, offsets_of, ranges
-from pipelines.instances.held_out import HELD_OUT_PREFIX
+from pipelines.instances import HELD_OUT_PREFIX
 from schemas.errors import ArtifactCorruptError, InstanceDataError
 from schemas.manifest import FileEntry, StageInput
 

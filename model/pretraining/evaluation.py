@@ -26,7 +26,7 @@ from model.launch.distributed import HostCopy, ProcessGroup
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup
 from model.pretraining.unigram import count_labels, token_costs
-from pipelines.instances.held_out import HELD_OUT_PREFIX
+from pipelines.instances import HELD_OUT_PREFIX
 
 _COUNTS = (
     "mlm_loss",

@@ -8,15 +8,24 @@ not compared with the paper's: there a claim compares two of our models.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
+
+from pydantic import computed_field
 
 from model.monitoring.formatting import format_percent
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable, OurRow
-from model.tables.paper_tables import GLUE_COLUMNS, PAPER_TABLES
+from model.tables.paper_results import GLUE_COLUMNS, GLUE_TABLE
 from model.tables.results import DEV, ResultRow, TableModel
-from model.tables.significance import TestResult, mean_difference, prediction_p_value, welch_test
+from model.tables.significance import (
+    Runs,
+    TestResult,
+    mean_difference,
+    mean_of,
+    prediction_p_value,
+    welch_test,
+)
 from model.tasks import TASKS
 
 LEVEL = 0.05 / 7
@@ -64,6 +73,7 @@ class JudgedClaim(TableModel):
     paper: str
     findings: tuple[Finding, ...]
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def status(self) -> Status:
         """`shown` if every finding shows it."""
@@ -87,7 +97,7 @@ class Source(NamedTuple):
         """Return the entries of a task on dev in its main metric."""
         return [row for row in self.tables.main if row.task == task]
 
-    def runs(self, entry: str, metric: str) -> tuple[float, ...]:
+    def runs(self, entry: str, metric: str) -> Runs:
         """Return the restarts of an entry on dev; () if one of them has no value."""
         for row in self.tables.results:
             if (row.entry, row.split, row.metric) == (entry, DEV, metric):
@@ -102,10 +112,12 @@ class Source(NamedTuple):
 
 
 class _Tested(NamedTuple):
+    """Our figures with their test."""
+
     of: str
     data: str
     ours: str
-    found: TestResult
+    result: TestResult
     is_more: bool = True  # False if an untested condition of the claim does not hold
 
 
@@ -134,7 +146,7 @@ def judge(sources: Sequence[Source]) -> tuple[JudgedClaim, ...]:
 
 
 def _finding(source: Source, tested: _Tested) -> Finding:
-    p = tested.found.p_greater
+    p = tested.result.p_greater
     is_shown = p is not None and p < LEVEL and tested.is_more
     return Finding(
         recipe=source.recipe,
@@ -142,123 +154,108 @@ def _finding(source: Source, tested: _Tested) -> Finding:
         of=tested.of,
         data=tested.data,
         ours=tested.ours,
-        low=tested.found.low,
-        high=tested.found.high,
+        low=tested.result.low,
+        high=tested.result.high,
         p=p,
         status="shown" if is_shown else "not shown",
     )
 
 
+def _difference(result: TestResult) -> str:
+    interval = ""
+    if result.low is not None and result.high is not None:
+        interval = f" ({100 * result.low:+.1f} to {100 * result.high:+.1f})"
+    return f"{100 * result.estimate:+.1f}{interval}"
+
+
+def _pretrained_over_scratch(source: Source, table: str) -> Iterator[_Tested]:
+    """Compare entries with and without pretraining on data that is not the tasks' own."""
+    pairs: dict[str, tuple[Runs, Runs]] = {}
+    swept, data = source.swept, ""
+    for task in dict.fromkeys(row.task for row in source.tables.main):
+        rows = [
+            row
+            for row in source.rows(task)
+            if row.data and row.entry not in swept and row.method == "fine-tune"
+            if row.mean is not None and len(row.runs) > 1
+        ]
+        ours = max((r for r in rows if r.start != "scratch"), key=mean_of, default=None)
+        other = max((r for r in rows if r.start == "scratch"), key=mean_of, default=None)
+        tables = {key for key, _ in TASKS[task].paper.values()} if task in TASKS else set()
+        if ours and other and table in tables:
+            pairs[task], data = (ours.runs, other.runs), ours.data
+    if pairs:
+        result = mean_difference(list(pairs.values()))
+        text = f"pretrained less from scratch on {', '.join(pairs)}: {_difference(result)}"
+        yield _Tested(", ".join(pairs), data, text, result)
+
+
 def _above_prior(source: Source) -> Iterator[_Tested]:
     """Return the mean difference over the columns of Table 1 to the best earlier system."""
-    yield from _pretrained_over_scratch(source, "table-1")
-    paper, table = PAPER_TABLES["table-1"], source.table("table-1")
+    yield from _pretrained_over_scratch(source, GLUE_TABLE.key)
+    table = source.table(GLUE_TABLE.key)
     if table is None or table.data:
         return
-    best = {
-        column.key: max(paper.systems[name][place] or 0.0 for name in _PRIOR_GLUE)
-        for place, column in enumerate(paper.columns)
-    }
     metrics = {column.key: column.metric for column in table.columns}
     row = max(table.rows, key=lambda row: len(row.cells))
     runs = {key: source.runs(cell.entry, metrics[key]) for key, cell in row.cells.items()}
     known = {key: values for key, values in runs.items() if len(values) > 1}
     if not known:
         return
+    prior = (max(GLUE_TABLE.value(name, key) or 0.0 for name in _PRIOR_GLUE) for key in known)
+    bar = statistics.fmean(prior) / 100
     weights = [1 / len(known)] * len(known)
-    bar = statistics.fmean(best[key] for key in known) / 100
-    found = welch_test(list(known.values()), weights, null_value=bar)
+    result = welch_test(list(known.values()), weights, null_value=bar)
     ours = (
-        f"{row.name}: {format_percent(found.estimate + bar)} on dev, the best before "
+        f"{row.name}: {format_percent(result.estimate + bar)} on dev, the best before "
         f"{100 * bar:.1f} on test, mean of {len(known)} of {len(GLUE_COLUMNS)} columns"
     )
-    yield _Tested("Table 1", "", ours, found)
+    yield _Tested("Table 1", "", ours, result)
 
 
-def _pretrained_over_scratch(source: Source, table: str) -> Iterator[_Tested]:
-    """Compare entries with and without pretraining on data that is not the tasks' own."""
-    pairs: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    swept, data = source.swept, ""
-    for task in dict.fromkeys(row.task for row in source.tables.main):
-        known = [row for row in source.rows(task) if row.entry not in swept and row.data]
-        known = [row for row in known if row.method == "fine-tune" and len(row.runs) > 1]
-        ours = [row for row in known if row.start != "scratch" and row.mean is not None]
-        scratch = [row for row in known if row.start == "scratch" and row.mean is not None]
-        if ours and scratch and _is_of(task, table):
-            best, other = (max(rows, key=lambda row: row.mean or 0.0) for rows in (ours, scratch))
-            pairs[task], data = (best.runs, other.runs), best.data
-    if pairs:
-        found = mean_difference(list(pairs.values()))
-        ours_text = f"pretrained less from scratch on {', '.join(pairs)}: {_difference(found)}"
-        yield _Tested(", ".join(pairs), data, ours_text, found)
-
-
-def _is_of(task: str, table: str) -> bool:
-    """Return whether a task is in a table of the paper."""
-    return task in TASKS and any(key == table for key, _ in TASKS[task].paper.values())
+def _compare_rows(
+    source: Source, table: FilledTable, a: OurRow, b: OurRow, *, only: Sequence[str] = ()
+) -> Iterator[_Tested]:
+    """Compare two rows on the mean of their common columns."""
+    pairs: dict[str, tuple[Runs, Runs]] = {}
+    for column in table.columns:
+        cells = [row.cells[column.key] for row in (a, b) if column.key in row.cells]
+        runs = [source.runs(cell.entry, column.metric) for cell in cells]
+        is_tested = len(runs) == 2 and all(len(values) > 1 for values in runs)
+        if is_tested and (not only or column.key in only):
+            pairs[column.key] = (runs[0], runs[1])
+    if not pairs:
+        return
+    result = mean_difference(list(pairs.values()))
+    first, second = (
+        format_percent(statistics.fmean(statistics.fmean(pair[n]) for pair in pairs.values()))
+        for n in (0, 1)
+    )
+    ours = f"{a.name} {first}, {b.name} {second}: {_difference(result)} on {', '.join(pairs)}"
+    yield _Tested(table.title.partition(":")[0], table.data, ours, result)
 
 
 def _variants(
     source: Source, key: str, first: str, second: str, *, only: Sequence[str] = ()
 ) -> Iterator[_Tested]:
-    """Compare two variants of a table on the mean of their common columns."""
-    table = source.table(key)
-    if table is None:
-        return
-    for a, b in _pairs_of_rows(table, first, second):
-        pairs = _column_runs(source, table, a, b, only=only)
-        if pairs:
-            found = mean_difference(list(pairs.values()))
-            yield _Tested(_title(table), table.data, _said(a, b, pairs, found), found)
-
-
-def _title(table: FilledTable) -> str:
-    return table.title.partition(":")[0]
-
-
-def _said(
-    a: OurRow, b: OurRow, pairs: Mapping[str, tuple[Sequence[float], ...]], found: TestResult
-) -> str:
-    means = [statistics.fmean(statistics.fmean(pair[n]) for pair in pairs.values()) for n in (0, 1)]
-    return (
-        f"{a.name} {format_percent(means[0])}, {b.name} {format_percent(means[1])}: "
-        f"{_difference(found)} on {', '.join(pairs)}"
-    )
-
-
-def _pairs_of_rows(table: FilledTable, first: str, second: str) -> Iterator[tuple[OurRow, OurRow]]:
-    """Yield the rows of two variants with equal contexts."""
-    for a in table.rows:
-        for b in table.rows:
-            if (a.variant, b.variant) == (first, second) and a.context == b.context:
-                yield a, b
-
-
-def _column_runs(
-    source: Source, table: FilledTable, a: OurRow, b: OurRow, *, only: Sequence[str] = ()
-) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
-    found: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    for column in table.columns:
-        cells = [row.cells.get(column.key) for row in (a, b)]
-        if any(cell is None for cell in cells) or (only and column.key not in only):
-            continue
-        runs = [source.runs(cell.entry, column.metric) for cell in cells if cell is not None]
-        if all(len(values) > 1 for values in runs):
-            found[column.key] = (runs[0], runs[1])
-    return found
+    """Compare two variants of a table in each context."""
+    if table := source.table(key):
+        for a in table.rows:
+            for b in table.rows:
+                if (a.variant, b.variant) == (first, second) and a.context == b.context:
+                    yield from _compare_rows(source, table, a, b, only=only)
 
 
 def _both_directions(source: Source) -> Iterator[_Tested]:
+    """Compare objectives of Table 5, and of Figure 5 at its last step."""
     yield from _variants(source, "table-5", "no-nsp", "left-to-right")
     table = source.table("figure-5")
     if table is None or not all(row.variant.isdecimal() for row in table.rows):
         return
     last = str(max(int(row.variant) for row in table.rows))
     ends = {", ".join(row.context.values()): row for row in table.rows if row.variant == last}
-    a, b = ends.get("masked-lm"), ends.get("left-to-right")
-    if a is not None and b is not None and (pairs := _column_runs(source, table, a, b)):
-        found = mean_difference(list(pairs.values()))
-        yield _Tested("Figure 5", table.data, _said(a, b, pairs, found), found)
+    if "masked-lm" in ends and "left-to-right" in ends:
+        yield from _compare_rows(source, table, ends["masked-lm"], ends["left-to-right"])
 
 
 def _next_sentences(source: Source) -> Iterator[_Tested]:
@@ -280,18 +277,16 @@ def _ensemble(source: Source) -> Iterator[_Tested]:
     test by, so it must exceed the prediction interval of one more single model (t distribution).
     """
     rows = source.rows("squad-1.1")
-    groups: dict[tuple[str, str, int], list[ResultRow]] = {}
+    tuned = [row for row in rows if row.method == "fine-tune" and row.start != "scratch"]
+    groups: dict[tuple[str, str, int], dict[str, float]] = {}
     for row in rows:
         if row.ensemble is not None:
-            groups.setdefault((row.data, row.start, row.ensemble_of), []).append(row)
+            group = groups.setdefault((row.data, row.start, row.ensemble_of), {})
+            group[row.entry] = row.ensemble
     for (data, _, size), group in groups.items():
-        scores = [row.ensemble for row in group if row.ensemble is not None]
-        single = [run for row in group for run in row.runs] or [
-            run
-            for row in rows
-            if (row.data, row.method) == (data, "fine-tune") and row.start != "scratch"
-            for run in row.runs
-        ]
+        scores = list(group.values())
+        single = [run for row in rows if row.entry in group for run in row.runs]
+        single = single or [run for row in tuned if row.data == data for run in row.runs]
         mean = statistics.fmean(scores)
         ours = f"F1 {format_percent(mean)} on dev of {size} models together"
         if len(scores) > 1:
@@ -301,22 +296,23 @@ def _ensemble(source: Source) -> Iterator[_Tested]:
             gain = mean - statistics.fmean(single)
             ours += f", {format_percent(statistics.fmean(single))} of single ones"
         if len(scores) > 1 and single:
-            found = mean_difference([(scores, single)])
+            result = mean_difference([(scores, single)])
         else:
-            found = TestResult(gain, None, None, None, prediction_p_value(mean, single), "")
+            result = TestResult(gain, p_greater=prediction_p_value(mean, single))
         is_above = bool(data) or 100 * mean > _PRIOR_SQUAD_1
-        yield _Tested(", ".join(row.entry for row in group), data, ours, found, is_above)
+        yield _Tested(", ".join(group), data, ours, result, is_above)
 
 
 def _squad_2(source: Source) -> Iterator[_Tested]:
+    """Compare entries on SQuAD 2.0 with the best before."""
     yield from _pretrained_over_scratch(source, "table-3")
     for row in source.rows("squad-2.0"):
         if row.data or row.start == "scratch" or row.entry in source.swept or len(row.runs) < 2:
             continue
-        found = welch_test([row.runs], [1.0], null_value=_PRIOR_SQUAD_2 / 100)
+        result = welch_test([row.runs], [1.0], null_value=_PRIOR_SQUAD_2 / 100)
         f1 = format_percent(row.mean, row.sd)
         ours = f"{row.entry}: F1 {f1} on dev, the best before 78.0 on test"
-        yield _Tested("Table 3", "", ours, found)
+        yield _Tested("Table 3", "", ours, result)
 
 
 def _features(source: Source) -> Iterator[_Tested]:
@@ -328,28 +324,21 @@ def _features(source: Source) -> Iterator[_Tested]:
     for start in dict.fromkeys(row.start for row in rows if row.features):
         known = {row.features: row for row in rows if row.start == start and row.features}
         tuned = [row for row in rows if row.start == start and row.method == "fine-tune"]
-        fine = max(tuned, key=lambda row: row.mean or 0.0, default=None)
+        fine = max(tuned, key=mean_of, default=None)
         last, floor = known.get("concat-last-4"), known.get("embeddings")
         if fine is None or last is None or floor is None:
             continue
-        found = welch_test([last.runs, fine.runs, floor.runs], [1.0, -CLOSE, CLOSE - 1.0])
+        result = welch_test([last.runs, fine.runs, floor.runs], [1.0, -CLOSE, CLOSE - 1.0])
         ours = (
             f"F1 {format_percent(last.mean, last.sd)} of the last four layers, "
             f"{format_percent(fine.mean, fine.sd)} fine-tuned, "
             f"{format_percent(floor.mean, floor.sd)} of the embeddings: "
-            f"{_difference(found)} above {100 * CLOSE:.0f} % of the way"
+            f"{_difference(result)} above {100 * CLOSE:.0f} % of the way"
         )
-        yield _Tested("Table 7", fine.data, ours, found)
+        yield _Tested("Table 7", fine.data, ours, result)
         gain = welch_test([fine.runs, floor.runs], [1.0, -1.0])
         ours = f"fine-tuned less features of the embeddings: {_difference(gain)}"
         yield _Tested("Table 7", fine.data, ours, gain)
-
-
-def _difference(found: TestResult) -> str:
-    interval = ""
-    if found.low is not None and found.high is not None:
-        interval = f" ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
-    return f"{100 * found.estimate:+.1f}{interval}"
 
 
 CLAIMS = (

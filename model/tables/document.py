@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from model.tables.comparisons import EntryComparison
 from model.tables.filled_tables import FilledTable
-from model.tables.results import DEV, ResultRow, TableModel
+from model.tables.results import ResultRow, TableModel, main_rows
+from model.tables.significance import EntryComparison
 from model.tables.verdicts import Verdict
 
 JSON_FILE = "tables.json"
@@ -35,7 +35,7 @@ class Tables(TableModel):
     @property
     def main(self) -> list[ResultRow]:
         """Row of each entry on dev in the main metric of its task."""
-        return [row for row in self.results if row.is_main and row.split == DEV]
+        return main_rows(self.results)
 
     @property
     def headline(self) -> str:

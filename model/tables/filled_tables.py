@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import Field, SerializerFunctionWrapHandler, computed_field, model_serializer
 
 from model.monitoring.formatting import format_percent
-from model.tables.comparisons import VariantComparison, compare_features
-from model.tables.paper_tables import (
+from model.tables.paper_results import (
+    ABLATIONS,
     GLUE_TABLE,
     PAPER_TABLES,
     Column,
     PaperTable,
     glue_average,
-    paper_cells,
 )
-from model.tables.results import (
-    MAJORITY_CLASS,
-    Evaluation,
-    TableModel,
-    is_redundant_ensemble,
-    model_label,
-)
+from model.tables.results import MAJORITY_CLASS, ResultRow, TableModel, model_label
+from model.tables.significance import VariantComparison, compare_features
 from model.tasks.cut_data import cut_notes, marked
-from model.tasks.task import Task
 
 _MIXED = "mixed"
 RESTARTS_NOTE = (
@@ -101,11 +95,7 @@ class OurRow(TableModel):
     def restarts(self) -> str:
         """Number of restarts of its means: `3`, or `3 to 5` where columns differ."""
         counts = sorted({cell.runs for cell in self.cells.values() if cell.runs})
-        return (
-            " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-            if counts
-            else ""
-        )
+        return " to ".join(str(count) for count in dict.fromkeys((*counts[:1], *counts[-1:])))
 
 
 class FilledTable(TableModel):
@@ -157,10 +147,7 @@ class FilledTable(TableModel):
 
 
 def fill_tables(
-    evaluations: Sequence[Evaluation],
-    *,
-    tasks: Mapping[str, Task],
-    only_in: Mapping[str, str] | None = None,
+    results: Sequence[ResultRow], *, only_in: Mapping[str, str] | None = None
 ) -> tuple[FilledTable, ...]:
     """Return Tables 1, 2, 3, 4 and 7 of the paper with our rows, in the paper's order.
 
@@ -169,74 +156,97 @@ def fill_tables(
     single models have another. Each table has one row for the majority class.
 
     Args:
-        evaluations: Evaluations of any tasks; those that no table has are ignored.
-        tasks: Tasks by name; `Task.paper` has the cell of each metric.
+        results: Results of any tasks; those that no table has are ignored.
         only_in: Table of an entry, "" for none. Entries that it lacks can be in any table.
-
-    Raises:
-        ConfigError: A task refers to a column that its paper table does not have.
     """
     only = only_in or {}
-    return tuple(
-        _fill(
-            table,
-            [item for item in evaluations if only.get(item.entry, table.key) == table.key],
-            tasks=tasks,
-        )
-        for table in PAPER_TABLES.values()
-    )
+    filled = []
+    for table in PAPER_TABLES.values():
+        shown = [
+            row
+            for row in results
+            if row.paper_table == table.key and only.get(row.entry, table.key) == table.key
+        ]
+        rows = _our_rows(shown, table)
+        comparisons = compare_features(shown)
+        notes = _notes(table, rows)
+        filled.append(fill_table(table, rows, results, notes=notes, comparisons=comparisons))
+    return tuple(filled)
 
 
-def _fill(
-    table: PaperTable, evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]
+def fill_table(
+    table: PaperTable,
+    rows: Sequence[OurRow] = (),
+    results: Sequence[ResultRow] = (),
+    *,
+    columns: Sequence[Column] | None = None,
+    axis: str = "",
+    notes: Iterable[str] = (),
+    comparisons: tuple[VariantComparison, ...] = (),
 ) -> FilledTable:
-    models: dict[str, list[_Part]] = {}
-    for evaluation in evaluations:
-        if (task := tasks.get(evaluation.task)) is not None and not evaluation.is_majority:
-            for part in _parts(evaluation, task, table, evaluations=evaluations):
-                models.setdefault(part.model, []).append(part)
-    rows = _told_apart([row for parts in models.values() for row in _rows(parts, table)])
-    data = other_data(rows, evaluations)
-    notes = [*table.notes, *_notes(table, rows), *notes_of_rows(rows, data=data)]
-    keys = [column.key for column in table.columns]
+    """Return a table of the paper with our rows.
+
+    Args:
+        table: Table of the paper.
+        rows: Our rows.
+        results: Results of all entries.
+        columns: Columns, also of ours that the paper lacks. Default: those of the paper.
+        axis: Axis of the sweep whose variants are our rows.
+        notes: Notes on our rows, after those of the table.
+        comparisons: Tests of our rows.
+    """
+    columns = table.columns if columns is None else columns
+    shown = {entry for row in rows for entry in row.entries}
+    data = ", ".join(dict.fromkeys(r.data for r in results if r.entry in shown and r.data))
+    cut = cut_notes((cell.entry, cell.cut) for row in rows for cell in row.cells.values())
+    other = (
+        f"Ours on {data}: other data in the task's format. Such scores do not compare with the "
+        "paper's, only with each other."
+    )
     return FilledTable(
         key=table.key,
         title=table.title,
-        columns=table.columns,
+        axis=axis,
+        columns=tuple(columns),
         paper=tuple(
             PaperRow(
-                name=name,
-                values=dict(zip(keys, values, strict=True)),
-                average=table.averages.get(name),
+                name=system.name,
+                variant=system.key if table.key in ABLATIONS else "",
+                values={c.key: table.value(system.key or system.name, c.key) for c in columns},
+                average=system.average,
             )
-            for name, values in table.systems.items()
+            for system in table.systems
         ),
         rows=tuple(rows),
-        notes=tuple(notes),
+        notes=(*table.notes, *notes, *cut, *([other] if data else ())),
         data=data,
-        comparisons=(compare_features(evaluations, tasks=tasks) if table.features and rows else ()),
+        comparisons=comparisons,
     )
 
 
-def notes_of_rows(rows: Sequence[OurRow], *, data: str) -> Iterator[str]:
-    """Return notes on reductions of rows and on data other than the tasks' own."""
-    yield from cut_notes((cell.entry, cell.cut) for row in rows for cell in row.cells.values())
-    if data:
-        yield (
-            f"Ours on {data}: other data in the task's format. Such scores do not compare with the "
-            "paper's, only with each other."
-        )
+class _Part(NamedTuple):
+    """Contribution of one entry to a row."""
+
+    name: str
+    score: float  # on dev; the better entry comes first
+    entry: str
+    cells: dict[str, FilledCell]
 
 
-def other_data(rows: Sequence[OurRow], evaluations: Sequence[Evaluation]) -> str:
-    """Return the data of rows, if not the tasks' own; otherwise ""."""
-    shown = {entry for row in rows for entry in row.entries}
-    others = [item for item in evaluations if item.entry in shown and item.is_on_other_data]
-    return ", ".join(dict.fromkeys(str(item.model["data"]) for item in others))
-
-
-def _told_apart(rows: Sequence[OurRow]) -> list[OurRow]:
-    """Append the entries to the names of rows with equal names."""
+def _our_rows(results: Sequence[ResultRow], table: PaperTable) -> list[OurRow]:
+    """Return the rows of all models; entries with equal models share a row."""
+    models: dict[str, list[_Part]] = {}
+    for entry, group in itertools.groupby(results, key=lambda row: row.entry):
+        scored = list(group)
+        first = scored[0]
+        score = float("-inf") if first.dev_score is None else first.dev_score
+        for size in dict.fromkeys((1, first.ensemble_of)):
+            cells = _cells(scored, table, is_ensemble=size > 1)
+            if cells:
+                model = json.dumps([first.method, size, first.settings], sort_keys=True)
+                name = model_label(first.settings, method=first.method, ensemble=size)
+                models.setdefault(model, []).append(_Part(name, score, entry, cells))
+    rows = [row for parts in models.values() for row in _rows_of_model(parts, table)]
     names = [row.name for row in rows]
     return [
         row.model_copy(update={"name": f"{row.name} ({', '.join(row.entries)})"})
@@ -246,70 +256,39 @@ def _told_apart(rows: Sequence[OurRow]) -> list[OurRow]:
     ]
 
 
-class _Part(NamedTuple):
-    """Contribution of one entry to a row."""
-
-    model: str  # entries with equal models share a row
-    name: str
-    score: float  # on dev; the better entry comes first
-    entry: str
-    cells: dict[str, FilledCell]
-
-
-def _parts(
-    evaluation: Evaluation, task: Task, table: PaperTable, *, evaluations: Sequence[Evaluation]
-) -> Iterator[_Part]:
-    sizes = [] if is_redundant_ensemble(evaluation, evaluations) else [1]
-    if evaluation.ensemble > 1:
-        sizes.append(evaluation.ensemble)
-    for size in sizes:
-        cells = _cells(evaluation, task, table, is_ensemble=size > 1)
-        if cells:
-            score = evaluation.dev_score
-            yield _Part(
-                model=json.dumps([evaluation.method, size, evaluation.model], sort_keys=True),
-                name=model_label(evaluation.model, method=evaluation.method, ensemble=size),
-                score=float("-inf") if score is None else score,
-                entry=evaluation.entry,
-                cells=cells,
-            )
-
-
 def _cells(
-    evaluation: Evaluation, task: Task, table: PaperTable, *, is_ensemble: bool
+    results: Sequence[ResultRow], table: PaperTable, *, is_ensemble: bool
 ) -> dict[str, FilledCell]:
+    """Return the scores of an entry by column, on the paper's split if it was scored."""
+    splits = {column.key: column.split for column in table.columns}
     cells: dict[str, FilledCell] = {}
-    for split, metric, column in paper_cells(task, table):
-        # The paper's split if it was scored (`test-mismatched` for `dev-mismatched`).
-        part, dash, rest = split.partition("-")
-        for candidate in dict.fromkeys((f"{column.split}{dash}{rest}", split)):
-            cell = score_cell(evaluation, candidate, metric, is_ensemble=is_ensemble)
-            is_better = column.key not in cells or part == column.split
-            if cell is not None and is_better:
-                cells[column.key] = cell
-                break
+    for row in results:
+        cell = score_cell(row, is_ensemble=is_ensemble)
+        key = row.paper_column
+        if cell is not None and (key not in cells or cell.split == splits[key]):
+            cells[key] = cell
     return cells
 
 
-def score_cell(
-    evaluation: Evaluation, split: str, metric: str, *, is_ensemble: bool
-) -> FilledCell | None:
+def score_cell(row: ResultRow, *, is_ensemble: bool) -> FilledCell | None:
     """Return the mean over restarts, or else the score of the one model or of the ensemble."""
-    scores = evaluation.scores(split, metric)
-    about: dict[str, Any] = {
-        "split": split.partition("-")[0],
-        "entry": evaluation.entry,
-        "cut": evaluation.cut_on(split),
-        "majority": evaluation.majority(split, metric),
-        "reference": evaluation.reference(split, metric),
-    }
-    if not is_ensemble and scores.mean is not None:
-        return FilledCell(value=scores.mean, sd=scores.sd, runs=len(scores.runs), **about)
-    value = scores.ensemble if is_ensemble else scores.best
-    return None if value is None else FilledCell(value=value, **about)
+    is_mean = not is_ensemble and row.mean is not None
+    value = row.mean if is_mean else row.ensemble if is_ensemble else row.best
+    if value is None:
+        return None
+    return FilledCell(
+        value=value,
+        sd=row.sd if is_mean else None,
+        runs=len(row.runs) if is_mean else 0,
+        split=row.split.partition("-")[0],
+        entry=row.entry,
+        cut=row.cut,
+        majority=row.majority,
+        reference=row.reference,
+    )
 
 
-def _rows(parts: Sequence[_Part], table: PaperTable) -> list[OurRow]:
+def _rows_of_model(parts: Sequence[_Part], table: PaperTable) -> list[OurRow]:
     """Return one row of a model, or several if its entries have the same cells."""
     rows: list[tuple[list[str], dict[str, FilledCell]]] = []
     for part in sorted(parts, key=lambda part: (-part.score, part.entry)):

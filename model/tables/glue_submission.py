@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from model.tables.results import Evaluation
 from model.task_types.prediction_files import predictions_file, read_lines
+from model.tasks.cut_data import cut_on
 from model.tasks.task import Task
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import PredictionsError
@@ -123,7 +124,7 @@ def _candidates(
     inputs: Mapping[str, StageInput],
     tasks: Mapping[str, Task],
 ) -> Iterator[tuple[str, _Candidate]]:
-    for evaluation in (item for item in evaluations if not item.is_on_other_data):
+    for evaluation in (item for item in evaluations if not item.data):
         task, given = tasks.get(evaluation.task), inputs[evaluation.entry]
         for split, name in task.submission.items() if task else ():
             path = predictions_file(split)
@@ -141,7 +142,7 @@ def _choose(name: str, candidates: Sequence[_Candidate], *, notes: list[str]) ->
 
     chosen, *others = sorted(candidates, key=rank)
     is_majority = chosen.evaluation.is_majority
-    if cut := chosen.evaluation.cut_on(""):
+    if cut := cut_on("", chosen.evaluation.cut):
         notes.append(f"{name}: {chosen.evaluation.entry} was tuned on less: {'; '.join(cut)}")
     if others:
         why = "the best on dev"

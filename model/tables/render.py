@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from model.monitoring.formatting import format_percent
-from model.tables.comparisons import TEST_NOTE, EntryComparison, VariantComparison
 from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_splits
-from model.tables.paper_tables import Column
+from model.tables.paper_results import Column
 from model.tables.results import MAJORITY, MAJORITY_CLASS, ResultRow
+from model.tables.significance import LEVEL, Comparison, EntryComparison
 from model.tasks.cut_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
@@ -26,10 +26,14 @@ COMPARISONS_COLUMNS = (
     *("table", "axis", "context", "column", "first", "second", "first_mean", "second_mean"),
     *("difference", "low", "high", "p", "p_holm", "test", "verdict", "paper_difference"),
 )
+TEST_NOTE = (
+    f"better, worse: Welch's t test of the restarts' dev scores, two-sided, below {LEVEL:g} after "
+    "Holm's correction for the comparisons of this table (for the means over its columns: for "
+    "those); within noise: not below. The interval is of 95 % and not corrected."
+)
 
-_Item = TypeVar("_Item")
-_REFERENCE = "reference"
-_Rows = tuple[tuple[str, ...], ...]
+_OPTIONAL = frozenset({"ensemble", "reference", "with", "the paper's"})
+"""Columns that a table lacks if all their cells are empty."""
 
 
 class TextTable(NamedTuple):
@@ -37,7 +41,7 @@ class TextTable(NamedTuple):
 
     title: str
     header: tuple[str, ...]
-    groups: tuple[_Rows, ...]
+    groups: tuple[tuple[tuple[str, ...], ...], ...]
     """Groups of rows, which plain text separates with an empty line."""
 
     notes: tuple[str, ...]
@@ -72,78 +76,87 @@ def text_tables(
     return grids
 
 
-def _cells(columns: Mapping[str, Callable[[_Item], str]], items: Sequence[_Item]) -> _Rows:
-    return tuple(tuple(cell(item) for cell in columns.values()) for item in items)
+def _text_table(
+    title: str, *groups: Sequence[Mapping[str, str]], notes: Iterable[str], numbers: str
+) -> TextTable:
+    """Return a table of groups of rows with their cells by column.
 
-
-_ENTRY: dict[str, Callable[[ResultRow], str]] = {
-    "task": lambda row: row.name,
-    "entry": lambda row: row.entry,
-    "model": lambda row: row.model,
-    "cells": lambda row: str(row.trials),
-    "ensemble of": lambda row: str(row.ensemble_of) if row.ensemble_of > 1 else "",
-    _REFERENCE: lambda row: row.reference.partition(":")[0],
-}
+    Args:
+        title: Title of the table.
+        *groups: Groups of rows. Cells that a row lacks are empty; the first row has all.
+        notes: Notes below the table.
+        numbers: First column of numbers.
+    """
+    header = [
+        name
+        for name in groups[0][0]
+        if name not in _OPTIONAL or any(row.get(name) for group in groups for row in group)
+    ]
+    cells = tuple(tuple(tuple(row.get(n, "") for n in header) for row in rows) for rows in groups)
+    return TextTable(title, tuple(header), cells, tuple(notes), texts=header.index(numbers))
 
 
 def entries_table(rows: Sequence[ResultRow]) -> TextTable:
     """Return the model and the number of trials of each entry."""
-    firsts = {row.entry: row for row in reversed(rows)}
-    shown = [firsts[entry] for entry in dict.fromkeys(row.entry for row in rows)]
-    notes = ("cells: trainings of the entry, over its grid and restarts.",)
-    columns = dict(_ENTRY)
-    if not any(row.reference for row in rows):
-        del columns[_REFERENCE]
-    return TextTable("Entries", tuple(columns), (_cells(columns, shown),), notes, texts=3)
-
-
-_RESULT: dict[str, Callable[[ResultRow], str]] = {
-    "task": lambda row: row.name,
-    "entry": lambda row: row.entry,
-    "split": lambda row: row.split,
-    "metric": lambda row: row.metric,
-    "mean ± sd": lambda row: marked(format_percent(row.mean, row.sd), row.cut),
-    "restarts": lambda row: str(row.restarts or ""),
-    "best": lambda row: marked(format_percent(row.best), row.cut),
-    "ensemble": lambda row: marked(format_percent(row.ensemble), row.cut),
-    "BERT_BASE": lambda row: _paper_text(row, row.paper.get("BERT_BASE")),
-    "BERT_LARGE": lambda row: _paper_text(row, row.paper.get("BERT_LARGE")),
-    _REFERENCE: lambda row: row.reference,
-}
+    firsts: dict[str, ResultRow] = {}
+    for row in rows:
+        firsts.setdefault(row.entry, row)
+    cells = [
+        {
+            "task": row.name,
+            "entry": row.entry,
+            "model": row.model,
+            "cells": str(row.trials),
+            "ensemble of": str(row.ensemble_of) if row.ensemble_of > 1 else "",
+            "reference": row.reference.partition(":")[0],
+        }
+        for row in firsts.values()
+    ]
+    notes = ["cells: trainings of the entry, over its grid and restarts."]
+    return _text_table("Entries", cells, notes=notes, numbers="cells")
 
 
 def results_table(rows: Sequence[ResultRow]) -> TextTable:
     """Return the entries by task, a row for each split and metric, then the majority class."""
-    columns = dict(_RESULT)
-    if all(row.ensemble is None for row in rows):
-        del columns["ensemble"]
-    if not any(row.reference for row in rows):
-        del columns[_REFERENCE]
-    tasks = dict.fromkeys(row.task for row in rows)
-    by_task = ([row for row in rows if row.task == task] for task in tasks)
-    groups = tuple((*_cells(columns, group), *_majority_rows(group, columns)) for group in by_task)
-    return TextTable("Results", tuple(columns), groups, tuple(_result_notes(rows)), texts=4)
+    groups: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        groups.setdefault(row.task, []).append(row)
+    cells = [[*map(_result_cells, group), *_majority_cells(group)] for group in groups.values()]
+    return _text_table("Results", *cells, notes=_result_notes(rows), numbers="mean ± sd")
 
 
-def _majority_rows(rows: Sequence[ResultRow], columns: Iterable[str]) -> Iterator[tuple[str, ...]]:
+def _result_cells(row: ResultRow) -> dict[str, str]:
+    cells = {
+        "task": row.name,
+        "entry": row.entry,
+        "split": row.split,
+        "metric": row.metric,
+        "mean ± sd": marked(format_percent(row.mean, row.sd), row.cut),
+        "restarts": str(row.restarts or ""),
+        "best": marked(format_percent(row.best), row.cut),
+        "ensemble": marked(format_percent(row.ensemble), row.cut),
+        "BERT_BASE": "",
+        "BERT_LARGE": "",
+        "reference": row.reference,
+    }
+    is_same = row.split.partition("-")[0] == row.paper_split
+    for model, value in row.paper.items():
+        cells[model] = f"{value:.1f}" if is_same else f"{value:.1f} ({row.paper_split})"
+    return cells
+
+
+def _majority_cells(rows: Sequence[ResultRow]) -> Iterator[dict[str, str]]:
     """Yield a row for each split and metric on which no entry is the majority class."""
     known: dict[tuple[str, str], str] = {}
     for row in rows:
         known.setdefault((row.split, row.metric), format_percent(row.majority))
-    for split, metric in {(row.split, row.metric) for row in rows if row.method == MAJORITY}:
-        del known[split, metric]
+    for row in rows:
+        if row.method == MAJORITY:
+            known.pop((row.split, row.metric), None)
     for (split, metric), score in known.items():
-        texts = {"task": rows[0].name, "entry": MAJORITY_CLASS, "split": split, "metric": metric}
-        texts["mean ± sd"] = score
         if score:
-            yield tuple(texts.get(name, "") for name in columns)
-
-
-def _paper_text(row: ResultRow, value: float | None) -> str:
-    if value is None:
-        return ""
-    mark = "" if row.split.partition("-")[0] == row.paper_split else f" ({row.paper_split})"
-    return f"{value:.1f}{mark}"
+            cells = {"task": rows[0].name, "entry": MAJORITY_CLASS}
+            yield {**cells, "split": split, "metric": metric, "mean ± sd": score}
 
 
 def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
@@ -168,41 +181,60 @@ def _result_notes(rows: Sequence[ResultRow]) -> list[str]:
     return notes + cut_notes((row.entry, row.cut) for row in rows)
 
 
-_COMPARISON: dict[str, Callable[[EntryComparison], str]] = {
-    "task": lambda item: item.task,
-    "entry": lambda item: item.first,
-    "minus": lambda item: item.second,
-    "difference": lambda item: marked(
-        f"{100 * item.difference:+.1f}", (*item.first_cut, *item.second_cut)
-    ),
-    "95 % interval": lambda item: _interval(item.low, item.high),
-    "p (Holm)": lambda item: "" if item.adjusted is None else f"{item.adjusted:.2g}",
-    "restarts": lambda item: f"{item.first_runs}/{item.second_runs}",
-}
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{100 * low:+.1f} to {100 * high:+.1f}"
-
-
 def comparisons_table(comparisons: Sequence[EntryComparison]) -> TextTable:
     """Return the difference of means of each two entries of a task with its 95 % interval."""
-    cut = cut_notes(
-        pair
+    cells = [
+        {
+            "task": item.task,
+            "entry": item.first,
+            "minus": item.second,
+            **_test_cells(item, item.first_runs, item.second_runs),
+        }
         for item in comparisons
-        for pair in ((item.first, item.first_cut), (item.second, item.second_cut))
-    )
-    notes = (
+    ]
+    for row, item in zip(cells, comparisons, strict=True):
+        row["difference"] = marked(row["difference"], (*item.first_cut, *item.second_cut))
+    sides = (((i.first, i.first_cut), (i.second, i.second_cut)) for i in comparisons)
+    notes = [
         "Means over the restarts of each entry's best grid point on dev, times 100. Interval and "
         "p: Welch's t test (a permutation test where the restarts of each entry score the same), "
         "with two restarts or more of both. p is corrected by Holm for all pairs, the interval is "
         "not.",
         "The grid points were chosen on the same dev rows, so means lean upward, and more after "
         "wider grids.",
-        *cut,
-    )
-    rows = _cells(_COMPARISON, comparisons)
-    return TextTable("Entries on the same task", tuple(_COMPARISON), (rows,), notes, texts=3)
+        *cut_notes(side for pair in sides for side in pair),
+    ]
+    return _text_table("Entries on the same task", cells, notes=notes, numbers="difference")
+
+
+def variants_table(filled: FilledTable) -> TextTable:
+    """Return the comparisons of a table's variants, with the paper's differences."""
+    cells = [
+        {
+            "column": item.column,
+            "variant": item.first,
+            "is": item.verdict,
+            "than": item.second,
+            "with": item.context,
+            **_test_cells(item, *item.runs),
+            "the paper's": "" if item.paper is None else f"{item.paper:+.1f}",
+        }
+        for item in filled.comparisons
+    ]
+    notes = ["Times 100.", TEST_NOTE]
+    return _text_table(f"{filled.title}: differences", cells, notes=notes, numbers="difference")
+
+
+def _test_cells(item: Comparison, *runs: int) -> dict[str, str]:
+    interval = ""
+    if item.low is not None and item.high is not None:
+        interval = f"{100 * item.low:+.1f} to {100 * item.high:+.1f}"
+    return {
+        "difference": f"{100 * item.difference:+.1f}",
+        "95 % interval": interval,
+        "p (Holm)": "" if item.adjusted is None else f"{item.adjusted:.2g}",
+        "restarts": "/".join(map(str, runs)),
+    }
 
 
 def paper_table(filled: FilledTable) -> TextTable:
@@ -213,20 +245,14 @@ def paper_table(filled: FilledTable) -> TextTable:
     ours = [(f"ours: {row.name}", *_our_cells(row, filled), row.restarts) for row in filled.rows]
     if (majority := filled.majority) is not None:
         ours.append((majority.name, *_our_cells(majority, filled), ""))
-    return TextTable(
-        filled.title, tuple(header), (paper, tuple(ours)), (*filled.notes, *_references(filled))
-    )
-
-
-def _references(filled: FilledTable) -> Iterator[str]:
-    """Yield a note with the references of all scores of the recipe."""
-    rows = [
+    references = [
         f"{row.name}: " + ", ".join(f"{key} {cell.reference}" for key, cell in cells.items())
         for row in filled.rows
         if (cells := {key: cell for key, cell in row.cells.items() if cell.reference})
     ]
-    if rows:
-        yield f"References of ours. {'; '.join(rows)}."
+    notes = [f"References of ours. {'; '.join(references)}."] if references else []
+    groups = (paper, tuple(ours))
+    return TextTable(filled.title, tuple(header), groups, (*filled.notes, *notes))
 
 
 def _paper_cells(row: PaperRow, filled: FilledTable) -> list[str]:
@@ -252,33 +278,6 @@ def _our_cells(row: OurRow, filled: FilledTable) -> Iterator[str]:
         yield row.average.text if row.average else ""
 
 
-_VARIANTS: dict[str, Callable[[VariantComparison], str]] = {
-    "column": lambda item: item.column,
-    "variant": lambda item: item.first,
-    "is": lambda item: item.verdict,
-    "than": lambda item: item.second,
-    "with": lambda item: item.context,
-    "difference": lambda item: f"{100 * item.difference:+.1f}",
-    "95 % interval": lambda item: _interval(item.low, item.high),
-    "p (Holm)": lambda item: "" if item.adjusted is None else f"{item.adjusted:.2g}",
-    "restarts": lambda item: "/".join(map(str, item.runs)),
-    "the paper's": lambda item: "" if item.paper is None else f"{item.paper:+.1f}",
-}
-
-
-def variants_table(filled: FilledTable) -> TextTable:
-    """Return the comparisons of a table's variants, with the paper's differences."""
-    columns = dict(_VARIANTS)
-    if not any(item.context for item in filled.comparisons):
-        del columns["with"]
-    if all(item.paper is None for item in filled.comparisons):
-        del columns["the paper's"]
-    title = f"{filled.title}: differences"
-    rows = _cells(columns, filled.comparisons)
-    texts = 5 if "with" in columns else 4
-    return TextTable(title, tuple(columns), (rows,), ("Times 100.", TEST_NOTE), texts=texts)
-
-
 def to_markdown(
     grids: Sequence[TextTable], *, verdicts: Sequence[str] = (), closing: Sequence[str] = ()
 ) -> str:
@@ -286,17 +285,12 @@ def to_markdown(
     items = "\n".join(f"- {_escaped(sentence)}" for sentence in verdicts)
     blocks = ["## Verdicts", items] if items else []
     for grid in grids:
-        lines = [_markdown_row(grid.header)]
         aligned = ["---" if n < grid.texts else "---:" for n in range(len(grid.header))]
-        lines.append(_markdown_row(aligned))
-        lines += [_markdown_row(row) for row in grid.rows]
+        lines = ["| " + " | ".join(map(_escaped, row)) + " |" for row in (grid.header, *grid.rows)]
+        lines.insert(1, "| " + " | ".join(aligned) + " |")
         blocks += [f"## {_escaped(grid.title)}", "\n".join(lines)]
         blocks += [_escaped(note) for note in grid.notes]
     return "\n\n".join([*blocks, *(_escaped(line) for line in closing)]) + "\n"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
 
 
 def _escaped(text: str) -> str:
@@ -318,82 +312,84 @@ def to_text(
 
 def _text_block(grid: TextTable) -> str:
     widths = [max(map(len, column)) for column in zip(grid.header, *grid.rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = (
+            cell.ljust(width) if number < grid.texts else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return "  ".join(aligned).rstrip()
+
+    groups = ["\n".join(map(line, group)) for group in grid.groups if group]
     rule = "  ".join("-" * width for width in widths)
-    lines = [grid.title, "", _text_row(grid.header, widths, grid.texts), rule]
-    for number, group in enumerate(group for group in grid.groups if group):
-        lines += [""] if number else []
-        lines += [_text_row(row, widths, grid.texts) for row in group]
-    return "\n".join([*lines, "", *grid.notes])
-
-
-def _text_row(cells: Sequence[str], widths: Sequence[int], texts: int) -> str:
-    padded = (
-        cell.ljust(width) if number < texts else cell.rjust(width)
-        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return "  ".join(padded).rstrip()
+    top = [grid.title, "", line(grid.header), rule]
+    return "\n".join([*top, "\n\n".join(groups), "", *grid.notes])
 
 
 def to_csv(rows: Sequence[ResultRow]) -> str:
     """Return one line per value: ratios in full, the paper's values divided by 100."""
-    return _csv(CSV_COLUMNS, (cells for row in rows for cells in _result_cells(row)))
+    return _csv(CSV_COLUMNS, (line for row in rows for line in _result_lines(row)))
 
 
-def _result_cells(row: ResultRow) -> Iterator[list[object]]:
-    for statistic, value in _values(row):
+def _result_lines(row: ResultRow) -> Iterator[dict[str, object]]:
+    values = {
+        **{"mean": row.mean, "sd": row.sd, "runs": row.restarts, "best": row.best},
+        **{"ensemble": row.ensemble, "majority": row.majority, "cells": row.trials},
+        **{f"run-{number}": value for number, value in enumerate(row.runs)},
+        **{f"paper-{name}-{row.paper_split}": _ratio(value) for name, value in row.paper.items()},
+    }
+    for statistic, value in values.items():
+        is_paper = statistic.startswith("paper-")
         if value is not None:
-            cut = "; ".join(() if statistic.startswith("paper-") else row.cut)
-            is_ours = not statistic.startswith(("paper-", "majority"))
-            reference = row.reference if is_ours else ""
-            where = [row.entry, row.task, row.split, row.metric]
-            yield [*where, statistic, value, cut, reference]
+            yield {
+                **{"entry": row.entry, "task": row.task, "split": row.split, "metric": row.metric},
+                **{"statistic": statistic, "value": value},
+                "cut": "" if is_paper else "; ".join(row.cut),
+                "reference": "" if is_paper or statistic == "majority" else row.reference,
+            }
 
 
 def variants_csv(filled: Sequence[FilledTable]) -> str:
     """Return one line per cell of a sweep: ratios in full, the paper's values divided by 100."""
-    rows = (
-        _variant_cells(table, row, column)
-        for table in filled
-        for row in table.rows
-        for column in table.columns
-        if row.variant and column.key in row.cells
-    )
-    return _csv(VARIANTS_COLUMNS, rows)
-
-
-def _variant_cells(table: FilledTable, row: OurRow, column: Column) -> list[object]:
-    cell = row.cells[column.key]
-    fits = (one.values[column.key] for one in table.paper if one.variant == row.variant)
-    paper = next(fits, None)
-    if paper is not None and column.is_share:
-        paper = round(paper / 100, 6)
-    where = [table.key, table.axis, row.variant, _pairs_text(row.context), column.key]
-    ours = [column.metric, cell.value, cell.sd, cell.runs, cell.entry]
-    return [*where, *ours, paper, cell.reference]
-
-
-def _comparison_cells(table: FilledTable, item: VariantComparison) -> list[object]:
-    where = [table.key, table.axis, item.context, item.column, item.first, item.second]
-    means = [item.first_mean, item.second_mean, item.difference, item.low, item.high]
-    paper = None if item.paper is None else round(item.paper / 100, 6)
-    return [*where, *means, item.p, item.adjusted, item.test, item.verdict, paper]
+    lines = []
+    for table in filled:
+        for row in (row for row in table.rows if row.variant):
+            paper = next((one.values for one in table.paper if one.variant == row.variant), {})
+            context = "; ".join(f"{name}={value}" for name, value in row.context.items())
+            about = {"table": table.key, "axis": table.axis, "variant": row.variant}
+            for column in (column for column in table.columns if column.key in row.cells):
+                value = paper.get(column.key)
+                lines.append(
+                    row.cells[column.key].model_dump()
+                    | about
+                    | {"context": context, "column": column.key, "metric": column.metric}
+                    | {"paper": _ratio(value) if column.is_share else value}
+                )
+    return _csv(VARIANTS_COLUMNS, lines)
 
 
 def comparisons_csv(filled: Sequence[FilledTable]) -> str:
     """Return one line per comparison of variants: ratios, the paper's difference divided by 100."""
-    rows = (_comparison_cells(table, item) for table in filled for item in table.comparisons)
-    return _csv(COMPARISONS_COLUMNS, rows)
+    lines = (
+        item.model_dump()
+        | {"table": table.key, "axis": table.axis, "p_holm": item.adjusted}
+        | {"paper_difference": _ratio(item.paper)}
+        for table in filled
+        for item in table.comparisons
+    )
+    return _csv(COMPARISONS_COLUMNS, lines)
 
 
-def _pairs_text(values: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}={value}" for name, value in values.items())
+def _ratio(value: float | None) -> float | None:
+    """Return a number of the paper divided by 100."""
+    return None if value is None else round(value / 100, 6)
 
 
-def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def _csv(columns: Sequence[str], lines: Iterable[Mapping[str, Any]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([_csv_cell(cell) for cell in row] for row in rows)
+    writer.writerow(columns)
+    writer.writerows([_csv_cell(line.get(name, "")) for name in columns] for line in lines)
     return out.getvalue()
 
 
@@ -401,11 +397,3 @@ def _csv_cell(cell: object) -> object:
     """Return a cell that a spreadsheet does not execute as a formula."""
     is_formula = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
     return f"'{cell}" if is_formula else cell
-
-
-def _values(row: ResultRow) -> Iterator[tuple[str, float | int | None]]:
-    yield from (("mean", row.mean), ("sd", row.sd), ("runs", row.restarts), ("best", row.best))
-    yield from (("ensemble", row.ensemble), ("majority", row.majority), ("cells", row.trials))
-    yield from ((f"run-{number}", value) for number, value in enumerate(row.runs))
-    for model, value in row.paper.items():
-        yield f"paper-{model}-{row.paper_split}", round(value / 100, 6)

@@ -1,16 +1,18 @@
-"""Results of evaluations: scores of an entry over its restarts, and one row per score."""
+"""Results of evaluations as one table: a row for each entry, split and metric.
+
+Tables, comparisons, verdicts and pictures are computed from these rows.
+"""
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
 
-from model.tables.paper_tables import PAPER_TABLES, PaperModel
+from model.tables.paper_results import PAPER_TABLES, PaperModel
 from model.tasks.cut_data import cut_on
 from model.tasks.task import Task
 from schemas.errors import PredictionsError
@@ -19,6 +21,7 @@ from schemas.trial_names import grid_point
 MAJORITY = "majority"
 MAJORITY_CLASS = "majority class"
 DEV = "dev"
+_DIGITS = 16
 
 Metrics = dict[str, dict[str, float | None]]
 """Scores by split and metric, in fractions of 1. None: no value."""
@@ -85,16 +88,21 @@ class Trial(TableModel):
     name: str
     """Grid point and restart: `bs16-lr2e-05-ep3-r0`."""
 
-    batch: int | None = None
+    batch_size: int | None = None
     learning_rate: float | None = None
-    epochs: int | None = None
+    num_epochs: int | None = None
     restart: int = 0
     metrics: Metrics = {}
 
     @property
-    def point(self) -> str:
-        """Name of the grid point."""
-        return grid_point(self.name)
+    def training(self) -> tuple[object, ...]:
+        """Settings and dev scores, equal for entries that share the training.
+
+        Names differ: an ensemble over several entries prepends the name of the entry. Only dev: an
+        ensemble does not score its restarts on test.
+        """
+        grid = self.batch_size, self.learning_rate, self.num_epochs, self.restart
+        return *grid, self.metrics.get(DEV)
 
 
 class Evaluation(TableModel):
@@ -132,11 +140,6 @@ class Evaluation(TableModel):
     content: str = ""
     """First digits of the content digest of the artifact, or ""."""
 
-    @property
-    def is_on_other_data(self) -> bool:
-        """True if the data is not that of the paper."""
-        return bool(self.model.get("data"))
-
     @classmethod
     def from_statistics(
         cls, entry: str, statistics: Mapping[str, Any], *, content: str = ""
@@ -164,64 +167,50 @@ class Evaluation(TableModel):
         """True for the majority class."""
         return self.method == MAJORITY
 
-    def cut_on(self, split: str) -> tuple[str, ...]:
-        """Return the reductions that affect scores on a split."""
-        return cut_on(split, self.cut)
+    @property
+    def data(self) -> str:
+        """Name of the data if it is not the data of the task."""
+        return str(self.model.get("data") or "")
 
-    def reference(self, split: str, metric: str) -> str:
-        """Return the reference of a score for `bertloom lineage` and `reproduce`.
-
-        It is `CONTENT:SPLIT.METRIC`, or `CONTENT` if the metric has no value.
-        """
-        has_value = number(self.metrics.get(split, {}).get(metric)) is not None
-        return reference_to(self.content, f"{split}.{metric}" if has_value else "")
-
-    def majority(self, split: str, metric: str) -> float | None:
-        """Return the score of the majority class, or None."""
-        return number(self.baseline.get(split, {}).get(metric))
+    @property
+    def feature_layers(self) -> str:
+        """Layers used as features (`schemas.finetune_configs.LayerChoice`), or ""."""
+        return str(self.model.get("feature_layers") or "")
 
     @property
     def dev_score(self) -> float | None:
         """Main metric on dev of the best model or of the ensemble."""
-        return number(self.metrics.get(DEV, {}).get(self.metric))
+        return _number(self.metrics, DEV, self.metric)
 
-    @property
-    def dev_runs(self) -> tuple[float, ...]:
-        """Main metric of the restarts on dev, or () if one of them has no score."""
-        scores = self.scores(DEV, self.metric)
-        return () if scores.mean is None else scores.runs
-
-    @property
-    def dev_mean(self) -> float:
-        """Mean of `dev_runs`, which must not be empty."""
-        return statistics.fmean(self.dev_runs)
-
-    @property
-    def restarts(self) -> tuple[Trial, ...]:
-        """Trials of the best grid point, sorted by restart."""
-        trials = [trial for trial in self.trials if trial.point == self.best_point]
-        return tuple(sorted(trials, key=lambda trial: (trial.restart, trial.name)))
+    def majority(self, split: str, metric: str) -> float | None:
+        """Return the score of the majority class, or None."""
+        return _number(self.baseline, split, metric)
 
     def scores(self, split: str, metric: str) -> Scores:
         """Return the scores in a metric on a split."""
-        scored = [trial.metrics.get(split, {}) for trial in self.restarts]
-        values = [number(scores[metric]) for scores in scored if metric in scores]
+        restarts = [trial for trial in self.trials if grid_point(trial.name) == self.best_point]
+        restarts.sort(key=lambda trial: (trial.restart, trial.name))
+        values = [
+            _number(trial.metrics, split, metric)
+            for trial in restarts
+            if metric in trial.metrics.get(split, {})
+        ]
         runs = tuple(value for value in values if value is not None)
-        score = number(self.metrics.get(split, {}).get(metric))
-        is_single = self.ensemble == 1
-        best_trial = next((trial for trial in self.trials if trial.name == self.best), None)
-        best = number(best_trial.metrics.get(split, {}).get(metric)) if best_trial else None
-        if best is None and is_single:
-            best = score
+        score, is_single = _number(self.metrics, split, metric), self.ensemble == 1
+        trials = (trial.metrics for trial in self.trials if trial.name == self.best)
+        best = _number(next(trials, {}), split, metric)
         return Scores(
             runs=runs,
             failed=len(values) - len(runs),
-            best=best,
+            best=score if best is None and is_single else best,
             ensemble=None if is_single else score,
         )
 
 
-_DIGITS = 16
+def _number(metrics: Metrics, split: str, metric: str) -> float | None:
+    """Return a score if it is finite, otherwise None."""
+    value = metrics.get(split, {}).get(metric)
+    return value if value is not None and math.isfinite(value) else None
 
 
 def digits_of(content: str) -> str:
@@ -229,39 +218,22 @@ def digits_of(content: str) -> str:
     return content.removeprefix("sha256:")[:_DIGITS]
 
 
-def reference_to(content: str, metric: str = "") -> str:
-    """Return a reference to an artifact and one of its metrics, or "" for an unknown artifact."""
-    return f"{content}:{metric}" if content and metric else content
-
-
-def number(value: float | None) -> float | None:
-    """Return the value if it is finite, otherwise None."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def is_redundant_ensemble(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> bool:
     """Return whether all single models of an ensemble are also models of other entries."""
     if evaluation.ensemble == 1:
         return False
-    known = {
-        _training_key(trial)
+    known = [
+        trial.training
         for other in evaluations
         if other.task == evaluation.task and _precedence(other) < _precedence(evaluation)
         for trial in other.trials
-    }
-    return all(_training_key(trial) in known for trial in evaluation.trials)
+    ]
+    return all(trial.training in known for trial in evaluation.trials)
 
 
 def _precedence(evaluation: Evaluation) -> tuple[bool, int, str]:
     """Return a sort key: of entries with equal trials, the first one owns them."""
     return evaluation.ensemble > 1, len(evaluation.trials), evaluation.entry
-
-
-def _training_key(trial: Trial) -> str:
-    # Names differ: an ensemble over several entries prepends the name of the entry.
-    point = [trial.batch, trial.learning_rate, trial.epochs, trial.restart]
-    # Only dev: an ensemble does not score its restarts on test.
-    return json.dumps([point, trial.metrics.get(DEV)], sort_keys=True)
 
 
 def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> str:
@@ -270,18 +242,11 @@ def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> 
         return MAJORITY_CLASS
     names = {"scratch": "from scratch", "init_checkpoint": "given checkpoint"}
     start = str(model.get("start", "?"))
-    shape = [
-        f"{letter}={model[name]}"
-        for letter, name in (
-            ("L", "num_hidden_layers"),
-            ("H", "hidden_size"),
-            ("A", "num_attention_heads"),
-        )
-        if model.get(name) is not None
-    ]
+    sizes = {"L": "num_hidden_layers", "H": "hidden_size", "A": "num_attention_heads"}
+    shape = [f"{letter}={model[key]}" for letter, key in sizes.items() if model.get(key)]
     parts = [names.get(start, start), " ".join(shape)]
     if method == "feature-based":
-        parts.append(f"features: {feature_layers(model) or 'of unnamed layers'}")
+        parts.append(f"features: {model.get('feature_layers') or 'of unnamed layers'}")
     if model.get("bilstm"):
         parts.append("a BiLSTM on top")
     if ensemble > 1:
@@ -291,21 +256,22 @@ def model_label(model: Mapping[str, Any], *, method: str, ensemble: int = 1) -> 
     return ", ".join(part for part in parts if part)
 
 
-def feature_layers(model: Mapping[str, Any]) -> str:
-    """Return the layers of the features (`schemas.finetune_configs.LayerChoice`), or ""."""
-    return str(model.get("feature_layers") or "")
-
-
 class ResultRow(Scores):
-    """Scores of an entry in one metric on one split, as a row of `tables.json`."""
+    """Scores of an entry in one metric on one split, as a row of `tables.json`.
+
+    The fields that the file lacks have their defaults in rows that were read from it.
+    """
 
     task: str
     title: str = Field(default="", exclude=True)
-    """Title of the task. "": the row was read from JSON."""
+    """Title of the task."""
 
     entry: str
     model: str
     """Short description of the model."""
+
+    settings: dict[str, Any] = Field(default={}, exclude=True)
+    """Fine-tuned model, as in `Evaluation.model`."""
 
     method: str = ""
     start: str = ""
@@ -331,11 +297,20 @@ class ResultRow(Scores):
     majority: float | None
     """Score of the majority class on the same rows, in fractions of 1."""
 
+    dev_score: float | None = Field(default=None, exclude=True)
+    """Main metric on dev of the entry's best model or of its ensemble."""
+
     trials: int = Field(alias="cells")
     """Number of trials of the entry."""
 
     ensemble_of: int
     """Number of models of the ensemble, or 1."""
+
+    paper_table: str = Field(default="", exclude=True)
+    """Table of the paper with these scores, or ""."""
+
+    paper_column: str = Field(default="", exclude=True)
+    """Key of the column in this table."""
 
     paper: dict[PaperModel, float]
     """Scores of the paper, times 100, as printed."""
@@ -344,7 +319,8 @@ class ResultRow(Scores):
     """Split of the scores of the paper, or ""."""
 
     reference: str = ""
-    """Reference for `bertloom lineage` and `reproduce`: `CONTENT:SPLIT.METRIC`."""
+    """Reference for `bertloom lineage` and `reproduce`: `CONTENT:SPLIT.METRIC`, or `CONTENT` if the
+    metric has no value."""
 
     @property
     def name(self) -> str:
@@ -377,61 +353,80 @@ def result_rows(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task])
     ]
 
 
+def main_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
+    """Return the row of each entry on dev in the main metric of its task."""
+    return [row for row in rows if row.is_main and row.split == DEV]
+
+
 def _rows(item: Evaluation, task: Task | None, *, is_redundant: bool) -> Iterator[ResultRow]:
     size = item.ensemble if is_redundant else 1
-    model = model_label(item.model, method=item.method, ensemble=size)
+    about: dict[str, Any] = {
+        "task": item.task,
+        "title": task.title if task else item.task,
+        "entry": item.entry,
+        "model": model_label(item.model, method=item.method, ensemble=size),
+        "settings": item.model,
+        "method": item.method,
+        "start": str(item.model.get("start") or ""),
+        "features": item.feature_layers if item.method == "feature-based" else "",
+        "data": item.data,
+        "dev_score": item.dev_score,
+        "trials": len(item.trials),
+        "ensemble_of": item.ensemble,
+    }
     for split in _splits(item, task):
-        names = sorted(item.metrics[split], key=lambda name: (name != item.metric, name))
-        for metric in names:
+        for metric in sorted(item.metrics[split], key=lambda name: (name != item.metric, name)):
             scores = dict(item.scores(split, metric))
             if is_redundant:  # its single models have other rows
                 scores |= {"runs": (), "failed": 0, "best": None}
-            paper, paper_split = _paper_scores(item, task, split=split, metric=metric)
+            has_value = _number(item.metrics, split, metric) is not None
             yield ResultRow(
+                **about,
                 **scores,
-                task=item.task,
-                title=task.title if task else item.task,
-                entry=item.entry,
-                model=model,
-                method=item.method,
-                start=str(item.model.get("start") or ""),
-                features=feature_layers(item.model) if item.method == "feature-based" else "",
-                data=str(item.model.get("data") or ""),
+                **_paper_scores(item, task, split=split, metric=metric),
                 split=split,
                 metric=metric,
                 is_main=metric == item.metric,
                 is_listed=task is None or metric in task.metrics,
-                cut=item.cut_on(split),
+                cut=cut_on(split, item.cut),
                 majority=item.majority(split, metric),
-                trials=len(item.trials),
-                ensemble_of=item.ensemble,
-                paper=paper,
-                paper_split=paper_split,
-                reference=item.reference(split, metric),
+                reference=reference_to(item.content, f"{split}.{metric}" if has_value else ""),
             )
 
 
+def reference_to(content: str, metric: str = "") -> str:
+    """Return a reference to an artifact and one of its metrics, or "" for an unknown artifact."""
+    return f"{content}:{metric}" if content and metric else content
+
+
 def _splits(item: Evaluation, task: Task | None) -> list[str]:
-    order = {split: number for number, split in enumerate(task.splits if task else ())}
+    order = list(task.splits if task else ())
 
     def key(split: str) -> tuple[bool, int, str]:
-        return split != DEV, order.get(split, len(order)), split
+        return split != DEV, order.index(split) if split in order else len(order), split
 
     return sorted(item.metrics, key=key)
 
 
 def _paper_scores(
     item: Evaluation, task: Task | None, *, split: str, metric: str
-) -> tuple[dict[PaperModel, float], str]:
-    """Return the paper's scores of the same method and layers, and their split."""
-    location = task.paper.get(f"{split}/{metric}") if task else None
-    layers = feature_layers(item.model) if item.method == "feature-based" else ""
-    is_unnamed = item.method == "feature-based" and not layers
-    if location is None or item.is_majority or item.is_on_other_data or is_unnamed:
-        return {}, ""
-    table, name = PAPER_TABLES[location[0]], location[1]
+) -> dict[str, Any]:
+    """Return the column of a score in the paper, and the scores of the same method and layers."""
+    key, name = task.paper.get(f"{split}/{metric}", ("", "")) if task else ("", "")
+    if not key or item.is_majority:
+        return {"paper": {}, "paper_split": ""}
+    table = PAPER_TABLES[key]
     column = table.column(name, split=split)
-    models: tuple[PaperModel, ...] = ("BERT_BASE", "BERT_LARGE")
-    values = {model: table.value(column, model=model, layers=layers) for model in models}
-    known = {model: value for model, value in values.items() if value is not None}
-    return known, column.split if known else ""
+    is_frozen = item.method == "feature-based"
+    layers = item.feature_layers if is_frozen else ""
+    known: dict[PaperModel, float] = {}
+    if not item.data and is_frozen == bool(layers):
+        models: tuple[PaperModel, ...] = ("BERT_BASE",) if layers else ("BERT_BASE", "BERT_LARGE")
+        values = {model: table.value(layers or model, column.key) for model in models}
+        known = {model: value for model, value in values.items() if value is not None}
+    return {
+        "paper_table": key,
+        "paper_column": column.key,
+        "paper": known,
+        "paper_split": column.split if known else "",
+    }

@@ -6,87 +6,71 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from model.tables.comparisons import ONCE_NOTE, VariantPair, compare_variants
 from model.tables.filled_tables import (
     RESTARTS_NOTE,
     FilledCell,
     FilledTable,
     OurRow,
-    PaperRow,
+    fill_table,
     fill_tables,
-    notes_of_rows,
-    other_data,
     score_cell,
 )
-from model.tables.paper_ablations import ABLATIONS, PERPLEXITY, UNNAMED, Ablation
-from model.tables.paper_tables import PAPER_TABLES, Column
-from model.tables.results import DEV, Evaluation, digits_of, reference_to
-from model.tasks.task import Task
-from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
+from model.tables.paper_results import (
+    ABLATIONS,
+    CUSTOM,
+    PAPER_TABLES,
+    PERPLEXITY,
+    Column,
+    PaperTable,
+)
+from model.tables.results import DEV, ResultRow, digits_of, main_rows, reference_to
+from model.tables.significance import VariantPair, compare_variants
+from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
+from schemas.fingerprint import content_digest
+from schemas.manifest import StageInput
 
 STEPS = "figure-5"
 FEATURES = "table-7"
 """Table that is filled with all entries, of a sweep or not."""
 
+ONCE_NOTE = (
+    "Restarts differ in the data order and new weights of fine-tuning. Each variant was pretrained "
+    "once: what another seed of pretraining would change is not in the intervals."
+)
+
 
 class Sweep(NamedTuple):
     """Axes of a sweep and their results."""
 
-    axes: Mapping[str, ExpandedAxis]
-    swept: Sequence[ExpandedEntry]
-    evaluations: Mapping[str, Evaluation]
-    """Evaluations by entry."""
+    config: TabulateConfig
+    results: Sequence[ResultRow]
+    """Results of all entries."""
 
-    phases: Mapping[str, Mapping[str, Any]]
-    """Statistics of the pretraining phases that entries start from."""
-
-    contents: Mapping[str, str] = {}
-    """Content digests of these phases' artifacts."""
+    phases: Mapping[str, StageInput] = {}
+    """Pretraining phases that entries start from."""
 
     @property
     def entries(self) -> frozenset[str]:
-        """Entries that the axis varies."""
-        return frozenset(entry.entry for entry in self.swept if entry.variants)
+        """Entries that the axes vary."""
+        return frozenset(entry.entry for entry in self.config.expanded_sweep if entry.variants)
 
     @property
     def only_in(self) -> dict[str, str]:
         """Further table of its entries; "" for none."""
-        axes = {name for name, axis in self.axes.items() if axis.table == FEATURES}
+        axes = {name for name, axis in self.config.axes.items() if axis.table == FEATURES}
         return {
             entry.entry: FEATURES if axes & entry.variants.keys() else ""
-            for entry in self.swept
+            for entry in self.config.expanded_sweep
             if entry.variants
         }
 
 
-class _Line(NamedTuple):
-    """Column of a table: an entry of the recipe in all its variants."""
-
-    column: Column
-    entries: Sequence[ExpandedEntry]  # () if the recipe has no entry for the column
-    is_ensemble: bool = False
-
-
-class _Variants(NamedTuple):
-    """Axis of a sweep, and the variants of the other axes (contexts) that its entries have."""
-
-    name: str
-    axis: ExpandedAxis
-    ablation: Ablation
-    entries: Sequence[ExpandedEntry]
-    contexts: Sequence[dict[str, str]]
-
-
-def all_tables(sweep: Sweep, *, tasks: Mapping[str, Task]) -> tuple[FilledTable, ...]:
-    """Return the paper's tables and figure in its order with our rows, then the other axes.
-
-    Raises:
-        ConfigError: A task refers to a column that its paper table does not have.
-    """
-    evaluations = list(sweep.evaluations.values())
-    found = fill_tables(evaluations, tasks=tasks, only_in=sweep.only_in) + fill_sweep(sweep)
+def all_tables(sweep: Sweep) -> tuple[FilledTable, ...]:
+    """Return the paper's tables and figure in its order with our rows, then the other axes."""
+    found = fill_tables(sweep.results, only_in=sweep.only_in) + fill_sweep(sweep)
     order = [*sorted({*PAPER_TABLES, *ABLATIONS} - {STEPS}), STEPS]
     return tuple(
         sorted(found, key=lambda one: order.index(one.key) if one.key in order else len(order))
@@ -99,172 +83,33 @@ def fill_sweep(sweep: Sweep) -> tuple[FilledTable, ...]:
     If an axis has the steps of pretraining, the other axes are lines of its figure and have no
     table. Variants and tasks that the paper lacks are further rows and columns.
     """
-    with_steps = any(is_steps(axis) for axis in sweep.axes.values())
+    axes = sweep.config.axes
+    with_steps = any(_is_steps(axis) for axis in axes.values())
     tables = []
-    for name, axis in sweep.axes.items():
-        is_line = axis.table in ("", STEPS) and not is_steps(axis)
-        if axis.table == FEATURES or (with_steps and is_line):
-            continue
-        found = _variants(sweep, name, axis)
-        if found.entries:
-            tables.append(_filled(sweep, found))
+    for name, axis in axes.items():
+        is_line = with_steps and axis.table in ("", STEPS) and not _is_steps(axis)
+        if axis.table != FEATURES and not is_line:
+            table = _axis_table(sweep, name)
+            tables += [table.fill()] if table.entries else []
     there = {table.key for table in tables}
-    return (*(_without_ours(of) for key, of in ABLATIONS.items() if key not in there), *tables)
+    missing = (ablation for key, ablation in ABLATIONS.items() if key not in there)
+    return (*(fill_table(ablation) for ablation in missing), *tables)
 
 
-def is_steps(axis: ExpandedAxis) -> bool:
+def _is_steps(axis: ExpandedAxis) -> bool:
     """Return whether the variants are numbers of pretraining steps."""
     return axis.table == STEPS and all(name.isdecimal() for name in axis.variants)
 
 
-def _without_ours(ablation: Ablation) -> FilledTable:
-    columns = _columns(ablation)
-    paper = tuple(_paper_rows(ablation, columns))
-    return FilledTable(
-        key=ablation.key,
-        title=ablation.title,
-        columns=columns,
-        paper=paper,
-        rows=(),
-        notes=ablation.notes,
-    )
+class _Line(NamedTuple):
+    """Column of a table: an entry of the recipe in all its variants."""
+
+    column: Column
+    entries: Sequence[ExpandedEntry]  # () if the recipe has no entry for the column
+    is_ensemble: bool = False
 
 
-def _columns(ablation: Ablation) -> tuple[Column, ...]:
-    return tuple(
-        Column(key=known.key, metric=known.metric, split=known.split, is_share=known.is_share)
-        for known in ablation.columns
-    )
-
-
-def _variants(sweep: Sweep, name: str, axis: ExpandedAxis) -> _Variants:
-    entries = [
-        entry
-        for entry in sweep.swept
-        if name in entry.variants and entry.entry in sweep.evaluations
-    ]
-    met = {other for entry in entries for other in entry.variants} - {name}
-    others = {other: sweep.axes[other].variants for other in sweep.axes if other in met}
-    contexts = [
-        dict(zip(others, found, strict=True)) for found in itertools.product(*others.values())
-    ]
-    return _Variants(name, axis, ABLATIONS.get(axis.table, UNNAMED), entries, contexts)
-
-
-def _filled(sweep: Sweep, found: _Variants) -> FilledTable:
-    lines = _lines(sweep, found)
-    rows = [
-        row
-        for context in found.contexts
-        for variant in found.axis.variants
-        if (row := _row(sweep, found, lines, variant=variant, context=context)) is not None
-    ]
-    data = other_data(rows, list(sweep.evaluations.values()))
-    notes = [*found.ablation.notes]
-    if any(cell.sd is not None for row in rows for cell in row.cells.values()):
-        notes.append(RESTARTS_NOTE)
-    comparisons = compare_variants(list(_pairs(sweep, found, rows)))
-    if len({entry.phase for entry in found.entries}) > 1:
-        notes.append(ONCE_NOTE)
-    columns = tuple(line.column for line in lines)
-    return FilledTable(
-        key=found.ablation.key or f"sweep-{found.name}",
-        title=found.ablation.title or f"Sweep: {found.name}",
-        axis=found.name,
-        columns=columns,
-        paper=tuple(_paper_rows(found.ablation, columns)),
-        rows=tuple(rows),
-        notes=(*notes, *notes_of_rows(rows, data=data)),
-        data=data,
-        comparisons=comparisons,
-    )
-
-
-def _paper_rows(ablation: Ablation, columns: Sequence[Column]) -> Iterator[PaperRow]:
-    keys = [column.key for column in ablation.columns]
-    for variant, values in ablation.values.items():
-        known = dict(zip(keys, values, strict=True))
-        yield PaperRow(
-            name=ablation.names[variant],
-            variant=variant,
-            values={column.key: known.get(column.key) for column in columns},
-        )
-
-
-def _lines(sweep: Sweep, found: _Variants) -> list[_Line]:
-    """Return the paper's columns, then those of the other entries."""
-    by_entry: dict[str, list[ExpandedEntry]] = {}
-    for entry in found.entries:
-        by_entry.setdefault(entry.of, []).append(entry)
-    firsts = {of: sweep.evaluations[entries[0].entry] for of, entries in by_entry.items()}
-    lines = []
-    for known, column in zip(found.ablation.columns, _columns(found.ablation), strict=True):
-        fits = (
-            of
-            for of, item in firsts.items()
-            if (item.task, item.method) == (known.task, known.method)
-        )
-        of = next(fits, None)
-        item = firsts.pop(of) if of is not None else None
-        lines.append(_Line(column, by_entry[of] if of else (), bool(item and item.ensemble > 1)))
-    return lines + [
-        _Line(Column(key=of, metric=item.metric, split="dev"), by_entry[of], item.ensemble > 1)
-        for of, item in firsts.items()
-    ]
-
-
-def _row(
-    sweep: Sweep,
-    found: _Variants,
-    lines: Sequence[_Line],
-    *,
-    variant: str,
-    context: dict[str, str],
-) -> OurRow | None:
-    place = {found.name: variant, **context}
-    cells: dict[str, FilledCell] = {}
-    for line in lines:
-        if line.column.metric == PERPLEXITY and not line.entries:
-            cell = _perplexity(sweep, [entry for entry in found.entries if _is_at(entry, place)])
-        else:
-            cell = _score(sweep, line, place)
-        if cell is not None:
-            cells[line.column.key] = cell
-    if not cells:
-        return None
-    name = ", ".join([variant, *context.values()])
-    entries = tuple(sorted({cell.entry for cell in cells.values() if cell.entry}))
-    return OurRow(name=name, entries=entries, cells=cells, variant=variant, context=context)
-
-
-def _score(sweep: Sweep, line: _Line, place: Mapping[str, str]) -> FilledCell | None:
-    entry = next((entry for entry in line.entries if _is_at(entry, place)), None)
-    if entry is None:
-        return None
-    item = sweep.evaluations[entry.entry]
-    return score_cell(item, DEV, line.column.metric, is_ensemble=line.is_ensemble)
-
-
-def _is_at(entry: ExpandedEntry, place: Mapping[str, str]) -> bool:
-    """Return whether an entry belongs there; axes that do not affect the entry are ignored."""
-    return all(place.get(axis) == variant for axis, variant in entry.variants.items())
-
-
-def _perplexity(sweep: Sweep, entries: Sequence[ExpandedEntry]) -> FilledCell | None:
-    """Return the held-out perplexity of the phase that entries start from."""
-    found = {entry.phase for entry in entries if entry.phase}
-    if len(found) != 1:
-        return None
-    phase = found.pop()
-    value = sweep.phases.get(phase, {}).get("held_out", {}).get(PERPLEXITY)
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    content = digits_of(sweep.contents.get(phase, ""))
-    reference = reference_to(content, f"held_out.{PERPLEXITY}")
-    return FilledCell(is_share=False, value=float(value), split=DEV, reference=reference)
-
-
-class _Point(NamedTuple):
+class _Side(NamedTuple):
     """Row to compare, with its name in the comparison."""
 
     name: str
@@ -272,52 +117,163 @@ class _Point(NamedTuple):
     context: Mapping[str, str]
 
 
-def _pairs(sweep: Sweep, found: _Variants, rows: Sequence[OurRow]) -> Iterator[VariantPair]:
-    """Return comparisons on each column in which both rows have restarts."""
-    metrics = {line.column.key: line.column.metric for line in _lines(sweep, found)}
+@dataclass(frozen=True)
+class _AxisTable:
+    """Table of an axis."""
 
-    def row_at(point: _Point) -> OurRow | None:
-        fits = (row for row in rows if (row.variant, row.context) == point[1:])
-        return next(fits, None)
+    name: str
+    axis: ExpandedAxis
+    ablation: PaperTable
+    sweep: Sweep
+    entries: Sequence[ExpandedEntry]
+    contexts: Sequence[dict[str, str]]
+    """Variants of the other axes that its entries have."""
 
-    for first, second, context in _compared(found):
-        a, b = row_at(first), row_at(second)
-        for key, metric in metrics.items() if a and b else ():
-            cells = [row.cells[key] for row in (a, b) if row and key in row.cells]
-            if len(cells) < 2 or not all(cell.runs for cell in cells):
-                continue
-            if cells[0].entry == cells[1].entry:  # the axis does not affect the entry
-                continue
-            runs = [sweep.evaluations[cell.entry].scores(DEV, metric).runs for cell in cells]
-            paper = found.ablation.paper_difference(first.variant, second.variant, key)
-            yield VariantPair(key, first.name, second.name, context, runs[0], runs[1], paper)
+    lines: Sequence[_Line]
+
+    def fill(self) -> FilledTable:
+        """Return the table with a row for each variant in each context."""
+        places = itertools.product(self.contexts, self.axis.variants)
+        rows = [row for context, variant in places if (row := self._row(variant, context))]
+        notes = []
+        if any(cell.sd is not None for row in rows for cell in row.cells.values()):
+            notes.append(RESTARTS_NOTE)
+        if len({entry.phase for entry in self.entries}) > 1:
+            notes.append(ONCE_NOTE)
+        return fill_table(
+            self.ablation,
+            rows,
+            self.sweep.results,
+            columns=[line.column for line in self.lines],
+            axis=self.name,
+            notes=notes,
+            comparisons=compare_variants(list(self._pairs(rows))),
+        )
+
+    def _row(self, variant: str, context: dict[str, str]) -> OurRow | None:
+        place = {self.name: variant, **context}
+        cells = {
+            line.column.key: cell
+            for line in self.lines
+            if (cell := self._cell(line, place)) is not None
+        }
+        name = ", ".join([variant, *context.values()])
+        entries = tuple(sorted({cell.entry for cell in cells.values() if cell.entry}))
+        row = OurRow(name=name, entries=entries, cells=cells, variant=variant, context=context)
+        return row if cells else None
+
+    def _cell(self, line: _Line, place: Mapping[str, str]) -> FilledCell | None:
+        if line.column.metric == PERPLEXITY and not line.entries:
+            phases = {entry.phase for entry in self.entries if entry.phase and _is_at(entry, place)}
+            return _perplexity(self.sweep, phases.pop()) if len(phases) == 1 else None
+        entry = next((entry.entry for entry in line.entries if _is_at(entry, place)), None)
+        for row in self.sweep.results:
+            if (row.entry, row.split, row.metric) == (entry, DEV, line.column.metric):
+                return score_cell(row, is_ensemble=line.is_ensemble)
+        return None
+
+    def _pairs(self, rows: Sequence[OurRow]) -> Iterator[VariantPair]:
+        """Yield comparisons on each column in which both rows have restarts."""
+        runs = {(r.entry, r.metric): r.runs for r in self.sweep.results if r.split == DEV}
+        for first, second, context in self._compared():
+            sides = [row for side in (first, second) for row in rows if _is_row(row, side)]
+            for column in (line.column for line in self.lines):
+                cells = [row.cells[column.key] for row in sides if column.key in row.cells]
+                # An axis that does not affect an entry gives both rows its scores.
+                if len({cell.entry for cell in cells}) == 2 and all(cell.runs for cell in cells):
+                    yield VariantPair(
+                        column=column.key,
+                        first=first.name,
+                        second=second.name,
+                        context=context,
+                        first_runs=runs[cells[0].entry, column.metric],
+                        second_runs=runs[cells[1].entry, column.metric],
+                        paper=self.ablation.difference(first.variant, second.variant, column.key),
+                    )
+
+    def _compared(self) -> Iterator[tuple[_Side, _Side, str]]:
+        """Yield pairs of rows with their common context."""
+        if _is_steps(self.axis):
+            yield from _along_steps(sorted(map(int, self.axis.variants)), self.contexts)
+            return
+        for context in self.contexts:
+            for first, second in self.ablation.compared(self.axis.variants):
+                sides = [_Side(name, name, context) for name in (first, second)]
+                yield sides[0], sides[1], _text(context)
 
 
-def _compared(found: _Variants) -> Iterator[tuple[_Point, _Point, str]]:
-    """Yield pairs of rows with their common context."""
-    variants, contexts = found.axis.variants, found.contexts
-    if is_steps(found.axis):
-        yield from _along_steps(sorted(map(int, variants)), contexts)
-        return
-    for context in contexts:
-        for first, second in found.ablation.compared(variants):
-            points = [_Point(name, name, context) for name in (first, second)]
-            yield points[0], points[1], _text(context)
+def _axis_table(sweep: Sweep, name: str) -> _AxisTable:
+    main = {row.entry: row for row in main_rows(sweep.results)}
+    axes = sweep.config.axes
+    entries = [
+        entry
+        for entry in sweep.config.expanded_sweep
+        if name in entry.variants and entry.entry in main
+    ]
+    known = {other for entry in entries for other in entry.variants} - {name}
+    others = {other: axis.variants for other, axis in axes.items() if other in known}
+    places = itertools.product(*others.values())
+    contexts = [dict(zip(others, place, strict=True)) for place in places]
+    custom = replace(CUSTOM, key=f"sweep-{name}", title=f"Sweep: {name}")
+    ablation = ABLATIONS.get(axes[name].table, custom)
+    lines = _lines(ablation, entries, main)
+    return _AxisTable(name, axes[name], ablation, sweep, entries, contexts, lines)
+
+
+def _lines(
+    ablation: PaperTable, entries: Sequence[ExpandedEntry], main: Mapping[str, ResultRow]
+) -> list[_Line]:
+    """Return the paper's columns, then those of the other entries."""
+    by_entry: dict[str, list[ExpandedEntry]] = {}
+    for entry in entries:
+        by_entry.setdefault(entry.of, []).append(entry)
+    firsts = {of: main[group[0].entry] for of, group in by_entry.items()}
+    lines = []
+    for column in ablation.columns:
+        scored = (column.task, column.method)
+        fits = (of for of, row in firsts.items() if (row.task, row.method) == scored)
+        of = next(fits, "")
+        is_ensemble = bool(of) and firsts.pop(of).ensemble_of > 1
+        lines.append(_Line(column, by_entry.get(of, ()), is_ensemble))
+    return lines + [
+        _Line(Column(key=of, metric=row.metric, split="dev"), by_entry[of], row.ensemble_of > 1)
+        for of, row in firsts.items()
+    ]
+
+
+def _is_at(entry: ExpandedEntry, place: Mapping[str, str]) -> bool:
+    """Return whether an entry belongs there; axes that do not affect the entry are ignored."""
+    return all(place.get(axis) == variant for axis, variant in entry.variants.items())
+
+
+def _is_row(row: OurRow, side: _Side) -> bool:
+    return (row.variant, row.context) == (side.variant, side.context)
+
+
+def _perplexity(sweep: Sweep, phase: str) -> FilledCell | None:
+    """Return the held-out perplexity of a phase."""
+    if (given := sweep.phases.get(phase)) is None:
+        return None
+    value = given.statistics.get("held_out", {}).get(PERPLEXITY)
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    reference = reference_to(digits_of(content_digest(given.files)), f"held_out.{PERPLEXITY}")
+    return FilledCell(is_share=False, value=float(value), split=DEV, reference=reference)
 
 
 def _along_steps(
     steps: Sequence[int], contexts: Sequence[dict[str, str]]
-) -> Iterator[tuple[_Point, _Point, str]]:
+) -> Iterator[tuple[_Side, _Side, str]]:
     """Yield the first line with each other one at the last step, then each line with itself at half
     of the steps."""
     last = steps[-1]
     for other in contexts[1:]:
-        points = [_Point(_text(context), str(last), context) for context in (contexts[0], other)]
-        yield points[0], points[1], f"at {last:,} steps"
+        sides = [_Side(_text(context), str(last), context) for context in (contexts[0], other)]
+        yield sides[0], sides[1], f"at {last:,} steps"
     half = min(steps[:-1], key=lambda step: abs(2 * step - last), default=None)
     if half is not None:
         for context in contexts:
-            early, late = (_Point(f"{step:,} steps", str(step), context) for step in (half, last))
+            early, late = (_Side(f"{step:,} steps", str(step), context) for step in (half, last))
             yield late, early, _text(context)
 
 

@@ -157,7 +157,7 @@ class Task:
     """Names of labels on the test server, if different."""
 
     paper: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Table and column of `model.tables.paper_tables` by split and metric (`dev/accuracy`)."""
+    """Table and column of `model.tables.paper_results` by split and metric (`dev/accuracy`)."""
 
     def in_words(self, prediction: Mapping[str, Any]) -> dict[str, Any]:
         """Return a prediction with the meanings of its `label` and `probabilities`."""

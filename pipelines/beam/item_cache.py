@@ -28,7 +28,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -50,7 +50,6 @@ MIN_REMOTE_SECONDS = 0.25
 """CPU seconds from which on an item is recorded in an object store, where restoring it takes half a
 dozen requests."""
 
-_CHUNK = 1 << 20
 _CANNOT_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 _log = logging.getLogger(__name__)
 
@@ -280,14 +279,10 @@ def _link_or_copy(fs: Any, source: str, target: str) -> None:
 def _copy(source: str, target: Path) -> None:
     partial = target.with_name(f"{target.name}.partial")
     try:
-        with (
-            add_path_to_errors(str(target)),
-            Path(source).open("rb") as read,
-            partial.open("wb") as sink,
-        ):
-            shutil.copyfileobj(read, sink, _CHUNK)
-            sink.flush()
-            os.fsync(sink.fileno())
+        with add_path_to_errors(str(target)):
+            shutil.copyfile(source, partial)
+            with partial.open("rb") as copied:
+                os.fsync(copied.fileno())
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -296,11 +291,9 @@ def _copy(source: str, target: Path) -> None:
 def _problem(fs: Any, path: str, entry: FileEntry) -> str:
     """Return how a file differs from its entry; "" if it does not."""
     with open_stream(fs, path) as stream:
-        sha256, size = hashlib.sha256(), 0
-        while data := stream.read(_CHUNK):
-            sha256.update(data)
-            size += len(data)
-    if (size, sha256.hexdigest()) != (entry.size_bytes, entry.sha256):
+        sha256 = hashlib.file_digest(cast("Any", stream), "sha256").hexdigest()
+        size = stream.seek(0, os.SEEK_END)
+    if (size, sha256) != (entry.size_bytes, entry.sha256):
         return "is corrupt"
     if entry.rows is None or not _is_local(fs):
         return ""

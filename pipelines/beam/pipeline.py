@@ -103,32 +103,9 @@ def _type_blob(blob: _KeyedBytes) -> _KeyedBytes:
     return blob
 
 
-class _CombineBlobs(beam.CombineFn):
-    _MAX_HELD = 16
-    """Blobs that are held before they are combined: combining costs a sort."""
-
-    def __init__(self, combine: Callable[[Sequence[bytes]], bytes]) -> None:
-        self._combine = combine
-
-    def create_accumulator(self) -> list[bytes]:
-        return []
-
-    def add_input(self, accumulator: list[bytes], element: bytes) -> list[bytes]:
-        return self.merge_accumulators([accumulator, [element]])
-
-    def merge_accumulators(self, accumulators: Iterable[list[bytes]]) -> list[bytes]:
-        merged: list[bytes] = []
-        for accumulator in accumulators:
-            merged.extend(accumulator)
-            if len(merged) >= self._MAX_HELD:
-                merged = [self._combine(merged)]
-        return merged
-
-    def compact(self, accumulator: list[bytes]) -> list[bytes]:
-        return [self._combine(accumulator)] if len(accumulator) > 1 else accumulator
-
-    def extract_output(self, accumulator: list[bytes]) -> list[bytes]:
-        return self.compact(accumulator)
+def _merge_blobs(combine: Callable[[Sequence[bytes]], bytes], blobs: Iterable[bytes]) -> bytes:
+    held = list(blobs)
+    return combine(held) if len(held) > 1 else held[0]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -143,17 +120,20 @@ class ReduceBuckets(beam.PTransform[Any, Any]):
     """Number of worker processes that this process starts. 1: none."""
 
     def expand(self, blobs: Any) -> Any:
-        combine = self.grouping.combine
         reduce_buckets = functools.partial(
             map_items,
             functools.partial(reduce_bucket, self.grouping, self.spill),
             workers=self.workers,
         )
         batch_size = _BUCKETS_PER_WORKER * self.workers if self.workers > 1 else 1
+        if self.grouping.combine is None:
+            buckets = blobs | "GroupBuckets" >> beam.GroupByKey()
+        else:
+            merge = functools.partial(_merge_blobs, self.grouping.combine)
+            merged = blobs | "GroupBuckets" >> beam.CombinePerKey(merge)
+            buckets = merged | "ListBlobs" >> beam.MapTuple(lambda bucket, blob: (bucket, [blob]))
         return (
-            blobs
-            | "GroupBuckets"
-            >> (beam.CombinePerKey(_CombineBlobs(combine)) if combine else beam.GroupByKey())
+            buckets
             | "BatchBuckets" >> beam.BatchElements(batch_size, batch_size)
             | "ReduceBuckets" >> beam.FlatMap(reduce_buckets).with_output_types(str)
         )

@@ -93,19 +93,15 @@ class Matcher:
         places, documents, words = places[order], documents[order], words[order]
         self.found[places] = True
         texts = np.searchsorted(self._texts.bounds, places, side="right") - 1
-        pairs = np.flatnonzero(group_starts(documents, texts)) if len(places) else places
+        pairs = np.flatnonzero(group_starts(documents, texts))
         # Passages: n-grams of one pair that begin at consecutive words.
-        steps = (
-            np.flatnonzero(group_starts(documents, texts, places - np.arange(len(places))))
-            if len(places)
-            else places
-        )
+        steps = np.flatnonzero(group_starts(documents, texts, places - np.arange(len(places))))
         ends = np.append(steps, len(places))[1:] - 1
         first_words = self._first_words[places[steps]]
         lengths = self._texts.ends[places[ends]] - first_words
         of_pair = np.searchsorted(pairs, steps, side="right") - 1
         best = np.lexsort((steps, -lengths, of_pair))
-        best = best[group_starts(of_pair[best])] if len(best) else best
+        best = best[group_starts(of_pair[best])]
         return Matches(
             document=documents[pairs],
             text=texts[pairs],
@@ -136,13 +132,7 @@ def coverage(texts: EvalTexts, found: Bools) -> tuple[Int64s, np.ndarray]:
 
 
 def summary_rows(texts: EvalTexts, found: Bools, common: Bools) -> list[dict[str, Any]]:
-    """Return one row per field of each split with texts.
-
-    Args:
-        texts: All texts.
-        found: Whether a document has each n-gram.
-        common: Whether too many documents have each n-gram.
-    """
+    """Return one row per field of each split with texts; marks are of each n-gram of the texts."""
     runs, shares = coverage(texts, found)
     sums = [np.concatenate([[0], np.cumsum(marks)]) for marks in (found, common)]
     rows = []
@@ -244,13 +234,7 @@ def write_matches(
 ) -> Written:
     """Write the pairs of texts and documents, the excluded documents, and the longest passages.
 
-    Args:
-        matcher: Matcher of the texts. Its `found` is set.
-        texts: All texts.
-        hits: Names of document shards with their files of CONTAMINATION_HITS.
-        splits: Files of the examples.
-        min_overlap: Minimum fraction of a text's n-grams to exclude a document.
-        output: URL of the folder of the files.
+    A document is excluded if it has at least the fraction `min_overlap` of a text's n-grams.
     """
     ids, worst = _example_ids(texts, splits), _TopMatches(texts)
     documents = excluded = 0

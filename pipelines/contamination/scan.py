@@ -11,7 +11,6 @@ Cumulative sums give the hashes of all n-grams of any length in linear time.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -34,6 +33,7 @@ from pipelines.documents.bucket_tables import (
     remove_bucket_files,
     to_bytes,
 )
+from pipelines.documents.duplicates import group_starts
 from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.documents.word_hashes import WHOLE, WordHasher, Words
 from pipelines.io.shards import ShardWriter, open_shard
@@ -265,79 +265,66 @@ def read_texts(
         texts: Texts with the numbers of their n-grams.
         runs: Weights with the hashes of their n-grams, ascending, numbered in this order.
     """
-    hasher = WordHasher()
     reading = _Reading(config)
     for (task, split), (kind, file) in files.items():
-        for column in FIELDS[kind]:
-            place = TextOrigin(task, split, column)
-            for rows, texts in _columns(file, kind, column):
-                reading.add(place, rows, texts, hasher)
         with open_shard(file, expected=EXAMPLES[kind]) as reader:
-            reading.examples[task, split] = sum(
-                reader.get_batch(n).num_rows for n in range(reader.num_record_batches)
-            )
+            examples = reader.read_all()
+        reading.examples[task, split] = examples.num_rows
+        for field in FIELDS[kind]:
+            rows, texts = _texts(examples.column(field).combine_chunks(), field)
+            reading.add(TextOrigin(task, split, field), rows, texts)
     return reading.numbered()
 
 
-def _columns(file: InputFile, kind: str, field: str) -> Iterator[tuple[Int64s, pa.Array]]:
-    """Yield the texts of a column with their rows, without nulls."""
-    first = 0
-    with open_shard(file, expected=EXAMPLES[kind], columns=(field,)) as reader:
-        for number in range(reader.num_record_batches):
-            for batch in pa.Table.from_batches([reader.get_batch(number)]).to_batches(_BATCH_ROWS):
-                column = batch.column(field)
-                rows = np.arange(first, first + len(column))
-                first += len(column)
-                if field == "continuations":
-                    column, bounds = flat_lists(column)
-                    rows = np.repeat(rows, np.diff(bounds))
-                elif field == "words":
-                    column = pa.array([" ".join(words) for words in column.to_pylist()])
-                there = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-                yield rows[there], column.take(pa.array(there))
+def _texts(column: pa.Array, field: str) -> tuple[Int64s, pa.Array]:
+    """Return the texts of a column with their rows, without nulls."""
+    rows = np.arange(len(column))
+    if field == "continuations":
+        column, bounds = flat_lists(column)
+        rows = np.repeat(rows, np.diff(bounds))
+    elif field == "words":
+        column = pa.array([" ".join(words) for words in column.to_pylist()], pa.string())
+    return rows[column.is_valid().to_numpy(zero_copy_only=False)], column.drop_null()
 
 
 class _Reading:
     """Collects the distinct texts of each field."""
 
     def __init__(self, config: ContaminationConfig) -> None:
-        self._config = config
         self._full = config.ngram_size * WHOLE
-        self._number_of: dict[bytes, int] = {}
+        self._least = config.min_text_words * WHOLE
+        self._hasher = WordHasher()
         self._places: list[TextOrigin] = []
-        self._place: list[int] = []
-        self._row: list[int] = []
-        self._used: list[int] = []
+        self._place, self._row, self._used = list[Int64s](), list[Int64s](), list[Int64s]()
         self._words, self._counts, self._ends = list[Int64s](), list[Int64s](), list[Int64s]()
         self._keys: list[UInt64s] = []  # hashes
         self._weights: list[Int64s] = []  # of the n-grams
-        self._pairs: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self._pairs: dict[tuple[str, str], list[tuple[Int64s, Int64s]]] = {}
         self.examples: dict[tuple[str, str], int] = {}
 
-    def add(self, place: TextOrigin, rows: Int64s, texts: pa.Array, hasher: WordHasher) -> None:
-        if not self._places or self._places[-1] != place:
-            self._places.append(place)
-            self._number_of.clear()
+    def add(self, place: TextOrigin, rows: Int64s, texts: pa.Array) -> None:
+        """Add the texts of a field, in the order of their rows."""
+        encoded = texts.dictionary_encode()  # in the order of first occurrence
+        numbers = encoded.indices.to_numpy().astype(np.int64)
+        distinct, firsts = np.unique(numbers, return_index=True)
+        first_number = sum(map(len, self._row))
+        self._place.append(np.full(len(distinct), len(self._places)))
+        self._places.append(place)
+        self._row.append(rows[firsts])
+        # An example may have a text twice in a row.
+        self._used.append(
+            np.bincount(numbers[group_starts(numbers, rows)], minlength=len(distinct))
+        )
         pairs = self._pairs.setdefault((place.task, place.split), [])
-        new: list[int] = []
-        for at, (row, text) in enumerate(zip(rows.tolist(), texts.to_pylist(), strict=True)):
-            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-            number = self._number_of.setdefault(digest, len(self._row))
-            if number == len(self._row):
-                new.append(at)
-                self._place.append(len(self._places) - 1)
-                self._row.append(row)
-                self._used.append(0)
-            if not pairs or pairs[-1] != (number, row):
-                self._used[number] += 1
-            pairs.append((number, row))
-        self._add_runs(hasher.words(texts.take(pa.array(new, pa.int64()))))
+        pairs.append((numbers + first_number, rows))
+        for start in range(0, len(distinct), _BATCH_ROWS):
+            self._add_runs(self._hasher.words(encoded.dictionary.slice(start, _BATCH_ROWS)))
 
     def _add_runs(self, words: Words) -> None:
         """Add the n-grams of new texts: those of full weight, or all words of a short text."""
         stream = WordStream(words)
         weights = np.diff(offsets_of(words.weights)[words.offsets])
-        short = (weights < self._full) & (weights >= self._config.min_text_words * WHOLE)
+        short = (weights < self._full) & (weights >= self._least)
         full, whole = stream.all(self._full), stream.full_rows(np.flatnonzero(short))
         starts = np.r_[full.starts, whole.starts]
         order = np.argsort(starts, kind="stable")
@@ -360,21 +347,20 @@ class _Reading:
             numbers[at] = numbers_of + first
             first += len(distinct)
             runs.append((weight, distinct))
-        pairs = {
-            split: tuple(np.array(found, np.int64).reshape(-1, 2).T)
-            for split, found in self._pairs.items()
-        }
         texts = EvalTexts(
             places=self._places,
-            place=np.array(self._place, np.int64),
-            row=np.array(self._row, np.int64),
-            used=np.array(self._used, np.int64),
+            place=joined(self._place),
+            row=joined(self._row),
+            used=joined(self._used),
             words=joined(self._words),
             ngrams=numbers,
             bounds=offsets_of(joined(self._counts)),
             ends=joined(self._ends),
             examples=self.examples,
-            of_examples=pairs,  # type: ignore[arg-type]
+            of_examples={
+                split: (joined([texts for texts, _ in pairs]), joined([rows for _, rows in pairs]))
+                for split, pairs in self._pairs.items()
+            },
         )
         return texts, runs
 
@@ -473,8 +459,7 @@ class _Hits:
         """Add the n-grams of a batch with these rows of the shard."""
         order = np.lexsort(found[::-1])
         documents, numbers, words = (column[order] for column in found)
-        first = np.ones(len(order), np.bool_)
-        first[1:] = (documents[1:] != documents[:-1]) | (numbers[1:] != numbers[:-1])
+        first = group_starts(documents, numbers)
         np.add.at(self._documents, numbers[first], 1)
         keep = first & (self._documents[numbers] <= self._most)
         there, at = np.unique(documents[keep], return_inverse=True)

@@ -55,16 +55,7 @@ def bucket_report(
     max_bytes: int,
     counters: Counters | None = None,
 ) -> WorkResult:
-    """Return the report of a bucket with its table, inline or as a file.
-
-    Args:
-        bucket: Number of the bucket.
-        table: Result of the bucket.
-        file: Logical name of the file.
-        output: URL of the folder for the file.
-        max_bytes: Maximum size of an inline table.
-        counters: Counters of the report.
-    """
+    """Return the report of a bucket with its table, inline up to `max_bytes` or as a file."""
     counters = Counters() if counters is None else counters
     if table.nbytes <= max_bytes:
         data = base64.b64encode(to_bytes(table)).decode()

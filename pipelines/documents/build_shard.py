@@ -79,13 +79,7 @@ def read_documents(
 ) -> Iterator[tuple[str, Document]]:
     """Yield the documents of a split with their ids, and count what is dropped.
 
-    Args:
-        split: Split to read.
-        source: Source of the split.
-        config: Configuration of the stage.
-        counters: Counters to add to.
-        tracker: Set to the record of the last document, or to the end of the split.
-        samples: Offered every document.
+    The tracker is set to the record of the last document; `samples` are offered every document.
     """
     tracker = tracker or RecordTracker()
     if tracker.has_ended:
@@ -237,15 +231,8 @@ _log = logging.getLogger(__name__)
 def count_corrupt_streams(
     config: DocumentsConfig, items: Sequence[DocumentItem], reports: Iterable[WorkResult]
 ) -> dict[int, Counters]:
-    """Count the corrupt bzip2 streams among those whose blocks several workers read.
-
-    Args:
-        config: Configuration of the stage.
-        items: Planned work items.
-        reports: Their results, in the same order.
-
-    Returns:
-        Counts of corrupt streams by number of the work item.
+    """Return the counts of corrupt bzip2 streams, of those whose blocks several workers read, by
+    number of the work item. Reports are in the order of the items.
 
     Raises:
         CorruptInputError: A CRC does not match and `on_corrupt` is "fail".

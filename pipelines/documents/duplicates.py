@@ -187,13 +187,7 @@ def group_starts(*keys: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def find_duplicates_in_bucket(bucket: int, blobs: Iterable[bytes], *, output: str) -> WorkResult:
-    """Return the `EQUAL_TEXTS` or `REPEATED_IDS` of a bucket, inline or as a file.
-
-    Args:
-        bucket: Number of the bucket.
-        blobs: Keys of all shards.
-        output: URL of the folder for the file.
-    """
+    """Return the `EQUAL_TEXTS` or `REPEATED_IDS` of a bucket, inline or as a file."""
     rows = _read_keys(blobs)
     keys = _numbers(rows)
     order = np.lexsort((keys[:, 1], keys[:, 0]))
@@ -358,11 +352,6 @@ def write_duplicates(
 
     Repeated ids come before equal texts: a row that is dropped for its id cannot be the row that is
     kept for its text.
-
-    Args:
-        reports: Results of `find_duplicates_in_bucket`.
-        output: URL of the folder with the document shards and the files of the buckets.
-        shards: Document shards.
     """
     positions = Positions.of(shards)
     kinds: dict[int, list[WorkResult]] = {BY_ID: [], BY_TEXT: []}
@@ -477,12 +466,7 @@ _NO_ROWS = np.empty(0, np.uint32)
 def rows_by_shard(
     table: str | InputFile, *, expected: pa.Schema
 ) -> Mapping[tuple[str, str], npt.NDArray[np.uint32]]:
-    """Return the excluded rows by shard and reason.
-
-    Args:
-        table: Table with the columns `shard`, `row` and `reason`.
-        expected: Schema of the table.
-    """
+    """Return the excluded rows by shard and reason."""
     parts: dict[tuple[str, str], list[npt.NDArray[np.uint32]]] = {}
     with open_shard(table, expected=expected, columns=("shard", "row", "reason")) as reader:
         for number in range(reader.num_record_batches):

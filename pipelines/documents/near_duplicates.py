@@ -80,20 +80,12 @@ class _Members(NamedTuple):
 def find_near_duplicates_in_bucket(
     bucket: int, blobs: Iterable[bytes], *, output: str, bands: Bands, threshold: float
 ) -> WorkResult:
-    """Return the `NEAR_PAIRS` of a bucket, inline or as a file.
-
-    Args:
-        bucket: Number of the bucket.
-        blobs: Keys of all shards of sketches.
-        output: URL of the folder with the sketches, and for the file.
-        bands: Shape of the signatures.
-        threshold: Minimum Jaccard similarity of near-duplicates.
-    """
+    """Return the `NEAR_PAIRS` of a bucket, inline or as a file."""
     rows = read_keys(blobs)
     order = np.lexsort((rows.places, rows.keys))
     keys, places = rows.keys[order], rows.places[order]
-    groups = np.cumsum(group_starts(keys)) - 1 if len(keys) else np.empty(0, np.int64)
-    shared = np.bincount(groups)[groups] > 1 if len(keys) else np.empty(0, np.bool_)
+    groups = np.cumsum(group_starts(keys)) - 1
+    shared = np.bincount(groups)[groups] > 1
     keys, places, groups = keys[shared], places[shared], groups[shared]
     counters, found = Counters(), [NEAR_PAIRS.empty_table()]
     with SketchFiles(rows.files, output=output) as files:
@@ -114,7 +106,7 @@ def find_near_duplicates_in_bucket(
 
 def _slices(groups: Int64s) -> Iterator[slice]:
     """Yield slices of about `_SLICE` members, in whole groups."""
-    bounds = np.append(np.flatnonzero(group_starts(groups)), len(groups)) if len(groups) else [0]
+    bounds = np.append(np.flatnonzero(group_starts(groups)), len(groups))
     start = 0
     while start < len(groups):
         at = int(np.searchsorted(bounds, start + _SLICE, side="right")) - 1
@@ -280,10 +272,7 @@ def write_near_duplicates(
 ) -> FileEntry:
     """Write `EXCLUSIONS_FILE`, by shard and row, and delete the files of the buckets.
 
-    Args:
-        reports: Results of `find_near_duplicates_in_bucket`.
-        output: URL of the folder with the files of the buckets.
-        shards: Document shards, in the order of the work items.
+    Document shards are in the order of the work items.
     """
     pairs = _NearPairs.none()
     for table in bucket_tables(reports, NEAR_PAIRS, output=output):

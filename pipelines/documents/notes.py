@@ -53,14 +53,7 @@ class JobCounts:
         *,
         more: Mapping[int, Mapping[str, int]],
     ) -> JobCounts:
-        """Add the counts of all reports.
-
-        Args:
-            items: Planned work items.
-            reports: Their results, in the same order.
-            duplicates: Result of `write_duplicates`.
-            more: Further counts by number of the work item.
-        """
+        """Add the counts of all reports, in the order of the items, and `more` by item number."""
         counters, examples = Counters(), dict[str, list[Example]]()
         samples: dict[str, list[DocumentSample]] = {}
         places: dict[str, tuple[str, str]] = {}

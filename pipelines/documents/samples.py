@@ -117,12 +117,7 @@ def smallest_digests(samples: Iterable[DocumentSample]) -> list[DocumentSample]:
 def drop_reasons(
     counters: Mapping[str, int], examples: Mapping[str, Sequence[Example]]
 ) -> Iterator[DropReason]:
-    """Yield the reasons that counters `RECORDS-dropped-REASON@SOURCE` name.
-
-    Args:
-        counters: Counters of a stage.
-        examples: Examples by the names of counters.
-    """
+    """Yield the reasons that counters `RECORDS-dropped-REASON@SOURCE` name."""
     for name, count in sorted(counters.items()):
         if count and (match := _DROPPED.fullmatch(name)):
             record_type, reason, source = match.groups()
@@ -140,12 +135,7 @@ def excluded_documents(
 ) -> Iterator[DropReason]:
     """Yield the reasons of a table of excluded documents, with examples from its first rows.
 
-    Args:
-        table: Table with the columns `document_id` and `reason`.
-        output: Folder of the table.
-        column: Column with the id or text that the document matched.
-        stage: Name of the stage.
-        reasons: Number of excluded documents by reason.
+    `column` names the id or text that a document matched, `reasons` the documents of each reason.
     """
     examples: dict[str, list[Example]] = {reason: [] for reason in reasons}
     columns = ["document_id", "reason", column]

@@ -163,15 +163,7 @@ def sketches(
     bands: Bands,
     hasher: WordHasher,
 ) -> pa.RecordBatch:
-    """Return the sketches of documents. Documents without words have no key.
-
-    Args:
-        rows: Rows of the documents in the shard.
-        documents: Batch of the documents table.
-        config: Configuration of the stage.
-        bands: Shape of the signatures.
-        hasher: Hasher of words.
-    """
+    """Return the sketches of documents. Documents without words have no key."""
     ngrams, offsets = ngram_sets(documents.column("sentences"), config.ngram_size, hasher=hasher)
     worded = np.flatnonzero(np.diff(offsets))
     keys = np.empty(0, np.uint64)
@@ -277,12 +269,7 @@ class SketchFiles:
         self._open.clear()
 
     def take(self, places: Int64s, columns: Sequence[str]) -> pa.Table:
-        """Return columns of sketches.
-
-        Args:
-            places: Distinct locations `ITEM << 32 | ROW`, ascending.
-            columns: Names of the columns.
-        """
+        """Return columns of sketches at distinct locations `ITEM << 32 | ROW`, ascending."""
         schema = pa.schema([MINHASH_SKETCHES.field(name) for name in columns])
         found = [schema.empty_table()]
         for rows, batch in self._batches(places):

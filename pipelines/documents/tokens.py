@@ -14,7 +14,7 @@ from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import Count, Counters
 from pipelines.documents.exclusions import ShardItem, kept_documents
-from pipelines.instances.held_out import split_id
+from pipelines.instances import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
 from pipelines.lengths import LengthHistogram, LengthsRecord

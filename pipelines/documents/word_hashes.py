@@ -14,16 +14,14 @@ from __future__ import annotations
 import hashlib
 import itertools
 import unicodedata
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.arrays import Int64s, UInt64s, flat_lists, offsets_of, ranges, with_room
-from pipelines.wordpiece.tokenizer import Chunks, sentence_batches
-
-_T = TypeVar("_T", bound=np.generic)
+from pipelines.arrays import Int64s, UInt64s, flat_lists, offsets_of, ranges
+from pipelines.wordpiece.tokenizer import ChunkCache, Chunks, sentence_batches
 
 HALF, WHOLE = 1, 2
 """Weights in half words."""
@@ -42,11 +40,6 @@ _UNSPACED = (
     (0x1B000, 0x1B16F),  # Kana supplements
     (0x20000, 0x3FFFF),
 )
-_MEMORY = 1 << 21
-"""Maximum number of cached chunks and of words in them; a full cache is emptied."""
-
-_LONG = 64  # characters; longer chunks are not cached
-_SMALL = 1 << 12  # items of a buffer that is never made smaller
 
 
 class Words(NamedTuple):
@@ -63,16 +56,10 @@ class Words(NamedTuple):
 class WordHasher:
     """Hashes the words of sentences, with a cache of chunks."""
 
-    def __init__(self, *, memory: int = _MEMORY) -> None:
-        """Create a hasher.
-
-        Args:
-            memory: Maximum number of cached chunks and of words in them, counted together.
-        """
-        self._memory = memory
+    def __init__(self, *, max_chunks: int = 1 << 20) -> None:
+        """Create a hasher that caches up to `max_chunks` chunks."""
         self._characters = _Characters()
-        self._row_of: dict[str, int] = {}
-        self._store = _Rows()
+        self._chunks = ChunkCache(self._hashed_words, np.uint64, max_chunks=max_chunks)
 
     def words(self, sentences: pa.Array) -> Words:
         """Return the words of an Arrow array of strings."""
@@ -80,39 +67,20 @@ class WordHasher:
         counts = [np.empty(0, np.int64)]
         for batch in sentence_batches(sentences):
             chunks = Chunks(batch)
-            rows = self._rows(chunks.distinct)[chunks.index.to_numpy()]
-            starts, lengths = self._store.bounds(rows)
-            found = ranges(starts, lengths)
-            hashes.append(self._store.hashes[found])
-            weights.append(self._store.weights[found])
-            counts.append(np.diff(offsets_of(lengths)[chunks.offsets]))
-            self._store.truncate(len(self._row_of))
+            rows = self._chunks.rows(chunks.distinct).take(chunks.index)
+            pairs = rows.values.to_numpy().reshape(-1, 2)
+            hashes.append(pairs[:, 0])
+            weights.append(pairs[:, 1].astype(np.uint8))
+            counts.append(np.diff(rows.offsets.to_numpy()[chunks.offsets]) // 2)
         return Words(
             np.concatenate(hashes), np.concatenate(weights), offsets_of(np.concatenate(counts))
         )
 
-    def _rows(self, distinct: list[str]) -> Int64s:
-        """Return the row of each chunk in the store; rows that are not cached come last."""
-        rows = self._known_rows(distinct)
-        if self._store.size + 2 * np.count_nonzero(rows < 0) > self._memory:
-            self._row_of.clear()
-            self._store.truncate(0)
-            rows[:] = -1
-        new = np.flatnonzero(rows < 0).tolist()
-        new.sort(key=lambda i: len(distinct[i]) > _LONG)
-        chunks = [distinct[i] for i in new]
-        first = len(self._row_of)
-        rows[new] = np.arange(first, first + len(new))
-        self._store.append([self._chunk_words(chunk) for chunk in chunks])
-        short = sum(len(chunk) <= _LONG for chunk in chunks)
-        last = min(first + short, self._store.rows_within(self._memory))
-        self._row_of.update(zip(chunks, range(first, last), strict=False))
-        return rows
-
-    def _known_rows(self, distinct: list[str]) -> Int64s:
-        """Return the row of each cached chunk, and -1 for the others."""
-        found = map(self._row_of.get, distinct, itertools.repeat(-1))
-        return np.fromiter(found, np.int64, len(distinct))
+    def _hashed_words(self, chunks: list[str]) -> tuple[UInt64s, Int64s]:
+        """Return hash and weight of each word of the chunks, and offsets."""
+        words = [self._chunk_words(chunk) for chunk in chunks]
+        pairs = list(itertools.chain.from_iterable(words))
+        return np.array(pairs, np.uint64).reshape(-1), 2 * offsets_of(list(map(len, words)))
 
     def _chunk_words(self, chunk: str) -> list[tuple[int, int]]:
         if chunk.isalpha() and chunk.isascii():
@@ -184,56 +152,6 @@ def _is_unspaced(character: str) -> bool:
     return code >= _UNSPACED[0][0] and any(low <= code <= high for low, high in _UNSPACED)
 
 
-class _Rows:
-    """Lists of words end to end, in buffers that grow by doubling."""
-
-    def __init__(self) -> None:
-        self.hashes = np.empty(_SMALL, np.uint64)
-        self.weights = np.empty(_SMALL, np.uint8)
-        self._offsets = np.zeros(_SMALL, np.int64)
-        self._rows = 0
-
-    @property
-    def size(self) -> int:
-        """Number of rows and of words in them, counted together."""
-        return self._rows + int(self._offsets[self._rows])
-
-    def bounds(self, rows: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the start and the length of rows."""
-        starts = self._offsets[rows]
-        return starts, self._offsets[rows + 1] - starts
-
-    def append(self, lists: list[list[tuple[int, int]]]) -> None:
-        first = self._rows
-        start = int(self._offsets[first])
-        ends = start + offsets_of([len(words) for words in lists])[1:]
-        flat = list(itertools.chain.from_iterable(lists))
-        self._rows += len(lists)
-        self._offsets = with_room(self._offsets, self._rows + 1)
-        self._offsets[first + 1 : self._rows + 1] = ends
-        self.hashes = with_room(self.hashes, start + len(flat))
-        self.weights = with_room(self.weights, start + len(flat))
-        self.hashes[start : start + len(flat)] = np.array([w[0] for w in flat], np.uint64)
-        self.weights[start : start + len(flat)] = [w[1] for w in flat]
-
-    def rows_within(self, size: int) -> int:
-        """Return the number of first rows that have at most this size together."""
-        sizes = self._offsets[: self._rows + 1] + np.arange(self._rows + 1)
-        return int(np.searchsorted(sizes, size, side="right")) - 1
-
-    def truncate(self, rows: int) -> None:
-        """Remove the rows from this number on, and release buffers that are mostly empty."""
-        self._rows = rows
-        words = int(self._offsets[rows])
-        self.hashes, self.weights = _fitted(self.hashes, words), _fitted(self.weights, words)
-        self._offsets = _fitted(self._offsets, rows + 1)
-
-
-def _fitted(buffer: npt.NDArray[_T], size: int) -> npt.NDArray[_T]:
-    """Return a copy of the first items if they take less than a quarter of the buffer."""
-    return buffer[: 2 * size].copy() if len(buffer) > max(4 * size, _SMALL) else buffer
-
-
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 _HALF = np.uint64(32)
@@ -246,11 +164,6 @@ def ngram_sets(
 
     An n-gram may cross the end of a sentence. A document with fewer than n words has one n-gram of
     all its words; a document without words has none.
-
-    Args:
-        sentences: Sentences of each document.
-        n: Number of words of an n-gram.
-        hasher: Hasher of words.
     """
     texts, of_documents = flat_lists(sentences)
     words, _, of_sentences = hasher.words(texts)

@@ -15,9 +15,9 @@ from pipelines.arrays import Int64s, flat_lists, list_array, ranges
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import SharedInput, WorkResult
 from pipelines.counters import Counters
-from pipelines.instances.creation import InstanceBatch, create_instances
-from pipelines.instances.held_out import HELD_OUT, HELD_OUT_PREFIX, TRAINING, is_held_out
+from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX, TRAINING, is_held_out
 from pipelines.instances.masking import read_vocabulary_ids
+from pipelines.instances.pairing import InstanceBatch, create_instances
 from pipelines.instances.plan import REMEMBERED_BYTES, InstanceItem, ShardRanking, pool_text
 from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.io.file_systems import is_local
@@ -170,12 +170,6 @@ def held_out_pool(
     Others follow in an order drawn for the shard until there are `HELD_OUT_DOCUMENTS` documents, at
     most `HELD_OUT_SHARDS` shards (a shard of books has few documents) unless there is nothing to
     draw yet. A shard without held-out documents, or unpaired segments, need no others.
-
-    Args:
-        shards: Token shards of the artifact.
-        shard: Number of the shard whose instances are created.
-        ranking: ShardRanking of the shards.
-        config: Configuration of the stage.
     """
     pool = {shard: shards.held_out(shard)}
     if config.pairing == "none" or not len(pool[shard]):
@@ -311,9 +305,6 @@ class BuildInstanceShard(CacheableShardFn):
         self, item: InstanceItem, documents: Sequence[TokenDocuments]
     ) -> tuple[FileEntry, Counters, dict[str, Any]]:
         """Write the instances of the first shard of a pool.
-
-        Args:
-            documents: Documents of the pool by shard.
 
         Returns:
             The file, its counters, and a `LengthsRecord` as JSON values.

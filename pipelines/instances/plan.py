@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.instances.held_out import HELD_OUT, TRAINING
+from pipelines.instances import HELD_OUT, TRAINING
 from pipelines.seeds import key_for, random_bits
 from schemas.corpus_configs import InstancesConfig
 from schemas.manifest import FileEntry, StageInput
@@ -69,13 +69,7 @@ class ShardRanking(NamedTuple):
     def others(
         self, shard: int, *, purpose: str, first: int | None = None
     ) -> npt.NDArray[np.int64]:
-        """Return the numbers of the other shards in the order drawn for a shard.
-
-        Args:
-            shard: Number of the shard.
-            purpose: Purpose of the draws.
-            first: Minimum number of shards to return, if there are as many. Default: all.
-        """
+        """Return the other shards in the order drawn for a shard, at least `first` (None: all)."""
         key = key_for(self.seed, purpose, int(self.names[shard]))
         ranks = random_bits(np.array([key], np.uint64), self.names)
         chosen = np.arange(len(ranks))

@@ -70,14 +70,7 @@ class InstanceSamples(_Record):
 def sample_instances(
     entry: FileEntry, *, output: str, tokens: StageInput, vocabulary: Sequence[str]
 ) -> InstanceSamples:
-    """Decode one instance of each label of a shard, chosen by the digest of its row.
-
-    Args:
-        entry: Shard of instances.
-        output: Folder of the shard.
-        tokens: Artifact that the instances were made from.
-        vocabulary: Tokens by id.
-    """
+    """Decode one instance of each label of a shard, chosen by the digest of its row."""
     pool = [InputFile.of(tokens, tokens.files[number]) for number in pool_numbers(entry)]
     with open_shard(f"{output}/{entry.stored_name}") as reader:
         batch = reader.get_batch(0)

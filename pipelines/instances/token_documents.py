@@ -180,12 +180,7 @@ class NextSentencePool:
         return len(self._row)
 
     def ordinals(self, shard: int, rows: Int64s) -> Int64s:
-        """Return the numbers in this pool of documents with tokens, for `draw`.
-
-        Args:
-            shard: Number of the shard.
-            rows: Rows of the documents in the token shard.
-        """
+        """Return the numbers in this pool of documents with tokens, for `draw`."""
         numbers = self._ordinals[shard]
         found: Int64s = numbers.start + np.searchsorted(self._row[numbers], rows)
         return found

@@ -8,9 +8,10 @@ use.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from pipelines.io.file_systems import file_system, open_stream, read_file
 from schemas.errors import ArtifactCorruptError
@@ -19,8 +20,6 @@ from schemas.manifest import FileEntry, StageInput
 CONTAMINATION, NEAR_DUPLICATES = "contamination", "near_duplicates"
 EXCLUSION_INPUTS = (CONTAMINATION, NEAR_DUPLICATES)
 """Names of inputs that list documents to exclude, in order of precedence."""
-
-_CHUNK = 1 << 20
 
 
 class InputFile(NamedTuple):
@@ -64,11 +63,8 @@ class InputFile(NamedTuple):
         Raises:
             ArtifactCorruptError: They differ.
         """
-        digest, size = hashlib.sha256(), 0
-        while chunk := source.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-        self.check(size, digest.hexdigest())
+        sha256 = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
+        self.check(source.seek(0, os.SEEK_END), sha256)
 
     def check_copy(self, path: Path) -> None:
         """Verify a local copy of the file."""

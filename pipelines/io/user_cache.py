@@ -22,7 +22,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,24 +57,6 @@ def stat_fingerprint(stat: os.stat_result) -> str:
 def is_settled(stat: os.stat_result) -> bool:
     """Return whether a local file is unchanged for longer than the resolution of its times."""
     return time.time_ns() - stat.st_ctime_ns > _SETTLED_NS
-
-
-def local_digest(path: Path, name: str, *, compute: Callable[[Path], str]) -> str:
-    """Return the cached digest of a local file. Compute it if the file has changed.
-
-    Args:
-        path: The file.
-        name: Name of the digest, such as `ast-3.11`.
-        compute: Returns the digest of a file as hex digits.
-    """
-    stat = path.stat()
-    cache, file, version = digest_cache(), str(path), stat_fingerprint(stat)
-    known = cache.get(file, version)
-    if name not in known:
-        known = {**known, name: compute(path)}
-        if is_settled(stat):
-            cache.put(file, version, known)
-    return known[name]
 
 
 def cached_value(what: str, digest: str) -> Any:

@@ -32,12 +32,7 @@ _MULTISTREAM = re.compile(r"-multistream(?!-index)")
 
 
 def find_index(uri: str, *, name: str) -> str | None:
-    """Return the index of a multistream dump in the same folder, compressed or not, or None.
-
-    Args:
-        uri: Path or URL of the dump.
-        name: Name of the dump, e.g. `enwiki-20250101-pages-articles-multistream1.xml-p1p41242.bz2`.
-    """
+    """Return the index of a multistream dump in the same folder, compressed or not, or None."""
     base = name.rpartition("/")[2]
     if not _MULTISTREAM.search(base):
         return None
@@ -202,12 +197,7 @@ def find_all_streams(
 
 
 def has_long_stream(streams: Sequence[int], *, size: int) -> bool:
-    """Return whether a file has a stream that is long enough to be split at blocks.
-
-    Args:
-        streams: Offsets from `find_all_streams`.
-        size: Size of the file in bytes.
-    """
+    """Return whether a file has a stream that is long enough to be split at blocks."""
     ends = [*streams[1:], size]
     return len(streams) <= 1 or max(end - at for at, end in zip(streams, ends, strict=True)) > _FAR
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE, Count, Example
 from pipelines.io.splits import RawDocument
-from pipelines.mediawiki.dump_header import namespace_of
-from pipelines.mediawiki.dump_xml import WIKITEXT, Page
-from pipelines.mediawiki.holes import UnknownTemplates
+from pipelines.mediawiki.cleaning import UnknownTemplates
+from pipelines.mediawiki.dumps import WIKITEXT, Page, namespace_of
 from pipelines.mediawiki.wikitext import WikiSettings, clean_wikitext, is_redirect
 
 _MAX_EXCERPT = 120
@@ -16,12 +15,7 @@ _MAX_EXCERPT = 120
 
 
 def drop_reason(page: Page, *, namespaces: tuple[int, ...], names: Mapping[int, str]) -> str:
-    """Return why a page is dropped before its text is cleaned, or "".
-
-    Args:
-        namespaces: Numbers of the namespaces to keep.
-        names: Name by number, from the dump's `<siteinfo>`.
-    """
+    """Return why a page is dropped before its text is cleaned, or ""."""
     if page.fault:
         return "malformed"
     known = page.namespace

@@ -1,23 +1,636 @@
-"""Find the rule of a template by its name and the language of the wiki.
+"""Rules of templates: what a template writes, by its name and the language of the wiki.
 
 Templates cannot be expanded without the wiki that defines them. `pipelines/mediawiki/languages`
 lists the templates that write words. A name is looked up in the language of the wiki, then among
 the common names, then in English, because translated articles keep English names. A rule that needs
 a word which the language lacks is not used, so that no English word is written into other text. All
 other templates (infoboxes, notices, navigation) write nothing and are counted within sentences
-(`pipelines.mediawiki.holes`).
+(`pipelines.mediawiki.cleaning.UnknownTemplates`).
+
+A rule is a pattern: text with fields in braces, and optional parts in square brackets:
+
+    {1}                 the first argument
+    {text|2}            the argument `text`, or the second one if it is empty
+    {last}              the last unnamed argument that is not empty
+    {:}                 the argument of a parser function, which follows a colon
+    {$1}                the first group of a name's regular expression
+    {word circa}        the word of the language
+    {date 3 2 1}        a function (`FUNCTIONS`) with its arguments
+    [ ({2})]            written only if no field in it is empty
+    drop                the whole pattern: the template shows no text
+
+A backslash before one of {}[]\\ makes it plain. A pattern whose fields are all empty writes
+nothing; one that is used without any arguments (`{{circa}}`) writes its words.
 """
 
+# ruff: noqa: RUF001 - these templates write typographic characters
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pipelines.mediawiki.languages import COMMON, FALLBACK, language_file
-from pipelines.mediawiki.renderers import LanguageWords
-from pipelines.mediawiki.rules import Rule, compile_rule
+from pipelines.mediawiki.languages import (
+    COMMON,
+    FALLBACK,
+    LanguageFile,
+    language_file,
+    unit_form,
+    unit_symbol,
+)
+from schemas.errors import ConfigError
+
+PIPE = "\ufdd2"  # replaces a | that separates nothing ({{!}}) until the page is cleaned
+APOSTROPHE = "\ufdd3"  # replaces an apostrophe that is text, not markup
+SUPERSCRIPTS = str.maketrans("0123456789+-−=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")
+
+_NAMED = re.compile(r"\s*([^\W_][\w .-]{0,40}?)\s*=(.*)", re.DOTALL)
+_PHONETIC_LABELS = frozenset(["lang", "local", "pron", "also", "ipa", "us", "uk", "au", "ca", "nz"])
+_LAST_BRACKETS = re.compile(r"(?<! ) \([^()]*\)\Z")
+_NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?")
+_GROUPED = re.compile(r"[-+−]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_ISO_DATE = re.compile(r"([-−]?\d{1,4})-(\d{1,2})(?:-(\d{1,2}))?(?:T.*)?")
+_ROMAN = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"),
+          (40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))  # fmt: skip
+
+
+class Arguments(NamedTuple):
+    """Arguments of a template, without markup."""
+
+    positional: list[str]
+    named: dict[str, str]
+    after_colon: str = ""
+    """Argument of a parser function: `1234` in `{{formatnum:1234}}`."""
+
+    title: str = ""
+    """Title of the page."""
+
+    def at(self, number: int) -> str:
+        """Return an argument by its number, from 1, or ""."""
+        found = self.named.get(str(number))
+        if found is not None:
+            return found
+        return self.positional[number - 1] if 0 < number <= len(self.positional) else ""
+
+    def get(self, name: int | str) -> str:
+        """Return the argument of that number or name (":" for that of a parser function), or ""."""
+        if name == ":":
+            return self.after_colon
+        return self.at(name) if isinstance(name, int) else self.named.get(name, "")
+
+    def are_filled(self) -> bool:
+        """Return whether an unnamed argument is not empty."""
+        return any(self.positional)
+
+    def last(self) -> str:
+        """Return the last unnamed argument that is not empty."""
+        filled = [value for value in self.positional if value]
+        return filled[-1] if filled else self.at(1)
+
+
+class LanguageWords(NamedTuple):
+    """The words of one language, and what is common to all."""
+
+    code: str
+    own: LanguageFile
+    common: LanguageFile
+
+    def word(self, name: str) -> str:
+        """Return a word of the language. Raises LookupError if it has none."""
+        return self.own.words[name]
+
+
+Field = Callable[[Arguments], str]
+
+
+class Call(NamedTuple):
+    """Use of a function in a pattern."""
+
+    words: list[str]
+    """Words after the name of the function."""
+
+    fields: list[Field]
+    """Functions that select the arguments that the words name."""
+
+    wording: LanguageWords
+
+    def field(self, arguments: Arguments) -> str:
+        """Return the argument that the first word names."""
+        return self.fields[0](arguments)
+
+
+def parse_arguments(content: str, *, title: str = "") -> Arguments:
+    """Split `name|a|b=c` at its pipes. What follows a colon in the name is kept as well."""
+    name, *parts = content.split("|")
+    positional, named = [], {}
+    for part in parts:
+        match = _NAMED.match(part) if "=" in part else None
+        if match:
+            named[match[1].lower()] = match[2].strip()
+        else:
+            positional.append(part.strip())
+    return Arguments(positional, named, name.partition(":")[2].strip(), title)
+
+
+# Lists and characters
+
+
+def _joined(call: Call, arguments: Arguments) -> str:
+    """Write `{join SEPARATOR}`: all unnamed arguments."""
+    separator = call.words[0] if call.words else ""
+    return separator.join(filter(None, arguments.positional)) or arguments.at(1)
+
+
+def _listed(call: Call, arguments: Arguments) -> str:
+    """Write `{list SEPARATOR 2 3 extra}`: those of the arguments that are filled."""
+    return call.words[0].join(filter(None, (field(arguments) for field in call.fields[1:])))
+
+
+def _phonetic(call: Call, arguments: Arguments) -> str:
+    """Write `{phonetic 1}`: a pronunciation; `{phonetic "-"}`: its parts are the arguments."""
+    if call.words and call.words[0][0].isdecimal():
+        return call.field(arguments)
+    separator = call.words[0] if call.words else ""
+    parts = (part for part in arguments.positional if part.lower() not in _PHONETIC_LABELS)
+    return separator.join(parts).replace(f"{separator}_{separator}", " ")
+
+
+def _space(call: Call, arguments: Arguments) -> str:
+    """Write `{space 1}`: the argument, or a space where the template has none."""
+    return call.field(arguments) if arguments.positional else " "
+
+
+def _title(call: Call, arguments: Arguments) -> str:
+    """Write `{title}` of the page; `{title plain}` without what its last brackets hold."""
+    is_plain = call.words == ["plain"]
+    return _LAST_BRACKETS.sub("", arguments.title) if is_plain else arguments.title
+
+
+def _choice(call: Call, arguments: Arguments) -> str:
+    """Write `{choice 1 flat=♭ sharp=♯}`: the text for the argument's value."""
+    return dict(word.split("=", 1) for word in call.words[1:]).get(call.field(arguments), "")
+
+
+def raised_text(text: str) -> str:
+    """Return raised text: digits and signs as Unicode superscripts, words unchanged."""
+    raised = text.strip()
+    is_power = 0 < len(raised) <= 6 and all(ord(character) in SUPERSCRIPTS for character in raised)
+    return raised.translate(SUPERSCRIPTS) if is_power else text
+
+
+# Numbers
+
+
+def format_number(number: str, language: LanguageFile) -> str:
+    """Return a number of English or of the language, grouped or not, with the separators of the
+    language. Other text is unchanged."""
+    number = number.strip()
+    style = language.numbers
+    if style.mark == "," and number.count(",") == 1 and number.replace(",", "").isdecimal():
+        number = number.replace(",", ".")
+    elif _GROUPED.fullmatch(number):
+        number = number.replace(",", "")
+    if not _NUMBER.fullmatch(number):
+        return number
+    whole, point, decimals = number.partition(".")
+    sign = whole[0] if whole[0] in "-+−" else ""
+    digits = whole[len(sign) :]
+    if len(digits) >= style.least:
+        head = len(digits) % 3
+        groups = [digits[:head], *(digits[i : i + 3] for i in range(head, len(digits), 3))]
+        digits = style.group.join(filter(None, groups))
+    return f"{sign}{digits}{style.mark if point else ''}{decimals}"
+
+
+def _fraction(_call: Call, arguments: Arguments) -> str:
+    match list(filter(None, arguments.positional)):
+        case [denominator]:
+            return f"1/{denominator}"
+        case [numerator, denominator]:
+            return f"{numerator}/{denominator}"
+        case [whole, numerator, denominator, *_]:
+            return f"{whole} {numerator}/{denominator}"
+    return ""
+
+
+def _power(_call: Call, arguments: Arguments) -> str:
+    """Write `{power}` of ten: exponent, or factor and exponent."""
+    *factor, exponent = [*filter(None, arguments.positional[:2])] or [""]
+    raised = raised_text(exponent)
+    return f"{factor[0] if factor else ''} × 10{raised}" if raised else ""
+
+
+def _value(call: Call, arguments: Arguments) -> str:
+    """Write `{value}`: number, e=exponent, u=unit (or ul=)."""
+    number = arguments.at(1).replace("\N{MINUS SIGN}", "-")
+    exponent = arguments.named.get("e", "")
+    unit = arguments.named.get("u") or arguments.named.get("ul") or ""
+    text = format_number(number, call.wording.own)
+    if exponent:
+        text += f" × 10{exponent.translate(SUPERSCRIPTS)}"
+    return f"{text} {unit}".strip() if unit else text
+
+
+def _roman(call: Call, arguments: Arguments) -> str:
+    """Write `{roman 1}`: digits as a Roman number, other text as it is."""
+    text = call.field(arguments)
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:5]) < 4000):
+        return text
+    number, letters = int(text[:5]), []
+    for value, letter in _ROMAN:
+        letters.append(letter * (number // value))
+        number %= value
+    return "".join(letters)
+
+
+def _ordinal(call: Call, arguments: Arguments) -> str:
+    """Write `{ordinal 1}`: a number and the word `ordinal` of its last digits."""
+    number, words = call.field(arguments), call.wording.own.words
+    if not number[-1:].isdecimal():
+        return number
+    ending = words.get(f"ordinal {number[-2:]}") or words.get(f"ordinal {number[-1:]}")
+    return f"{number}{ending or words['ordinal']}"
+
+
+def _coordinates(_call: Call, arguments: Arguments) -> str:
+    if "inline" not in arguments.named.get("display", "inline"):
+        return ""
+    text, marks = "", iter("°′″°′″")
+    for value in arguments.positional[:8]:
+        if value in {"N", "S"}:
+            text, marks = f"{text}{value} ", iter("°′″")
+        elif value in {"E", "W"}:
+            return text + value
+        elif _NUMBER.fullmatch(value):
+            text += value + next(marks, "")
+    return text.strip() if "N" in text or "S" in text else ""
+
+
+# Measures
+
+_BETWEEN = {"-": "–", "–": "–", "to": "to", "to(-)": "to", "and": "and", "and(-)": "and",
+            "or": "or", "by": "by", "x": " × ", "×": " × ", "xx": " × ", "+/-": " ± ", "±": " ± ",
+            "+": " + ", "to about": "to"}  # fmt: skip
+_NEUTRAL = {"to": "–", "and": ", ", "or": "/", "by": " × "}
+
+
+def _between(sign: str, wording: LanguageWords) -> str:
+    """Return the text between two amounts; a sign if the language has no word."""
+    name = _BETWEEN[sign]
+    if name not in _NEUTRAL:
+        return name
+    word = wording.own.words.get(name)
+    if word is None:
+        return _NEUTRAL[name]
+    return word if wording.own.spaceless else f" {word} "
+
+
+def _convert(call: Call, arguments: Arguments) -> str:
+    """Write amounts with their unit, in full or as a symbol ({convert symbol}), without the
+    converted amounts: "5 to 10 kilometres"."""
+    values, named, wording = arguments.positional, arguments.named, call.wording
+    if len(values) < 2:
+        return " ".join(format_number(value, wording.own) for value in values)
+    parts, last, index = [format_number(values[0], wording.own)], values[0], 1
+    while index + 1 < len(values) and values[index] in _BETWEEN:
+        last = values[index + 1]
+        parts += [_between(values[index], wording), format_number(last, wording.own)]
+        index += 2
+    code = values[index] if index < len(values) else ""
+    default = "on" if call.words == ["symbol"] else ""
+    symbol = named.get("abbr", default) in {"on", "in", "unit"}
+    adjective = named.get("adj", "") in {"on", "mid", "1"} or "sing" in named
+    if len(parts) > 1:
+        last = f"{last} "  # several amounts are never one
+    text = _measure("".join(parts), last, code, wording, symbol=symbol, adjective=adjective)
+    if index + 2 < len(values) and _NUMBER.fullmatch(values[index + 1]):  # 5|ft|10|in
+        second, code = values[index + 1 : index + 3]
+        text += " " + _measure(second, second, code, wording, symbol=symbol, adjective=False)
+    return text
+
+
+def _measure(
+    shown: str, amount: str, code: str, wording: LanguageWords, *, symbol: bool, adjective: bool
+) -> str:
+    """Return an amount and its unit. An adjective ("6-foot") is singular."""
+    form = "" if symbol else unit_form(code, amount, wording.own, singular=adjective)
+    name = form or unit_symbol(code, wording.own, wording.common)
+    if code and not name:
+        return ""  # the language has no word for it: count an unknown template
+    joint = " "
+    if name.startswith("/"):
+        joint = ""
+    elif form and adjective:
+        joint = wording.own.words.get("adjective joint", " ")
+    elif form and wording.own.spaceless:
+        joint = ""
+    return f"{shown}{joint}{name}".rstrip()
+
+
+def _quantity(call: Call, arguments: Arguments) -> str:
+    """Write `{quantity}`: a number, then units with optional exponents."""
+    number, *units = arguments.positional or [arguments.at(1)]
+    parts = [format_number(number, call.wording.own)]
+    if exponent := arguments.named.get("e"):
+        parts.append(f"× 10{exponent.translate(SUPERSCRIPTS)}")
+    for value in filter(None, units):
+        if _NUMBER.fullmatch(value):
+            parts[-1] += raised_text(value)
+        else:
+            parts.append(value)
+    return " ".join(filter(None, parts))
+
+
+_GAUGE = re.compile(r"(\d+(?:[.,]\d+)?) ?(mm|ft|in|m)")
+_GAUGE_NAMES = dict.fromkeys(("sg", "ussg", "uksg", "standard"), "1435mm") | {"mg": "1000mm"}
+
+
+def _gauge(call: Call, arguments: Arguments) -> str:
+    """Write `{gauge 1}`: width of a railway's track, from `1435mm`, `3ft6in` or a short name."""
+    text = call.field(arguments).lower()
+    sizes = _GAUGE.findall(_GAUGE_NAMES.get(text, text))
+    return " ".join(f"{format_number(number, call.wording.own)} {unit}" for number, unit in sizes)
+
+
+# Dates
+
+
+def _month(text: str, wording: LanguageWords, *, in_date: bool) -> str:
+    names = wording.own.months
+    if text.isascii() and text.isdecimal() and 1 <= int(text[-4:]) <= 12:
+        names = (wording.own.months_in_dates or names) if in_date else names
+        return names[int(text[-4:]) - 1]
+    if in_date and text.lower() in names and wording.own.months_in_dates:
+        return wording.own.months_in_dates[names.index(text.lower())]
+    return text
+
+
+def date_words(parts: tuple[str, str, str], wording: LanguageWords, *, day_first: bool) -> str:
+    """Return a date (year, month as number or name, day; "" if missing) in the words and order of a
+    language."""
+    year, month, day = parts
+    dates = wording.own.dates
+    if (iso := _ISO_DATE.fullmatch(year)) and not month and not day:
+        year, month, day = iso[1], iso[2], iso[3] or ""
+    month_name = _month(month, wording, in_date=bool(day))
+    if not month_name:
+        return day if day and not year else year
+    if day.isdecimal() and day.isascii():
+        day = day.lstrip("0") or day
+        day = dates.first_day if day == "1" else day
+    if not day:
+        return dates.month.format(month=month_name, year=year) if year else month_name
+    form = dates.day if year else dates.day_of_year
+    if day_first and year:
+        form = "{day} {month} {year}"
+    return form.format(day=day, month=month_name, year=year)
+
+
+def _date(call: Call, arguments: Arguments) -> str:
+    """Write `{date YEAR MONTH DAY}`: which arguments they are; 0 for none."""
+    day_first = arguments.named.get("df", "") in {"y", "yes", "true", "1"}
+    year, month, day = [*(field(arguments) for field in call.fields), "", ""][:3]
+    return date_words((year, month, day), call.wording, day_first=day_first)
+
+
+def _age(call: Call, arguments: Arguments) -> str:
+    """Write `{age Y M D Y M D}`: whole years from the first date to the second."""
+    values = [field(arguments) for field in call.fields]
+    if not all(value.isascii() and value.isdecimal() and len(value) < 5 for value in values):
+        return ""
+    numbers = [int(value) for value in values]
+    years = numbers[3] - numbers[0] - (numbers[4:] < numbers[1:3])
+    return str(years) if years >= 0 else ""
+
+
+def _as_of(call: Call, arguments: Arguments) -> str:
+    named = arguments.named
+    if named.get("alt"):
+        return named["alt"]
+    parts = (arguments.at(1), arguments.at(2), arguments.at(3))
+    date = date_words(parts, call.wording, day_first=True)
+    if named.get("bare"):
+        return date
+    word = call.wording.word("since" if named.get("since") else "as of")
+    return f"{word if named.get('lc') else word.capitalize()} {date}"
+
+
+# Names
+
+
+def _authors(call: Call, arguments: Arguments) -> str:
+    *names, year = [*filter(None, arguments.positional)] or [""]
+    if not names:
+        return year
+    joint = call.wording.word("and")
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {joint} {names[-1]}"
+    return f"{listed} ({year})"
+
+
+def _verse(_call: Call, arguments: Arguments) -> str:
+    numbers = [value for value in arguments.positional[1:] if value[:1].isdecimal()]
+    return " ".join((arguments.at(1), *numbers[:1])).strip()
+
+
+FUNCTIONS: dict[str, Callable[[Call, Arguments], str]] = {
+    "age": _age,
+    "apostrophe": lambda _call, _arguments: APOSTROPHE,
+    "as_of": _as_of,
+    "authors": _authors,
+    "block": lambda _call, _arguments: "\n\n",
+    "choice": _choice,
+    "convert": _convert,
+    "coordinates": _coordinates,
+    "date": _date,
+    "fraction": _fraction,
+    "gauge": _gauge,
+    "join": _joined,
+    "list": _listed,
+    "month": lambda call, arguments: _month(call.field(arguments), call.wording, in_date=False),
+    "number": lambda call, arguments: format_number(call.field(arguments), call.wording.own),
+    "ordinal": _ordinal,
+    "phonetic": _phonetic,
+    "pipe": lambda _call, _arguments: PIPE,
+    "power": _power,
+    "quantity": _quantity,
+    "raised": lambda call, arguments: raised_text(call.field(arguments)),
+    "roman": _roman,
+    "space": _space,
+    "title": _title,
+    "value": _value,
+    "verse": _verse,
+}
+"""Functions of patterns by name. Marks that they write are those of `cleaning`."""
+
+_NEEDED_WORDS = {"as_of": ("as of", "since"), "authors": ("and",), "ordinal": ("ordinal",)}
+"""Words that the language must have for a rule with the function to be used."""
+
+_NEEDS_MONTHS = frozenset({"date", "month"})
+
+
+def subpage_word(arguments: Arguments) -> str:
+    """Return the word of templates such as `{{Ada/kw|for}}` of English Wikibooks."""
+    return arguments.at(1) if len(arguments.positional) == 1 and not arguments.named else ""
+
+
+DROP = "drop"
+_TOKEN = re.compile(r"\\(.)|\{([^{}]*)\}|([\[\]])|([^\\{}\[\]]+)", re.DOTALL)
+_WORDS = re.compile(r'"([^"]*)"|(\S+)')
+_BLOCK = "{block}"
+_MAY_BE_EMPTY = re.compile(r"\{(?:coordinates|block)\b")
+
+
+class Rule(NamedTuple):
+    """Rule for a template."""
+
+    render: Callable[[Arguments], str]
+    is_drop: bool = False
+    """The template shows no text."""
+
+    is_block: bool = False
+    """It may hold several paragraphs."""
+
+    may_be_empty: bool = False
+    """Empty output does not mean missing text."""
+
+    is_pronunciation: bool = False
+    """Dropped in brackets."""
+
+
+_Parts = list["str | Field | _Optional"]
+
+
+class _Optional(NamedTuple):
+    parts: _Parts
+
+
+def compile_rule(pattern: str, wording: LanguageWords, groups: Sequence[str] = ()) -> Rule | None:
+    """Compile a pattern with the words of a language. Return None if it lacks a word.
+
+    Raises:
+        ConfigError: The pattern is not well-formed.
+    """
+    if pattern == DROP:
+        return Rule(lambda _: "", is_drop=True)
+    try:
+        parts = _parse(pattern, wording, {f"${n}": value for n, value in enumerate(groups, 1)})
+    except LookupError:
+        return None
+    if all(isinstance(part, str) for part in parts):
+        text = "".join(map(str, parts))
+        return Rule(lambda _: text, may_be_empty=not text)
+    only = parts[0] if len(parts) == 1 else None
+    write = only if callable(only) else _writer(parts)
+    is_block = _BLOCK in pattern
+    is_optional = all(isinstance(part, _Optional) for part in parts)
+    may_be_empty = is_optional or _MAY_BE_EMPTY.search(pattern) is not None
+    is_pronunciation = "{phonetic" in pattern
+    return Rule(
+        write, is_block=is_block, may_be_empty=may_be_empty, is_pronunciation=is_pronunciation
+    )
+
+
+def _parse(pattern: str, wording: LanguageWords, groups: Mapping[str, str]) -> _Parts:
+    stack: list[_Parts] = [[]]
+    position = 0
+    while position < len(pattern):
+        token = _TOKEN.match(pattern, position)
+        if token is None:
+            raise ConfigError(f"the pattern {pattern!r} has a brace that is not closed")
+        position = token.end()
+        if token[3] == "[":
+            stack.append([])
+        elif token[3] == "]":
+            if len(stack) == 1:
+                raise ConfigError(f"the pattern {pattern!r} closes a bracket that is not open")
+            inner = stack.pop()
+            stack[-1].append(_Optional(inner))
+        elif token[2] is not None:
+            stack[-1].append(_field(token[2], wording, groups, pattern=pattern))
+        else:
+            stack[-1].append(token[1] or token[4])
+    if len(stack) > 1:
+        raise ConfigError(f"the pattern {pattern!r} has a bracket that is not closed")
+    return stack[0]
+
+
+def _field(
+    text: str, wording: LanguageWords, groups: Mapping[str, str], *, pattern: str
+) -> str | Field:
+    words = [quoted or plain for quoted, plain in _WORDS.findall(text)]
+    if not words:
+        raise ConfigError(f"the pattern {pattern!r} has an empty field")
+    name, *rest = words
+    if name == "word":
+        return wording.word(" ".join(rest))
+    if name in FUNCTIONS:
+        if name in _NEEDS_MONTHS and len(wording.own.months) != 12:
+            raise LookupError("months")
+        for word in _NEEDED_WORDS.get(name, ()):
+            wording.word(word)
+        fields = [_selected(word, groups) for word in rest]
+        return functools.partial(FUNCTIONS[name], Call(rest, fields, wording))
+    if rest:
+        raise ConfigError(f"the pattern {pattern!r} uses {name!r}; known are {sorted(FUNCTIONS)}")
+    return groups[name] if name in groups else _selected(name, groups)
+
+
+def _selected(word: str, groups: Mapping[str, str]) -> Field:
+    """Return the function that selects an argument: a number, a name, `last`, or several with |."""
+    if word in groups:
+        value = groups[word]
+        return lambda _: value
+    names = [int(name) if name.isdecimal() else name for name in word.split("|")]
+    if names == ["last"]:
+        return Arguments.last
+    if len(names) == 1 and isinstance(number := names[0], int):
+        return lambda arguments: arguments.at(number)
+
+    def first_filled(arguments: Arguments) -> str:
+        for name in names:
+            if value := arguments.get(name):
+                return value
+        return ""
+
+    return first_filled
+
+
+def _writer(parts: _Parts) -> Field:
+    words = "".join(part for part in parts if isinstance(part, str)).strip()
+    has_words = any(c.isalpha() or unicodedata.category(c) == "Sc" for c in words)
+
+    def write(arguments: Arguments) -> str:
+        text, filled, empty = _write(parts, arguments)
+        if filled or not empty:
+            return text
+        return words if has_words and not arguments.positional and not arguments.named else ""
+
+    return write
+
+
+def _write(parts: _Parts, arguments: Arguments) -> tuple[str, int, int]:
+    """Return the text and the numbers of filled and empty fields."""
+    written: list[str] = []
+    filled = empty = 0
+    for part in parts:
+        if isinstance(part, str):
+            written.append(part)
+        elif isinstance(part, _Optional):
+            text, inner, missing = _write(part.parts, arguments)
+            if not missing:
+                written.append(text)
+                filled += inner
+        else:
+            value = part(arguments)
+            written.append(value)
+            if value:
+                filled += 1
+            else:
+                empty += 1
+    return "".join(written), filled, empty
+
 
 _PREFIXES = frozenset({"template", "subst", "safesubst", "msg", "msgnw", "raw"})
 _FIELDS = re.compile(r"\{[^{}]*\}")
@@ -99,12 +712,7 @@ def _local_prefixes(language: str) -> frozenset[str]:
 
 
 def rule_for(name: str, language: str) -> Rule | None:
-    """Return the rule of a template, or None if it is unknown.
-
-    Args:
-        name: Text between the braces and the first pipe.
-        language: ISO 639 code of the wiki.
-    """
+    """Return the rule of a template, or None if it is unknown."""
     plain = plain_name(name, language)
     tables = [_table(source, language) for source in dict.fromkeys((language, COMMON, FALLBACK))]
     for key in (first_lowered(plain), plain.lower()):

@@ -1,25 +1,627 @@
 """Extract the text passages of a page of wikitext (paper 3.1: "extract only the text passages and
 ignore lists, tables, and headers").
 
-`pipelines.mediawiki.scanner` removes the markup, this module joins lines to paragraphs, and
-`pipelines.mediawiki.cleaning` cleans each.
+`_Scanner` removes the markup, `clean_wikitext` joins lines to paragraphs, and
+`pipelines.mediawiki.cleaning` cleans each. The time is linear in the length of any page.
+Grammar: https://www.mediawiki.org/wiki/Markup_spec and the preprocessor's rules there.
 """
 
 # ruff: noqa: RUF001 - punctuation of several scripts
 from __future__ import annotations
 
+import bisect
+import functools
 import itertools
 import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-from pipelines.mediawiki.cleaning import DISPLAY, FORMULA, HOLE, clean_paragraph
-from pipelines.mediawiki.holes import UnknownTemplates, without_names
-from pipelines.mediawiki.scanner import Scanner
-from pipelines.mediawiki.words import REDIRECT_WORDS, WikiSettings, wiki_settings
+from pipelines.mediawiki.cleaning import (
+    DISPLAY,
+    DROPPED,
+    FORMULA,
+    HOLE,
+    LINK_TEXT,
+    PROTECT,
+    STOPS,
+    UnknownTemplates,
+    clean_paragraph,
+    continues_sentence,
+    is_in_brackets,
+    template_marker,
+    without_names,
+)
+from pipelines.mediawiki.languages import (
+    FALLBACK,
+    LANGUAGE_CODES,
+    REDIRECT_WORDS,
+    WIKI_PREFIXES,
+    WikiSettings,
+    wiki_settings,
+)
+from pipelines.mediawiki.templates import (
+    Rule,
+    counter_name,
+    parse_arguments,
+    raised_text,
+    rule_for,
+    subpage_word,
+)
+
+
+def _names(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+# Tags whose content is not text.
+_DROPPED_TAGS = _names(
+    "ref references gallery timeline imagemap score hiero graph mapframe maplink templatedata "
+    "templatestyles inputbox categorytree includeonly indicator charinsert rss dynamicpagelist "
+    "quiz script style rt rp h1 h2 h3 h4 h5 h6 pre syntaxhighlight source caption phonos "
+    "mapdata languages"
+)
+# The same, but these nest in themselves.
+_NESTING_TAGS = frozenset({"table", "ul", "ol", "dl", "menu"})
+# Tags whose content is necessary for a sentence, but is not text.
+_FORMULA_TAGS = frozenset({"math", "chem", "ce", "code"})
+# Tags that end a paragraph.
+_BLOCK_TAGS = _names(
+    "p div blockquote center poem hr gallery pre syntaxhighlight source table ul ol dl menu "
+    "references timeline imagemap score graph mapframe li dd dt tr td th caption h1 h2 h3 h4 h5 "
+    "h6 section article aside header footer figure figcaption"
+)
+# Tags that are removed without their content.
+_INLINE_TAGS = _names(
+    "b i u s em strong small big sub sup span font tt kbd samp var cite del ins strike abbr dfn "
+    "q bdi bdo mark ruby rb rtc time data wbr noinclude onlyinclude nobr a img label address "
+    "acronym translate tvar includeonly thead tbody tfoot nowiki math code br blink main nav "
+    "ref chem ce section"
+)
+_KNOWN_TAGS = _DROPPED_TAGS | _NESTING_TAGS | _FORMULA_TAGS | _BLOCK_TAGS | _INLINE_TAGS
+
+_PLAIN_CODE = re.compile(r"(?=.*\w)[\w.,/@$%+()-][\w.,/@$%+() -]{0,39}")
+"""Code that reads as a word: the name of a function, a file or a command."""
+
+_PLAIN_FORMULA = re.compile(r"[A-Za-z0-9][A-Za-z0-9 .,=+<>()/-]{0,24}")
+"""A formula that is its own text, `x` or `n = 5`: no TeX in it."""
+
+_MARKUP = re.compile(r"\{\{|\[\[|</|''|<[a-z]|\n[*#|=:]")
+_HIDDEN = re.compile(r"display\s*:\s*none")
+_RAISED = re.compile(r"([^<>{}\[\]|\n]{1,6})</sup\s*>", re.IGNORECASE)
+
+
+def _ending_pattern(name: str) -> re.Pattern[str]:
+    """Return the pattern of the closing tag `name`; a nesting tag's opening is group 1."""
+    opening = rf"(<{name}\b[^<>]*>)|" if name in _NESTING_TAGS else ""
+    return re.compile(rf"{opening}</{name}\s*>", re.IGNORECASE)
+
+
+_ENDINGS = {
+    name: _ending_pattern(name)
+    for name in _DROPPED_TAGS | _NESTING_TAGS | _FORMULA_TAGS | {"nowiki", "span"}
+}
+
+
+NOT_FOUND = -1
+"""Result if there is no closing delimiter."""
+
+_BRACES = re.compile(r"\{\{++|\}\}++|<(?:!--|(nowiki|math|pre|source|syntaxhighlight)\b[^<>]*+>)")
+_BRACKETS = re.compile(r"\[\[|\]\]")
+_TABLE = re.compile(r"\n[ \t:*#]*+(?:(\{\|)|\|\}(?!\})|\{\{[ ]*[Ee]nd[ ]*\}\})")
+_COMMENT_END = re.compile("-->")
+_BREAK = re.compile(r"\n[ \t]*(?=[\n=])")
+
+
+class Delimiters:
+    """Closing delimiters of a page. Positions are offsets in its text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._found: dict[str, tuple[list[int], list[int]]] = {}  # endings of tags, by name
+        self._budget = 8 * len(text) + 1024  # characters that failing searches may read
+
+    def end_of_paragraph(self, position: int) -> int:
+        """Return the next blank line or heading, which ends unclosed markup."""
+        found = _BREAK.search(self._text, position)
+        return found.start() if found else len(self._text)
+
+    def end_of_line(self, position: int) -> int:
+        end = self._text.find("\n", position)
+        return end if end >= 0 else len(self._text)
+
+    def end_of_braces(self, position: int) -> int:
+        """Return the end of the braces that open at `position`, nested braces included."""
+        text, depth, start = self._text, 0, position
+        if self._budget < 0:
+            return NOT_FOUND
+        while (found := _BRACES.search(text, position)) is not None:
+            position = found.end()
+            first = text[found.start()]
+            if first == "{":
+                depth += position - found.start()
+            elif first == "}":
+                depth -= position - found.start()
+                if depth <= 0:
+                    end = position + depth
+                    if text.find("\n==", start, end) < 0:
+                        return end
+                    break  # a template has no headings: the braces belong to another one
+            else:
+                inside = self.end_of_tag(found[1] or "-->", position)
+                position = inside if inside != NOT_FOUND else position
+        self._budget -= position - start if found else len(text) - start
+        return NOT_FOUND
+
+    def end_of_picture(self, position: int) -> int:
+        """Return the end of a `[[File:...]]` with links in its caption. It has one paragraph."""
+        text, depth, start = self._text, 1, position
+        if self._budget < 0:
+            return NOT_FOUND
+        while (found := _BRACKETS.search(text, position)) is not None:
+            position = found.end()
+            depth += 1 if found[0] == "[[" else -1
+            if depth == 0:
+                if text.find("\n\n", start, position) >= 0:
+                    break
+                return position + text.startswith("]", position)
+        self._budget -= position - start if found else len(text) - start
+        return NOT_FOUND
+
+    def end_of_table(self, position: int) -> int:
+        """Return the end of a table, nested tables included."""
+        depth = 1
+        if self._budget < 0:
+            return NOT_FOUND
+        for found in _TABLE.finditer(self._text, position):
+            depth += 1 if found[1] else -1
+            if depth == 0:
+                return found.end()
+        self._budget -= len(self._text) - position
+        return NOT_FOUND
+
+    def end_of_tag(self, name: str, position: int) -> int:
+        """Return the end of the first closing tag `name`, or of a comment (name "-->").
+
+        For a tag that nests, `position` is directly after its opening tag.
+        """
+        starts, ends = self._endings(name)
+        index = bisect.bisect_left(starts, position)
+        if name in _NESTING_TAGS:  # the end of the last opening tag before
+            return ends[index - 1] if index else NOT_FOUND
+        return ends[index] if index < len(ends) else NOT_FOUND
+
+    def _endings(self, name: str) -> tuple[list[int], list[int]]:
+        """Return starts and ends of closing tags; for a nesting tag, of the tags themselves."""
+        found = self._found.get(name)
+        if found is None:
+            matches = (_COMMENT_END if name == "-->" else _ENDINGS[name]).finditer(self._text)
+            if name in _NESTING_TAGS:
+                found = _matched(matches)
+            else:
+                spans = [match.span() for match in matches]
+                found = [start for start, _ in spans], [end for _, end in spans]
+            self._found[name] = found
+        return found
+
+
+def _matched(tags_found: Iterable[re.Match[str]]) -> tuple[list[int], list[int]]:
+    """Return the start of each opening tag and the end of its closing tag or `NOT_FOUND`."""
+    starts, ends, open_tags = list[int](), list[int](), list[int]()
+    for match in tags_found:
+        if match.lastindex:
+            open_tags.append(len(starts))
+            starts.append(match.start())
+            ends.append(NOT_FOUND)
+        elif open_tags:
+            ends[open_tags.pop()] = match.end()
+    return starts, ends
+
+
+_MAX_DEPTH = 40  # deeper nesting is not text; MediaWiki has the same limit
+
+# Each alternative begins with a literal character outside of groups, so that `re` can skip ahead by
+# first character.
+_TOKEN = re.compile(
+    r"""
+      \[\[ (?: [^\[\]{}<>|\n:]*+ \| )? ([^\[\]{}<>|\n:]++) \]\]     # 1 a whole link: its label
+    | \[ ( \[ [ ]* (:? [^\[\]{}<>|\n:]*+ :)? )                       # 2 a link opens; 3 its prefix
+    | \] ( \] )                                                      # 4 a link closes
+    | \{ ( \{ ([^{}|<>\[\]]*+) )                                   # 5 a template opens; 6 its name
+    | \} ( \} )                                                      # 7 a template closes
+    | < ( !-- )                                                      # 8 a comment
+    | < ( (/?) ([A-Za-z][A-Za-z0-9]*+)                               # 9 a tag; 10 / 11 name 12 rest
+          ( (?: [^<>"]++ | "[^"\n]{0,200}+"(?=[\s/>]) ){0,20}+ (?= > ) | [^<>]*+ (?= > )
+          | (?<= <[Rr][Ee][Ff] ) (?: (?! </?[Rr][Ee][Ff] ) [^\n] ){0,300}? "[ ]*+/?+ (?= > )
+          | (?<= <[Rr][Ee][Ff] ) \s [^>\n]{0,300}+ ) > )
+    | \n ( (={1,6}) ([^\n]*+) )                                      # 13 heading; 14 level 15 title
+    | \n ( [*\#:;|!] [^\n<{]*+ (?= \n | \Z )
+           (?: \n [*\#:;|!] [^\n<{]*+ (?= \n | \Z ) )*+ )             # 16 plain list lines
+    | \n ( [ \t:*\#]*+ \{\| )                                        # 17 a table opens
+    | \[ ( (?: (?: https? | ftp | irc | news ) :// | // | mailto: ) [^\s\[\]<>"|{}]*+
+           (?: [^\S\n]++ ([^\[\]\n{}<>]*+) \] | \] | [^\S\n]++ )? ) # 18 a web link; 19 its label
+    """,
+    re.VERBOSE,
+)
+_HEADING = re.compile(r"\n(={1,6})[^\n=][^\n]*=")
+# Lines of closing sections: one that may be prose, by whether the language is spaceless; a work.
+_LONG_LINE = {
+    False: re.compile(r"\n[^*#:;|!= {}<\n][^\n]{79}"),
+    True: re.compile(r"\n[^*#:;|!= {}<\n][^\n]{39}"),
+}
+_LEAST_PROSE = {False: 160, True: 80}  # characters; one sentence only introduces a list
+_LIST_MARKS = frozenset("*#:;|!{}<")
+_WORK = re.compile(
+    r"://|ISBN|\bdoi\b|\bp{1,2}\. ?\d|\b[Vv]ol\.|\b[Ee]ds?\.|^\W*[^\W\d_][\w'’-]*+, [^\W\d_]"
+    r"|^[^.]{0,80}\(\d{4}[a-z]?\)|\(\w* ?\d{4}\) ?[:.,]"
+)
+_SPACES = re.compile(r"[ \t]*")
+_INDENT = re.compile(r"[ \t]*:*[ \t]*")
+_LOOK_BACK = 200  # pieces and characters of the output before a pronunciation
+
+_rule = functools.lru_cache(maxsize=4096)(rule_for)
+_SUBPAGE_WORD = Rule(subpage_word)
+
+
+class _Open(NamedTuple):
+    """A link or a template that is open."""
+
+    start: int
+    """Index of its text in the output."""
+
+    rule: Rule | None
+    """Rule of the template; None for a link."""
+
+    name: str = ""
+    """The template's name, as in the page."""
+
+
+def _shown(target: str) -> str:
+    """Return the text of a link without a label: its target without the name of another wiki."""
+    prefix, colon, title = target.lstrip(":").partition(":")
+    is_wiki = colon and title and prefix.strip().lower() in WIKI_PREFIXES
+    return title if is_wiki else target.removeprefix(":")
+
+
+def _without_comments(line: str) -> str:
+    """Remove the comments of a line. An unclosed comment remains."""
+    kept = []
+    at = 0
+    while (start := line.find("<!--", at)) >= 0 and (end := line.find("-->", start + 4)) >= 0:
+        kept.append(line[at:start])
+        at = end + 3
+    return "".join((*kept, line[at:]))
+
+
+def _is_prose(line: str) -> bool:
+    """Return whether a line without markup is a paragraph of text and not a cited work."""
+    line = line.strip(" '\"”»)\ufdd0")
+    return line[-1:] in STOPS and line[:1] not in _LIST_MARKS and _WORK.search(line) is None
+
+
+class Scanner:
+    """Scanner of one page. `run` returns lines without markup.
+
+    A line that starts with one of `*#:;|!=` or a blank is not text but a list, table or heading.
+    """
+
+    def __init__(self, text: str, markup: WikiSettings, title: str = "") -> None:
+        self._text = "\n" + text.replace("\r\n", "\n")
+        self._markup = markup
+        self._title = title
+        self._out: list[str] = []
+        self._stack: list[_Open] = []
+        self._templates = 0  # how many of the stack are templates
+        self._delimiters = Delimiters(self._text)
+
+    def run(self) -> str:
+        text, out, search = self._text, self._out, _TOKEN.search
+        handlers = self._handlers()
+        position = 0
+        while (token := search(text, position)) is not None:
+            start, end = token.span()
+            if start > position:
+                out.append(text[position:start])
+            kind = token.lastindex or 0
+            if kind == 1:
+                out.append(token[1])
+                position = end
+            else:
+                position = handlers[kind](token)
+        out.append(text[position:])
+        self._unwind()
+        return "".join(out)
+
+    def _handlers(self) -> dict[int, Callable[[re.Match[str]], int]]:
+        return {
+            2: self._open_link,
+            4: self._close_link,
+            5: self._open_template,
+            7: self._close_template,
+            8: self._comment,
+            9: self._tag,
+            13: self._heading,
+            16: self._list_lines,
+            17: self._table,
+            18: self._web_link,
+        }
+
+    # Dropped markup
+
+    def _skip(self, position: int, *, mark: str = "") -> int:
+        """Continue at `position`. At the start of a line the following blanks are skipped too: they
+        would mark the line as preformatted, which it is not in the page."""
+        out = self._out
+        if not out or out[-1][-1:] == "\n":
+            blanks = _SPACES.match(self._text, position)
+            return blanks.end() if blanks else position
+        if mark or (out[-1][-1:] == "'" and self._text.startswith("'", position)):
+            out.append(mark or DROPPED)  # two runs of apostrophes stay two
+        return position
+
+    # Links
+
+    def _open_link(self, token: re.Match[str]) -> int:
+        prefix = token[3]
+        if prefix:
+            word = prefix[:-1].strip().replace("_", " ").lower()
+            if word in self._markup.dropped_namespaces:
+                return self._picture(token.end())
+            if word in LANGUAGE_CODES:
+                end = self._text.find("]]", token.end(), token.end() + 300)
+                return self._skip(end + 2 if end >= 0 else token.end())
+        if len(self._stack) < _MAX_DEPTH:
+            self._stack.append(_Open(len(self._out), None))
+            self._out.append(prefix or "")
+        return token.end()
+
+    def _picture(self, position: int) -> int:
+        end = self._delimiters.end_of_picture(position)
+        return self._skip(end) if end != NOT_FOUND else self._delimiters.end_of_line(position)
+
+    def _close_link(self, token: re.Match[str]) -> int:
+        if self._stack and self._stack[-1].rule is None:
+            index = self._stack.pop().start
+            content = "".join(self._out[index:])
+            target, pipe, label = content.partition("|")
+            if "\n\n" in content:  # a link ends with its paragraph: this one is not closed
+                return token.end()
+            del self._out[index:]
+            self._out.append(label if pipe and label else _shown(target))
+        return token.end()
+
+    def _web_link(self, token: re.Match[str]) -> int:
+        whole, label = token[0], token[19]
+        if label:
+            self._out.append(label)
+        elif whole[-1].isspace():  # its label holds markup: the bracket is closed later
+            self._out.append(LINK_TEXT)
+        else:
+            return self._skip(token.end(), mark=DROPPED)
+        return token.end()
+
+    # Templates
+
+    def _open_template(self, token: re.Match[str]) -> int:
+        text, name, start = self._text, token[6], token.start()
+        rule = _rule(name, self._markup.language)
+        is_inline = bool(self._out) and self._out[-1][-1:] != "\n" and "\n" not in name
+        if rule is None and is_inline and self._is_subpage_word(token):
+            rule = _SUBPAGE_WORD
+        is_written = rule is not None and not rule.is_drop
+        if is_written and "\n\n" not in name and len(self._stack) < _MAX_DEPTH:
+            self._stack.append(_Open(len(self._out), rule, name))
+            self._out.append("")
+            self._templates += 1
+            return token.end()
+        end = self._delimiters.end_of_braces(start)
+        if end != NOT_FOUND:
+            is_line = "\n" not in name and text.find("\n", token.end(), end) < 0
+            if is_line or is_inline:
+                is_dropped = rule is not None and rule.is_drop
+                return self._leave_mark(end, name, is_inline=is_inline, is_dropped=is_dropped)
+            return self._skip(end, mark=DROPPED)
+        if text.startswith("{{{", start) and not name:
+            return self._skip(start + 3, mark=DROPPED)
+        return self._skip(self._delimiters.end_of_paragraph(start + 2), mark=DROPPED)
+
+    def _is_subpage_word(self, token: re.Match[str]) -> bool:
+        """Return whether a template may be a word in the style of a book of English Wikibooks."""
+        has_arguments = self._text.startswith("|", token.end())
+        return has_arguments and "/" in token[6] and self._markup.language == FALLBACK
+
+    def _leave_mark(self, position: int, name: str, *, is_inline: bool, is_dropped: bool) -> int:
+        """Continue after a template that writes nothing. Leave a mark with its name if it is in a
+        line of text."""
+        plain = counter_name(name, self._markup.language)
+        if not plain or not (is_inline or continues_sentence(self._text, position)):
+            return self._skip(position, mark=DROPPED)
+        self._out.append(template_marker(plain, is_dropped=is_dropped))
+        return position
+
+    def _is_in_brackets(self) -> bool:
+        """Return whether a bracket is open in the last characters of the output."""
+        before = "".join(part[-_LOOK_BACK:] for part in self._out[-_LOOK_BACK:])[-_LOOK_BACK:]
+        return is_in_brackets(before.rpartition("\n\n")[2])
+
+    def _close_template(self, token: re.Match[str]) -> int:
+        if not self._templates:
+            return token.end()
+        while (top := self._stack.pop()).rule is None:
+            self._forgive(top)
+        self._templates -= 1
+        content = "".join(self._out[top.start :])
+        if "\n\n" in content.strip() and not top.rule.is_block:
+            self._forgive(top)  # the braces belong to another template: its content is text
+            return token.end()
+        del self._out[top.start :]
+        arguments = parse_arguments(top.name + content, title=self._title)
+        value = top.rule.render(arguments)
+        is_dropped = top.rule.is_pronunciation and self._is_in_brackets()
+        if value and not is_dropped:
+            self._out.append(value)
+            return token.end()
+        is_empty = top.rule.may_be_empty or not arguments.are_filled()
+        is_dropped |= is_empty and top.rule is not _SUBPAGE_WORD
+        is_inline = bool(self._out) and self._out[-1][-1:] != "\n"
+        return self._leave_mark(token.end(), top.name, is_inline=is_inline, is_dropped=is_dropped)
+
+    def _unwind(self) -> None:
+        """Write the text of all open markup. It is never closed."""
+        while self._stack:
+            self._forgive(self._stack.pop())
+        self._templates = 0
+
+    def _forgive(self, opened: _Open) -> None:
+        """Write the text of unclosed markup without its first arguments."""
+        out = self._out
+        for index in range(opened.start, min(opened.start + 2, len(out))):
+            if out[index]:
+                first, newline, rest = out[index].partition("\n")
+                out[index] = first.rpartition("|")[2] + newline + rest
+                return
+
+    # Tags
+
+    def _comment(self, token: re.Match[str]) -> int:
+        end = self._delimiters.end_of_tag("-->", token.end())
+        if end == NOT_FOUND:
+            return self._skip(self._delimiters.end_of_paragraph(token.end()))
+        out = self._out
+        if out and out[-1][-1:] == "\n" and self._text.startswith("\n", end):
+            out[-1] = out[-1][:-1]  # a line with nothing but a comment is no line
+            return end
+        return self._skip(end)
+
+    def _tag(self, token: re.Match[str]) -> int:
+        name, end = token[11].lower(), token.end()
+        if name not in _KNOWN_TAGS:
+            return self._unknown_tag(token)
+        closes, empty = token[10] == "/", token[12].lower().endswith(("/", "</ref"))
+        if name == "br":
+            return self._line_break(end)
+        if not closes and not empty:
+            if name == "nowiki":
+                return self._protected(end)
+            if name in _FORMULA_TAGS:
+                return self._formula(name, end)
+            if name in _DROPPED_TAGS or name in _NESTING_TAGS:
+                return self._dropped_tag(token, name)
+            if name == "sup" and (raised := _RAISED.match(self._text, end)):
+                self._out.append(raised_text(raised[1]))
+                return raised.end()
+            if name == "span" and _HIDDEN.search(token[12]):
+                hidden = self._delimiters.end_of_tag("span", end)
+                return self._skip(hidden if hidden != NOT_FOUND else end, mark=DROPPED)
+        if name in _BLOCK_TAGS:
+            self._out.append("\n\n")
+        return self._skip(end)
+
+    def _unknown_tag(self, token: re.Match[str]) -> int:
+        """Keep an unknown tag as text, as MediaWiki shows it."""
+        if token[10] or token[12]:
+            self._out.append(FORMULA)
+        else:
+            self._out.append(token[0].translate(PROTECT))
+        return token.end()
+
+    def _line_break(self, end: int) -> int:
+        out = self._out
+        if out and out[-1].isspace() and len(out) > 1:
+            out.append("\n\n")  # two in a row end a paragraph
+        else:
+            out.append(" ")
+        indent = _INDENT.match(self._text, end)
+        return self._skip(indent.end() if indent else end)
+
+    def _dropped_tag(self, token: re.Match[str], name: str) -> int:
+        text, end = self._text, self._delimiters.end_of_tag(name, token.end())
+        if name == "ref" and "name" in token[12] and end != NOT_FOUND:
+            second = text.find("<ref", token.end(), end)
+            if second >= 0 and text.find("\n", token.end(), second) >= 0:
+                end = token.end()  # <ref name="x"> for <ref name="x"/>: the text continues
+        if end == NOT_FOUND:
+            end = self._delimiters.end_of_line(token.end())
+        if name in _BLOCK_TAGS and (name != "syntaxhighlight" or "inline" not in token[12]):
+            self._out.append("\n\n")
+        elif name in {"syntaxhighlight", "source"}:
+            return self._skip(end, mark=FORMULA)
+        return self._skip(end)
+
+    def _formula(self, name: str, position: int) -> int:
+        end = self._delimiters.end_of_tag(name, position)
+        if end == NOT_FOUND:
+            return position
+        content = self._text[position : self._text.rfind("<", position, end)]
+        content = content.strip()
+        plain = _PLAIN_CODE if name == "code" else _PLAIN_FORMULA
+        self._out.append(content if plain.fullmatch(content) else FORMULA)
+        return end
+
+    def _protected(self, position: int) -> int:
+        end = self._delimiters.end_of_tag("nowiki", position)
+        if end == NOT_FOUND:
+            return position
+        content = self._text[position : self._text.rfind("<", position, end)]
+        # Several lines with markup in them are an example of it, not text.
+        example = "\n" in content and _MARKUP.search(content) is not None
+        self._out.append(FORMULA if example else content.translate(PROTECT))
+        return end
+
+    # Lines
+
+    def _end_links(self) -> None:
+        while self._stack and self._stack[-1].rule is None:
+            self._forgive(self._stack.pop())
+
+    def _heading(self, token: re.Match[str]) -> int:
+        title = _without_comments(token[15]).rstrip()
+        self._unwind()
+        self._out.append("\n\n")
+        if not title.endswith("="):
+            return token.end(14)  # not a heading
+        is_closing = title.strip("= '\t").lower() in self._markup.closing_titles
+        if is_closing and not self._holds_prose(token.end()):
+            level = min(len(token[14]), len(title) - len(title.rstrip("=")))
+            for heading in _HEADING.finditer(self._text, token.end()):
+                if len(heading[1]) <= level:
+                    return heading.start()
+            return len(self._text)
+        if "{{" in title or "<" in token[15]:  # open markup may end after this line
+            self._out.append("=")
+            return token.end(14)
+        return token.end()
+
+    def _holds_prose(self, position: int) -> bool:
+        """Return whether a section contains text rather than a list of notes, works or links."""
+        heading = _HEADING.search(self._text, position)
+        section = self._text[position : heading.start() if heading else len(self._text)]
+        long_line = _LONG_LINE[self._markup.spaceless]
+        if long_line.search(section) is None:
+            return False
+        lines = without_names(Scanner(section, self._markup).run()).split("\n")
+        prose = sum(len(line) for line in lines if _is_prose(line))
+        listed = sum(len(line) for line in section.split("\n") if line[:1] in _LIST_MARKS)
+        return prose > max(listed, _LEAST_PROSE[self._markup.spaceless])
+
+    def _list_lines(self, token: re.Match[str]) -> int:
+        self._end_links()
+        self._out.append(token[0] if self._stack else f"\n{token[16][0]}")
+        return token.end()
+
+    def _table(self, token: re.Match[str]) -> int:
+        self._end_links()
+        self._out.append("\n\n")
+        end = self._delimiters.end_of_table(token.end())
+        return (
+            self._skip(end) if end != NOT_FOUND else self._delimiters.end_of_paragraph(token.end())
+        )
+
 
 __all__ = ["UnknownTemplates", "WikiSettings", "clean_wikitext", "is_redirect", "wiki_settings"]
 
 _REDIRECT = re.compile(
-    rf"\s*[#＃]\s*(?:{'|'.join(map(re.escape, REDIRECT_WORDS))})\s*[:：]?\s*\[\[", re.IGNORECASE
+    rf"\s*[#＃]\s*(?:{'|'.join(map(re.escape, sorted(REDIRECT_WORDS)))})\s*[:：]?\s*\[\[",
+    re.IGNORECASE,
 )
 _NO_TEXT = "*#:;|!= "  # a line that begins so is a list, table, heading or preformatted line
 _SENTENCE_MARKS = frozenset(".!?:;。！？：…\"”’'）)」")

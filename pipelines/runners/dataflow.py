@@ -1,8 +1,4 @@
-"""Jobs on Google Cloud Dataflow: submit, follow, cancel.
-
-    a job of the same name is running  ->  attach: wait for its end
-    otherwise                          ->  package the code, submit
-    the run is stopped                 ->  cancel, or leave it running (`detach`)
+"""Google Cloud Dataflow. Each job installs bertloom's code on its workers, if no image has it.
 
 Beam's runner submits jobs. Dataflow's own client follows and cancels them, as Beam's waiting
 ignores signals and does not know the jobs of earlier runs.
@@ -11,43 +7,39 @@ ignores signals and does not know the jobs of earlier runs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipelines.io.temporary_folders import temporary_folder
+from pipelines.runners.engine import (
+    SUCCESS_STATES,
+    EngineJob,
+    EngineRunner,
+    EngineUnreachableError,
+    error_of,
+    is_local_url,
+)
 from pipelines.runners.job_context import (
     Submission,
     SubmittedJob,
-    cancelled_when_stopped,
     current_submission,
     root_cause,
 )
-from pipelines.runners.runner import (
-    BuildPipeline,
-    Runner,
-    check_reachable,
-    error_of,
-    flag_names,
-    indented,
-    is_local_url,
-    merge_flags,
-)
+from pipelines.runners.runner import BuildPipeline, flag_names, merge_flags
 from pipelines.runners.worker_package import (
     file_system_packages,
     package_name,
     worker_requirements,
     write_worker_package,
 )
-from schemas.errors import BertloomError, ConfigError, RunnerError, raise_all
+from schemas.errors import BertloomError, ConfigError, RunnerError
 from schemas.execution_configs import DataflowConfig, ExecutionConfig
 
 _REQUEST_SECONDS = 10.0
-_TERMINAL_STATES = frozenset(
-    f"JOB_STATE_{state}" for state in ("DONE", "FAILED", "CANCELLED", "UPDATED", "DRAINED")
-)
-_DONE = frozenset({"JOB_STATE_DONE", "JOB_STATE_DRAINED"})
+_STATE_PREFIX = "JOB_STATE_"
 _CONSOLE = "https://console.cloud.google.com/dataflow/jobs"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _REMEDY = "pip install 'bertloom[dataflow]'"
@@ -64,7 +56,7 @@ _BILLED = {
 
 
 class DataflowApi:
-    """Client for the jobs of a project in a region. Raises RunnerError where Dataflow refuses."""
+    """Client for the jobs of a project in a region."""
 
     def __init__(self, flags: Sequence[str]) -> None:
         """Send no request yet.
@@ -93,26 +85,24 @@ class DataflowApi:
         self._messages = dataflow.MessagesV1Beta3Client(**how)
         self._metrics = dataflow.MetricsV1Beta3Client(**how)
 
-    def url(self, job: str) -> str:
-        """Return the page of a job."""
-        return f"{_CONSOLE}/{self.region}/{job}?project={self.project}"
-
-    def running(self, name: str) -> list[str]:
-        """Return the ids of the unfinished jobs with a name."""
+    def running(self, name: str) -> list[SubmittedJob]:
+        """Return the unfinished jobs with a name."""
         request = self._types.ListJobsRequest(
             filter=self._types.ListJobsRequest.Filter.ACTIVE, name=name
         )
         jobs = self._call("list jobs", self._jobs.list_jobs, request, convert=list)
-        return [
-            job.id
-            for job in jobs
-            if job.name == name and job.current_state.name not in _TERMINAL_STATES
-        ]
+        return [self.submitted(name, job.id) for job in jobs if job.name == name]
+
+    def submitted(self, name: str, job: str) -> SubmittedJob:
+        """Return a job with its page."""
+        page = f"{_CONSOLE}/{self.region}/{job}?project={self.project}"
+        return SubmittedJob(name, "dataflow", job, page)
 
     def state(self, job: str) -> str:
-        """Return the state of a job, such as `JOB_STATE_RUNNING`."""
+        """Return the state of a job, such as `RUNNING`."""
         request = self._types.GetJobRequest(job_id=job)
-        return str(self._call(f"look at job {job}", self._jobs.get_job, request).current_state.name)
+        found = self._call(f"look at job {job}", self._jobs.get_job, request)
+        return str(found.current_state.name).removeprefix(_STATE_PREFIX)
 
     def cancel(self, job: str) -> None:
         """Cancel a job."""
@@ -154,7 +144,7 @@ class DataflowApi:
         """Return the response of Dataflow, converted, as more pages are more requests.
 
         Raises:
-            RunnerError: Dataflow does not answer, or refuses.
+            EngineUnreachableError: Dataflow does not answer, or refuses.
         """
         from google.api_core.exceptions import GoogleAPIError
         from google.auth.exceptions import GoogleAuthError
@@ -164,7 +154,7 @@ class DataflowApi:
             return convert(method(request, timeout=_REQUEST_SECONDS))
         except (GoogleAPIError, GoogleAuthError, OSError) as error:
             reason = str(getattr(error, "message", "")) or str(error)
-            raise RunnerError(
+            raise EngineUnreachableError(
                 f"Dataflow (project {self.project}, {self.region}) did not {action}: {reason}"
             ) from error
 
@@ -213,11 +203,6 @@ def _credentials(given: Mapping[str, str]) -> Any:
     )
 
 
-_FIRST_POLL_SECONDS = 0.5
-_MAX_POLL_SECONDS = 10.0
-_MAX_FAILED_POLLS = 30
-"""Number of failed requests in a row after which the job is left running."""
-
 _MESSAGE_POLLS = 30
 """Number of requests for the message of a failed job, which may take half a minute to appear."""
 
@@ -242,18 +227,22 @@ _DEFAULTS = {
 }
 _LOGGER = logging.getLogger(__name__)
 
-# It warns of every wheel that it stages; ours has nothing compiled in it.
+# Beam warns of every wheel that it stages; ours has nothing compiled in it.
 logging.getLogger("apache_beam.runners.portability.stager").setLevel(logging.ERROR)
 
 
-class DataflowRunner(Runner):
+class DataflowRunner(EngineRunner):
     """Google Cloud Dataflow: `execution.dataflow`, or options in `execution.beam_options`."""
 
     name = "dataflow"
+    beam_runner = "DataflowRunner"
+    can_share_disk = False
     max_parallel_steps = 8
+    max_poll_seconds = 10.0
+    max_silent_seconds = 300.0
 
     def __init__(self, execution: ExecutionConfig) -> None:
-        self._execution = execution
+        super().__init__(execution)
         flags = merge_flags(_own_flags(execution.dataflow), execution.beam_options)
         names = flag_names(flags)
         missing = [name for name in _NEEDED if name not in names]
@@ -268,14 +257,11 @@ class DataflowRunner(Runner):
         self.ships_worker_package = not names & _INSTALL_CODE
         """True if each job installs a package of bertloom on its workers."""
 
-    # Before a run
+    @functools.cached_property
+    def _api(self) -> DataflowApi:
+        return DataflowApi(self.flags)
 
-    def preflight(self, *, store: str, inputs: Sequence[str]) -> None:
-        """See `Runner.preflight`."""
-        check_reachable(self._execution, store=store, inputs=inputs)
-        raise_all(self._problems([store, *inputs]))
-
-    def _problems(self, urls: Sequence[str]) -> Iterator[BertloomError | None]:
+    def problems(self, urls: Sequence[str]) -> Iterator[BertloomError | None]:
         for flag in self.flags:
             name, _, package = flag.partition("=")
             if name == _EXTRA_PACKAGE and is_local_url(package) and not Path(package).is_file():
@@ -283,47 +269,81 @@ class DataflowRunner(Runner):
         if self.ships_worker_package:
             yield error_of(lambda: worker_requirements(file_system_packages(urls)))
         # Credentials, the project, the region and whether the API is switched on, in one request.
-        yield error_of(lambda: DataflowApi(self.flags).running("bertloom"))
+        yield error_of(lambda: self._api.running("bertloom"))
 
-    def describe(self, urls: Sequence[str]) -> list[str]:
-        """See `Runner.describe`."""
-        lines = ["runner dataflow: Beam's DataflowRunner", *indented(self.flags)]
-        if not self.ships_worker_package:
-            return lines
-        try:
+    def describe_job(self, urls: Sequence[str]) -> Iterator[str]:
+        if self.ships_worker_package:
             requirements = worker_requirements(file_system_packages(urls))
-            name = package_name()
-        except BertloomError as error:
-            return [*lines, f"missing: {error}"]
-        lines += indented([f"{_EXTRA_PACKAGE}={name}"])
-        return [*lines, f"{name} is made for each job; workers install {', '.join(requirements)}"]
+            yield f"  {_EXTRA_PACKAGE}={package_name()}"
+            yield f"workers install this package, made for each job, and {', '.join(requirements)}"
 
-    # Jobs
+    def find_jobs(self, name: str) -> list[SubmittedJob]:
+        return self._api.running(name)
 
-    def attach(self, job: str) -> None:
-        """See `Runner.attach`."""
-        api, submission = DataflowApi(self.flags), current_submission(job)
-        for job_id in api.running(submission.name):
-            with _cancelled_when_stopped(api, submission):
-                state, submitted = _follow(api, job_id, submission, is_attached=True)
-                if state not in _DONE:
-                    reason = _failure_reason(api, submitted, state, submission)
-                    submission.log(f"{submitted.name}: job of an earlier run failed: {reason}")
+    def cancel(self, job_id: str) -> None:
+        self._api.cancel(job_id)
 
-    def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
-        """See `Runner.run`."""
+    @contextlib.contextmanager
+    def job_flags(self, submission: Submission, num_elements: int) -> Iterator[list[str]]:
         del num_elements
-        api, submission = DataflowApi(self.flags), current_submission(job)
-        flags = [*self.flags, f"--job_name={submission.name}"]
-        with temporary_folder("package") as folder, _cancelled_when_stopped(api, submission):
-            if self.ships_worker_package:
-                file_systems = file_system_packages(submission.urls)
-                package = write_worker_package(Path(folder), file_systems=file_systems)
-                flags.append(f"{_EXTRA_PACKAGE}={package}")
-            job_id = _submit(job, build, flags=flags)
-            state, submitted = _follow(api, job_id, submission)
-        if state not in _DONE:
-            raise RunnerError(f"{job}: {_failure_reason(api, submitted, state, submission)}")
+        if not self.ships_worker_package:
+            yield []
+            return
+        with temporary_folder("package") as folder:
+            file_systems = file_system_packages(submission.urls)
+            package = write_worker_package(Path(folder), file_systems=file_systems)
+            yield [f"{_EXTRA_PACKAGE}={package}"]
+
+    def submit(self, job: str, build: BuildPipeline, *, flags: list[str]) -> EngineJob:
+        import apache_beam as beam  # lazy: `plan` checks the API without Beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        try:
+            pipeline = beam.Pipeline(runner=self.beam_runner, options=PipelineOptions(flags))
+            build(pipeline)
+            result: Any = pipeline.run()
+        except BertloomError:
+            raise
+        except Exception as error:  # of any class of Beam and of Google's clients
+            text = getattr(error, "message", None) or str(error)
+            raise RunnerError(
+                f"{job}: could not be submitted to Dataflow: {root_cause(str(text)) or repr(error)}"
+            ) from error
+        submission = current_submission(job)
+        submitted = _DataflowJob(self._api, str(result.job_id()), submission)
+        submission.on_submitted(submitted.submitted)
+        return submitted
+
+    def finish(self, job: SubmittedJob, submission: Submission) -> None:
+        try:
+            submission.on_finished(job, self._api.billed_resources(job.id))
+        except RunnerError as error:  # they are only shown
+            _LOGGER.debug("%s: no billed resources: %s", job.id, error)
+        if job.attached and (state := self._api.state(job.id)) not in SUCCESS_STATES:
+            reason = _DataflowJob(self._api, job.id, submission).failure_reason(state)
+            submission.log(f"{job.name}: job of an earlier run failed: {reason}")
+
+
+class _DataflowJob(EngineJob):
+    """Job that was submitted to Dataflow."""
+
+    def __init__(self, api: DataflowApi, job_id: str, submission: Submission) -> None:
+        self._api, self._submission = api, submission
+        self.submitted = api.submitted(submission.name, job_id)
+
+    def poll(self) -> str:
+        return self._api.state(self.submitted.id)
+
+    def failure_reason(self, state: str) -> str:
+        if state == "FAILED":
+            for _ in range(_MESSAGE_POLLS):
+                if reason := self._api.failure_reason(self.submitted.id):
+                    return f"{reason} (job {self.submitted.id} on Dataflow)"
+                self._submission.sleep(1.0)
+        return (
+            f"job {self.submitted.id} was ended as {state.lower()} on Dataflow by someone else: "
+            f"{self.submitted.url}"
+        )
 
 
 def _own_flags(config: DataflowConfig) -> list[str]:
@@ -336,67 +356,3 @@ def _own_flags(config: DataflowConfig) -> list[str]:
     if has_public_ips is not None:
         flags.append("--use_public_ips" if has_public_ips else "--no_use_public_ips")
     return flags + [f"{_EXTRA_PACKAGE}={package}" for package in packages]
-
-
-def _submit(job: str, build: BuildPipeline, *, flags: list[str]) -> str:
-    """Submit a job, and return its id."""
-    import apache_beam as beam  # lazy: `plan` checks the API without Beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-
-    try:
-        pipeline = beam.Pipeline(runner="DataflowRunner", options=PipelineOptions(flags))
-        build(pipeline)
-        result: Any = pipeline.run()
-        return str(result.job_id())
-    except BertloomError:
-        raise
-    except Exception as error:  # of any class of Beam and of Google's clients
-        text = getattr(error, "message", None) or str(error)
-        raise RunnerError(
-            f"{job}: could not be submitted to Dataflow: {root_cause(str(text)) or repr(error)}"
-        ) from error
-
-
-def _follow(
-    api: DataflowApi, job_id: str, submission: Submission, *, is_attached: bool = False
-) -> tuple[str, SubmittedJob]:
-    """Report a job, wait for its end, and return its final state."""
-    job = SubmittedJob(submission.name, "dataflow", job_id, api.url(job_id), attached=is_attached)
-    submission.on_submitted(job)
-    failed_polls, seconds, state = 0, _FIRST_POLL_SECONDS, ""
-    while True:
-        try:
-            state, failed_polls = api.state(job_id), 0
-        except RunnerError as error:
-            failed_polls += 1
-            if failed_polls >= _MAX_FAILED_POLLS:
-                raise RunnerError(f"{error}; job {job_id} may still run") from error
-        if state in _TERMINAL_STATES:
-            break
-        submission.sleep(seconds)
-        seconds = min(2 * seconds, _MAX_POLL_SECONDS)
-    try:
-        submission.on_finished(job, api.billed_resources(job_id))
-    except RunnerError as error:  # they are only shown
-        _LOGGER.debug("%s: no billed resources: %s", job_id, error)
-    return state, job
-
-
-def _failure_reason(api: DataflowApi, job: SubmittedJob, state: str, submission: Submission) -> str:
-    if state == "JOB_STATE_FAILED":
-        for _ in range(_MESSAGE_POLLS):
-            if reason := api.failure_reason(job.id):
-                return f"{reason} (job {job.id} on Dataflow)"
-            submission.sleep(1.0)
-    name = state.removeprefix("JOB_STATE_").lower()
-    return f"job {job.id} was ended as {name} on Dataflow by someone else: {job.url}"
-
-
-def _cancelled_when_stopped(
-    api: DataflowApi, submission: Submission
-) -> contextlib.AbstractContextManager[None]:
-    def cancel() -> None:
-        for job_id in api.running(submission.name):
-            api.cancel(job_id)
-
-    return cancelled_when_stopped(submission, "Dataflow", [cancel])

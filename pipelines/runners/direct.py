@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.runners.job_context import root_cause, suppress_worker_tracebacks
+from pipelines.runners.job_context import (
+    find_bertloom_error,
+    root_cause,
+    suppress_worker_tracebacks,
+)
 from pipelines.runners.runner import BuildPipeline, Runner
-from schemas.errors import BertloomError, RunnerError
+from schemas.errors import RunnerError
 from schemas.execution_configs import ExecutionConfig
 
 
@@ -31,7 +35,6 @@ class DirectRunner(Runner):
         """Return: a job ends with the process of its run."""
 
     def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
-        """See `Runner.run`."""
         import apache_beam as beam  # lazy: `plan` does not run jobs
         from apache_beam.options.pipeline_options import PipelineOptions
         from apache_beam.runners.portability.fn_api_runner import fn_runner
@@ -46,7 +49,8 @@ class DirectRunner(Runner):
             with suppress_worker_tracebacks():
                 state = pipeline.run().wait_until_finish()
         except Exception as error:
-            raise _find_cause(job, error) from error
+            text = f"{job}: {root_cause(str(error)) or repr(error)}"
+            raise (find_bertloom_error(error) or RunnerError(text)) from error
         if state not in (PipelineState.DONE, None):
             raise RunnerError(f"{job}: expected state {PipelineState.DONE}, got {state}")
 
@@ -62,13 +66,3 @@ class ThreadsRunner(DirectRunner):
             f"--direct_num_workers={execution.workers}",
             *execution.beam_options,
         )
-
-
-def _find_cause(job: str, error: BaseException) -> BertloomError:
-    """Return the error that a worker raised, or a `RunnerError` with its text."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, BertloomError):
-            return cause
-        cause = cause.__cause__ or cause.__context__
-    return RunnerError(f"{job}: {root_cause(str(error)) or repr(error)}")

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
 from typing import Any, NamedTuple
 
-from pipelines.runners.clusters import ClusterJob, ClusterUnreachableError
-from pipelines.runners.job_context import Submission
-from pipelines.runners.portable import PortableRunner
+from pipelines.runners.engine import EngineUnreachableError
+from pipelines.runners.job_context import Submission, SubmittedJob
+from pipelines.runners.portable import NoSlotsError, PortableRunner
 from pipelines.runners.runner import flag_names
 from schemas.errors import ConfigError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 
 _REQUEST_SECONDS = 5.0
 _POLL_SECONDS = 1.0
+_SLOT_SECONDS = (20.0, 60.0)
+"""Range of the seconds that a job waits for slots before it starts again with the free ones. Of two
+jobs that wait for each other's slots, one does so before the other."""
+
 _NOT_FOUND = 404
 _TERMINAL_STATES = frozenset({"FINISHED", "FAILED", "CANCELED"})
 _ACTIVE_STATES = ("DEPLOYING", "INITIALIZING", "RUNNING", "CANCELING")
@@ -48,15 +54,16 @@ class FlinkRunner(PortableRunner):
         super().__init__(execution)
         master = "" if self.is_embedded else self.master.rstrip("/")
         self.rest = master if "://" in master or not master else f"http://{master}"
+        self._waits_since: float | None = None
+        self._max_wait_seconds = random.uniform(*_SLOT_SECONDS)  # noqa: S311
 
     def _own_flags(self) -> list[str]:
         return [f"{_PARALLELISM_FLAG}={self.parallelism}"] if self.parallelism else []
 
-    def job_flags(self, num_slots: int | str) -> list[str]:
-        """See `PortableRunner.job_flags`."""
+    def slot_flags(self, num_slots: int | str) -> list[str]:
         is_set = _PARALLELISM_FLAG in flag_names(self.flags) or not self.master
         parallelism = [] if is_set else [f"{_PARALLELISM_FLAG}={num_slots}"]
-        return [*parallelism, *super().job_flags(num_slots)]
+        return [*parallelism, *super().slot_flags(num_slots)]
 
     # The cluster
 
@@ -65,7 +72,7 @@ class FlinkRunner(PortableRunner):
 
         Raises:
             UnknownJobError: There is no such job.
-            ClusterUnreachableError: The cluster does not answer, or answers something else.
+            EngineUnreachableError: The cluster does not answer, or answers something else.
         """
         url = f"{self.rest}{path}"
         request = urllib.request.Request(url, method=method)  # noqa: S310 - the user's address
@@ -74,48 +81,54 @@ class FlinkRunner(PortableRunner):
                 return json.loads(response.read() or b"{}")
         except urllib.error.HTTPError as error:
             is_missing = error.code == _NOT_FOUND
-            error_type = UnknownJobError if is_missing else ClusterUnreachableError
+            error_type = UnknownJobError if is_missing else EngineUnreachableError
             raise error_type(f"{url}: answers {error.code} {error.reason}") from error
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise ClusterUnreachableError(f"{url}: no answer of a cluster: {reason}") from error
+            raise EngineUnreachableError(f"{url}: no answer of a cluster: {reason}") from error
 
     def _slots(self) -> Slots:
         overview = self._request("/overview")
         return Slots(int(overview["slots-available"]), int(overview["slots-total"]))
 
-    def find_jobs(self, name: str) -> list[ClusterJob]:
-        """See `PortableRunner.find_jobs`."""
+    def find_jobs(self, name: str) -> list[SubmittedJob]:
         if not self.rest:
             return super().find_jobs(name)
         return [
-            ClusterJob(job["jid"], name, f"{self.rest}/#/job/{job['jid']}/overview")
+            SubmittedJob(name, self.name, job["jid"], f"{self.rest}/#/job/{job['jid']}/overview")
             for job in self._request("/jobs/overview")["jobs"]
             if job["name"] == name and job["state"] not in _TERMINAL_STATES
         ]
 
-    def cancel(self, job: ClusterJob) -> None:
-        """See `PortableRunner.cancel`."""
+    def cancel(self, job_id: str) -> None:
         if not self.rest:
-            super().cancel(job)
+            super().cancel(job_id)
             return
         with contextlib.suppress(UnknownJobError):  # it has ended
-            self._request(f"/jobs/{job.id}?mode=cancel", method="PATCH")
+            self._request(f"/jobs/{job_id}?mode=cancel", method="PATCH")
 
-    def is_waiting_for_slots(self, job: str) -> bool:
+    def check_job(self, job_id: str) -> None:
+        if not self.rest or not self._is_waiting_for_slots(job_id):
+            self._waits_since = None
+            return
+        now = time.monotonic()
+        self._waits_since = self._waits_since or now
+        if (seconds := now - self._waits_since) > self._max_wait_seconds:
+            self._waits_since = None
+            raise NoSlotsError(f"job {job_id}: no free slots for {seconds:.0f} s")
+
+    def _is_waiting_for_slots(self, job_id: str) -> bool:
         """Return whether no task of a job runs for want of slots.
 
         Raises:
             RunnerError: The cluster does not answer, or lost the job.
         """
-        if not self.rest:
-            return False
         try:
-            details = self._request(f"/jobs/{job}")
+            details = self._request(f"/jobs/{job_id}")
         except UnknownJobError as error:
             raise RunnerError(
-                f"{self.master} does not know job {job} any more (JobManager restarted?). Finished "
-                "work items are cached; rerun"
+                f"{self.master} does not know job {job_id} any more (JobManager restarted?). "
+                "Finished work items are cached; rerun"
             ) from error
         tasks = Counter[str]()
         for vertex in details["vertices"]:
@@ -124,7 +137,6 @@ class FlinkRunner(PortableRunner):
         return details["state"] == "RUNNING" and is_idle and tasks["SCHEDULED"] > 0
 
     def wait_for_slots(self, num_elements: int, submission: Submission) -> int:
-        """See `PortableRunner.wait_for_slots`."""
         if not self.rest:
             return super().wait_for_slots(num_elements, submission)
         needed = min(num_elements, self.parallelism or 1)
@@ -152,12 +164,3 @@ class FlinkRunner(PortableRunner):
                 f"{self.master}: has {total} slots in all, expected at least {needed} "
                 "(execution.flink.parallelism): start task managers"
             )
-
-    def _count_text(self) -> str:
-        return "min(work items, free slots)" if self.rest else super()._count_text()
-
-    def _describe_cluster(self) -> list[str]:
-        if not self.rest:
-            return []
-        slots = self._slots()
-        return [f"{self.rest}: {slots.free} of {slots.total} slots free"]

@@ -14,7 +14,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO, cast
 
@@ -107,34 +107,6 @@ def job_name(*parts: str, key: str = "") -> str:
     end = f"-{key[:_KEY_LENGTH]}" if key else ""
     text = re.sub(r"[^a-z0-9]+", "-", "-".join(["bertloom", *parts]).lower()).strip("-")
     return text[: _NAME_LENGTH - len(end)].rstrip("-") + end
-
-
-@contextlib.contextmanager
-def cancelled_when_stopped(
-    submission: Submission, runner: str, cancels: Sequence[Callable[[], object]]
-) -> Iterator[None]:
-    """Cancel jobs if a signal or a stopped run ends the block, or leave them running (`detach`).
-
-    Args:
-        submission: Step of the jobs.
-        runner: Name of the engine in messages.
-        cancels: Functions that cancel jobs. They may be added in the block.
-    """
-    try:
-        yield
-    except BaseException as error:
-        is_stopped = submission.stop_event.is_set() or not isinstance(error, Exception)
-        if is_stopped and submission.detach:
-            submission.log(
-                f"{submission.name}: detached, still running on {runner}; rerun to attach"
-            )
-        elif is_stopped:
-            for cancel in cancels:
-                try:
-                    cancel()
-                except RunnerError as failure:
-                    _LOGGER.warning("%s may still run: %s", submission.name, failure)
-        raise
 
 
 class ErrorFiles:
@@ -236,6 +208,13 @@ def _python_error(text: str) -> str:
     return ""
 
 
+def find_bertloom_error(error: BaseException | None) -> BertloomError | None:
+    """Return the error of ours among an exception and its causes, or None."""
+    while error is not None and not isinstance(error, BertloomError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 class _TracebackFilter:
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -253,12 +232,7 @@ class _NotRaisedOnPurpose(logging.Filter):
     """Drops Beam's log record of an error that the job raises anyway."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        while error is not None:
-            if isinstance(error, BertloomError):
-                return False
-            error = error.__cause__ or error.__context__
-        return True
+        return find_bertloom_error(record.exc_info[1] if record.exc_info else None) is None
 
 
 logging.getLogger("apache_beam.runners.common").addFilter(_NotRaisedOnPurpose())

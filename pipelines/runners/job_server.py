@@ -10,23 +10,22 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pipelines.runners import child_guard
-from pipelines.runners.clusters import connection_error
 from pipelines.runners.job_context import Submission, root_cause
 from schemas.errors import ConfigError, RunnerError
-from schemas.execution_configs import FlinkConfig, JobServerConfig, SparkConfig
+from schemas.execution_configs import FlinkConfig, SparkConfig
 
-if TYPE_CHECKING:
-    from pipelines.runners.portable import PortableRunner
-
+ServerConfig = FlinkConfig | SparkConfig
 FOLDER_VARIABLE = "BERTLOOM_JOB_SERVERS"
+_CONNECT_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 10.0
 _LOG_LINES = 200
@@ -67,38 +66,37 @@ class ServerJars(NamedTuple):
         return len(self.jars) <= 1
 
 
-def find_jars(runner: PortableRunner) -> ServerJars:
-    """Return the jars of the job server of a runner.
+def find_jars(config: ServerConfig) -> ServerJars:
+    """Return the jars of the job server of an engine.
 
     Raises:
         ConfigError: They do not exist.
     """
-    config = _config(runner)
     location = config.job_server or os.environ.get(FOLDER_VARIABLE, "")
     if not location and config.download:
         return ServerJars()
     path = Path(location).expanduser()
     if not location or not path.exists():
         problem = f"{location}: no such file or folder" if location else "no job server configured"
-        raise ConfigError(f"{problem}. {_how_to_get_one(runner.name, config)}")
+        raise ConfigError(f"{problem}. {_how_to_get_one(config)}")
     if path.is_file():
         return ServerJars((str(path),), str(path))
-    jars = _folder_jars(path, runner.name, config)
+    jars = _folder_jars(path, config)
     has_spark = any(Path(jar).name.startswith("spark-core_") for jar in jars.jars)
     if isinstance(config, SparkConfig) and not jars.is_whole and not has_spark:
         return jars._replace(engine_jars=_spark_jars(config))
     return jars
 
 
-def _config(runner: PortableRunner) -> JobServerConfig:
-    assert runner.server_config is not None  # noqa: S101
-    return runner.server_config
+def _engine(config: ServerConfig) -> str:
+    return "flink" if isinstance(config, FlinkConfig) else "spark"
 
 
-def _how_to_get_one(engine: str, config: JobServerConfig) -> str:
+def _how_to_get_one(config: ServerConfig) -> str:
     from apache_beam.utils.subprocess_server import JavaJarServer  # lazy: loads Beam
     from apache_beam.version import __version__ as version
 
+    engine = _engine(config)
     name = f"flink-{config.version}" if isinstance(config, FlinkConfig) else "spark-3"
     url = JavaJarServer.path_to_maven_jar(
         f"beam-runners-{name}-job-server", "org.apache.beam", version
@@ -110,8 +108,9 @@ def _how_to_get_one(engine: str, config: JobServerConfig) -> str:
     )
 
 
-def _folder_jars(folder: Path, engine: str, config: JobServerConfig) -> ServerJars:
+def _folder_jars(folder: Path, config: ServerConfig) -> ServerJars:
     """Return Beam's single jar of a folder, or all jars in it except those of other engines."""
+    engine = _engine(config)
     whole = sorted(folder.glob(f"beam-runners-{engine}*-job-server-*.jar"))
     if len(whole) > 1:
         names = ", ".join(path.name for path in whole)
@@ -128,7 +127,7 @@ def _folder_jars(folder: Path, engine: str, config: JobServerConfig) -> ServerJa
     if not runner_jars:
         raise ConfigError(
             f"{folder}: no job server for {engine} among {len(jars)} jars: expected "
-            f"beam-runners-{engine}*.jar. {_how_to_get_one(engine, config)}"
+            f"beam-runners-{engine}*.jar. {_how_to_get_one(config)}"
         )
     return ServerJars(tuple(map(str, jars)), runner_jars[0])
 
@@ -165,11 +164,11 @@ def find_java() -> str:
     return java
 
 
-def server_command(runner: PortableRunner, jars: ServerJars, folder: str) -> tuple[list[str], str]:
+def server_command(config: ServerConfig, jars: ServerJars, folder: str) -> tuple[list[str], str]:
     """Return the command of Beam's job server for an engine, and the endpoint of its jobs.
 
     Args:
-        runner: Engine.
+        config: Engine and its job server.
         jars: Jars of its job server.
         folder: Folder for staged artifacts.
 
@@ -180,15 +179,15 @@ def server_command(runner: PortableRunner, jars: ServerJars, folder: str) -> tup
     from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
     from apache_beam.runners.portability.spark_runner import SparkJarJobServer
 
-    config, engine = _config(runner), runner.name
+    engine = _engine(config)
     flags = [f"--job_server_jvm_property={text}" for text in _jvm_options(engine, jars)]
     flags += [f"--job_server_java_launcher={find_java()}", f"--artifacts_dir={folder}"]
     if jars.runner_jar:
         flags.append(f"--{engine}_job_server_jar={jars.runner_jar}")
     if isinstance(config, FlinkConfig):
-        flags += [f"--flink_master={runner.master}", f"--flink_version={config.version}"]
+        flags += [f"--flink_master={config.master}", f"--flink_version={config.version}"]
     else:
-        flags.append(f"--spark_master_url={runner.master}")
+        flags.append(f"--spark_master_url={config.master}")
     server_type = FlinkJarJobServer if engine == "flink" else SparkJarJobServer
     try:
         command, endpoint = server_type(PipelineOptions(flags)).subprocess_cmd_and_endpoint()
@@ -215,11 +214,11 @@ def _jvm_options(engine: str, jars: ServerJars) -> list[str]:
 class JobServer:
     """A job server that this process started."""
 
-    def __init__(self, runner: PortableRunner) -> None:
+    def __init__(self, config: ServerConfig) -> None:
         """Start it; it is not ready yet."""
-        self.jars = find_jars(runner)
+        self.jars = find_jars(config)
         self._folder = tempfile.TemporaryDirectory(prefix="bertloom-job-server-")
-        command, self.endpoint = server_command(runner, self.jars, f"{self._folder.name}/artifacts")
+        command, self.endpoint = server_command(config, self.jars, f"{self._folder.name}/artifacts")
         self._log = Path(self._folder.name) / "log"
         with self._log.open("wb") as log:
             # In another session: Ctrl-C only reaches this process, which cancels its jobs first.
@@ -267,19 +266,19 @@ _servers: dict[str, JobServer] = {}
 _lock = threading.Lock()
 
 
-def get_job_server(runner: PortableRunner, submission: Submission) -> JobServer:
+def get_job_server(config: ServerConfig, submission: Submission) -> JobServer:
     """Return the running job server of this process for a cluster, started on first use.
 
     Raises:
         ConfigError: There is no jar, or no Java.
         RunnerError: It does not start, or the run is to stop.
     """
-    key = f"{runner.name} {runner.master} {runner.server_config}"
+    key = repr(config)
     with _lock:
         server = _servers.get(key)
         if server is not None and server.is_running:
             return server
-        server = JobServer(runner)
+        server = JobServer(config)
         try:
             while connection_error(server.endpoint):
                 server.check()
@@ -289,3 +288,15 @@ def get_job_server(runner: PortableRunner, submission: Submission) -> JobServer:
             raise
         _servers[key] = server
         return server
+
+
+def connection_error(endpoint: str) -> str:
+    """Return why nothing answers at HOST:PORT; "" if something listens."""
+    host, _, port = endpoint.split("://", 1)[-1].split("/", 1)[0].rpartition(":")
+    if not port.isdigit():
+        return f"expected HOST:PORT, got {endpoint!r}"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        return str(error)
+    return ""

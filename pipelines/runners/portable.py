@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipelines.runners import job_server
-from pipelines.runners.clusters import ClusterJob, connection_error
-from pipelines.runners.job_context import Submission
-from pipelines.runners.runner import (
-    BuildPipeline,
-    Runner,
-    check_reachable,
-    error_of,
-    flag_names,
-    indented,
-    merge_flags,
+from pipelines.runners.engine import POLL_SECONDS, EngineJob, EngineRunner, error_of
+from pipelines.runners.job_context import Submission, SubmittedJob, current_submission
+from pipelines.runners.job_server import (
+    JobServer,
+    ServerJars,
+    connection_error,
+    find_jars,
+    find_java,
+    get_job_server,
 )
-from schemas.errors import BertloomError, ConfigError, RunnerError, raise_all
-from schemas.execution_configs import ExecutionConfig, JobServerConfig, WorkerCodeConfig
+from pipelines.runners.runner import BuildPipeline, flag_names, merge_flags
+from schemas.errors import BertloomError, ConfigError, RunnerError
+from schemas.execution_configs import ExecutionConfig, FlinkConfig, SparkConfig, WorkerCodeConfig
 
 WORKER_PROGRAM = "bertloom-beam-worker"
 """Name of the boot program `pipelines.runners.beam_worker`, next to this Python."""
@@ -31,12 +32,18 @@ SKIP_PIP_FREEZE_FLAG = "--experiments=disable_logging_submission_environment"
 
 _ENVIRONMENT_FLAGS = {"--environment_type", "--environment_config", "--environment_options"}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]", ""}
+_turn = threading.Lock()
 
 
-class PortableRunner(Runner):
+class NoSlotsError(RunnerError):
+    """A job waits for more slots than are free. Resubmit it with fewer."""
+
+
+class PortableRunner(EngineRunner):
     """Any Beam job service: `execution.portable`, or options in `execution.beam_options`."""
 
     name = "portable"
+    beam_runner = "PortableRunner"
     rest = ""
     """Address of the cluster's REST interface; "" without one."""
 
@@ -46,7 +53,7 @@ class PortableRunner(Runner):
     )
 
     def __init__(self, execution: ExecutionConfig) -> None:
-        self._execution = execution
+        super().__init__(execution)
         self._config: WorkerCodeConfig = getattr(execution, self.name)
         by_hand = [f for f in execution.beam_options if f.startswith("--job_endpoint=")]
         own = getattr(self._config, "job_endpoint", None)
@@ -56,33 +63,28 @@ class PortableRunner(Runner):
         self.master: str = getattr(self._config, "master", None) or ""
         """Address of the cluster; "" if only its job service is known."""
 
+        has_server = isinstance(self._config, FlinkConfig | SparkConfig)
+        self.server_config = self._config if has_server and not self.endpoint else None
+        """Configuration of the job server to start; None if one is running."""
+
         self.parallelism: int | None = getattr(self._config, "parallelism", None)
+        self._server: JobServer | None = None
         if not self.endpoint and not self.master:
             raise ConfigError(
                 f"the {self.name} runner needs an address: set execution.{self.name}."
                 f"{self._required}"
             )
+        addresses = (self.master, self.endpoint)
+        self.is_embedded = self.master == "[local]" or self.master.startswith("local[")
+        """True if the engine runs inside its job server, without a cluster."""
+
+        self.is_here = (self.is_embedded and not self.endpoint) or all(
+            _host(address) in _LOOPBACK for address in addresses
+        )
         flags = [*self._environment_flags(), *self._own_flags()]
         if own:
             flags.append(f"--job_endpoint={own}")
         self.flags = merge_flags(flags, execution.beam_options)
-
-    @property
-    def server_config(self) -> JobServerConfig | None:
-        """Configuration of the job server to start; None if one is running."""
-        return None if self.endpoint else self._config  # type: ignore[return-value]
-
-    @property
-    def is_embedded(self) -> bool:
-        """True if the engine runs inside its job server, without a cluster."""
-        return self.master == "[local]" or self.master.startswith("local[")
-
-    @property
-    def _is_here(self) -> bool:
-        """True if the engine, and so its workers, are on this machine."""
-        if self.is_embedded and not self.endpoint:
-            return True
-        return all(_host(address) in _LOOPBACK for address in (self.master, self.endpoint))
 
     def _own_flags(self) -> list[str]:
         """Return the flags of this engine's fields."""
@@ -102,7 +104,7 @@ class PortableRunner(Runner):
             return ["--environment_type=EXTERNAL", f"--environment_config={config.worker_pool}"]
         if config.environment == "docker":
             return ["--environment_type=DOCKER", f"--environment_config={config.image}"]
-        is_shared = self._is_here or self._execution.shared_filesystem
+        is_shared = self.is_here or self._execution.shared_filesystem
         if config.worker_command is None and not is_shared:
             raise ConfigError(
                 f"workers of {self.master or self.endpoint} have no way to get bertloom's code: "
@@ -115,30 +117,23 @@ class PortableRunner(Runner):
 
     # Jobs
 
-    def find_jobs(self, name: str) -> list[ClusterJob]:
-        """Return the unfinished jobs with a name.
+    def find_jobs(self, name: str) -> list[SubmittedJob]:
+        from pipelines.runners import job_service  # lazy: loads Beam
+
+        return job_service.list_jobs(self, name) if self.endpoint else []
+
+    def cancel(self, job_id: str) -> None:
+        from pipelines.runners import job_service  # lazy: loads Beam
+
+        job_service.cancel_job(self.endpoint, job_id)
+
+    def check_job(self, job_id: str) -> None:
+        """Check a running job on its cluster, if that has a REST interface.
 
         Raises:
-            RunnerError: The engine does not answer.
+            NoSlotsError: The job has waited for slots for too long.
+            RunnerError: The cluster does not answer, or lost the job.
         """
-        from pipelines.runners import engine_jobs  # lazy: loads Beam
-
-        return engine_jobs.list_jobs(self.endpoint, name) if self.endpoint else []
-
-    def cancel(self, job: ClusterJob) -> None:
-        """Cancel a job.
-
-        Raises:
-            RunnerError: The engine does not answer.
-        """
-        from pipelines.runners import engine_jobs  # lazy: loads Beam
-
-        engine_jobs.cancel_job(self.endpoint, job.id)
-
-    def is_waiting_for_slots(self, job: str) -> bool:
-        """Return whether a job waits for slots, if the engine says so."""
-        del job
-        return False
 
     def wait_for_slots(self, num_elements: int, submission: Submission) -> int:
         """Return the number of slots for a job, once they are free."""
@@ -146,51 +141,78 @@ class PortableRunner(Runner):
         cores = os.cpu_count() or 1 if self.is_embedded else num_elements
         return min(num_elements, self.parallelism or cores)
 
-    def job_flags(self, num_slots: int | str) -> list[str]:
-        """Return the options of a job, in addition to `flags`."""
+    def slot_flags(self, num_slots: int | str) -> list[str]:
+        """Return the options of a job that gets some slots."""
         del num_slots
         return [SKIP_PIP_FREEZE_FLAG]
 
-    def attach(self, job: str) -> None:
-        """See `Runner.attach`."""
-        from pipelines.runners.engine_jobs import attach  # lazy: loads Beam
+    def server_flags(self, jars: ServerJars) -> list[str]:
+        """Return the options of a job that is submitted to a job server of ours."""
+        del jars
+        return []
 
-        attach(self, job)
+    @contextlib.contextmanager
+    def job_flags(self, submission: Submission, num_elements: int) -> Iterator[list[str]]:
+        """Start a job server, and wait for slots."""
+        flags = []
+        if self.server_config is not None:
+            self._server = get_job_server(self.server_config, submission)
+            flags += [f"--job_endpoint={self._server.endpoint}"]
+            flags += self.server_flags(self._server.jars)
+        yield flags + self.slot_flags(self.wait_for_slots(num_elements, submission))
+
+    def submit(self, job: str, build: BuildPipeline, *, flags: list[str]) -> EngineJob:
+        from pipelines.runners import job_service  # lazy: loads Beam
+
+        endpoint = self._server.endpoint if self._server else self.endpoint
+        return job_service.submit_job(self, job, build, endpoint=endpoint, flags=flags)
 
     def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
-        """See `Runner.run`."""
-        from pipelines.runners.engine_jobs import run_job  # lazy: loads Beam
+        """Wait for the job that another thread runs on an engine."""
+        submission = current_submission(job)
+        while not _turn.acquire(timeout=POLL_SECONDS):
+            submission.sleep(0)
+        try:
+            while True:
+                try:
+                    super().run(job, build, num_elements=num_elements)
+                    return
+                except NoSlotsError as error:
+                    submission.log(f"{error}; resubmitting with the free slots")
+                    self.cancel_all(submission)
+                    self.wait_until_over(submission)
+        finally:
+            _turn.release()
 
-        run_job(self, job, build, num_elements=num_elements)
+    # The job server that this process started
+
+    def check_server(self) -> None:
+        """Raise RunnerError if the job server has ended."""
+        if self._server is not None:
+            self._server.check()
+
+    def server_log_cause(self) -> str:
+        """Return the cause in the end of the job server's log; "" without a job server."""
+        return self._server.log_cause() if self._server is not None else ""
 
     # Before a run
 
-    def preflight(self, *, store: str, inputs: Sequence[str]) -> None:
-        """See `Runner.preflight`."""
-        check_reachable(
-            self._execution,
-            store=store,
-            inputs=inputs,
-            is_here=self._is_here,
-            can_share_disk=True,
-        )
+    def problems(self, urls: Sequence[str]) -> Iterator[BertloomError | None]:
+        del urls
         if self._execution.detach and self.is_embedded:
-            raise ConfigError(
+            yield ConfigError(
                 f"detach: {self.master} runs inside the job server, which ends with the run, and "
                 "its jobs with it: leave detach out"
             )
-        raise_all(self._problems())
-
-    def _problems(self) -> Iterator[BertloomError | None]:
         program = worker_program()
         if any(program in flag for flag in self.flags) and not os.access(program, os.X_OK):
             yield ConfigError(
                 f"{program}: worker program not found. Reinstall bertloom there (pip install), or "
                 "set worker_command"
             )
-        if self.server_config is not None:
-            yield error_of(lambda: job_server.find_jars(self))
-            yield error_of(job_server.find_java)
+        if (server := self.server_config) is not None:
+            yield error_of(lambda: find_jars(server))
+            yield error_of(find_java)
         yield error_of(self._check_answers)
 
     def _check_answers(self) -> None:
@@ -198,34 +220,12 @@ class PortableRunner(Runner):
         if self.endpoint and (why := connection_error(self.endpoint)):
             raise RunnerError(f"no job service answers at {self.endpoint}: {why}")
 
-    def describe(self, urls: Sequence[str]) -> list[str]:
-        """See `Runner.describe`."""
+    def describe_job(self, urls: Sequence[str]) -> Iterator[str]:
         del urls
-        lines = [f"runner {self.name}: Beam's PortableRunner", *indented(self.flags)]
         if self.server_config is not None:
-            lines += indented(["--job_endpoint=localhost:PORT"])
-        lines += indented(self.job_flags(self._count_text()))
-        # A dry run prints what is missing after the options; a run raises.
-        for describe in (self._describe_server, self._describe_cluster):
-            try:
-                lines += describe()
-            except BertloomError as error:
-                lines.append(f"missing: {error}")
-        return lines
-
-    def _count_text(self) -> str:
-        return "min(work items, cores)"
-
-    def _describe_server(self) -> list[str]:
-        if self.server_config is None:
-            return []
-        jars = job_server.find_jars(self).jars
-        folder = os.path.commonpath([str(Path(jar).parent) for jar in jars]) if jars else ""
-        text = f"{len(jars)} jars of {folder}" if len(jars) > 1 else "".join(jars)
-        return [f"a job server is started for {self.master}: {text or 'to be downloaded'}"]
-
-    def _describe_cluster(self) -> list[str]:
-        return []
+            yield "  --job_endpoint=localhost:PORT"
+        slots = "min(work items, free slots)" if self.rest else "min(work items, cores)"
+        yield from (f"  {flag}" for flag in self.slot_flags(slots))
 
 
 def worker_program() -> str:

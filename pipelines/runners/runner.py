@@ -1,21 +1,17 @@
-"""Protocol of runners, and functions that several of them use."""
+"""Protocol of runners, and functions on Beam's options."""
 
 from __future__ import annotations
 
-import urllib.parse
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from schemas.errors import BertloomError, ConfigError
-from schemas.execution_configs import ExecutionConfig
+from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
 BuildPipeline = Callable[["beam.Pipeline"], None]
 """Adds the transforms of a job to a pipeline."""
-
-_MAX_SHOWN = 3
 
 
 class Runner(Protocol):
@@ -99,60 +95,3 @@ def merge_flags(own: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
         if name in ("--runner", "--job_name"):
             raise ConfigError(f"{flag} cannot be in execution.beam_options: bertloom sets {name}")
     return (*own, *options)
-
-
-def is_local_url(url: str) -> bool:
-    """Return whether a URL is on this machine's disk."""
-    return "://" not in url or urllib.parse.urlsplit(url).scheme in ("file", "local")
-
-
-def check_reachable(
-    execution: ExecutionConfig,
-    *,
-    store: str,
-    inputs: Iterable[str],
-    is_here: bool = False,
-    can_share_disk: bool = False,
-) -> None:
-    """Check that workers in other processes can open the store and the input.
-
-    Args:
-        execution: Configuration of the runner.
-        store: Root of the artifact store.
-        inputs: Paths and URLs of the raw input.
-        is_here: True if all workers are on this machine.
-        can_share_disk: True if `execution.shared_filesystem` makes local paths reachable.
-
-    Raises:
-        ConfigError: They cannot.
-    """
-    runner = f"the workers of runner {execution.runner!r}"
-    if store.startswith("memory:"):
-        raise ConfigError(
-            f"store {store}: lives in this process, and {runner} are others: use a folder or a "
-            "bucket"
-        )
-    local = [f"store {store}"] if is_local_url(store) else []
-    local += [f"input {path}" for path in inputs if is_local_url(path)]
-    if not local or is_here or (can_share_disk and execution.shared_filesystem):
-        return
-    more = f", and {len(local) - _MAX_SHOWN} more" if len(local) > _MAX_SHOWN else ""
-    shared = "; or set execution.shared_filesystem=true if every machine has the same folder"
-    raise ConfigError(
-        f"{', '.join(local[:_MAX_SHOWN])}{more}: on this machine's disk, which {runner} cannot "
-        f"read. Use a bucket (s3://, gs://){shared if can_share_disk else ''}"
-    )
-
-
-def error_of(check: Callable[[], Any]) -> BertloomError | None:
-    """Return the error of a check; None if it passes."""
-    try:
-        check()
-    except BertloomError as error:
-        return error
-    return None
-
-
-def indented(flags: Iterable[str]) -> list[str]:
-    """Return the lines of options below a heading."""
-    return [f"  {flag}" for flag in flags]

@@ -1,31 +1,43 @@
 """Read the members of .zip and .tar archives one by one, without unpacking them.
 
-Members are not written to disk, and their names are not used as paths. They are read in the order
-of the archive. A `problem` marks members that must not be read: an unsafe name, a link or device,
-an encrypted or oversized member, an unknown method. A truncated or damaged archive is an error,
-also if `tarfile` would treat the damage as its end.
+Member names are not used as paths. Members are read in the order of the archive. A `problem` marks
+members that must not be read: an unsafe name, a link or device, an encrypted or oversized member,
+an unknown method. Concatenated tars (`cat a.tar b.tar`) are read completely, as with
+`tar --ignore-zeros`. A truncated or damaged archive is an error, also if `tarfile` would treat the
+damage as its end.
+
+A member of a .tar.gz, .bz2, .xz or .zst can only be read after unpacking all members before it. The
+first process that needs a part of such a tar creates a plain copy in the cache folder, other
+processes wait for it, and the job deletes it at its end. The name of the copy is the digest of the
+archive.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import errno
+import gzip
+import io
 import itertools
 import lzma
 import stat
 import struct
+import tarfile
 import unicodedata
+import uuid
 import zipfile
 import zlib
-from collections.abc import Iterator
-from typing import IO, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
 
 import zstandard
 
+from pipelines.io.local_files import file_lock
 from pipelines.io.raw_files import open_file
 from pipelines.io.splits import SourceFile
-from pipelines.sources import tar_members
-from pipelines.sources.unpacked_tars import decompress_tar, open_unpacked
+from pipelines.io.user_cache import CACHE_VARIABLE, cache_folder
 from schemas.errors import CorruptInputError
 
 TAR_SUFFIXES = (
@@ -37,7 +49,7 @@ Problem = Literal["", "unsafe-name", "not-a-file", "encrypted", "too-large", "un
 
 _DAMAGE = (
     zipfile.BadZipFile,
-    tar_members.TarError,
+    tarfile.TarError,
     EOFError,
     zlib.error,
     lzma.LZMAError,
@@ -77,13 +89,7 @@ class Member(NamedTuple):
 
 
 class MemberStream:
-    """Unpacked bytes of one member. Damage raises an error when it is read.
-
-    Args:
-        stream: Unpacked bytes of the member.
-        uri: URL of the archive, for errors.
-        name: Name of the member, for errors.
-    """
+    """Unpacked bytes of one member. Damage raises an error when it is read."""
 
     def __init__(self, stream: IO[bytes], *, uri: str, name: str) -> None:
         self._stream, self._uri, self._name = stream, uri, name
@@ -133,7 +139,7 @@ def read_members(
 
     The stream is None for a folder or a member with a problem, and is closed when the next member
     is requested. A complete compressed tar is read as a stream; for parts of it one unpacked copy
-    is created per machine (`pipelines.sources.unpacked_tars`).
+    is created per machine (`pipelines.sources.archives`).
 
     Args:
         file: The archive. Its suffix decides the format.
@@ -188,9 +194,9 @@ def _members(
                 open_unpacked(file) if is_part else decompress_tar(source, name=file.name)
             )
         stream = not plain and not is_part
-        entries = tar_members.read_entries(stored, start=start, end=end, is_stream=stream)
+        entries = read_entries(stored, start=start, end=end, is_stream=stream)
         for entry, data in entries:
-            name, encoding = tar_members.decoded_name(entry.name)
+            name, encoding = decoded_name(entry.name)
             member = Member(
                 name=member_name(name),
                 size=entry.size,
@@ -288,3 +294,188 @@ def _zip_member(
         problem=problem,
         is_folder=entry.is_dir(),
     )
+
+
+_LARGEST_EXTENSION = 1 << 20
+"""Maximum size of an extended header or a long name in bytes. It limits memory."""
+
+_LARGEST_FILE = 1 << 62
+"""Maximum size of a file in bytes."""
+
+_EXTENSIONS = frozenset(
+    {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
+    | {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
+)
+_INVALID_HEADER_ERRORS = (
+    ValueError,
+    OverflowError,
+    IndexError,
+    KeyError,
+    RecursionError,
+    MemoryError,
+)
+
+
+def read_entries(
+    stored: IO[bytes], *, start: int, end: int | None, is_stream: bool
+) -> Iterator[tuple[tarfile.TarInfo, Callable[[], IO[bytes]]]]:
+    """Yield the entries in [start, end), each with a function that opens it until the next is read.
+
+    Raises:
+        tarfile.TarError: The tar is truncated or damaged.
+    """
+    if not is_stream:
+        stored.seek(start)
+    # Explicit encoding: names must not depend on the encoding of the machine.
+    with _Archive.open(
+        fileobj=stored,
+        mode="r|" if is_stream else "r:",
+        tarinfo=_StrictEntry,
+        ignore_zeros=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+    ) as archive:
+        while (entry := archive.next()) is not None:
+            archive.members = []  # type: ignore[attr-defined] # it would remember every member
+            if end is not None and entry.offset >= end:
+                return
+            if entry.offset >= start:
+                yield entry, lambda entry=entry: _opened(archive, entry)  # type: ignore[misc]
+
+
+def _opened(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
+    return archive.extractfile(entry) or io.BytesIO()
+
+
+def decoded_name(name: str) -> tuple[str, str]:
+    """Return the name of a member and its encoding: UTF-8, or that of Western tools."""
+    stored = name.encode("utf-8", "surrogateescape")
+    for encoding in ("utf-8", "windows-1252"):
+        try:
+            return stored.decode(encoding), encoding
+        except UnicodeDecodeError:
+            continue
+    return stored.decode("iso-8859-1"), "iso-8859-1"
+
+
+class _Archive(tarfile.TarFile):
+    has_ended = False
+    """True after the zeros that end a tar, until the next entry."""
+
+
+class _StrictEntry(tarfile.TarInfo):
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _StrictEntry:
+        if buf and not buf.strip(b"\0"):  # the last block may be shorter than the others
+            raise tarfile.EOFHeaderError("end of file header")  # type: ignore[attr-defined]
+        return super().frombuf(buf, encoding, errors)
+
+    @classmethod
+    def fromtarfile(cls, archive: _Archive) -> _StrictEntry:  # type: ignore[override]
+        at = archive.offset
+        try:
+            entry = super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            archive.has_ended = True
+            archive.pax_headers = {}  # global headers apply only to their tar
+            raise  # tarfile continues with the next block
+        except tarfile.EmptyHeaderError as error:  # type: ignore[attr-defined]
+            if archive.has_ended:
+                raise
+            words = f"it ends at byte {at:,} without the empty blocks that end a tar"
+            raise tarfile.ReadError(words) from error
+        except (tarfile.HeaderError, *_INVALID_HEADER_ERRORS) as error:
+            words = f"no valid header at byte {at:,} ({error or type(error).__name__})"
+            raise tarfile.ReadError(words) from error
+        if not 0 <= entry.size < _LARGEST_FILE:
+            raise tarfile.ReadError(f"the header at byte {at:,} gives {entry.size:,} bytes")
+        archive.has_ended = False
+        return entry
+
+    def _proc_member(self, archive: tarfile.TarFile) -> Any:
+        if self.size < 0 or (self.type in _EXTENSIONS and self.size > _LARGEST_EXTENSION):
+            raise tarfile.ReadError(f"a header before byte {archive.offset:,} gives {self.size:,}")
+        return super()._proc_member(archive)  # type: ignore[misc]
+
+
+_CHUNK = 1 << 20
+
+
+@contextlib.contextmanager
+def decompress_tar(source: IO[bytes], *, name: str) -> Iterator[IO[bytes]]:
+    """Open the unpacked tar as a stream. The suffix of `name` decides the compression."""
+    lowered = name.lower()
+    opened: Any
+    if lowered.endswith((".bz2", ".tbz2")):
+        opened = bz2.BZ2File(source)
+    elif lowered.endswith((".xz", ".txz")):
+        opened = lzma.LZMAFile(source)  # noqa: SIM115 - closed below
+    elif lowered.endswith((".zst", ".tzst")):
+        frames = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        opened = frames.stream_reader(source, read_across_frames=True)
+    else:
+        opened = gzip.GzipFile(fileobj=source)
+    with opened as stream:
+        yield stream
+
+
+def open_unpacked(file: SourceFile) -> IO[bytes]:
+    """Open the unpacked copy of a compressed tar. Create the copy on first use.
+
+    Raises:
+        OSError: The copy cannot be written. The message names the setting for another folder.
+        EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError: The archive is damaged.
+    """
+    path = _copy_of(file)
+    while True:
+        try:
+            return path.open("rb")
+        except FileNotFoundError:
+            _make(file, path)  # again if another job deletes the copy before it is open
+
+
+def delete_unpacked(files: Iterable[SourceFile]) -> None:
+    """Delete the copies of these archives. Open readers are not affected."""
+    for file in files:
+        path = _copy_of(file)
+        for name in (path, _lock_of(path)):
+            name.unlink(missing_ok=True)
+
+
+def _copy_of(file: SourceFile) -> Path:
+    return cache_folder() / "unpacked" / f"{file.sha256}.tar"
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_suffix(".lock")
+
+
+def _make(file: SourceFile, path: Path) -> None:
+    try:
+        with file_lock(_lock_of(path)):
+            if not path.exists():
+                _unpack(file, path)
+    except OSError as error:
+        if error.errno is None:  # the archive is damaged
+            raise
+        raise OSError(
+            error.errno,
+            f"{error.strerror}: cannot unpack {file.uri} here; set ${CACHE_VARIABLE} to "
+            "another folder",
+            str(path),
+        ) from error
+
+
+def _unpack(file: SourceFile, path: Path) -> None:
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.partial")
+    try:
+        with (
+            open_file(file.uri) as source,
+            decompress_tar(source, name=file.name) as stream,
+            part.open("wb") as sink,
+        ):
+            while data := stream.read(_CHUNK):
+                sink.write(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -100,9 +100,7 @@ def start_of_document(config: BookCorpusSource) -> re.Pattern[str] | None:
     except re.error as error:
         raise ConfigError(
             f"document_start_pattern of the source {config.name!r} is no regular expression: "
-            f"{error}, "
-            "in "
-            f"{config.document_start_pattern!r}"
+            f"{error}, in {config.document_start_pattern!r}"
         ) from error
 
 

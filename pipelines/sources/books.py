@@ -1,7 +1,7 @@
 """Books: one text file per book, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
 
 Examples are BookCorpusOpen's `epubtxt` folder and Project Gutenberg's files. A document is the
-cleaned text of one book (`pipelines.books.cleaning`). Files are grouped to splits in the order of
+cleaned text of one book (`pipelines.books.clean_book`). Files are grouped to splits in the order of
 the folder or archive. The id of a document is the file name without `.txt`, followed by a digest if
 several books have this name.
 
@@ -18,7 +18,6 @@ import collections
 import functools
 import hashlib
 import json
-import unicodedata
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -75,7 +74,7 @@ def plan(config: BooksSource) -> list[Split]:
     files = describe_each(found)
     loose = [file for file in files if not is_archive(file.name)]
     archives = {file: _members_of(file) for file in files if is_archive(file.name)}
-    times = collections.Counter(_stem(_plain_name(file.name)) for file in loose)
+    times = collections.Counter(_stem(member_name(file.name)) for file in loose)
     times.update(member.stem for members in archives.values() for member in members)
     target = split_bytes(config.target_split_bytes, files)
     splits = _plan_loose(loose, config, times, target_split_bytes=target)
@@ -155,7 +154,7 @@ def _document(
     if not data.strip(b"\0\t\n\r\x0b\x0c "):
         count("books-dropped-empty", example=where)
         return None
-    from pipelines.books.cleaning import clean_book  # lazy: `plan` does not need it
+    from pipelines.books.clean_book import clean_book  # lazy: `plan` does not need it
 
     decoded = decode_book(data)
     if decoded is None:
@@ -181,10 +180,6 @@ def _document(
         byte_end=member.data_end,
         raw=decoded.text,
     )
-
-
-def _plain_name(name: str) -> str:
-    return unicodedata.normalize("NFC", member_name(name))
 
 
 def _stem(name: str) -> str:
@@ -224,7 +219,7 @@ def _loose_split(
 ) -> Split:
     together = group_files(group)
     members = [GroupedFile(file.uri, file.name, file.size, file.sha256) for file in group]
-    stems = (_stem(_plain_name(file.name)) for file in group)
+    stems = (_stem(member_name(file.name)) for file in group)
     detail = json.dumps({"files": members, "repeated": _repeated(stems, times)})
     return Split(config.name, together, start, start + together.size, detail)
 
@@ -237,7 +232,7 @@ def _loose_entries(files: Iterable[SourceFile]) -> Iterator[_Entry]:
     for file in files:
         problem: Problem = "too-large" if file.size > MAX_BOOK_BYTES else ""
         with open_file(file.uri) as stream:
-            member = Member(_plain_name(file.name), file.size, 0, 0, file.size, problem)
+            member = Member(member_name(file.name), file.size, 0, 0, file.size, problem)
             yield _Entry(member, stream, file.sha256)
 
 

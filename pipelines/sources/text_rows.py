@@ -28,10 +28,6 @@ class TextRow(NamedTuple):
 def require_fields(found: list[str], file: SourceFile, config: TextSource, *, what: str) -> None:
     """Check that a file has the fields that the configuration names.
 
-    Args:
-        found: Names of its fields.
-        what: Word for a field in errors: `key` or `column`.
-
     Raises:
         InputError: A field is missing.
     """

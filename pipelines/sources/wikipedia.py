@@ -29,9 +29,18 @@ from pipelines.io.compression import Chunk, Compression, Damage, compression_of,
 from pipelines.io.file_systems import SMALL_READ_AHEAD
 from pipelines.io.raw_files import expand_paths, file_size, open_file, parallel_map
 from pipelines.io.splits import RawDocument, RecordTracker, SourceFile, Split, split_bytes
-from pipelines.mediawiki.dump_encoding import Encoding, detect_encoding, transcode_to_utf8
-from pipelines.mediawiki.dump_header import Header, read_header, site_of_dump
-from pipelines.mediawiki.dump_xml import Page, Tags, iterate_pages, page_name
+from pipelines.mediawiki.dumps import (
+    Encoding,
+    Header,
+    Page,
+    Tags,
+    detect_encoding,
+    iterate_pages,
+    page_name,
+    read_header,
+    site_of_dump,
+    transcode_to_utf8,
+)
 from pipelines.mediawiki.multistream import (
     StreamSearch,
     choose_starts,
@@ -73,7 +82,7 @@ class _Detail(NamedTuple):
     encoding: Encoding
     page: str
     root: str
-    """Names of elements (`pipelines.mediawiki.dump_xml.Tags`)."""
+    """Names of elements (`pipelines.mediawiki.dumps.Tags`)."""
 
     site: str
     """`https://HOST` of the wiki, or ""."""

@@ -17,7 +17,7 @@ import functools
 import itertools
 import json
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -189,9 +189,70 @@ class Chunks:
         self.index: pa.Int32Array = encoded.indices
 
 
-MAX_WORD_CHARACTERS = 200  # a longer word is [UNK] (google-research/bert tokenization.py, line 303)
 MAX_CACHED_CHARACTERS = 64
 """Maximum length of a cached chunk. URLs and sentences without spaces are longer."""
+
+_SMALL = 1 << 12  # items of a buffer that is never made smaller
+
+
+class ChunkCache:
+    """Numbers of chunks, cached for short chunks. A cache without room for a batch is emptied.
+
+    Args:
+        encode: Function that returns the numbers of chunks end to end, and their offsets.
+        number_type: NumPy type of the numbers.
+        max_chunks: Maximum number of cached chunks.
+    """
+
+    def __init__(
+        self,
+        encode: Callable[[list[str]], tuple[npt.ArrayLike, npt.ArrayLike]],
+        number_type: npt.DTypeLike,
+        *,
+        max_chunks: int,
+    ) -> None:
+        self._encode, self._max_chunks = encode, max_chunks
+        self._row_of: dict[str, int] = {}
+        # Rows end to end, those of cached chunks first.
+        self._numbers = np.empty(_SMALL, number_type)
+        self._offsets = np.zeros(_SMALL, np.int32)  # int32 as in an Arrow list
+
+    def rows(self, distinct: list[str]) -> pa.ListArray:
+        """Return the numbers of each chunk, and cache those of new chunks."""
+        found = map(self._row_of.get, distinct, itertools.repeat(-1))
+        rows = np.fromiter(found, np.int64, len(distinct))
+        if np.count_nonzero(rows < 0) > self._max_chunks - len(self._row_of):
+            self._row_of.clear()
+            rows[:] = -1
+        cached = len(self._row_of)
+        new = np.flatnonzero(rows < 0).tolist()
+        new.sort(key=lambda index: len(distinct[index]) > MAX_CACHED_CHARACTERS)
+        chunks = [distinct[index] for index in new]
+        rows[new] = np.arange(cached, cached + len(new))
+        lists = self._with_new(chunks).take(pa.array(rows))
+        short = sum(len(chunk) <= MAX_CACHED_CHARACTERS for chunk in chunks)
+        kept = min(short, self._max_chunks - cached)
+        self._row_of.update(zip(chunks[:kept], range(cached, cached + kept), strict=True))
+        used = int(self._offsets[len(self._row_of)])
+        if len(self._numbers) > max(4 * used, _SMALL):
+            self._numbers = self._numbers[: 2 * used].copy()
+        return lists
+
+    def _with_new(self, chunks: list[str]) -> pa.ListArray:
+        """Return a view of the cached rows and of those of new chunks, which overwrite others."""
+        numbers, offsets = map(np.asarray, self._encode(chunks))
+        first = len(self._row_of)
+        rows, start = first + len(chunks), int(self._offsets[first])
+        self._numbers = with_room(self._numbers, start + len(numbers))
+        self._numbers[start : start + len(numbers)] = numbers
+        self._offsets = with_room(self._offsets, rows + 1)
+        self._offsets[first : rows + 1] = offsets + start
+        return pa.ListArray.from_arrays(
+            pa.array(self._offsets[: rows + 1]), pa.array(self._numbers[: start + len(numbers)])
+        )
+
+
+MAX_WORD_CHARACTERS = 200  # a longer word is [UNK] (google-research/bert tokenization.py, line 303)
 
 
 class WordPieceTokenizer:
@@ -231,8 +292,7 @@ class WordPieceTokenizer:
         )
         self._splitter = shared_pre_tokenizer(lowercase=lowercase)
         self._word_ids = _WordIds(_model(self.vocab))
-        self._row_of: dict[str, int] = {}
-        self._remembered = _RaggedIds(self.id_type)
+        self._chunks = ChunkCache(self._encode, self.id_type, max_chunks=word_cache_size)
 
     @classmethod
     def from_vocab_file(
@@ -263,7 +323,7 @@ class WordPieceTokenizer:
         lengths = [np.empty(0, np.uint32)]
         for batch in sentence_batches(sentences):
             chunks = Chunks(batch)
-            rows = self._rows(chunks.distinct).take(chunks.index)
+            rows = self._chunks.rows(chunks.distinct).take(chunks.index)
             ends = rows.offsets.to_numpy()
             ids.append(rows.values.to_numpy())
             lengths.append(np.diff(ends[chunks.offsets]).astype(np.uint32))
@@ -276,33 +336,6 @@ class WordPieceTokenizer:
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids."""
         return [self.vocab[index] for index in ids]
-
-    def _rows(self, distinct: list[str]) -> pa.ListArray:
-        """Return the ids of chunks as lists, and cache those of new chunks."""
-        rows = self._look_up(distinct)
-        if int((rows < 0).sum()) > self.word_cache_size - len(self._row_of):
-            self._row_of.clear()
-            self._remembered.truncate(0)
-            rows[:] = -1
-        remembered = len(self._row_of)
-        room = self.word_cache_size - remembered
-        keep: list[int] = []
-        rest: list[int] = []
-        for i in np.flatnonzero(rows < 0).tolist():
-            (keep if len(distinct[i]) <= MAX_CACHED_CHARACTERS else rest).append(i)
-        ordered = keep + rest  # cached rows come first, so that the others can be truncated
-        kept = min(len(keep), room)
-        chunks = [distinct[i] for i in ordered]
-        rows[ordered] = np.arange(remembered, remembered + len(ordered))
-        self._remembered.append(*self._encode(chunks))
-        lists = self._remembered.lists().take(pa.array(rows))
-        self._row_of.update(zip(chunks[:kept], range(remembered, remembered + kept), strict=True))
-        self._remembered.truncate(len(self._row_of))
-        return lists
-
-    def _look_up(self, distinct: list[str]) -> npt.NDArray[np.int64]:
-        found = map(self._row_of.get, distinct, itertools.repeat(-1))
-        return np.fromiter(found, np.int64, len(distinct))
 
     def _encode(self, chunks: list[str]) -> tuple[list[int], list[int]]:
         """Return the ids of new chunks end to end, and their offsets."""
@@ -330,33 +363,6 @@ class _WordIds(dict[str, tuple[int, ...]]):
         if len(word) <= MAX_CACHED_CHARACTERS:
             self[word] = ids
         return ids
-
-
-class _RaggedIds:
-    """Rows of ids, end to end, in buffers that grow by doubling."""
-
-    def __init__(self, id_type: np.dtype[Any]) -> None:
-        self._ids = np.empty(1 << 12, id_type)
-        self._offsets = np.zeros(1 << 12, np.int32)  # int32 as in an Arrow list
-        self._rows = 0
-
-    def append(self, ids: list[int], ends: list[int]) -> None:
-        """Append rows: row i has the ids from `ends[i]` to `ends[i + 1]`."""
-        first, start = self._rows, int(self._offsets[self._rows])
-        self._rows += len(ends) - 1
-        self._ids = with_room(self._ids, start + len(ids))
-        self._offsets = with_room(self._offsets, self._rows + 1)
-        self._ids[start : start + len(ids)] = ids
-        self._offsets[first : self._rows + 1] = ends
-        self._offsets[first : self._rows + 1] += start
-
-    def truncate(self, rows: int) -> None:
-        self._rows = rows
-
-    def lists(self) -> pa.ListArray:
-        """Return a view that is valid until the next `append`."""
-        offsets = self._offsets[: self._rows + 1]
-        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(self._ids[: offsets[-1]]))
 
 
 def _model(vocab: Sequence[str]) -> models.WordPiece:

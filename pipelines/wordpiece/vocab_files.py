@@ -6,9 +6,10 @@ This module loads quickly, because `bertloom plan` uses it.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from pipelines.io.file_systems import file_system
 from pipelines.io.raw_files import read_small_file
@@ -27,9 +28,6 @@ VOCAB_FILE = "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
-_SETTINGS = ("lowercase", "strip_accents", "clean_text", "handle_chinese_chars")
-"""Settings of `BertNormalizer` in a tokenizer.json."""
-
 CONTINUATION = "##"  # prefix of tokens inside a word
 
 
@@ -46,7 +44,7 @@ def read_vocab(file: str | InputFile) -> list[str]:
         InputError: The server of a URL cannot be reached, or its protocol is not known.
     """
     if isinstance(file, str) and is_tokenizer_json(file):
-        return _vocab_of(_read_tokenizer(file), where=file)
+        return _read_tokenizer_vocab(file)
     uri = file.url if isinstance(file, InputFile) else file
     content = file.read() if isinstance(file, InputFile) else _read(uri, VOCAB_FILE)
     try:
@@ -77,29 +75,13 @@ def read_lowercase(url: str) -> bool:
     Raises:
         VocabularyError: The tokenizer changes text in another way than BERT's.
     """
-    described = _read_tokenizer(url)
-    for name, expected in (
-        ("normalizer", "BertNormalizer"),
-        ("pre_tokenizer", "BertPreTokenizer"),
-    ):
-        found = _type_of(described.get(name))
-        if found != expected:
-            raise VocabularyError(
-                f"{url}: {name}: expected {expected}, got {found}. Start from a checkpoint with "
-                "BERT's own tokenizer."
-            )
-    normalizer = described["normalizer"]
-    lowercase, accents, *rest = (normalizer.get(name) for name in _SETTINGS)
-    if accents is None:  # BERT's rule
-        accents = lowercase
-    if not isinstance(lowercase, bool) or [accents, *rest] != [lowercase, True, True]:
-        settings = {name: normalizer.get(name) for name in _SETTINGS}
+    normalizer = _read_tokenizer(url, _TextRules).normalizer
+    if normalizer.strip_accents not in (None, normalizer.lowercase):
         raise VocabularyError(
-            f"{url}: normalizer: expected BERT's, which cleans text, separates Chinese characters, "
-            f"and strips accents only if it lowercases, got {settings!r:.200}. Start from a "
-            "checkpoint with BERT's own tokenizer."
+            f"{url}: normalizer.strip_accents: expected {normalizer.lowercase}, as lowercase, got "
+            f"{normalizer.strip_accents}. Start from a checkpoint with BERT's own tokenizer."
         )
-    return lowercase
+    return normalizer.lowercase
 
 
 def _read(url: str, kind: str) -> bytes:
@@ -121,71 +103,77 @@ def _read(url: str, kind: str) -> bytes:
         ) from error
 
 
-def _read_tokenizer(url: str) -> dict[str, Any]:
-    """Read a tokenizer.json.
+class _Model(BaseModel):
+    # Early versions of `tokenizers` wrote no type.
+    type: Literal["WordPiece"] = "WordPiece"
+    unk_token: Literal["[UNK]"]
+    continuing_subword_prefix: Literal["##"]
+    vocab: dict[str, int]
+
+
+class _AddedToken(BaseModel):
+    id: int
+    content: str
+
+
+class _Vocabulary(BaseModel):
+    """Parts of a tokenizer.json that decide the ids of tokens."""
+
+    model: _Model
+    added_tokens: tuple[_AddedToken, ...] | None = ()
+
+
+class _Normalizer(BaseModel):
+    type: Literal["BertNormalizer"]
+    lowercase: bool
+    strip_accents: bool | None = None
+    clean_text: Literal[True]
+    handle_chinese_chars: Literal[True]
+
+
+class _PreTokenizer(BaseModel):
+    type: Literal["BertPreTokenizer"]
+
+
+class _TextRules(BaseModel):
+    """Parts of a tokenizer.json that decide the words of a text."""
+
+    normalizer: _Normalizer
+    pre_tokenizer: _PreTokenizer
+
+
+_Parts = TypeVar("_Parts", bound=BaseModel)
+
+
+def _read_tokenizer(url: str, parts: type[_Parts]) -> _Parts:
+    """Read parts of a tokenizer.json.
 
     Raises:
-        VocabularyError: The file cannot be read, or is not a JSON object.
+        VocabularyError: The file cannot be read, or a part is not that of BERT's tokenizer.
     """
-    content = _read(url, TOKENIZER_FILE)
     try:
-        described = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        return parts.model_validate_json(_read(url, TOKENIZER_FILE))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "JSON"
         raise VocabularyError(
-            f"{url}: expected JSON, got {error}. Download the file again."
+            f"{url}: {where}: {first['msg']}, got {first['input']!r:.60}. Start from a checkpoint "
+            "with BERT's own tokenizer, or download the file again."
         ) from error
-    if not isinstance(described, dict):
-        raise VocabularyError(
-            f"{url}: expected a JSON object, got {type(described).__name__}. Give a tokenizer.json "
-            "of Hugging Face's tokenizers library."
-        )
-    return described
 
 
-def _vocab_of(described: Mapping[str, Any], *, where: str) -> list[str]:
-    """Return the tokens of a WordPiece tokenizer by id.
-
-    Raises:
-        VocabularyError: The tokenizer is not WordPiece, or its vocabulary is damaged.
-    """
-    model: Any = described.get("model")
-    if _type_of(model) != "WordPiece":
-        raise VocabularyError(
-            f"{where}: expected a WordPiece tokenizer, got {_type_of(model)}. Start from a BERT "
-            "checkpoint: the tokenizers of other models give other ids."
-        )
-    for name, expected in (("unk_token", UNK), ("continuing_subword_prefix", CONTINUATION)):
-        if model.get(name) != expected:
-            raise VocabularyError(
-                f"{where}: model.{name}: expected {expected!r}, got {model.get(name)!r:.60}. Start "
-                "from a checkpoint with BERT's own tokenizer."
-            )
-    try:
-        id_of = {str(piece): int(number) for piece, number in model["vocab"].items()}
-        for token in described.get("added_tokens") or ():
-            id_of[str(token["content"])] = int(token["id"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise VocabularyError(
-            f"{where}: expected model.vocab and added_tokens with an id per token, got "
-            f"{error!r:.100}. Download the file again."
-        ) from error
+def _read_tokenizer_vocab(url: str) -> list[str]:
+    """Return the tokens of a tokenizer.json by id."""
+    tokenizer = _read_tokenizer(url, _Vocabulary)
+    id_of = tokenizer.model.vocab | {one.content: one.id for one in tokenizer.added_tokens or ()}
     vocab = sorted(id_of, key=id_of.__getitem__)
-    if [id_of[piece] for piece in vocab] != list(range(len(vocab))):
+    if [id_of[token] for token in vocab] != list(range(len(vocab))):
         raise VocabularyError(
-            f"{where}: expected ids from 0 to {len(vocab) - 1:,}, each once, got others. Download "
+            f"{url}: expected ids from 0 to {len(vocab) - 1:,}, each once, got others. Download "
             "the file again."
         )
-    check_vocab(vocab, where=where)
+    check_vocab(vocab, where=url)
     return vocab
-
-
-def _type_of(part: Any) -> str:
-    """Return the type of a part of a tokenizer.json, such as `WordPiece`."""
-    if not isinstance(part, dict):
-        return type(part).__name__
-    # Early versions of tokenizers wrote no type; only WordPiece models have this field.
-    untyped = "WordPiece" if "max_input_chars_per_word" in part else "an unknown type"
-    return f"{part.get('type', untyped)!s:.60}"
 
 
 def check_vocab(vocab: Sequence[str], *, where: str = "vocabulary") -> None:

@@ -1,4 +1,4 @@
-"""A corpus whose dump changed in one part, rebuilt through the store: what is reused, and said."""
+"""A corpus whose dump changed in one part is rebuilt: reused work items and log lines."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 
 def run(recipe: Recipe, *, rebuild: tuple[str, ...] = ()) -> tuple[list[StepResult], list[str]]:
-    said: list[str] = []
-    return run_recipe(recipe, log=said.append, engine="local", rebuild=rebuild), said
+    lines: list[str] = []
+    return run_recipe(recipe, log=lines.append, engine="local", rebuild=rebuild), lines
 
 
 def reused(result: StepResult) -> float:
@@ -33,7 +33,7 @@ def reused(result: StepResult) -> float:
     return reuse.weight_reused / reuse.weight
 
 
-def test_a_changed_part_redoes_its_own_splits(tmp_path: Path) -> None:
+def test_only_splits_of_changed_part_are_built_again(tmp_path: Path) -> None:
     parts = write_parts(small_sample(tmp_path / "raw"), tmp_path / "parts", parts=5)
     source = WikipediaSource(
         name="samplewiki", paths=(str(tmp_path / "parts/*.bz2"),), target_split_bytes=1 << 20
@@ -45,24 +45,24 @@ def test_a_changed_part_redoes_its_own_splits(tmp_path: Path) -> None:
         build_vocabulary=VocabularyConfig(vocab_size=400),
         build_instances={"short": InstancesConfig(max_seq_length=64, negative_pool_bytes=1024)},
     )
-    first, said = run(recipe)
+    first, lines = run(recipe)
     assert [reused(result) for result in first] == [0.0] * 4
-    assert not any("reused" in line for line in said)
+    assert not any("reused" in line for line in lines)
     change_part(parts[2])
-    second, said = run(recipe)
+    second, lines = run(recipe)
     documents = second[0]
     assert not documents.was_cached
     assert reused(documents) > 0.7
-    assert "4 of 5 work items reused" in said[0]
-    again, said = run(recipe)
+    assert "4 of 5 work items reused" in lines[0]
+    again, lines = run(recipe)
     assert all(result.was_cached for result in again)
-    assert not any("reused" in line for line in said)
-    # A rebuild that is asked for takes nothing over, now or later, and comes to the same.
-    whole, _ = run(recipe, rebuild=("all",))
-    assert [reused(result) for result in whole] == [0.0] * 4
+    assert not any("reused" in line for line in lines)
+    # A requested rebuild reuses nothing and builds equal contents.
+    rebuilt, _ = run(recipe, rebuild=("all",))
+    assert [reused(result) for result in rebuilt] == [0.0] * 4
     contents = [result.manifest.content_digest for result in second]
-    assert [result.manifest.content_digest for result in whole] == contents
+    assert [result.manifest.content_digest for result in rebuilt] == contents
     elsewhere, _ = run(recipe.model_copy(update={"store": str(tmp_path / "other")}))
     assert [result.manifest.content_digest for result in elsewhere] == contents
     store = ArtifactStore(recipe.store)
-    assert store.ref("parts/build-documents").artifact_id == whole[0].manifest.artifact_id
+    assert store.ref("parts/build-documents").artifact_id == rebuilt[0].manifest.artifact_id

@@ -128,7 +128,7 @@ def _contents(store: str) -> dict[str, str]:
 
 @pytest.mark.failures
 @pytest.mark.parametrize("seed", range(1, FAULTY_RUNS + 1))
-def test_the_whole_flow_where_one_request_in_twenty_fails(
+def test_whole_flow_completes_when_one_request_in_twenty_fails(
     seed: int, place: _Place, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     store = f"{place.url}/store"

@@ -63,7 +63,7 @@ def _kill_in(step: str, recipe: Path, store: Path) -> bool:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_in_the_middle_and_started_again(
+def test_killed_run_is_completed_by_next_run(
     step: str, recipe: Path, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     stores = (tmp_path / f"store{attempt}" for attempt in range(5))

@@ -1,4 +1,4 @@
-"""The corpus on an object store by HTTP: other processes, requests, a network that fails."""
+"""The corpus on an object store by HTTP: other processes, requests, failing networks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ from support.corpus_builder import small_recipe_file
 from support.fake_gcs import FakeGcs, gcs_environment, use_gcs
 from support.paths import PYTHONPATH, ROOT
 from support.store_builder import STAGE, damage, file_of, prepared, published
-from support.store_races import check_swaps
+from support.store_races import check_swaps, check_that_one_swap_wins
 
 from benchmarks.local_server import LocalServer
 from benchmarks.object_store import READ_SECONDS, Proxy, S3Server, environment
@@ -48,11 +47,28 @@ from schemas.execution_configs import ExecutionConfig
 pytestmark = pytest.mark.network
 
 
-# The store's promises
+@pytest.fixture(params=["s3", "gs"])
+def remote(request: pytest.FixtureRequest) -> str:
+    """URL of an empty bucket on S3 or GCS."""
+    if request.param == "gs":
+        request.getfixturevalue("gcs")
+        return "gs://bucket"
+    return str(request.getfixturevalue("bucket"))
 
 
-def test_a_store_on_s3(bucket: str) -> None:
-    store = ArtifactStore(f"{bucket}/store")
+# Guarantees of the store
+
+
+def test_swaps(remote: str) -> None:
+    backend = open_backend(f"{remote}/swaps")
+    check_swaps(backend)
+    check_that_one_swap_wins(backend)
+    backend.check_capabilities()
+    assert backend.names("probe") == []
+
+
+def test_store(remote: str) -> None:
+    store = ArtifactStore(f"{remote}/store")
     manifest = prepared(store)
     assert store.commit(manifest).created
     assert store.lookup(STAGE, manifest.cache_key) == manifest
@@ -69,8 +85,8 @@ def test_a_store_on_s3(bucket: str) -> None:
     assert store.lookup(STAGE, published(store).cache_key) is not None
 
 
-def test_leases_and_garbage_on_s3(bucket: str) -> None:
-    store = ArtifactStore(f"{bucket}/cleaned")
+def test_leases_and_garbage_collection(remote: str) -> None:
+    store = ArtifactStore(f"{remote}/cleaned")
     kept, unused = published(store), published(store, "two", spec={"seed": 1})
     store.set_ref("fake/x", kept)
     orphan = prepared(store, "three")
@@ -84,13 +100,7 @@ def test_leases_and_garbage_on_s3(bucket: str) -> None:
     assert store.backend.stat("tombstones") == store.backend.stat("leases") == {}
 
 
-def test_swaps_on_s3(bucket: str) -> None:
-    check_swaps(open_backend(f"{bucket}/swaps"))
-
-
-def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_swap_on_s3_is_refused_by_server(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one writes between the reading and the conditional write."""
     backend = open_backend(f"{bucket}/late")
     backend.put_if_absent("file", b"1")
@@ -105,7 +115,7 @@ def test_a_swap_that_comes_late_on_s3_is_refused_by_the_server(
     assert backend.read("file") == b"theirs"
 
 
-def test_swaps_where_the_server_compares_a_tags_quotes(
+def test_swaps_work_on_server_that_expects_bare_tags(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Imitate Ceph 18's gateway, which matches `If-Match` only without quotes."""
@@ -124,17 +134,8 @@ def test_swaps_where_the_server_compares_a_tags_quotes(
     assert len(refused) == 1  # once a process, not once a swap
 
 
-def test_swaps_on_gcs(gcs: FakeGcs) -> None:
-    backend = open_backend("gs://bucket/swaps")
-    check_swaps(backend)
-    backend.check_capabilities()
-    assert gcs.objects == {}
-
-
 @pytest.mark.parametrize("change", [b"theirs", None])
-def test_a_swap_that_comes_late_on_gcs_is_refused_by_the_server(
-    gcs: FakeGcs, change: bytes | None
-) -> None:
+def test_late_swap_on_gcs_is_refused_by_server(gcs: FakeGcs, change: bytes | None) -> None:
     backend = open_backend("gs://bucket/late")
     backend.put_if_absent("file", b"1")
     gcs.before_upload.append(lambda: gcs.put("late/file", change))
@@ -142,7 +143,25 @@ def test_a_swap_that_comes_late_on_gcs_is_refused_by_the_server(
     assert gcs.objects == ({} if change is None else {"late/file": change})
 
 
-def test_a_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
+@pytest.mark.parametrize(
+    ("option", "guarantee"), [("mode", "put-if-absent"), ("IfMatch", "If-Match")]
+)
+def test_s3_server_that_ignores_condition_is_refused(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, option: str, guarantee: str
+) -> None:
+    backend = open_backend(f"{bucket}/probe")
+    pipe = backend.fs.pipe_file
+
+    def ignore(path: str, data: bytes, **options: Any) -> None:
+        options.pop(option, None)
+        pipe(path, data, **options)
+
+    monkeypatch.setattr(backend.fs, "pipe_file", ignore)
+    with pytest.raises(StoreError, match=guarantee):
+        backend.check_capabilities()
+
+
+def test_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
     backend = open_backend("gs://bucket/probe")
     gcs.ignored = "0"
     with pytest.raises(StoreError, match="put-if-absent"):
@@ -153,63 +172,16 @@ def test_a_gcs_server_that_ignores_conditions_is_refused(gcs: FakeGcs) -> None:
     assert gcs.objects == {}
 
 
-def test_an_s3_server_that_ignores_if_match_is_refused(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = open_backend(f"{bucket}/probe")
-    pipe = backend.fs.pipe_file
-
-    def ignore(path: str, data: bytes, **options: Any) -> None:
-        options.pop("IfMatch", None)
-        pipe(path, data, **options)
-
-    monkeypatch.setattr(backend.fs, "pipe_file", ignore)
-    with pytest.raises(StoreError, match="If-Match"):
-        backend.check_capabilities()
-
-
-def test_on_s3_one_of_many_wins(bucket: str) -> None:
-    backend = open_backend(f"{bucket}/race")
-    with ThreadPoolExecutor(12) as pool:
-        won = list(pool.map(lambda n: backend.put_if_absent("key", b"%d" % n), range(36)))
-    assert won.count(True) == 1
-    assert backend.read("key") == b"%d" % won.index(True)
-
-
-def test_a_server_that_ignores_conditions_is_refused(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = open_backend(f"{bucket}/probe")
-    backend.check_capabilities()
-    pipe = backend.fs.pipe_file
-    monkeypatch.setattr(backend.fs, "pipe_file", lambda path, data, mode=None: pipe(path, data))
-    with pytest.raises(StoreError, match="put-if-absent"):
-        backend.check_capabilities()
-
-
-def test_an_answer_that_got_lost_is_no_defeat(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client sends the request again and finds its own file."""
-    backend = open_backend(f"{bucket}/retry")
-    pipe = backend.fs.pipe_file
-
-    def pipe_twice(path: str, data: bytes, **options: Any) -> None:
-        pipe(path, data, **options)
-        pipe(path, data, **options)
-
-    monkeypatch.setattr(backend.fs, "pipe_file", pipe_twice)
-    assert backend.put_if_absent("key", b"mine")
-
-
 # Jobs
 
 
-class _Piece(NamedTuple):
+class _Item(NamedTuple):
     number: int
     weight: int
 
 
 class _SlowWork:
-    """Takes its time over each piece, and leaves a file that counts as a shard."""
+    """Writes a shard for each item, slowly."""
 
     def __init__(self, output: str, seconds: float) -> None:
         self._output, self._seconds = output, seconds
@@ -217,41 +189,41 @@ class _SlowWork:
     def setup(self) -> None:
         """Nothing to open."""
 
-    def process(self, piece: _Piece) -> WorkResult:
+    def process(self, item: _Item) -> WorkResult:
         time.sleep(self._seconds)
-        with FileWriter(f"part-{piece.number}.arrow", output=self._output) as writer:
+        with FileWriter(f"part-{item.number}.arrow", output=self._output) as writer:
             writer.file.write(bytes(SHARD_BYTES))
-        return WorkResult(piece.number, [writer.entry()])
+        return WorkResult(item.number, [writer.entry()])
 
 
 SHARD_BYTES = 4 << 20
-PIECES = [_Piece(number, SHARD_BYTES) for number in range(4)]
+ITEMS = [_Item(number, SHARD_BYTES) for number in range(4)]
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_job_that_is_watched_finds_its_reports(
+def test_progress_of_job_is_reported(
     workers: int, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "_REMOTE_POLL_SECONDS", 0.05)
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)  # workers import this module
     output = f"{bucket}/store/artifacts/build-things/1/data"
-    told: list[ProgressUpdate] = []
-    with progress_listener(told.append):
+    updates: list[ProgressUpdate] = []
+    with progress_listener(updates.append):
         done = run_shard_job(
             "job",
-            PIECES,
+            ITEMS,
             work=_SlowWork(output, 1.6),
             output=output,
             execution=ExecutionConfig(workers=workers),
         )
     assert [report.index for report in done.reports] == [0, 1, 2, 3]
     # The bar moves while the job runs.
-    assert any(0 < reading.done < len(PIECES) for reading in told)
-    assert told[-1].done == len(PIECES)
-    assert told[-1].bytes == 4 * SHARD_BYTES
+    assert any(0 < reading.done < len(ITEMS) for reading in updates)
+    assert updates[-1].done == len(ITEMS)
+    assert updates[-1].bytes == 4 * SHARD_BYTES
 
 
-def test_what_another_process_wrote_is_seen_at_once(bucket: str) -> None:
+def test_files_of_other_processes_are_visible_immediately(bucket: str) -> None:
     fs, path = file_system(f"{bucket}/folder")
     other = fsspec.filesystem("s3", skip_instance_cache=True)
     other.pipe_file(f"{path}/one", b"1")
@@ -264,7 +236,7 @@ def test_what_another_process_wrote_is_seen_at_once(bucket: str) -> None:
     assert not fs.isfile(f"{path}/one")
 
 
-# A network that fails
+# Failing networks
 
 
 @pytest.fixture
@@ -286,7 +258,7 @@ STALL = pytest.param("stall", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "reset", "cut", STALL])
-def test_what_is_read_beside_a_failing_network_is_whole(
+def test_reads_are_complete_on_failing_network(
     fault: str, bucket: str, proxy: Proxy, tmp_path: Path
 ) -> None:
     backend = open_backend(f"{bucket}/store")
@@ -310,14 +282,12 @@ def test_what_is_read_beside_a_failing_network_is_whole(
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "reset", "lost", "cut", STALL])
-def test_what_was_written_beside_a_failing_network_counts_once(
-    fault: str, bucket: str, proxy: Proxy
-) -> None:
-    """Also where the server has written, and its answer is lost."""
+def test_writes_succeed_once_on_failing_network(fault: str, bucket: str, proxy: Proxy) -> None:
+    """Also if the server has written, and its response is lost."""
     _check_writes(open_backend(f"{bucket}/store"), proxy, fault)
 
 
-def test_what_was_written_on_gcs_counts_once_though_its_answer_is_lost(
+def test_writes_succeed_once_on_gcs_when_responses_are_lost(
     gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Proxy(gcs.url) as proxy:
@@ -347,7 +317,7 @@ def _check_writes(backend: StoreBackend, proxy: Proxy, fault: str) -> None:
     assert backend.names("x") == []
 
 
-def test_a_probe_is_of_the_server_and_not_of_the_network(bucket: str, proxy: Proxy) -> None:
+def test_capability_checks_pass_when_responses_are_lost(bucket: str, proxy: Proxy) -> None:
     backend = open_backend(f"{bucket}/store")
     for place in range(16):
         proxy.next = [*[""] * place, "lost"]
@@ -356,7 +326,7 @@ def test_a_probe_is_of_the_server_and_not_of_the_network(bucket: str, proxy: Pro
         assert not backend.ignores_conditional_delete()
 
 
-def test_a_lease_is_held_once_whatever_answers_are_lost(bucket: str, proxy: Proxy) -> None:
+def test_lease_is_held_once_when_responses_are_lost(bucket: str, proxy: Proxy) -> None:
     store = ArtifactStore(f"{bucket}/store")
     for place in range(6):
         proxy.next = [*[""] * place, "lost"]
@@ -366,7 +336,7 @@ def test_a_lease_is_held_once_whatever_answers_are_lost(bucket: str, proxy: Prox
         assert live_holders(store) == {}
 
 
-def test_a_large_upload_whose_last_answer_is_lost_is_there(
+def test_large_upload_exists_when_last_response_is_lost(
     bucket: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 120}})
@@ -404,15 +374,13 @@ def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def _contents(store: str) -> dict[str, str]:
-    """Content digest by stage, of what is published."""
+    """Return the content digest of each published artifact, by stage."""
     pointers = ArtifactStore(store, create=False).pointers()
     return {pointer.stage: pointer.content_digest for pointer in pointers}
 
 
 @pytest.mark.slow
-def test_a_run_on_s3_that_was_killed_goes_on(
-    bucket: str, recipe: Path, undisturbed: dict[str, str]
-) -> None:
+def test_killed_run_on_s3_resumes(bucket: str, recipe: Path, undisturbed: dict[str, str]) -> None:
     store = f"{bucket}/store"
     fs, path = file_system(store)
     for stage in ("build-documents", "build-instances"):
@@ -441,7 +409,7 @@ def test_a_run_on_s3_that_was_killed_goes_on(
 
 
 @pytest.mark.slow
-def test_the_corpus_half_of_the_sample_makes_fewer_than_300_requests() -> None:
+def test_corpus_of_sample_makes_fewer_than_300_requests() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.bench_object_store", "--json"],
         check=True,
@@ -454,22 +422,22 @@ def test_the_corpus_half_of_the_sample_makes_fewer_than_300_requests() -> None:
     assert sum(found["again"].values()) < 80
 
 
-def test_what_is_not_there_costs_one_request(bucket: str, proxy: Proxy) -> None:
+def test_each_read_is_one_request(bucket: str, proxy: Proxy) -> None:
     backend = open_backend(f"{bucket}/store")
     backend.replace("a/file", b"x")
-    asked = [
+    reads = [
         lambda: backend.names("none"),
         lambda: backend.read_many(["none"]),
         lambda: backend.read("a/file"),
         lambda: backend.names("a"),
     ]
-    for ask in asked:
+    for read in reads:
         before = sum(proxy.counts().values())
-        ask()
+        read()
         assert sum(proxy.counts().values()) == before + 1
 
 
-# What a server may not promise
+# Servers without all guarantees
 
 
 def _deletes(store: str) -> str:
@@ -477,8 +445,8 @@ def _deletes(store: str) -> str:
     return finding.state
 
 
-@pytest.mark.parametrize("kind", ["honoured", "ignored", "refused"])
-def test_doctor_tries_a_conditional_delete_on_s3(
+@pytest.mark.parametrize("kind", ["honored", "ignored", "refused"])
+def test_doctor_checks_conditional_delete_on_s3(
     kind: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = f"{bucket}/store"
@@ -491,12 +459,12 @@ def test_doctor_tries_a_conditional_delete_on_s3(
             raise OSError("NotImplemented: a header you provided implies functionality")
         return call(self, method, *given, **options)
 
-    if kind != "honoured":
+    if kind != "honored":
         monkeypatch.setattr(s3, "call_s3", change)
-    assert _deletes(store) == {"honoured": "ok", "ignored": "warn", "refused": "FAIL"}[kind]
+    assert _deletes(store) == {"honored": "ok", "ignored": "warn", "refused": "FAIL"}[kind]
 
 
-def test_doctor_tries_a_conditional_delete_on_gcs(gcs: FakeGcs) -> None:
+def test_doctor_checks_conditional_delete_on_gcs(gcs: FakeGcs) -> None:
     backend = open_backend("gs://bucket/store")
     assert not backend.ignores_conditional_delete()
     assert backend.names("none") == []
@@ -507,7 +475,7 @@ def test_doctor_tries_a_conditional_delete_on_gcs(gcs: FakeGcs) -> None:
     assert backend.ignores_conditional_delete()
 
 
-def test_file_systems_are_opened_in_one_place() -> None:
+def test_file_systems_are_opened_in_one_module() -> None:
     root = ROOT
     found = [
         f"{path.relative_to(root)}: {line.strip()}"
@@ -520,23 +488,23 @@ def test_file_systems_are_opened_in_one_place() -> None:
     assert found == []
 
 
-def test_what_a_store_holds_is_fetched_side_by_side(
+def test_records_of_store_are_fetched_concurrently(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = ArtifactStore(f"{bucket}/store")
     made = {published(store, f"{n}", spec={"seed": n}).artifact_id for n in range(12)}
-    asked = type(store.backend).read
+    read = type(store.backend).read
     monkeypatch.setattr(type(store.backend), "read", lambda self, path: pytest.fail(path))
     assert {pointer.artifact_id for pointer in store.pointers()} == made
     assert {item.pointer.artifact_id for item in store.list_artifacts() if item.manifest} == made
-    monkeypatch.setattr(type(store.backend), "read", asked)
+    monkeypatch.setattr(type(store.backend), "read", read)
 
 
-# Who may not
+# Access
 
 
 class _Denying(BaseHTTPRequestHandler):
-    """An S3 that knows no key."""
+    """S3 server that refuses every key."""
 
     def _deny(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -554,7 +522,7 @@ class _Denying(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _deny  # noqa: N815 - the server asks for them
 
 
-def test_a_bucket_that_is_not_there_is_one_error(bucket: str, gcs: FakeGcs) -> None:
+def test_missing_bucket_is_an_error(bucket: str, gcs: FakeGcs) -> None:
     for name in ("s3://no-such-bucket", "gs://none"):
         with pytest.raises(StoreError, match="the bucket exists"):
             ArtifactStore(f"{name}/store")
@@ -564,7 +532,7 @@ def test_a_bucket_that_is_not_there_is_one_error(bucket: str, gcs: FakeGcs) -> N
             expand_paths([f"{name}/raw/file.txt"])
 
 
-def test_wrong_credentials_are_one_error_without_secrets(
+def test_wrong_credentials_are_an_error_without_secrets(
     gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     gcs.token = "right"
@@ -578,13 +546,13 @@ def test_wrong_credentials_are_one_error_without_secrets(
                 ArtifactStore(f"{name}/store")
             with pytest.raises(InputError, match=r"the credentials") as other:
                 expand_paths([f"{name}/raw"])
-        for said in (str(one.value), str(other.value), caplog.text):
-            assert "AKIATEST" not in said
-            assert "hidden-thing" not in said
+        for text in (str(one.value), str(other.value), caplog.text):
+            assert "AKIATEST" not in text
+            assert "hidden-thing" not in text
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
-def test_a_file_that_is_given_up_on_gcs_stays_away(gcs: FakeGcs) -> None:
+def test_abandoned_file_is_not_uploaded_to_gcs(gcs: FakeGcs) -> None:
     """gcsfs uploads what a file holds when it is collected as garbage, unless it is closed."""
     for size in (10, 6 << 20):
         writer = FileWriter("file.bin", output="gs://bucket/data")
@@ -598,7 +566,7 @@ def test_a_file_that_is_given_up_on_gcs_stays_away(gcs: FakeGcs) -> None:
 
 
 @pytest.mark.parametrize("kind", ["s3", "gs"])
-def test_what_is_read_of_a_large_file_is_little_more_than_was_asked_for(
+def test_reads_of_large_file_fetch_little_more_than_requested(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     url = "gs://bucket" if kind == "gs" else request.getfixturevalue("bucket")

@@ -100,7 +100,7 @@ def _documents(run: Run) -> Iterator[pa.RecordBatch]:
             yield from reader.read_all().to_batches()
 
 
-def test_the_truncated_dump_is_refused_first(real_data: Path, tmp_path: Path) -> None:
+def test_truncated_dump_is_refused(real_data: Path, tmp_path: Path) -> None:
     recipe = _recipe(real_data, on_corrupt="fail")
     dumps = recipe.build_documents.model_copy(
         update={"sources": recipe.build_documents.sources[:1]}
@@ -111,7 +111,7 @@ def test_the_truncated_dump_is_refused_first(real_data: Path, tmp_path: Path) ->
         run_corpus(recipe.model_copy(update={"build_documents": dumps}), tmp_path, execution=TWO)
 
 
-def test_every_page_and_book_is_accounted_for(english: Run) -> None:
+def test_every_page_and_book_is_counted(english: Run) -> None:
     output = english[1]["build-documents"]
     counters = output.counters
     assert (counters["pages-in@enwiki"], counters["pages-in@enwikibooks"]) == (757, 24_000)
@@ -130,7 +130,7 @@ def _is_dropped(name: str, things: str) -> bool:
     return name.startswith(f"{things}-dropped-") and "@" not in name
 
 
-def test_cleaned_wikipedia_holds_no_markup(english: Run) -> None:
+def test_cleaned_wikipedia_has_no_markup(english: Run) -> None:
     found: Counter[str] = Counter()
     for batch in _documents(english):
         if batch.num_rows and batch.column("source")[0].as_py() == "enwiki":
@@ -144,7 +144,7 @@ def test_cleaned_wikipedia_holds_no_markup(english: Run) -> None:
     assert set(found) - {mark for mark, number in found.items() if not number} <= {"''"}
 
 
-def test_ids_equal_the_library_on_every_sentence(english: Run, real_data: Path) -> None:
+def test_ids_equal_those_of_tokenizers_for_every_sentence(english: Run, real_data: Path) -> None:
     path = str(real_data / "vocab" / "bert-base-uncased" / "vocab.txt")
     ours = WordPieceTokenizer.from_vocab_file(path, lowercase=True)
     library = bert_tokenizer(ours.vocab, lowercase=True)
@@ -159,7 +159,7 @@ def test_ids_equal_the_library_on_every_sentence(english: Run, real_data: Path) 
     assert compared > 1_000_000
 
 
-def test_instances_are_what_the_paper_says(english: Run) -> None:
+def test_instances_have_fractions_of_the_paper(english: Run) -> None:
     output = english[1]["build-instances.length-128"]
     shares = output.statistics
     assert output.counters["instances"] > 100_000

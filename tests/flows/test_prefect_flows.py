@@ -171,15 +171,6 @@ def test_transient_error_is_retried(
     assert fakes.calls.count("tokens") == 2
 
 
-def test_failed_step_does_not_stop_independent_steps(recipe: Recipe, fakes: FakeStages) -> None:
-    fakes.module.FAULTS["instances"] = [ZeroDivisionError()]
-    with pytest.raises(ZeroDivisionError):
-        run_recipe(recipe, log=lambda line: None)
-    record = record_of(recipe)
-    assert len(record["failures"]) == 1
-    assert len(record["steps"]) == 4
-
-
 @pytest.mark.slow  # several runs by Prefect
 def test_rebuild_reaches_flow(recipe: Recipe, fakes: FakeStages) -> None:
     run_recipe(recipe, log=lambda line: None)

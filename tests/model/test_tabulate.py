@@ -22,17 +22,17 @@ from support.evaluation_builder import (
     artifact,
     evaluations,
     majority,
+    results,
     written,
 )
 from support.paths import ROOT
 
 import model.tabulate
-from model.tables.comparisons import compare_entries
 from model.tables.filled_tables import fill_tables
+from model.tables.pictures import draw_results
 from model.tables.render import TextTable, paper_table, results_table, to_markdown, to_text
-from model.tables.result_pictures import draw_results
 from model.tables.results import Evaluation, in_order, model_label, result_rows
-from model.tables.significance import mean_difference
+from model.tables.significance import compare_entries, mean_difference
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
@@ -313,7 +313,7 @@ def test_an_ensemble_over_entries_shows_itself_alone() -> None:
     assert row.mean is None
     assert row.shown == 0.75
     assert row.model == "phase-2, L=2 H=128 A=2, ensemble of 2"
-    assert compare_entries(evaluations(entry, together)) == []
+    assert compare_entries(results(entry, together)) == []
 
 
 def grid_rows(grid: TextTable, *names: str) -> list[tuple[str, ...]]:
@@ -351,7 +351,7 @@ def test_paper_table_has_majority_class_and_restarts() -> None:
         written("cola", "cola", [0.3, 0.4], baseline=0.0),
         majority("wnli", "wnli", 0.56),
     ]
-    (table,) = [one for one in fill_tables(evaluations(*given), tasks=TASKS) if one.rows]
+    (table,) = [one for one in fill_tables(results(*given)) if one.rows]
     assert grid_rows(paper_table(table), "system", "SST-2", "CoLA", "restarts")[-2:] == [
         ("ours: phase-2, L=2 H=128 A=2 [dev]", "91.0 ± 1.0", "35.0 ± 7.1", "2 to 3"),
         ("majority class [dev]", "50.9", "0.0", ""),
@@ -402,12 +402,12 @@ def test_the_interval_holds_the_difference_as_often_as_it_says() -> None:
     ],
 )
 def test_too_little_to_judge_by(a: list[float], b: list[float], expected: Any) -> None:
-    (found,) = compare_entries(evaluations(written("a", "sst-2", a), written("b", "sst-2", b)))
+    (found,) = compare_entries(results(written("a", "sst-2", a), written("b", "sst-2", b)))
     assert (found.low, found.high, found.p) == pytest.approx(expected)
 
 
 def test_pretrained_beside_scratch() -> None:
-    (found,) = compare_entries(evaluations(*everything()[:3]))
+    (found,) = compare_entries(results(*everything()[:3]))
     assert (found.first, found.second) == ("sst-2", "sst-2-scratch")
     assert found.difference == pytest.approx(0.10)
     assert found.low < 0.10 < found.high
@@ -416,15 +416,12 @@ def test_pretrained_beside_scratch() -> None:
 
 
 def test_the_better_comes_first_whatever_the_order() -> None:
-    given = evaluations(*everything()[:2])
+    given = results(*everything()[:2])
     assert compare_entries(given) == compare_entries(given[::-1])
 
 
 def test_entries_of_different_tasks_are_not_compared() -> None:
-    assert (
-        compare_entries(evaluations(written("a", "sst-2", [0.9]), written("b", "cola", [0.3])))
-        == []
-    )
+    assert compare_entries(results(written("a", "sst-2", [0.9]), written("b", "cola", [0.3]))) == []
 
 
 # Texts and pictures.
@@ -497,15 +494,12 @@ def test_importing_the_stage_loads_neither_torch_nor_matplotlib_nor_scipy() -> N
 
 def test_scores_on_other_data_stand_beside_none_of_the_papers() -> None:
     made_up = {**BASE, "data": "the sample world"}
-    own, other = evaluations(
-        written("cola", "cola", [0.5]), written("mine", "cola", [0.6], model=made_up)
-    )
-    rows = result_rows([own, other], tasks=TASKS)
+    rows = results(written("cola", "cola", [0.5]), written("mine", "cola", [0.6], model=made_up))
     assert {row.entry: bool(row.paper) for row in rows} == {"cola": True, "mine": False}
-    (glue,) = [item for item in fill_tables([own, other], tasks=TASKS) if item.rows][:1]
+    (glue,) = [item for item in fill_tables(rows) if item.rows][:1]
     names = {row.entries: row.name for row in glue.rows}
     assert set(names) == {("cola",), ("mine",)}
     assert "on the sample world" in names[("mine",)]
     assert any("do not compare with the paper's" in note for note in glue.notes)
-    (alone,) = [item for item in fill_tables([own], tasks=TASKS) if item.rows]
+    (alone,) = [item for item in fill_tables(rows[:1]) if item.rows]
     assert not any("sample world" in note for note in alone.notes)

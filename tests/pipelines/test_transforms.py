@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,12 +105,18 @@ def one_shard(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return Job(folder / "made", WikipediaSource(name="wiki", paths=(sample.pages,)))
 
 
-def run(build: Any) -> Any:
+def run(build: Callable[[beam.Pipeline], object]) -> Any:
     pipeline = beam.Pipeline(runner="FnApiRunner")
     build(pipeline)
     result = pipeline.run()
     result.wait_until_finish()
     return result
+
+
+def collect(build: Callable[[beam.Pipeline], Any], path: Path) -> tuple[list[Any], Any]:
+    """Run a pipeline. Return the elements that it builds, by way of a file, and its result."""
+    result = run(lambda pipeline: build(pipeline) | beam.ParDo(_Keep(path)))
+    return _Keep.read(path), result
 
 
 def counted(result: Any, namespace: str) -> dict[str, int]:
@@ -153,13 +159,11 @@ def rows_and_digest(shards: list[Any]) -> tuple[int, int]:
 
 
 def test_documents_equal_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
-    def build(pipeline: beam.Pipeline) -> None:
+    def build(pipeline: beam.Pipeline) -> Any:
         documents = corpus.texts(pipeline) | SplitSentences()
-        shards = documents | WriteShards(str(tmp_path), schema=DOCUMENTS, shards=3)
-        _ = shards | beam.ParDo(_Keep(tmp_path / "shards"))
+        return documents | WriteShards(str(tmp_path), schema=DOCUMENTS, shards=3)
 
-    result = run(build)
-    shards = _Keep.read(tmp_path / "shards")
+    shards, result = collect(build, tmp_path / "shards")
     found = rows_and_digest(shards)
     assert found == corpus.logical("build-documents")
     assert ds.dataset(tmp_path, format="ipc", exclude_invalid_files=True).count_rows() == found[0]
@@ -175,17 +179,13 @@ def test_documents_equal_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
 
 
 def test_tokens_without_duplicates_equal_those_of_the_job(corpus: Job, tmp_path: Path) -> None:
-    def build(pipeline: beam.Pipeline) -> None:
+    def build(pipeline: beam.Pipeline) -> Any:
         documents = corpus.texts(pipeline) | SplitSentences() | DropDuplicates()
         tokens = documents | Tokenize(corpus.vocab)
-        schema = tokens_schema(400)
-        shards = tokens | WriteShards(str(tmp_path), schema=schema, shards=2)
-        _ = shards | beam.ParDo(_Keep(tmp_path / "shards"))
+        return tokens | WriteShards(str(tmp_path), schema=tokens_schema(400), shards=2)
 
-    result = run(build)
-    shards = _Keep.read(tmp_path / "shards")
-    found = rows_and_digest(shards)
-    assert found == corpus.logical("build-tokens")
+    shards, result = collect(build, tmp_path / "shards")
+    assert rows_and_digest(shards) == corpus.logical("build-tokens")
     counters = corpus.made["build-tokens"].counters
     own = counted(result, "Tokenize")
     assert {name: own[name] for name in ("tokens", "sentences", "documents-kept")} == {
@@ -196,32 +196,24 @@ def test_tokens_without_duplicates_equal_those_of_the_job(corpus: Job, tmp_path:
 
 
 def test_instances_equal_those_of_the_job(one_shard: Job, tmp_path: Path) -> None:
-    def build(pipeline: beam.Pipeline) -> None:
+    def build(pipeline: beam.Pipeline) -> Any:
         documents = one_shard.texts(pipeline) | SplitSentences() | DropDuplicates()
         tokens = documents | Tokenize(one_shard.vocab)
-        instances = tokens | PairAndMask(INSTANCES, vocab=one_shard.vocab)
-        _ = instances | beam.ParDo(_Keep(tmp_path / "instances"))
+        return tokens | PairAndMask(INSTANCES, vocab=one_shard.vocab)
 
-    run(build)
-    found = [
-        (key, tuple(record[0]), *record[1:6], *record[6:8])
-        for key, record in _Keep.read(tmp_path / "instances")
-    ]
+    instances, _ = collect(build, tmp_path / "instances")
+    found = [(key, tuple(record[0]), *record[1:6], *record[6:8]) for key, record in instances]
     assert Counter(map(str, found)) == Counter(map(str, _job_instances(one_shard)))
     assert {record[-2] for record in found} == {"training", "held-out"}
 
 
 def _job_instances(job: Job) -> Iterator[tuple[Any, ...]]:
     """Rows of `build-instances` as `PairAndMask` gives them: ids in place of rows."""
-    folder = job.folder
-    (tokens,) = (entry for entry in job.made["build-tokens"].files)
-    ids = [
-        row["document_id"] for row in written_rows(folder / "build-tokens", [tokens.stored_name])
-    ]
+    ids = [document_id for document_id, _ in _job_tokens(job)]
     made: StageOutput = job.made["build-instances.x"]
     for entry in made.files:
         assert entry.statistics["pool"] == "0"
-        for row in written_rows(folder / "build-instances.x", [entry.stored_name]):
+        for row in written_rows(job.folder / "build-instances.x", [entry.stored_name]):
             label = row["next_sentence_label"]
             yield (
                 ids[row["document_row"]],
@@ -236,51 +228,45 @@ def _job_instances(job: Job) -> Iterator[tuple[Any, ...]]:
             )
 
 
+def _job_tokens(job: Job) -> list[tuple[str, TokenDocument]]:
+    """Return the documents of the only token shard of a job."""
+    (entry,) = job.made["build-tokens"].files
+    return [
+        (row["document_id"], TokenDocument(row["token_ids"], row["sentence_lengths"]))
+        for row in written_rows(job.folder / "build-tokens", [entry.stored_name])
+    ]
+
+
+def _instances(tokens: list[Any], step: PairAndMask, path: Path) -> list[Any]:
+    instances, _ = collect(lambda pipeline: pipeline | beam.Create(tokens) | step, path)
+    return sorted(instances, key=str)
+
+
 def test_pools_do_not_depend_on_the_order_of_arrival(one_shard: Job, tmp_path: Path) -> None:
     """No random B comes from A's own document."""
-    tokens = written_rows(
-        one_shard.folder / "build-tokens", [one_shard.made["build-tokens"].files[0].stored_name]
-    )
-    made = []
-    for number, rows in enumerate((tokens, tokens[::-1])):
-
-        def build(pipeline: beam.Pipeline, rows: Any = rows, number: int = number) -> None:
-            documents = [
-                (row["document_id"], TokenDocument(row["token_ids"], row["sentence_lengths"]))
-                for row in rows
-            ]
-            given = pipeline | beam.Create(documents)
-            instances = given | PairAndMask(INSTANCES, vocab=one_shard.vocab, num_pools=3)
-            _ = instances | beam.ParDo(_Keep(tmp_path / str(number)))
-
-        run(build)
-        made.append(sorted(_Keep.read(tmp_path / str(number)), key=str))
-    assert made[0] == made[1]
-    random = [(key, record[5]) for key, record in made[0] if record[4] == 1]
+    tokens = _job_tokens(one_shard)
+    step = PairAndMask(INSTANCES, vocab=one_shard.vocab, num_pools=3)
+    instances = _instances(tokens, step, tmp_path / "forward")
+    assert instances == _instances(tokens[::-1], step, tmp_path / "backward")
+    random = [(key, record[5]) for key, record in instances if record[4] == 1]
     assert random
     assert all(a != b for a, b in random)
 
 
 def test_default_number_of_pools_grows_with_the_tokens(one_shard: Job, tmp_path: Path) -> None:
     """Instances are those of the number of pools that `negative_pool_bytes` asks for."""
-    entry = one_shard.made["build-tokens"].files[0]
-    rows = written_rows(one_shard.folder / "build-tokens", [entry.stored_name])
-    tokens = [
-        (row["document_id"], TokenDocument(row["token_ids"], row["sentence_lengths"]))
-        for row in rows
-    ]
+    tokens = _job_tokens(one_shard)
     size = 2 * sum(len(document.token_ids) for _, document in tokens)
     config = INSTANCES.model_copy(update={"negative_pool_bytes": size // 3 + 1})
-
-    def instances(name: str, **arguments: Any) -> list[Any]:
-        def build(pipeline: beam.Pipeline) -> None:
-            step = PairAndMask(config, vocab=one_shard.vocab, **arguments)
-            _ = pipeline | beam.Create(tokens) | step | beam.ParDo(_Keep(tmp_path / name))
-
-        run(build)
-        return sorted(_Keep.read(tmp_path / name), key=str)
-
-    assert instances("default") == instances("three", num_pools=3) != instances("one", num_pools=1)
+    default, three, one = (
+        _instances(
+            tokens,
+            PairAndMask(config, vocab=one_shard.vocab, num_pools=num_pools),
+            tmp_path / f"pools-{num_pools}",
+        )
+        for num_pools in (None, 3, 1)
+    )
+    assert default == three != one
 
 
 def document(text: str, **more: Any) -> Document:

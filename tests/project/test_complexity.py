@@ -19,12 +19,12 @@ from support import complexity
 
 from flows.recipes.loader import recipe_from
 from flows.recipes.safe_yaml import parse_yaml
-from pipelines.books.cleaning import clean_book
+from pipelines.books.clean_book import clean_book
 from pipelines.counters import Counters
 from pipelines.documents.sentences import split_sentences
 from pipelines.io.compression import Chunk
 from pipelines.io.lines import stream_lines
-from pipelines.mediawiki.dump_xml import iterate_pages
+from pipelines.mediawiki.dumps import iterate_pages
 from pipelines.mediawiki.wikitext import clean_wikitext, wiki_settings
 from pipelines.sources import text as text_source
 from schemas.corpus_configs import TextSource

@@ -17,7 +17,7 @@ MODULES = [
     "pipelines.arrays",
     "pipelines.counters",
     "pipelines.documents.records",
-    "pipelines.instances.held_out",
+    "pipelines.instances",
     "pipelines.runners.registry",
     "pipelines.seeds",
     "pipelines.documents.sentences",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from support.paths import PYTHONPATH
 
 from flows.cli.app import main
 
@@ -21,6 +26,27 @@ build_instances:
   length-64: {max_seq_length: 64, masking: {max_predictions_per_seq: 10}}
 """
 """Recipe of a small corpus that builds in seconds."""
+
+
+_LOADED = """
+import sys
+from flows.cli.app import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert not end.code
+print("LOADED", *sys.modules)
+"""
+
+
+def modules_loaded_by(*arguments: str, folder: Path) -> set[str]:
+    """Run a command in a new process; return the modules that it has loaded at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADED, *arguments],
+        cwd=folder, capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
+    )  # fmt: skip
+    return set(done.stdout.partition("LOADED")[2].split())
 
 
 class Said(NamedTuple):

@@ -23,6 +23,8 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
+from flows.store.artifacts import ArtifactStore
+from flows.store.runs import RunRecord, read_run, run_ids
 from pipelines.runners.portable import worker_program
 
 _START_SECONDS = 120
@@ -272,6 +274,12 @@ def flink_run(recipe: Path, flink: Flink, store: str, *more: str, **variables: s
     ]  # fmt: skip
     log = Path(tempfile.mkstemp(dir=recipe.parent, prefix="run-", suffix=".log")[1])
     return Command(command, log, **variables)
+
+
+def last_run(store: str) -> RunRecord:
+    """Return the record of the last run of a store."""
+    opened = ArtifactStore(store)
+    return read_run(opened, run_ids(opened)[-1])
 
 
 def gate(folder: Path) -> tuple[str, Path]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from model.tables.results import Evaluation
+from model.tables.results import Evaluation, ResultRow, result_rows
 from model.tasks.task import Bad, Row, Task
 from schemas.manifest import FileEntry, StageInput
 
@@ -179,6 +179,11 @@ def majority(entry: str, task: str, value: float) -> dict[str, Any]:
 def evaluations(*given: dict[str, Any]) -> list[Evaluation]:
     """Return the evaluations as the stage reads them."""
     return [Evaluation.from_statistics(item["entry"], item) for item in given]
+
+
+def results(*given: dict[str, Any]) -> list[ResultRow]:
+    """Return the rows of results of evaluations."""
+    return result_rows(evaluations(*given), tasks=TASKS)
 
 
 def artifact(

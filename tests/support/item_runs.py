@@ -7,13 +7,18 @@ with documents in batches of this many characters, in a process that a test may 
 from __future__ import annotations
 
 import functools
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import fsspec
 from support.corpus_builder import as_input
+from support.paths import PYTHONPATH
 
 from pipelines.build_documents import build_documents
 from pipelines.build_instances import build_instances
@@ -64,6 +69,33 @@ def run_stages(
         if stage == until:
             break
     return outputs
+
+
+def run_and_kill(recipe: Recipe, root: Path, *, batch_characters: int | None = None) -> list[Path]:
+    """Run build-documents in a process, kill it, and return the records of finished items.
+
+    Args:
+        recipe: Recipe to run.
+        root: Folder of the store, in which ATTEMPT is `killed`.
+        batch_characters: Length of a batch of documents; None: the default.
+    """
+    file = root.parent / "recipe.json"
+    file.write_text(recipe.model_dump_json(), encoding="utf-8")
+    command = [sys.executable, "-m", "support.item_runs", str(file), str(root), "killed"]
+    command += ["build-documents", *([str(batch_characters)] if batch_characters else [])]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": PYTHONPATH})
+
+    def records() -> list[Path]:
+        return sorted(root.glob("pieces/*/0/*/*.json"))
+
+    try:
+        while process.poll() is None and len(records()) < 3:
+            time.sleep(0.002)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == -signal.SIGKILL
+    return records()
 
 
 def told(outputs: Mapping[str, StageOutput]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 from support.evaluation_builder import BASE, TASKS, evaluations, written
 
 from model.tables.claims import Source
-from model.tables.comparisons import compare_entries
 from model.tables.document import Tables
 from model.tables.results import in_order, result_rows
+from model.tables.significance import compare_entries
 from model.tables.sweeps import Sweep, all_tables
-from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
+from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 
 GOOD, FAIR, POOR = (
     [0.90, 0.91, 0.92, 0.90, 0.91],
@@ -30,13 +30,12 @@ def source(
     *given: dict[str, Any], axes: dict[str, ExpandedAxis] | None = None, swept: Any = ()
 ) -> Source:
     """Run tabulate on written evaluations."""
-    items = in_order(evaluations(*given), tasks=TASKS)
-    by_entry = {item.entry: item for item in items}
-    sweep = Sweep(axes=axes or {}, swept=swept, evaluations=by_entry, phases={})
+    rows = result_rows(in_order(evaluations(*given), tasks=TASKS), tasks=TASKS)
+    sweep = Sweep(TabulateConfig(axes=axes or {}, expanded_sweep=swept), rows)
     tables = Tables(
-        results=tuple(result_rows(items, tasks=TASKS)),
-        comparisons=tuple(compare_entries(items, swept=sweep.entries)),
-        tables=all_tables(sweep, tasks=TASKS),
+        results=tuple(rows),
+        comparisons=tuple(compare_entries(rows, swept=sweep.entries)),
+        tables=all_tables(sweep),
     )
     return Source("mine", "0" * 16, Tables.model_validate_json(tables.to_json()))
 

@@ -1,14 +1,21 @@
-"""What differs from one wiki's language to the next, as data: a readable file a language.
+"""Languages of wikis, as data: one readable file per language, and the settings of a wiki.
 
 `common.yaml` holds what means the same everywhere, `en.yaml` and the others what belongs to one
 language: words of the markup, how dates, numbers and units are written, and what templates write.
 docs/languages.md describes the files; `tests/pipelines/mediawiki/test_languages.py` checks them.
 They are read once per process. Raise the version of `build-documents` when an edit changes text.
+
+MediaWiki accepts English words on every wiki, and the `<siteinfo>` of a dump adds names of
+namespaces (`wiki_settings`). Codes of units are those of `{{convert}}` of English Wikipedia, which
+other wikis use as well; plural rules are those of Unicode's CLDR for units of measurement.
 """
 
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,7 +94,7 @@ class LanguageFile(_Part):
     """Words that rules write, such as `to` between two numbers."""
 
     plural: Plural = "one-other"
-    """How many forms a unit has, and which goes with which number (`pipelines.mediawiki.units`)."""
+    """Number of forms of a unit, and which goes with which number (`PLURALS`)."""
 
     units: dict[str, str] = {}
     """Code of `{{convert}}` to the unit's forms, separated by " / "."""
@@ -96,7 +103,7 @@ class LanguageFile(_Part):
     """Code to symbol, where that is not the code itself."""
 
     templates: dict[str, str] = {}
-    """What a template writes (`pipelines.mediawiki.rules`) to names of such templates."""
+    """What a template writes (`pipelines.mediawiki.templates`) to names of such templates."""
 
     name_patterns: dict[str, str] = {}
     """The same for names by regular expression: expression to what the template writes."""
@@ -161,3 +168,178 @@ def _joined(base: LanguageFile, own: LanguageFile) -> LanguageFile:
             ours = (*theirs, *ours)
         values[field] = ours
     return base.model_copy(update=values)
+
+
+def _words(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_DROPPED_NAMESPACES = (-2, 6, 14)  # Media, File and Category, as in every dump's <siteinfo>
+
+REDIRECT_WORDS = _words(
+    "redirect přesměruj ohjaus uudelleenohjaus weiterleitung redirection redirección "
+    "redirecionamento rinvia doorverwijzing patrz przekieruj tam перенаправление перенапр "
+    "перенаправлення пренасочване преусмјери преусмери "
+    "転送 リダイレクト 重定向 넘겨주기 تحويل تغییرمسیر "
+    "تغییر_مسیر הפניה yönlendirme yönlendir đổi omdirigering omdiriger viderekobling "
+    "átirányítás redirecteaza ανακατευθυνση ανακατεύθυνση alidirektu birzuzendu redirecció "
+    "preusmjeri presmeruj preusmeritev เปลี่ยนทาง अनुप्रेषित"
+)
+
+# [[code:Title]] is a link to the same article in another language, shown in the margin only.
+LANGUAGE_CODES = _words(
+    "aa ab ace ady af ak als alt am ami an ang ar arc ary arz as ast atj av avk awa ay az azb "
+    "ba ban bar bat-smg bcl be be-tarask be-x-old bg bh bi bjn blk bm bn bo bpy br bs bug bxr "
+    "ca cbk-zam cdo ce ceb ch cho chr chy ckb co cr crh cs csb cu cv cy da dag de dga din diq "
+    "dsb dty dv dz ee el eml en eo es et eu ext fa fat ff fi fiu-vro fj fo fr frp frr fur fy ga "
+    "gag gan gcr gd gl glk gn gom gor got gpe gu guc gur guw gv ha hak haw he hi hif ho hr hsb "
+    "ht hu hy hyw hz ia id ie ig ii ik ilo inh io is it iu ja jam jbo jv ka kaa kab kbd kbp kcg "
+    "kg ki kj kk kl km kn ko koi kr krc ks ksh ku kv kw ky la lad lb lbe lez lfn lg li lij lld "
+    "lmo ln lo lrc lt ltg lv mad mai map-bms mdf mg mh mhr mi min mk ml mn mni mnw mo mr mrj ms "
+    "mt mus mwl my myv mzn na nah nap nds nds-nl ne new ng nia nl nn no nov nqo nrm nso nv ny "
+    "oc olo om or os pa pag pam pap pcd pcm pdc pfl pi pih pl pms pnb pnt ps pt pwn qu rm rmy "
+    "rn ro roa-rup roa-tara ru rue rw sa sah sat sc scn sco sd se sg sh shi shn si simple sk "
+    "skr sl sm smn sn so sq sr srn ss st stq su sv sw szl szy ta tay tcy te tet tg th ti tk tl "
+    "tly tn to tpi tr trv ts tt tum tw ty tyv udm ug uk ur uz ve vec vep vi vls vo wa war wo "
+    "wuu xal xh xmf yi yo za zea zh zh-classical zh-cn zh-min-nan zh-tw zh-yue zu"
+)
+
+# Prefixes of links to other wikis, which show their targets without them here.
+WIKI_PREFIXES = LANGUAGE_CODES | _words(
+    "w wikipedia wikt wiktionary b wikibooks s wikisource q wikiquote n wikinews v wikiversity "
+    "voy wikivoyage species wikispecies d wikidata c commons m meta mw"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WikiSettings:
+    """Settings of a wiki, created by `wiki_settings`. Immutable, hashable, picklable."""
+
+    language: str
+    """ISO 639 code. Selects template rules and the format of numbers."""
+
+    dropped_namespaces: frozenset[str]
+    """Lower-cased names of namespaces whose links vanish (pictures, categories)."""
+
+    closing_titles: frozenset[str]
+    """Lower-cased titles of the sections that hold references and links only."""
+
+    spaceless: bool
+    """Written without spaces between words."""
+
+
+def wiki_settings(language: str, namespaces: Mapping[int, str] | None = None) -> WikiSettings:
+    """Return the settings of a wiki.
+
+    Args:
+        language: ISO 639 code, e.g. `en` or `zh-min-nan` (its first part decides). Languages
+            without a file have the English words.
+        namespaces: Local name by number, from the dump's `<siteinfo>`.
+    """
+    base = language.split("-", maxsplit=1)[0].lower()
+    files = (language_file(FALLBACK), language_file(base))
+    names = [name for file in files for name in file.namespaces.split()]
+    names += [(namespaces or {}).get(number, "") for number in _DROPPED_NAMESPACES]
+    return WikiSettings(
+        language=base,
+        dropped_namespaces=frozenset(name.replace("_", " ").lower() for name in names if name),
+        closing_titles=frozenset(title for file in files for title in file.closing_sections),
+        spaceless=files[1].spaceless,
+    )
+
+
+_WORD = re.compile(r"[a-z]{4,}")  # furlong, acre: no symbol is so long and in lower case
+_ENGLISH = "English"
+
+
+def _one_other(whole: int, is_whole: bool) -> int:
+    return 0 if whole == 1 and is_whole else 1
+
+
+def _below_two(whole: int, _is_whole: bool) -> int:
+    return 0 if whole < 2 else 1
+
+
+def _slavic(whole: int, is_whole: bool) -> int:
+    """Return the index of the form: one, few, many; "few" for decimals."""
+    if not is_whole:
+        return 1
+    if whole % 10 == 1 and whole % 100 != 11:
+        return 0
+    return 1 if whole % 10 in (2, 3, 4) and whole % 100 not in (12, 13, 14) else 2
+
+
+def _polish(whole: int, is_whole: bool) -> int:
+    """Return the index of the form: one, few, many, and the genitive that goes with decimals."""
+    if not is_whole:
+        return 3
+    if whole == 1:
+        return 0
+    return 1 if whole % 10 in (2, 3, 4) and whole % 100 not in (12, 13, 14) else 2
+
+
+def _czech(whole: int, is_whole: bool) -> int:
+    """Return the index of the form: one, two to four, more; genitive for decimals."""
+    if not is_whole:
+        return 3
+    return 0 if whole == 1 else 1 if whole in (2, 3, 4) else 2
+
+
+def _romanian(whole: int, is_whole: bool) -> int:
+    """Return the index of the form: one, few, and those from twenty on, which take "de"."""
+    if whole == 1 and is_whole:
+        return 0
+    return 1 if not is_whole or whole == 0 or 1 < whole % 100 < 20 else 2
+
+
+def _arabic(whole: int, is_whole: bool) -> int:
+    """Return the index of the form: one, two, three to ten, more."""
+    if not is_whole:
+        return 3
+    if whole in (1, 2):
+        return whole - 1
+    return 2 if 3 <= whole % 100 <= 10 else 3
+
+
+def _slovene(whole: int, is_whole: bool) -> int:
+    """Return the index of the form: one, two, three and four, more."""
+    if not is_whole:
+        return 2
+    return {1: 0, 2: 1, 3: 2, 4: 2}.get(whole % 100, 3)
+
+
+PLURALS: dict[str, tuple[int, Callable[[int, bool], int]]] = {
+    "none": (1, lambda _whole, _is_whole: 0),
+    "one-other": (2, _one_other),
+    "below-two": (2, _below_two),
+    "slavic": (3, _slavic),
+    "polish": (4, _polish),
+    "czech": (4, _czech),
+    "romanian": (3, _romanian),
+    "arabic": (4, _arabic),
+    "slovene": (4, _slovene),
+}
+"""Number of forms of a unit, and the index of the form for a number's whole part."""
+
+
+def unit_form(code: str, amount: str, language: LanguageFile, *, singular: bool) -> str:
+    """Return the name of a unit in the form for `amount`, or "" if it has no name."""
+    forms = language.units.get(code)
+    if forms is None:
+        return ""
+    listed = forms.split(" / ")
+    if singular or amount in {"one", "a"}:
+        return listed[0]
+    whole, _, decimals = amount.lstrip("-+\N{MINUS SIGN}").replace(",", "").partition(".")
+    if not (whole.isascii() and whole.isdecimal()):
+        return listed[-1]
+    return listed[PLURALS[language.plural][1](int(whole[-9:]), not decimals)]
+
+
+def unit_symbol(code: str, language: LanguageFile, common: LanguageFile) -> str:
+    """Return the symbol of a unit. An unknown code is its own symbol, except for an English word in
+    another language: then it is ""."""
+    symbol = language.symbols.get(code) or common.symbols.get(code)
+    if symbol is None and _WORD.fullmatch(code) and language.name != _ENGLISH:
+        return ""
+    return symbol or code

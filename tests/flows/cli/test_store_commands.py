@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.cli_runner import Cli
-from support.store_builder import STAGE, add_cards, damage, prepared, published, write_run
+from support.store_builder import STAGE, add_cards, prepared, published, write_run
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
@@ -139,21 +139,6 @@ def test_verify_names_conflicts(cli: Cli, store: ArtifactStore) -> None:
     result = cli("verify")
     assert result.code == 0
     assert f"quarantine/conflicts/{STAGE}/{loser.artifact_id}.json" in result.out
-
-
-def test_verify_quarantines_corrupt_artifact(cli: Cli, store: ArtifactStore) -> None:
-    manifest = published(store)
-    add_cards(store)
-    assert cli("verify", "--rows").code == 0
-    damage(store, manifest, b"onf")
-    assert cli("verify", "--sizes-only").code == 0
-    result = cli("verify", "--rows", "--json", "--no-quarantine")
-    assert result.code == 1
-    [data] = json.loads(result.out)
-    assert data["artifact_id"] == manifest.artifact_id
-    assert cli("verify", "--rows", "--sizes-only").code == 2
-    assert cli("verify").code == 1
-    assert store.lookup(STAGE, manifest.cache_key) is None
 
 
 def test_commands_work_next_to_corrupt_pointer(cli: Cli, store: ArtifactStore) -> None:

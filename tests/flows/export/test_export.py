@@ -25,7 +25,6 @@ from flows.lineage.resolve import artifact_of_file
 from flows.run.step_execution import input_ref, stage_input
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.store.verification import verify
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.encoder.hf_weights import load_pretrained
@@ -95,48 +94,6 @@ def test_stored_folder_opens_without_held_out_instances(corpus: ArtifactStore) -
         located = artifact_of_file(str(folder / entry.stored_name))
         assert located is not None
         assert located[1] == entry
-
-
-def test_files_of_repeated_worker_are_deleted_on_commit(
-    corpus: ArtifactStore, tmp_path: Path
-) -> None:
-    manifest, folder = artifact(corpus, INSTANCES)
-    store = ArtifactStore(str(tmp_path / "store"))
-    attempt = store.begin(manifest.stage)
-    output = Path(attempt.output)
-    orphan = "part-00000-pass-00-0123456789ab.arrow"
-    first = manifest.files[0].stored_name
-    for target, source in [
-        (orphan, first),
-        *((e.stored_name, e.stored_name) for e in manifest.files),
-    ]:
-        (output / target).parent.mkdir(exist_ok=True)
-        (output / target).write_bytes((folder / source).read_bytes())
-    update = {"artifact_id": attempt.artifact_id, "artifact_path": attempt.location}
-    store.commit(manifest.model_copy(update=update))
-    names = {path.relative_to(output).as_posix() for path in output.rglob("*.arrow")}
-    assert names == {
-        entry.stored_name for entry in manifest.files if entry.stored_name.endswith(".arrow")
-    }
-
-
-@pytest.mark.parametrize(
-    ("step", "prefix"), [(DOCUMENTS, "__duplicates__/"), (INSTANCES, "__held-out__/")]
-)
-def test_verify_reports_damage_in_side_tables(
-    corpus: ArtifactStore, step: str, prefix: str
-) -> None:
-    manifest, folder = artifact(corpus, step)
-    entry = next(entry for entry in manifest.files if entry.path.startswith(prefix))
-    path = folder / entry.stored_name
-    before = path.read_bytes()
-    path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-    try:
-        [corrupt] = [item for item in verify(corpus, corpus.pointers()) if not item.is_ok]
-    finally:
-        path.write_bytes(before)
-    assert corrupt.artifact_id == manifest.artifact_id
-    assert entry.path in str(corrupt)
 
 
 def test_stored_shard_opens_with_one_line(corpus: ArtifactStore) -> None:

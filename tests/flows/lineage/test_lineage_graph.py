@@ -91,15 +91,15 @@ def test_trials_without_evaluation_are_a_group(store: ArtifactStore) -> None:
 def test_downstream_graph_of_raw_file(store: ArtifactStore) -> None:
     made = put_recipe(store)
     put(store, "build-documents", key="other", raw=[raw_file("other.txt")])
-    graph = downstream_graph([], store=store, files=[DUMP])
+    graph = downstream_graph([], store=store, file=DUMP)
     assert graph.focus == file_id(DUMP)
     ids = {one.artifact_id for label, one in made.items() if label != "build-examples.cola"}
     shown = {key for key, node in graph.nodes.items() if node.kind == "artifact"}
     assert shown <= ids
     assert made["evaluate.cola"].artifact_id in shown
-    everything = downstream_graph([], store=store, files=[DUMP], collapse=False)
+    everything = downstream_graph([], store=store, file=DUMP, collapse=False)
     assert everything.nodes.keys() == ids | {file_id(DUMP)}
-    assert upstream_graph([], store=store, files=[DUMP]).nodes.keys() == {file_id(DUMP)}
+    assert upstream_graph([], store=store, file=DUMP).nodes.keys() == {file_id(DUMP)}
 
 
 def test_quarantined_artifact_is_not_downstream(store: ArtifactStore) -> None:

@@ -12,7 +12,6 @@ from flows.bert import recipe_steps
 from flows.recipes.errors import RecipeError
 from flows.recipes.loader import load_recipe, recipe_from
 from flows.recipes.packaged import describe_recipe, packaged_recipes, packaged_text
-from schemas.errors import UsageError
 from schemas.recipe import Recipe
 
 VARIABLES = sorted(
@@ -41,6 +40,13 @@ def test_packaged_recipe_is_loaded(name: str, here: Path, monkeypatch: pytest.Mo
     for examples in recipe.build_examples.values():
         assert Path(str(examples.data_dir)).is_absolute()
     assert recipe_steps(recipe)
+    described = describe_recipe(name)
+    assert 10 < len(described.about) < 160
+    for variable in described.variables:
+        monkeypatch.delenv(variable)
+        with pytest.raises(RecipeError):
+            load_recipe(name)
+        monkeypatch.setenv(variable, "/data/other")
 
 
 def test_template_is_a_recipe_with_true_defaults(here: Path) -> None:
@@ -198,11 +204,6 @@ def test_override_that_cannot_be_set_is_named(here: Path, change: str) -> None:
         load_recipe(written(here), overrides=[change])
     assert error.value.path == f"--set {change}"[:80]
     assert len(str(error.value)) < 400
-
-
-def test_override_without_value_is_usage_error(here: Path) -> None:
-    with pytest.raises(UsageError):
-        load_recipe(written(here), overrides=["no_equals"])
 
 
 def test_store_option_is_named(here: Path) -> None:

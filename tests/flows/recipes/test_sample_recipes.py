@@ -22,13 +22,13 @@ def full() -> Recipe:
     return load_recipe("sample-full")
 
 
-ASKED_FOR = {"find-contamination", "find-near-duplicates"}
-"""Stages of corpora that the sample, whose documents are all new, has no use for."""
+SEARCHES = {"find-contamination", "find-near-duplicates"}
+"""Stages that the sample does not need, because all of its documents are new."""
 
 
 def test_sample_has_all_stages_and_few_steps(short: Recipe) -> None:
     found = recipe_steps(short)
-    assert {step.stage.name for step in found} == set(stages()) - ASKED_FOR
+    assert {step.stage.name for step in found} == set(stages()) - SEARCHES
     # Two minutes on two quiet cores: about 50 steps of pretraining a second, 2 s a trial.
     assert sum(phase.budget.max_steps or 1 << 30 for phase in short.pretrain.values()) <= 2_300
     assert sum(step.stage.name == "finetune" for step in found) <= 24
@@ -47,14 +47,17 @@ def test_sample_compares_every_task_with_scratch(short: Recipe) -> None:
     assert [*short.finetune][-1] in pretrained
 
 
-def test_sample_full_shares_artifacts_of_sample(short: Recipe, full: Recipe) -> None:
-    full_steps = {step.label: step for step in recipe_steps(full)}
-    for step in recipe_steps(short):
-        if step.stage.name == "tabulate":
-            continue
-        same = full_steps[step.label]
-        assert same.config.cache_key_fields() == step.config.cache_key_fields(), step.label
-        assert same.inputs == step.inputs
+@pytest.mark.parametrize(
+    ("name", "until"), [("sample-full", ""), ("ablation-size-sample", "build-tokens")]
+)
+def test_recipe_shares_artifacts_of_sample(short: Recipe, name: str, until: str) -> None:
+    others = {step.label: step for step in recipe_steps(load_recipe(name))}
+    for step in recipe_steps(short, until=until):
+        if step.stage.name != "tabulate":
+            other = others[step.label]
+            # With equal inputs, these decide the cache key.
+            assert (other.stage, other.inputs) == (step.stage, step.inputs)
+            assert other.config.cache_key_fields() == step.config.cache_key_fields(), step.label
 
 
 def test_sample_full_compares_every_task_of_the_paper_with_scratch(full: Recipe) -> None:
@@ -76,16 +79,3 @@ def test_deployments_name_packaged_recipes() -> None:
     (nightly,) = [item for item in deployments if item["name"] == "nightly"]
     assert nightly["parameters"]["recipe"] == "sample-full"
     assert "run sample --store" in (ROOT / "Makefile").read_text()
-
-
-def test_ablation_of_sizes_reads_the_corpus_of_the_sample(short: Recipe) -> None:
-    ablation = {step.label: step for step in recipe_steps(load_recipe("ablation-size-sample"))}
-    for step in recipe_steps(short, until="build-tokens"):
-        other = ablation[step.label]
-        # With equal inputs, these decide the cache key.
-        assert (other.stage, other.inputs) == (step.stage, step.inputs)
-        assert other.config.cache_key_fields() == step.config.cache_key_fields()
-
-
-def test_run_of_sample_has_few_prefect_artifacts(short: Recipe) -> None:
-    assert len({step.stage.name for step in recipe_steps(short)}) + 1 <= 10

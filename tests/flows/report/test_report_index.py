@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from flows.report import index
 from flows.report.index import INDEX_PAGE, RunRow, read_rows, write_index
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import this_process
-from flows.store.runs import RESUME_HINT, RunRecord, StepRecord, write_run
+from flows.store.runs import RunRecord, StepRecord, write_run
 from schemas.checksummed import load_page
 
 HOSTILE = "<script>alert(1)</script>"
@@ -59,14 +58,6 @@ def test_index_lists_all_runs_newest_first(tmp_path: Path, kind: str) -> None:
     store.backend.replace("runs/20260101t000001000-00000001/report.html", b"x")
     write_index(store)
     assert page_of(store).count('href="../runs/20260101t000001000-00000001/report.html"') == 1
-
-
-def test_killed_run_is_crashed_with_its_reason(store: ArtifactStore) -> None:
-    put_run(store, 1, state="running", process_start=0.5)
-    [row] = read_rows(store)
-    assert row.state == "crashed"
-    assert str(os.getpid()) in row.failures[0]
-    assert RESUME_HINT in row.failures[0]
 
 
 def test_runs_that_end_at_the_same_time_are_both_listed(

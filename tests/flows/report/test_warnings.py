@@ -6,15 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.fake_stages import FakeStages
-from support.lineage_builder import put, put_recipe
+from support.lineage_builder import put
 from support.report_builder import Written
 
-from flows.cli.final_summary import summary_parts
 from flows.report.page import report_page
 from flows.report.run_steps import Built, collect_warnings
-from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord
@@ -47,16 +44,6 @@ def test_warnings_of_evaluated_trials_are_omitted(store: ArtifactStore) -> None:
         ("finetune.b.r0", "chance", "alone"),
         ("evaluate.a", "chance", "1 of 3 restarts: one restart"),
     ]
-
-
-@pytest.mark.parametrize("was_cached", [False, True])
-def test_end_of_run_repeats_warnings(store: ArtifactStore, was_cached: bool) -> None:
-    made = put_recipe(store)
-    made["pretrain.phase-2"] = put(store, "pretrain", key="warned", statistics=warned())
-    del made["tabulate"]
-    results = [StepResult(label, one, was_cached, 1.0) for label, one in made.items()]
-    lines = summary_parts(results, store=store, recipe="mine", report="report.html")
-    assert f"warning: pretrain.phase-2: {TEXT}" in lines
 
 
 def test_step_reports_its_warnings_when_it_is_built_and_not_when_cached(

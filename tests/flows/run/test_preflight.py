@@ -15,6 +15,7 @@ from support.finetuning_builder import VOCAB, write_checkpoint
 
 from flows.run.graph import Step
 from flows.run.preflight import check_checkpoint, check_examples, check_inputs
+from model import pretrain
 from pipelines import build_vocabulary
 from pipelines.io import raw_files
 from pipelines.wordpiece.tokenizer import tokenizer_json
@@ -25,8 +26,9 @@ from pipelines.wordpiece.vocab_files import (
     vocab_text,
 )
 from schemas.corpus_configs import VocabularyConfig
-from schemas.errors import InputError, NetworkError, VocabularyError
+from schemas.errors import ConfigError, InputError, NetworkError, VocabularyError
 from schemas.finetune_configs import ExamplesConfig
+from schemas.model_configs import PretrainConfig
 
 WHOLE = vocab_text([*FIXED_TOKENS, "a", "##b"])
 WRONG = {
@@ -192,6 +194,22 @@ def test_preflight_reports_network_error_of_task_folder(closed_server: str) -> N
     error = check_examples(ExamplesConfig(task="cola", data_dir=f"{closed_server}/cola"))
     assert isinstance(error, NetworkError)
     assert error.file == f"{closed_server}/cola"
+
+
+def test_preflight_refuses_to_compile_without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = PretrainConfig.model_validate(
+        {
+            "instances": "length-128",
+            "model": {"preset": "tiny"},
+            "budget": {"max_steps": 1},
+            "compile": True,
+        }
+    )
+    step = Step("pretrain", pretrain.STAGE, config, {})
+    check_inputs([step])
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ConfigError, match="no-such-compiler"):
+        check_inputs([step])
 
 
 def test_run_without_the_sample_names_the_command_that_writes_it(

@@ -67,14 +67,6 @@ def test_independent_steps_run_concurrently(
     assert [step.label for step in record.steps] == list(record.planned)
 
 
-def test_concurrent_steps_build_the_same_contents(
-    fakes: FakeStages, root: str, tmp_path: Path
-) -> None:
-    alone = run_recipe(fakes.recipe(root), **QUIET)
-    both = run_recipe(fakes.recipe(str(tmp_path / "other"), execution=TWO), **QUIET)
-    assert [r.manifest.content_digest for r in alone] == [r.manifest.content_digest for r in both]
-
-
 def test_second_run_waits_for_step_that_first_run_builds(fakes: FakeStages, root: str) -> None:
     started, unblocked = block_first_stage(fakes)
     recipe = fakes.recipe(root)

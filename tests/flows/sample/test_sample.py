@@ -29,8 +29,8 @@ from flows.sample.world import Words
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.exclusions import EXCLUSIONS_FILE
 from pipelines.io.shards import open_shard
+from pipelines.mediawiki.languages import wiki_settings
 from pipelines.mediawiki.wikitext import clean_wikitext
-from pipelines.mediawiki.words import wiki_settings
 from schemas.corpus_configs import (
     DecontaminateConfig,
     DocumentsConfig,

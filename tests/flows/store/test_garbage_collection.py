@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -461,35 +459,3 @@ def test_pointer_deleted_by_killed_collection_is_restored_when_in_use(
     collect(store)
     assert store.lookup(STAGE, manifest.cache_key) == manifest
     assert store.backend.names("tombstones") == []
-
-
-def test_collection_killed_by_signal_leaves_complete_store(tmp_path: Path) -> None:
-    store = ArtifactStore(str(tmp_path / "store"))
-    publish_several(store, 12)
-    process = subprocess.Popen([sys.executable, "-c", COLLECT, store.root], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"deleting\n"
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    assert all(result.is_ok for result in verify(store, store.pointers()))
-    collect(store)
-    assert store.backend.stat("artifacts") == {}
-    assert store.backend.stat("tombstones") == {}
-
-
-COLLECT = """
-import sys
-from flows.store.artifacts import ArtifactStore
-from flows.store.garbage_collection import collect_garbage
-
-store = ArtifactStore(sys.argv[1])
-delete = store.backend.delete_folder
-
-def print_and_delete(path):
-    print("deleting", flush=True)
-    delete(path)
-
-store.backend.delete_folder = print_and_delete
-collect_garbage(store, keep_runs=0, grace_hours=0, dry_run=False)
-"""

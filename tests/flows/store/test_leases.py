@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 import threading
 import time
 from contextlib import AbstractContextManager
@@ -18,7 +16,7 @@ from support.store_builder import MISSING_PID, STAGE, held_by_another
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, LeaseHolder, acquire_or_holder, lease_path, live_holders
-from flows.store.process_identity import start_of, this_process
+from flows.store.process_identity import this_process
 from flows.store.runs import run_ids
 from pipelines import build_vocabulary
 from pipelines.io.file_systems import file_system
@@ -180,16 +178,6 @@ def test_lease_of_killed_process_is_free_immediately(tmp_path: Path) -> None:
         while find_holder(store) is not None:
             time.sleep(0.01)
         assert is_free(store)
-
-
-def test_killed_process_has_no_start_before_parent_waits() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    assert start_of(process.pid)
-    process.kill()
-    while start_of(process.pid) is not None:
-        time.sleep(0.01)
-    process.wait()
-    assert start_of(process.pid) is None
 
 
 def test_lease_has_one_holder_of_many_threads(store: ArtifactStore) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.evaluation_builder import SCRATCH, TASKS, artifact, evaluations, majority, written
+from support.evaluation_builder import SCRATCH, TASKS, artifact, majority, results, written
 from support.finetuning_builder import sentiment, trial_config, trial_job, write_checkpoint
 
 import model.tabulate
@@ -25,8 +25,9 @@ from model.finetuning.loop import train_trial
 from model.launch.stopping import StopRequest
 from model.monitoring.summaries import score_cut
 from model.tables.document import Tables
-from model.tables.result_pictures import draw_results
-from model.tables.results import result_rows
+from model.tables.filled_tables import fill_tables
+from model.tables.paper_results import GLUE_COLUMNS
+from model.tables.pictures import draw_results
 from model.tasks.cut_data import cut_on, examples_cut
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig, TabulateConfig
@@ -151,9 +152,6 @@ def test_every_form_of_the_tables_marks_it(tabulated: dict[str, bytes]) -> None:
 
 
 def test_the_average_of_a_table_is_cut_with_its_parts() -> None:
-    from model.tables.filled_tables import fill_tables
-    from model.tables.paper_tables import GLUE_COLUMNS
-
     assert len(GLUE_COLUMNS) == 9
     names = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "qnli", "rte")
     given = [written(name, name, [0.8]) for name in names]
@@ -161,7 +159,7 @@ def test_the_average_of_a_table_is_cut_with_its_parts() -> None:
         written("mnli", "mnli", [0.8], more={"dev-mismatched": {"accuracy": 0.7}})
         | {"cut": {"training": ["7 of 8 training rows"], "splits": {}}}
     )
-    table = next(t for t in fill_tables(evaluations(*given), tasks=TASKS) if t.rows)
+    table = next(t for t in fill_tables(results(*given)) if t.rows)
     [row] = table.rows
     assert {key for key, cell in row.cells.items() if cell.cut} == {"MNLI-m", "MNLI-mm"}
     assert row.average is not None
@@ -170,10 +168,7 @@ def test_the_average_of_a_table_is_cut_with_its_parts() -> None:
 
 def test_pictures_show_the_mark_and_what_it_means() -> None:
     given = written("sst-2", "sst-2", [0.80, 0.82])
-    whole, cut = (
-        draw_results(result_rows(evaluations(item), tasks=TASKS))
-        for item in (given, given | {"cut": CUT})
-    )
+    whole, cut = (draw_results(results(item)) for item in (given, given | {"cut": CUT}))
     assert whole != cut
     heights = [int.from_bytes(data[20:24], "big") for data in (whole, cut)]
     assert heights[1] > heights[0]  # a line below explains the mark

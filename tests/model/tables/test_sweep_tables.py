@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
-from support.evaluation_builder import BASE, TASKS, evaluations, written
+from support.evaluation_builder import BASE, results, written
 from support.sweep_builder import FAIR, GOOD, POOR, entry
 
 from flows.report.page import section
 from flows.report.results import show_results
 from model.tables.charts import chart_of
-from model.tables.comparisons import MEAN, VariantComparison
 from model.tables.document import Tables
 from model.tables.filled_tables import FilledTable
-from model.tables.line_pictures import draw_chart
-from model.tables.paper_ablations import ABLATIONS
-from model.tables.significance import holm_adjust, mean_difference, welch_test
+from model.tables.paper_results import ABLATIONS
+from model.tables.pictures import draw_chart
+from model.tables.significance import (
+    MEAN,
+    VariantComparison,
+    holm_adjust,
+    mean_difference,
+    welch_test,
+)
 from model.tables.sweeps import Sweep, all_tables
 from model.tasks import TASKS as REAL_TASKS
-from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
+from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
+from schemas.manifest import StageInput
 
 TASKS_AXIS = {"tasks": ExpandedAxis(table="table-5", variants=("bert-base", "no-nsp", "mine"))}
 
@@ -30,7 +37,7 @@ TASKS_AXIS = {"tasks": ExpandedAxis(table="table-5", variants=("bert-base", "no-
 def tables(
     axes: dict[str, ExpandedAxis],
     given: dict[str, tuple[ExpandedEntry, Sequence[float], dict[str, Any]]],
-    phases: dict[str, Any] | None = None,
+    phases: dict[str, float] | None = None,
     others: Sequence[dict[str, Any]] = (),
 ) -> dict[str, FilledTable]:
     """Return values by key; `given` has the written evaluations by task."""
@@ -38,13 +45,19 @@ def tables(
         written(one.entry, task.partition("/")[0], runs, **more)
         for task, (one, runs, more) in given.items()
     ]
-    sweep = Sweep(
-        axes=axes,
-        swept=[one for one, _, _ in given.values()],
-        evaluations={item.entry: item for item in evaluations(*items, *others)},
-        phases=phases or {},
-    )
-    return {table.key: table for table in all_tables(sweep, tasks=TASKS)}
+    config = TabulateConfig(axes=axes, expanded_sweep=tuple(one for one, _, _ in given.values()))
+    held_out = {
+        name: StageInput(
+            name=name,
+            artifact_id="0" * 16,
+            data="",
+            files=(),
+            statistics={"held_out": {"perplexity": perplexity}},
+        )
+        for name, perplexity in (phases or {}).items()
+    }
+    sweep = Sweep(config, results(*items, *others), held_out)
+    return {table.key: table for table in all_tables(sweep)}
 
 
 def of_tasks() -> dict[str, Any]:
@@ -75,10 +88,13 @@ def test_tables_5_6_and_8_are_those_asked_for() -> None:
         "figure-5": [],
     }
     for key, ablation in ABLATIONS.items():
-        columns = [sum(column) for column in zip(*ablation.values.values(), strict=True)]
+        columns = [
+            sum(column) for column in zip(*(row.values for row in ablation.systems), strict=True)
+        ]
         assert columns == pytest.approx(sums[key])
-        assert set(ablation.values) <= set(ablation.names)
-        assert {name for pair in ablation.pairs for name in pair} <= set(ablation.names)
+        assert {name for pair in ablation.pairs for name in pair} <= {
+            row.key for row in ablation.systems
+        }
         for column in ablation.columns:
             assert not column.task or column.metric in REAL_TASKS[column.task].metrics
 
@@ -86,16 +102,16 @@ def test_tables_5_6_and_8_are_those_asked_for() -> None:
 def test_what_the_paper_says_of_its_ablations_in_words() -> None:
     five, six, eight = (ABLATIONS[key] for key in ("table-5", "table-6", "table-8"))
     # 5.1: no NSP hurts QNLI, MNLI and SQuAD; left-to-right is worse on all, by far on MRPC, SQuAD.
-    lost = [five.paper_difference("bert-base", "no-nsp", c.key) for c in five.columns]
+    lost = [five.difference("bert-base", "no-nsp", c.key) for c in five.columns]
     assert lost == [0.5, 3.5, 0.2, 0.1, 0.6]
-    one_way = [five.paper_difference("no-nsp", "left-to-right", c.key) for c in five.columns]
+    one_way = [five.difference("no-nsp", "left-to-right", c.key) for c in five.columns]
     assert one_way == [1.8, 0.6, 9.0, 0.5, 10.1]
     # 5.2: larger is strictly better on all tasks, and in perplexity.
-    for smaller, larger in zip(six.values.values(), list(six.values.values())[1:], strict=False):
+    for smaller, larger in itertools.pairwise(row.values for row in six.systems):
         assert larger[0] < smaller[0]
         assert all(b > a for a, b in zip(smaller[1:], larger[1:], strict=True))
     # C.2: 100 % [MASK] costs the features most.
-    features = {name: values[2] for name, values in eight.values.items()}
+    features = {row.key: row.values[2] for row in eight.systems}
     assert min(features, key=features.__getitem__) == "100-0-0"
     assert max(features, key=features.__getitem__) == "80-10-10"
 
@@ -155,7 +171,7 @@ def test_a_task_of_ones_own_has_a_column_and_the_paper_none() -> None:
         f"cola/{variant}": (entry("cola", variant, size=variant), runs, {})
         for variant, runs in zip(axes["size"].variants, (POOR, FAIR, GOOD), strict=True)
     }
-    phases = {v: {"held_out": {"perplexity": n + 2.5}} for n, v in enumerate(axes["size"].variants)}
+    phases = {variant: n + 2.5 for n, variant in enumerate(axes["size"].variants)}
     table = tables(axes, given, phases)["table-6"]
     assert [column.key for column in table.columns][-1] == "cola"
     assert [row.cells["LM perplexity"].text for row in table.rows] == ["2.50", "3.50", "4.50"]
@@ -304,20 +320,20 @@ def sizes() -> FilledTable:
         f"mnli/{variant}": (entry("mnli", variant, size=variant), runs, {})
         for variant, runs in zip(axes["size"].variants, (POOR, GOOD), strict=True)
     }
-    phases = {variant: {"held_out": {"perplexity": 7.5}} for variant in axes["size"].variants}
+    phases = dict.fromkeys(axes["size"].variants, 7.5)
     return tables(axes, given, phases)["table-6"]
 
 
 def test_sizes_are_drawn_in_their_order_beside_the_papers() -> None:
     chart = chart_of(sizes())
     assert chart is not None
-    assert chart.names == ("1-64-2 (7.50)", "3-768-12 (7.50)")
+    assert chart.names == ["1-64-2 (7.50)", "3-768-12 (7.50)"]
     (panel,) = chart.panels
-    (line,) = panel.lines
-    assert [(point.x, round(point.mean, 1)) for point in line.points] == [(0, 70.4), (1, 90.8)]
-    assert panel.paper == ((1.0, 77.9),)
+    (points,) = panel.lines.values()
+    assert [(point.x, round(point.mean, 1)) for point in points] == [(0, 70.4), (1, 90.8)]
+    assert panel.paper == [(1.0, 77.9)]
     elsewhere = sizes().model_copy(update={"data": "the sample world"})
-    assert chart_of(elsewhere).panels[0].paper == ()  # type: ignore[union-attr]
+    assert chart_of(elsewhere).panels[0].paper == []  # type: ignore[union-attr]
     assert draw_chart(chart) == draw_chart(chart)
     assert draw_chart(chart)[:8] == b"\x89PNG\r\n\x1a\n"
 

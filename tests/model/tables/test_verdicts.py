@@ -6,24 +6,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.evaluation_builder import BASE, SCRATCH, TASKS, evaluations, majority, written
+from support.evaluation_builder import BASE, SCRATCH, majority, results, written
 
-from model.tables.comparisons import compare_entries
 from model.tables.filled_tables import fill_tables
-from model.tables.results import Evaluation
-from model.tables.significance import mean_difference
+from model.tables.significance import compare_entries, mean_difference
 from model.tables.sweeps import Sweep, all_tables
 from model.tables.verdicts import Verdict, find_verdicts
-from schemas.finetune_configs import ExpandedAxis, ExpandedEntry
+from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 
 GOOD, POOR = [0.99, 1.0, 1.0], [0.42, 0.44, 0.43]
 FEATURES = {**BASE, "method": "feature-based", "feature_layers": "concat-last-4"}
 
 
 def verdicts(*given: dict[str, Any]) -> list[Verdict]:
-    items = evaluations(*given)
-    tables = fill_tables(items, tasks=TASKS)
-    return list(find_verdicts(items, compare_entries(items), tables, swept=(), tasks=TASKS))
+    rows = results(*given)
+    return list(find_verdicts(rows, compare_entries(rows), fill_tables(rows), swept=()))
+
+
+def of_sweep(
+    axes: dict[str, ExpandedAxis], entries: Sequence[ExpandedEntry], *given: dict[str, Any]
+) -> list[Verdict]:
+    rows = results(*given)
+    sweep = Sweep(TabulateConfig(axes=axes, expanded_sweep=tuple(entries)), rows)
+    comparisons = compare_entries(rows, swept=sweep.entries)
+    return list(find_verdicts(rows, comparisons, all_tables(sweep), swept=sweep.entries))
 
 
 def twins(task: str, pretrained: Sequence[float], scratch: Sequence[float]) -> list[dict[str, Any]]:
@@ -216,24 +222,10 @@ def swept(axis: str, table: str, variants: dict[str, dict[str, list[float]]]) ->
         for task in tasks
         for name in variants
     ]
-    items: dict[str, Evaluation] = {
-        one.entry: evaluations(
-            written(one.entry, one.of, variants[one.phase][one.of], baseline=0.4)
-        )[0]
-        for one in entries
-    }
-    sweep = Sweep(
-        axes={axis: ExpandedAxis(table=table, variants=tuple(variants))},
-        swept=entries,
-        evaluations=items,
-        phases={},
-    )
-    tables = all_tables(sweep, tasks=TASKS)
-    comparisons = compare_entries(list(items.values()), swept=sweep.entries)
-    found = find_verdicts(
-        list(items.values()), comparisons, tables, swept=sweep.entries, tasks=TASKS
-    )
-    return list(found)
+    given = [
+        written(one.entry, one.of, variants[one.phase][one.of], baseline=0.4) for one in entries
+    ]
+    return of_sweep({axis: ExpandedAxis(table=table, variants=tuple(variants))}, entries, *given)
 
 
 def test_variants_of_table_5_are_named_by_their_change() -> None:
@@ -284,17 +276,14 @@ def test_steps_are_compared_between_objectives_and_half_way() -> None:
         "steps": ExpandedAxis(table="figure-5", variants=("600", "1200")),
     }
     runs = {"masked-lm": ([0.5, 0.51, 0.52], [0.9, 0.91, 0.92]), "left-to-right": (POOR, POOR)}
-    entries, items = [], {}
+    entries, given = [], []
     for objective, at in runs.items():
         for step, scores in zip(("600", "1200"), at, strict=True):
             name = f"{objective}-{step}"
             variants = {"objective": objective, "steps": step}
             entries.append(ExpandedEntry(entry=name, of="mnli", variants=variants, phase=objective))
-            items[name] = evaluations(written(name, "mnli", scores))[0]
-    sweep = Sweep(axes=axes, swept=entries, evaluations=items, phases={})
-    tables = all_tables(sweep, tasks=TASKS)
-    found = find_verdicts(list(items.values()), [], tables, swept=sweep.entries, tasks=TASKS)
-    assert sentences(found) == [
+            given.append(written(name, "mnli", scores))
+    assert sentences(of_sweep(axes, entries, *given)) == [
         "masked-lm instead of left-to-right (at 1,200 steps): +48 points on MNLI "
         "(95 % interval 46 to 50, 3 restarts)",
         "1,200 steps instead of 600 steps (masked-lm): +40 points on MNLI "

@@ -12,7 +12,7 @@ from support.paths import ROOT
 from support.task_file_builder import ROWS, write_task_file
 
 from model.build_examples import build_examples
-from model.tables.paper_tables import PAPER_TABLES, paper_cells
+from model.tables.paper_results import PAPER_TABLES
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
 from model.tasks import TASKS, Bad, Row, Task, find_task
@@ -84,13 +84,11 @@ def test_a_prediction_in_words() -> None:
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_a_tasks_cells_are_cells_of_the_papers_tables(task: Task) -> None:
-    for place, (table, _) in task.paper.items():
+    for place, (table, name) in task.paper.items():
         split, _, metric = place.partition("/")
         assert split in task.splits
         assert metric in task.metrics
-        cells = list(paper_cells(task, PAPER_TABLES[table]))
-        column = next(column for s, m, column in cells if (s, m) == (split, metric))
-        assert column.metric == metric
+        assert PAPER_TABLES[table].column(name, split=split).metric == metric
 
 
 @pytest.mark.parametrize(("task", "split"), PLACES)

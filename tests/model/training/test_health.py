@@ -46,7 +46,7 @@ from model.training.health import (
     read_warnings,
     summarize_restarts,
 )
-from pipelines.instances.held_out import HELD_OUT_PREFIX
+from pipelines.instances import HELD_OUT_PREFIX
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource, VocabularyConfig
 from schemas.errors import TrainingError
 from schemas.manifest import StageInput

@@ -9,12 +9,8 @@ import io
 import json
 import os
 import re
-import signal
 import string
-import subprocess
 import sys
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,8 +19,7 @@ from typing import Any, NamedTuple
 import fsspec
 import pytest
 from support.corpus_builder import as_input, small_recipe, small_sample
-from support.item_runs import run_stages, told
-from support.paths import PYTHONPATH
+from support.item_runs import run_and_kill, run_stages, told
 
 from benchmarks.dump_parts import change_part, write_parts
 from flows.sample import write_sample
@@ -137,27 +132,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[_Store]:
         fs.rm(path, recursive=True)
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket on an S3 server in this process."""
-    server_module = pytest.importorskip("moto.server")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    name = f"pieces-{uuid.uuid4().hex[:12]}"  # the server's buckets outlive it in this process
-    fsspec.filesystem("s3", skip_instance_cache=True).mkdir(name)
-    yield f"s3://{name}"
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    server.stop()
-
-
 def test_a_finished_piece_is_taken_over_under_its_new_name(store: _Store) -> None:
     reports, done = store.run(1, _Piece(0, "a"), _Piece(1, "b"))
     assert done == ["a", "b"]
@@ -197,65 +171,48 @@ def test_a_piece_outlives_the_artifact_that_it_was_made_for(store: _Store) -> No
     assert len(json.loads(store.fs.cat_file(record))["locations"]) <= MAX_LOCATIONS
 
 
-def _delete_files(store: _Store) -> None:
-    store.fs.rm(f"{store.path}/artifacts/build-things/1", recursive=True)
-
-
 def _damage_last_file(store: _Store) -> None:
     *_, last = sorted(store.fs.find(f"{store.path}/artifacts/build-things/1"))
     store.fs.pipe_file(last, b"A")
 
 
-def _cut_record(store: _Store) -> None:
-    (record,) = store.records()
-    store.fs.pipe_file(record, store.fs.cat_file(record)[:-20])
+def _name_a_file_less(record: bytes) -> bytes:
+    data = json.loads(record)
+    data["locations"] = [paths[:1] for paths in data["locations"]]
+    return json.dumps(data).encode()
 
 
-def _lead_out_of_the_store(store: _Store) -> None:
-    (record,) = store.records()
-    text = store.fs.cat_file(record).replace(b'"artifacts/', b'"../artifacts/')
-    store.fs.pipe_file(record, text)
+def _rewrite(change: Callable[[bytes], bytes], suffix: str = ".json") -> Callable[[_Store], None]:
+    """Return a function that changes the record of an item, or another file of it."""
+
+    def rewrite(store: _Store) -> None:
+        (record,) = store.records()
+        path = record.replace(".json", suffix)
+        store.fs.pipe_file(path, change(store.fs.cat_file(path)))
+
+    return rewrite
 
 
-def _name_a_file_less(store: _Store) -> None:
-    (record,) = store.records()
-    read = json.loads(store.fs.cat_file(record))
-    read["locations"] = [place[:1] for place in read["locations"]]
-    store.fs.pipe_file(record, json.dumps(read).encode())
+_DAMAGES: dict[str, Callable[[_Store], None]] = {
+    "files deleted": lambda store: store.fs.rm(store.output(1), recursive=True),
+    "file": _damage_last_file,
+    "record cut": _rewrite(lambda record: record[:-20]),
+    "location outside": _rewrite(lambda text: text.replace(b'"artifacts/', b'"../artifacts/')),
+    "location short": _rewrite(_name_a_file_less),
+    "blobs": _rewrite(lambda _: b"A", ".blobs"),
+    "blobs deleted": lambda store: store.fs.rm_file(store.records()[0].replace(".json", ".blobs")),
+}
 
 
-def _damage_stored_blobs(store: _Store) -> None:
-    (record,) = store.records()
-    store.fs.pipe_file(record.replace(".json", ".blobs"), b"A")
-
-
-def _delete_stored_blobs(store: _Store) -> None:
-    (record,) = store.records()
-    store.fs.rm_file(record.replace(".json", ".blobs"))
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        _delete_files,
-        _damage_last_file,
-        _cut_record,
-        _lead_out_of_the_store,
-        _name_a_file_less,
-        _damage_stored_blobs,
-        _delete_stored_blobs,
-    ],
-)
-def test_what_is_damaged_is_built_again(store: _Store, damage: Callable[[_Store], None]) -> None:
+@pytest.mark.parametrize("damage", _DAMAGES.values(), ids=_DAMAGES)
+def test_damaged_item_is_processed_again(store: _Store, damage: Callable[[_Store], None]) -> None:
     store.run(1, _Piece(0, "a"))
     damage(store)
     reports, done = store.run(2, _Piece(0, "a"))
     assert done == ["a"]
     path = fsspec.core.url_to_fs(store.output(2))[1]
-    left = sorted(name.rpartition("/")[2] for name in store.fs.find(path))
-    assert left == sorted(
-        entry.stored_name for entry in reports[0].files
-    )  # nothing half taken over
+    names = sorted(name.rpartition("/")[2] for name in store.fs.find(path))
+    assert names == sorted(entry.stored_name for entry in reports[0].files)  # nothing half restored
     assert store.run(3, _Piece(0, "a"))[1] == []
 
 
@@ -441,20 +398,8 @@ def test_a_learnt_vocabulary_counts_only_what_is_new(world: _World) -> None:
 
 @pytest.mark.slow
 def test_what_a_killed_job_had_finished_is_taken_over(world: _World, tmp_path: Path) -> None:
-    given = tmp_path / "recipe.json"
-    given.write_text(world.recipe.model_dump_json(), encoding="utf-8")
     store = tmp_path / "store"
-    program = [sys.executable, "-m", "support.item_runs"]
-    command = [*program, str(given), str(store), "killed", "build-documents"]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": PYTHONPATH})
-    try:
-        while process.poll() is None and len(list(store.glob("pieces/*/0/*/*.json"))) < 3:
-            time.sleep(0.002)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == -signal.SIGKILL
-    finished = len(list(store.glob("pieces/*/0/*/*.json")))
+    finished = len(run_and_kill(world.recipe, store))
     after = run_stages(world.recipe, str(store), "after", until="build-documents")
     reuse = after["build-documents"].reuse
     assert reuse is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import pytest
 
-from pipelines.beam import shard_job
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.shard_job import group_items, run_shard_job
 from pipelines.beam.shard_work import SharedInput, WorkResult, write_plan
@@ -23,6 +23,7 @@ from pipelines.io.splits import SourceFile, Split
 from pipelines.io.stage_inputs import InputFile
 from pipelines.runners.direct import DirectRunner
 from pipelines.runners.job_context import ErrorFiles
+from pipelines.runners.registry import RUNNERS
 from pipelines.runners.runner import Runner
 from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig
 from schemas.errors import ConfigError
@@ -54,26 +55,20 @@ class _Notes:
         return WorkResult(piece.number, details=[piece.weight, *seen])
 
 
-def _graph(
+def _graph_size(
     work: Any, planned: list[Any], folder: Path, *, shared: SharedInput | None = None
-) -> bytes:
-    """A job's graph as it goes to a runner that deals the pieces out itself."""
-    with write_plan(group_items(planned, max_elements=MAX_ELEMENTS), folder=str(folder)) as written:
-        if shared is not None:
-            with shared.written(f"{folder}/.input"):
-                return _serialised(work, *written)
-        return _serialised(work, *written)
-
-
-def _serialised(work: Any, *plan: Any) -> bytes:
+) -> int:
+    """Return the size of a job's graph as an engine gets it, in bytes."""
     urls = {name: f"memory://bucket/{name}" for name in ("work", "groups", "progress")}
-    build = shard_pipeline(
-        "job", *plan, work=work, errors=ErrorFiles("s3://b/e"), grouping=None, urls=urls
-    )
+    elements = group_items(planned, max_elements=MAX_ELEMENTS)
     pipeline = beam.Pipeline("FnApiRunner")
-    build(pipeline)
-    data: bytes = pipeline.to_runner_api().SerializeToString()
-    return data
+    with (
+        write_plan(elements, folder=str(folder)) as plan,
+        shared.written(f"{folder}/.input") if shared else contextlib.nullcontext(),
+    ):
+        errors = ErrorFiles("s3://b/e")
+        shard_pipeline("job", *plan, work=work, errors=errors, grouping=None, urls=urls)(pipeline)
+        return len(pipeline.to_runner_api().SerializeToString())
 
 
 def _books(count: int) -> list[DocumentItem]:
@@ -89,7 +84,7 @@ def _books(count: int) -> list[DocumentItem]:
 def test_the_graph_of_a_hundred_thousand_pieces_is_small(tmp_path: Path) -> None:
     source = BooksSource(name="books", paths=("s3://bucket/books",))
     work = BuildDocumentShard(DocumentsConfig(sources=(source,)), "s3://bucket/out")
-    sizes = [len(_graph(work, _books(count), tmp_path)) for count in (MAX_ELEMENTS, 100_000)]
+    sizes = [_graph_size(work, _books(count), tmp_path) for count in (MAX_ELEMENTS, 100_000)]
     assert sizes[1] < 1 << 20
     assert sizes[1] < 1.2 * sizes[0]  # offsets have more digits
     assert list(tmp_path.iterdir()) == []
@@ -116,7 +111,7 @@ def test_the_names_of_all_token_shards_are_no_part_of_the_graph(tmp_path: Path) 
         work = BuildInstanceShard(config, shared, vocab, 1000, "s3://bucket/out")
         planned = plan(config, tokens)
         assert len(planned) == 6 * count
-        sizes.append(len(_graph(work, planned, tmp_path, shared=shared)))
+        sizes.append(_graph_size(work, planned, tmp_path, shared=shared))
     assert sizes[1] < 1 << 20
 
 
@@ -165,38 +160,26 @@ def test_pieces_of_two_classes_are_refused(tmp_path: Path) -> None:
         pytest.fail("it was written")
 
 
-@pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runner like an engine, which gets several elements, in this process."""
-    monkeypatch.setattr(shard_job, "get_runner", _Elsewhere)
-
-
 class _Elsewhere(DirectRunner):
+    """Runner like an engine, which gets several elements, in this process."""
+
     is_local = False
     max_elements = 7
 
 
-@pytest.mark.usefixtures("elsewhere")
-def test_every_piece_is_done_once_and_the_plan_is_hidden_and_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [None, ConfigError("no")])
+def test_each_item_is_processed_once_and_the_plan_is_hidden_and_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ConfigError | None
+) -> None:
+    monkeypatch.setitem(RUNNERS, "elsewhere", _Elsewhere)
     planned = [_Piece(number, 1 + number % 5) for number in range(50)]
-    output = str(tmp_path)
-    done = run_shard_job(
-        "job", planned, work=_Notes(output), output=output, execution=ExecutionConfig()
-    )
-    assert [report.index for report in done.reports] == list(range(50))
-    assert [report.details for report in done.reports] == [
-        [piece.weight, ".plan"] for piece in planned
-    ]
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_a_job_that_fails_leaves_no_plan(tmp_path: Path) -> None:
-    work = _Notes(str(tmp_path), error=ConfigError("no"))
-    with pytest.raises(ConfigError):
-        run_shard_job(
-            "job", [_Piece(0, 1)], work=work, output=str(tmp_path), execution=ExecutionConfig()
-        )
+    output, execution = str(tmp_path), ExecutionConfig(runner="elsewhere")
+    work = _Notes(output, error=error)
+    with pytest.raises(ConfigError) if error else contextlib.nullcontext():
+        job = run_shard_job("job", planned, work=work, output=output, execution=execution)
+        assert [report.index for report in job.reports] == list(range(50))
+        expected = [[piece.weight, ".plan"] for piece in planned]
+        assert [report.details for report in job.reports] == expected
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,11 +8,7 @@ import functools
 import gzip
 import io
 import json
-import os
-import subprocess
-import sys
 import tarfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,8 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.dump_builder import COMPRESS, dump, page
-from support.item_runs import run_stages, told
-from support.paths import PYTHONPATH
+from support.item_runs import run_and_kill, run_stages, told
 
 from pipelines.beam.item_cache import ItemCheckpointer, with_item_cache
 from pipelines.beam.shard_work import WorkResult
@@ -119,22 +114,28 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_shard, "document_batches", small)
 
 
-@pytest.fixture
-def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Has a worker die at the number of the file that it hands over, from 1; 0 for never."""
-    leave = ItemCheckpointer.save
+def _interrupt(
+    job: _Job,
+    number: int,
+    attempt: str = "first",
+    *,
+    store: str = "store",
+    is_recorded: bool = True,
+) -> None:
+    """Run a job whose worker dies as it hands over its file of this number, from 1."""
+    save = ItemCheckpointer.save
 
-    def at(number: int, *, recorded: bool = True) -> None:
-        def left(self: ItemCheckpointer, report: WorkResult) -> None:
-            is_last = len(report.files) == number
-            if recorded or not is_last:
-                leave(self, report)
-            if is_last:
-                raise _Died
+    def save_or_die(self: ItemCheckpointer, result: WorkResult) -> None:
+        is_last = len(result.files) == number
+        if is_recorded or not is_last:
+            save(self, result)
+        if is_last:
+            raise _Died
 
-        monkeypatch.setattr(ItemCheckpointer, "save", left)
-
-    return at
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ItemCheckpointer, "save", save_or_die)
+        with pytest.raises(_Died):
+            job.run(attempt, store=store)
 
 
 @pytest.fixture
@@ -168,7 +169,6 @@ def _job(folder: Path, source: AnySource, *, max_shard_bytes: int = 3_000) -> _J
 def test_a_dump_goes_on_behind_each_file_and_no_page_is_cleaned_twice(
     tmp_path: Path,
     suffix: str,
-    dies: Callable[..., None],
     cleaned: collections.Counter[int | None],
 ) -> None:
     job = _job(tmp_path, _wikipedia(tmp_path, suffix))
@@ -185,26 +185,18 @@ def test_a_dump_goes_on_behind_each_file_and_no_page_is_cleaned_twice(
     for number in range(1, len(whole.files)):
         store = f"store-{number}"
         cleaned.clear()
-        dies(number)
-        with pytest.raises(_Died):
-            job.run("first", store=store)
+        _interrupt(job, number, store=store)
         assert job.left(store) == [f"part-{part:05d}.json" for part in range(number)]
-        dies(0)
         assert _said(job.run("second", store=store)) == _said(whole)
         assert cleaned == once
         assert job.left(store) == ["json"]
     assert _said(job.run("third", store="alone")) == _said(whole)  # no worker ended
 
 
-def test_files_of_the_same_job_are_taken_where_they_are(
-    tmp_path: Path, dies: Callable[..., None]
-) -> None:
+def test_files_of_the_same_job_are_taken_where_they_are(tmp_path: Path) -> None:
     job = _job(tmp_path, _wikipedia(tmp_path))
     whole = job.run("whole", store="alone", pieces=False)
-    dies(3)
-    with pytest.raises(_Died):
-        job.run("first")
-    dies(0)
+    _interrupt(job, 3)
     report = job.run("first")
     assert _said(report) == _said(whole)
     data = tmp_path / "store/artifacts/build-documents/first/data"
@@ -212,29 +204,23 @@ def test_files_of_the_same_job_are_taken_where_they_are(
 
 
 def test_each_of_many_workers_may_die(
-    tmp_path: Path, dies: Callable[..., None], cleaned: collections.Counter[int | None]
+    tmp_path: Path, cleaned: collections.Counter[int | None]
 ) -> None:
     job = _job(tmp_path, _wikipedia(tmp_path, ".zst"))
     whole = job.run("whole", store="alone", pieces=False)
     once = collections.Counter(cleaned)
     cleaned.clear()
     for number in range(1, len(whole.files)):
-        dies(number)
-        with pytest.raises(_Died):
-            job.run(f"attempt-{number % 3}")
-    dies(0)
+        _interrupt(job, number, f"attempt-{number % 3}")
     assert _said(job.run("last")) == _said(whole)
     assert cleaned == once
 
 
-def test_a_file_without_its_record_is_made_again(tmp_path: Path, dies: Callable[..., None]) -> None:
+def test_a_file_without_its_record_is_made_again(tmp_path: Path) -> None:
     job = _job(tmp_path, _wikipedia(tmp_path))
     whole = job.run("whole", store="alone", pieces=False)
-    dies(4, recorded=False)
-    with pytest.raises(_Died):
-        job.run("first")
+    _interrupt(job, 4, is_recorded=False)
     assert len(job.left()) == 3
-    dies(0)
     assert _said(job.run("second")) == _said(whole)
 
 
@@ -264,7 +250,6 @@ def _recount(path: Path) -> None:
 @pytest.mark.parametrize("part", [0, 2])
 def test_what_is_behind_a_damaged_part_is_made_again(
     tmp_path: Path,
-    dies: Callable[..., None],
     cleaned: collections.Counter[int | None],
     damage: Callable[[Path], None],
     what: str,
@@ -272,16 +257,13 @@ def test_what_is_behind_a_damaged_part_is_made_again(
 ) -> None:
     job = _job(tmp_path, _wikipedia(tmp_path))
     whole = job.run("whole", store="alone", pieces=False)
-    dies(4)
-    with pytest.raises(_Died):
-        job.run("first")
+    _interrupt(job, 4)
     found = {
         "record": sorted(job.records().glob("*/*.json")),
         "file": sorted((tmp_path / "store/artifacts/build-documents/first/data").iterdir()),
     }
     damage(found[what][part])
     cleaned.clear()
-    dies(0)
     assert _said(job.run("second")) == _said(whole)
     rows = sum(entry.rows or 0 for entry in whole.files[part:])
     assert sum(cleaned.values()) >= rows > sum(entry.rows or 0 for entry in whole.files[part + 1 :])
@@ -289,15 +271,12 @@ def test_what_is_behind_a_damaged_part_is_made_again(
 
 
 def test_a_changed_dump_takes_over_nothing(
-    tmp_path: Path, dies: Callable[..., None], cleaned: collections.Counter[int | None]
+    tmp_path: Path, cleaned: collections.Counter[int | None]
 ) -> None:
     job = _job(tmp_path, _wikipedia(tmp_path))
-    dies(3)
-    with pytest.raises(_Died):
-        job.run("first")
+    _interrupt(job, 3)
     path = tmp_path / "xxwiki.xml.gz"
     path.write_bytes(gzip.compress(dump([*_pages(), page(51)])))
-    dies(0)
     cleaned.clear()
     job.run("second")
     anew = collections.Counter(cleaned)
@@ -324,7 +303,6 @@ def _with_wrong_byte(data: bytes, at: float) -> bytes:
 @pytest.mark.parametrize("on_corrupt", ["fail", "keep-whole-pages"])
 def test_damage_is_what_it_is_without_an_end_in_between(
     tmp_path: Path,
-    dies: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[bytes], bytes],
     on_corrupt: str,
@@ -343,36 +321,30 @@ def test_damage_is_what_it_is_without_an_end_in_between(
             return str(error), error.offset, error.last_record
 
     whole = outcome("whole", store="alone", pieces=False)
-    dies(number)
-    with pytest.raises(_Died):
-        job.run("first")
-    dies(0)
+    _interrupt(job, number)
     assert outcome("second") == whole
     assert outcome("third") == whole
 
 
 def test_a_dump_that_has_become_shorter_is_noticed(
-    tmp_path: Path, dies: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = _job(tmp_path, _wikipedia(tmp_path))
     piece = job.piece
     monkeypatch.setattr(_Job, "piece", piece)
-    dies(4)
-    with pytest.raises(_Died):
-        job.run("first")
-    dies(0)
+    _interrupt(job, 4)
     Path(piece.split.file.uri).write_bytes(gzip.compress(dump(_pages()[:15])))
     with pytest.raises(CorruptInputError, match=r"cannot resume at record \d+, the file has \d+"):
         job.run("second")
 
 
 def test_names_of_templates_are_forgotten_at_the_same_places(
-    tmp_path: Path, dies: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.mediawiki import holes
+    from pipelines.mediawiki import cleaning
 
-    monkeypatch.setattr(holes, "MOST_NAMES", 5)
-    monkeypatch.setattr(holes, "_LEAST_ROOM", 20)
+    monkeypatch.setattr(cleaning, "MOST_NAMES", 5)
+    monkeypatch.setattr(cleaning, "_LEAST_ROOM", 20)
     told = "It is {{{{name {0}}}}} here, {{{{name {1}}}}} there, and this is all of it. "
     written = [page(n, told.format(n, n % 9) * 9) for n in range(1, 40)]
     path = tmp_path / "xxwiki.xml.gz"
@@ -381,10 +353,7 @@ def test_names_of_templates_are_forgotten_at_the_same_places(
     whole = job.run("whole", store="alone", pieces=False)
     assert len(whole.details[1]) == 5
     for number in range(1, len(whole.files)):
-        dies(number)
-        with pytest.raises(_Died):
-            job.run("first", store=str(number))
-        dies(0)
+        _interrupt(job, number, store=str(number))
         assert _said(job.run("second", store=str(number))) == _said(whole)
 
 
@@ -465,7 +434,6 @@ _OTHERS = {
 @pytest.mark.parametrize("written", _OTHERS, ids=lambda function: function.__name__)
 def test_other_sources_go_on_as_well(
     tmp_path: Path,
-    dies: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     written: Callable[[Path], AnySource],
 ) -> None:
@@ -489,10 +457,7 @@ def test_other_sources_go_on_as_well(
     assert 3 < len(whole.files) < 8
     for number in range(1, len(whole.files)):
         worked = 0
-        dies(number)
-        with pytest.raises(_Died):
-            job.run("first", store=str(number))
-        dies(0)
+        _interrupt(job, number, store=str(number))
         assert _said(job.run("second", store=str(number))) == _said(whole)
         assert worked == once
         assert job.left(str(number)) == ["json"]
@@ -507,18 +472,8 @@ def test_a_run_that_is_killed_within_a_stream_goes_on_in_it(tmp_path: Path) -> N
     recipe = Recipe(
         name="test", build_documents=DocumentsConfig(sources=(source,), max_shard_bytes=1 << 16)
     )
-    given, store = tmp_path / "recipe.json", tmp_path / "store"
-    given.write_text(recipe.model_dump_json(), encoding="utf-8")
-    program = [sys.executable, "-m", "support.item_runs"]
-    command = [*program, str(given), str(store), "killed", "build-documents", "1500"]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": PYTHONPATH})
-    try:
-        while process.poll() is None and len(list(store.glob("pieces/*/0/*/*.json"))) < 3:
-            time.sleep(0.002)
-    finally:
-        process.kill()
-        process.wait()
-    finished = sorted(store.glob("pieces/*/0/*/*.json"))
+    store = tmp_path / "store"
+    finished = run_and_kill(recipe, store, batch_characters=1500)
     assert len(finished) >= 3
     assert all(".part-" in path.name for path in finished)
     after = run_stages(recipe, str(store), "after", until="build-documents")

@@ -11,8 +11,7 @@ import pytest
 from support import complexity
 
 from benchmarks import bench_books_cleaning
-from pipelines.books.cleaning import clean_book
-from pipelines.books.gutenberg import drop_brackets, strip_gutenberg
+from pipelines.books.clean_book import clean_book, drop_brackets, strip_gutenberg
 from pipelines.books.layout import LineJoiner, find_layout
 from pipelines.io.encodings import decode_text, normalise
 

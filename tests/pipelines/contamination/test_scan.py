@@ -274,7 +274,7 @@ def test_tasks_without_texts_and_a_corpus_without_any_match(tmp_path: Path) -> N
 def test_words_of_a_stream_do_not_depend_on_how_it_is_cut() -> None:
     texts = ["A b-c d, é É", "東京a タワーb", "", "x" * 70 + " y"]
     together = WordHasher().words(pa.array(texts))
-    single, small = WordHasher(), WordHasher(memory=2)
+    single, small = WordHasher(), WordHasher(max_chunks=2)
     for hasher in (single, small):
         parts = [hasher.words(pa.array([text])) for text in texts]
         assert np.concatenate([part.hashes for part in parts]).tolist() == together.hashes.tolist()
@@ -286,7 +286,7 @@ def test_words_of_a_stream_do_not_depend_on_how_it_is_cut() -> None:
 
 @pytest.mark.parametrize("chunk", ["w{0}", "a{0}-b{0}-c{0}-d{0}-e{0}", "語{0}彙"])
 def test_word_hasher_forgets_what_exceeds_its_memory(chunk: str) -> None:
-    hasher = WordHasher(memory=100)
+    hasher = WordHasher(max_chunks=100)
     numbers = range(9_000)
     texts = [pa.array([" ".join(map(chunk.format, numbers[at::3]))]) for at in range(3)]
     tracemalloc.start()

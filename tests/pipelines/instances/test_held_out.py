@@ -22,9 +22,8 @@ from flows.store.artifacts import ArtifactStore
 from pipelines.beam.shard_work import SharedInput, WorkResult, sum_counters
 from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
-from pipelines.instances import build_shard
+from pipelines.instances import TRAINING, build_shard, is_held_out
 from pipelines.instances.build_shard import TokenShards
-from pipelines.instances.held_out import TRAINING, is_held_out
 from pipelines.instances.plan import ShardRanking, plan, pool_numbers
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.io.files import write_text_file

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from pipelines.counters import Counters, check_balance
-from pipelines.instances.creation import InstanceBatch, create_instances
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.pairing import InstanceBatch, create_instances
 from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.arrow import instances_schema

@@ -254,51 +254,6 @@ def test_length_of_a_pair_says_less_of_its_label_than_in_the_reference(length: i
     assert accuracy(reference) > 0.54
 
 
-def test_random_b_of_a_documents_end_is_the_end_of_a_document() -> None:
-    pool = pool_of({0: [[5, 5, 5]], 1: [[9, 8, 7, 6, 5, 4], [4, 4, 4, 4]]})
-    config = InstancesConfig(max_seq_length=128, random_next_prob=1.0)
-    for seed in range(20):
-        found = pairs(pool, config.model_copy(update={"seed": seed}))
-        ends = pool.shards[1].document_bounds[found.b_row + 1]
-        assert (found.b_stop == ends).all()
-        replaced = np.where(found.a_stop < 15, 15 - found.a_stop, 5)
-        assert (abs(found.b_stop - found.b_start - replaced) <= 4).all()  # half of a sentence
-
-
-def test_two_documents_draw_each_other() -> None:
-    found = pairs(pool_of({0: [[4, 4], [5, 5]]}), InstancesConfig(random_next_prob=1.0))
-    assert (found.b_row == 1 - found.document_row).all()
-
-
-def test_a_pool_of_one_document_gives_the_real_next_segment() -> None:
-    found = pairs(pool_of({0: [[9] * 50, []]}), InstancesConfig(max_seq_length=32))
-    assert (found.label == IS_NEXT).all()
-    assert (found.b_row == 0).all()
-    # Nothing is put back: chunk follows chunk.
-    assert len(found.label) == pytest.approx(50 / 4, abs=1)
-
-
-def test_label_next_means_that_b_follows_a() -> None:
-    pool = pool_of({0: _lengths(200)})
-    config = InstancesConfig(max_seq_length=65_535, short_seq_prob=1.0)  # nothing is truncated
-    found = pairs(pool, config)
-    following = found.label == IS_NEXT
-    assert 0.4 < following.mean() < 0.6
-    assert (found.b_start == found.a_stop)[following].all()
-    assert (found.b_row == found.document_row)[following].all()
-
-
-def test_target_is_drawn_once_for_a_document() -> None:
-    pool = pool_of({0: [[1] * 5000] * 20, 1: [[1] * 200]})
-    config = InstancesConfig(short_seq_prob=1.0, random_next_prob=0.0)
-    found = pairs(pool, config)
-    lengths = found.b_stop - found.a_start
-    of_document = [set(lengths[found.document_row == row][:-1].tolist()) for row in range(20)]
-    assert all(len(sizes) == 1 for sizes in of_document)  # but for the document's end
-    assert len(set.union(*of_document)) > 10
-    assert all(2 <= size <= 125 for sizes in of_document for size in sizes)
-
-
 def test_no_token_of_a_document_is_lost_before_truncation() -> None:
     lengths = _lengths(50)
     pool = pool_of({0: lengths})
@@ -322,20 +277,6 @@ def test_documents_of_one_sentence_are_half_and_half() -> None:
     assert (found.a_stop == found.b_start)[following].all()
     sizes = (found.a_stop - found.a_start)[following]
     assert np.bincount(sizes, minlength=10)[1:10] == pytest.approx(len(sizes) / 9, rel=0.3)
-
-
-def test_documents_of_one_token_and_of_none_give_no_instance() -> None:
-    found = pairs(pool_of({0: [[1], [], [1, 1], [2]]}), InstancesConfig())
-    assert set(found.document_row.tolist()) == {2, 3}
-
-
-def test_a_very_long_sentence_is_truncated_on_both_sides() -> None:
-    pool = pool_of({0: [[10_000, 10_000]], 1: [[10_000]]})
-    found = pairs(pool, InstancesConfig(short_seq_prob=0.0, random_next_prob=0.0))
-    assert len(found.label) == 1
-    a, b = found.a_stop - found.a_start, found.b_stop - found.b_start
-    assert (a[0], b[0]) == (63, 62)
-    assert found.a_start[0] == pytest.approx((10_000 - 63) / 2, abs=300)
 
 
 @given(DOCUMENTS, st.sampled_from([8, 16, 128]))

@@ -6,8 +6,7 @@ import pytest
 from support.dump_builder import COMPRESS, dump, header, page
 
 from pipelines.io.compression import Chunk, Damage, compression_of, decompressed
-from pipelines.mediawiki.dump_header import Header, namespace_of, read_header
-from pipelines.mediawiki.dump_xml import Page, iterate_pages
+from pipelines.mediawiki.dumps import Header, Page, iterate_pages, namespace_of, read_header
 from schemas.errors import InputError
 
 

@@ -1,4 +1,4 @@
-"""A real Flink, a store on S3, and what fails half-way: the files are those of `local` still.
+"""Real engines of which a part is killed half-way: the files are those of `local` still.
 
 Takes a quarter of an hour: `make failures`. Skips, and says what is missing, as the tests
 of engines do.
@@ -7,6 +7,9 @@ of engines do.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,14 +19,23 @@ from typing import Any, NamedTuple
 import fsspec
 import pytest
 import yaml
-from support.clusters import Command, Flink, flink_cluster, flink_run, gate, job_servers
-from support.corpus_builder import STAGES, digests, run_corpus
+from support.clusters import (
+    Command,
+    Flink,
+    flink_cluster,
+    flink_run,
+    gate,
+    job_servers,
+    last_run,
+    spark_cluster,
+)
+from support.corpus_builder import STAGES, digests, run_corpus, small_recipe, small_sample
 
 from benchmarks.object_store import Proxy, S3Server, environment
 from flows.sample import write_sample
 from flows.store.artifacts import ArtifactStore
 from flows.store.garbage_collection import collect_garbage
-from flows.store.runs import RunRecord, read_run, run_ids
+from flows.store.runs import RunRecord
 from schemas.corpus_configs import (
     BooksSource,
     DocumentsConfig,
@@ -31,6 +43,7 @@ from schemas.corpus_configs import (
     VocabularyConfig,
     WikipediaSource,
 )
+from schemas.execution_configs import ExecutionConfig
 from schemas.recipe import Recipe
 
 pytestmark = [pytest.mark.failures, pytest.mark.network]
@@ -101,14 +114,9 @@ def _recipe_file(folder: Path) -> Path:
     return path
 
 
-def _last_run(store: str) -> RunRecord:
-    opened = ArtifactStore(store)
-    return read_run(opened, run_ids(opened)[-1])
-
-
 def _check(world: _World, store: str, *, stages: int = 1) -> RunRecord:
     """The files are those of `local`, and nothing else is left once garbage is collected."""
-    record, opened = _last_run(store), ArtifactStore(store)
+    record, opened = last_run(store), ArtifactStore(store)
     manifests = [opened.read_manifest(step.manifest) for step in record.steps]
     made = {
         step.label: {entry.path: entry.sha256 for entry in manifest.files}
@@ -229,3 +237,53 @@ def test_of_two_runs_that_each_want_all_slots_one_gives_way(world: _World, tmp_p
         assert run.ended() == 0, run.told
     for store in stores:
         _check(world, store)
+
+
+# Spark
+
+
+def _kill_one_executor(application: Path) -> bool:
+    """Kill the first executor of an application that has finished a task, and others to do."""
+    for log in sorted(application.glob("*/stderr")):
+        if "Finished task" not in log.read_text(errors="replace"):
+            continue
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_java = (process / "exe").readlink().name == "java"
+                if is_java and (process / "cwd").readlink() == log.parent:
+                    os.kill(int(process.name), signal.SIGKILL)
+                    return True
+    return False
+
+
+@contextlib.contextmanager
+def _executors_killed(cluster: Path) -> Iterator[set[str]]:
+    """Kill one executor of each application of a cluster, and yield the names of those killed."""
+    killed, has_ended = set[str](), threading.Event()
+
+    def work() -> None:
+        while not has_ended.wait(0.05):
+            for application in cluster.glob("worker-*/app-*"):
+                if application.name not in killed and _kill_one_executor(application):
+                    killed.add(application.name)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        has_ended.set()
+        thread.join()
+
+
+def test_a_spark_executor_is_killed_in_each_stage(tmp_path: Path) -> None:
+    servers = str(job_servers())
+    recipe = small_recipe(small_sample(tmp_path / "sample"))
+    local = run_corpus(recipe, tmp_path / "local")
+    with spark_cluster(tmp_path / "spark", workers=2) as (master, home):
+        fields = {"master": master, "home": home, "job_server": servers}
+        config = ExecutionConfig.model_validate({"runner": "spark", "spark": fields})
+        with _executors_killed(tmp_path / "spark") as killed:
+            made = run_corpus(recipe, tmp_path / "run", execution=config)
+    assert digests(made) == digests(local)
+    assert len(killed) == len(STAGES)

@@ -20,6 +20,7 @@ from support.clusters import (
     flink_run,
     gate,
     job_servers,
+    last_run,
     package_folder,
     spark_cluster,
 )
@@ -27,7 +28,6 @@ from support.corpus_builder import STAGES, digests, run_corpus, small_recipe_fil
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import live_holders
-from flows.store.runs import RunRecord, read_run, run_ids
 from schemas.execution_configs import ExecutionConfig
 from schemas.recipe import Recipe
 
@@ -96,7 +96,7 @@ def test_flink_with_two_task_managers_and_three_steps_ready_at_once(
         recipe, flink, str(tmp_path / "store"), "--until=build-instances", "--jobs=3"
     )
     assert running.ended() == 0, running.told
-    record, store = _last_run(tmp_path / "store"), ArtifactStore(str(tmp_path / "store"))
+    record, store = last_run(str(tmp_path / "store")), ArtifactStore(str(tmp_path / "store"))
     made = {
         step.label: {entry.path: entry.sha256 for entry in store.read_manifest(step.manifest).files}
         for step in record.steps
@@ -121,11 +121,6 @@ def test_spark_with_two_workers(folder: Path, recipe: Path, local: Digests, tmp_
 
 
 # A run from outside
-
-
-def _last_run(store: Path) -> RunRecord:
-    opened = ArtifactStore(str(store))
-    return read_run(opened, run_ids(opened)[-1])
 
 
 def _stopped(running: Command) -> str:
@@ -172,7 +167,7 @@ def test_one_job_outlives_those_who_submit_it_and_wait(
     opened.touch()
     assert third.ended() == 0, third.told
     assert state() == [(job, "FINISHED")]
-    record = _last_run(store)
+    record = last_run(str(store))
     assert [(found.id, found.attached) for found in record.jobs] == [(job, True)]
     assert job in record.jobs[0].url
     files = opened_store.read_manifest(record.steps[0].manifest).files
@@ -215,5 +210,5 @@ def test_a_failed_job_says_why_first(flink: Flink, recipe: Path, tmp_path: Path)
     (said,) = [line for line in failing.told.splitlines() if "FAILED" in line]
     assert "exit code 7" in said, failing.told
     assert "\tat " not in failing.told
-    (failure,) = _last_run(tmp_path / "store").failures.values()
+    (failure,) = last_run(str(tmp_path / "store")).failures.values()
     assert "exit code 7" in failure

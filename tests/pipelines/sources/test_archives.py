@@ -17,8 +17,7 @@ import zstandard
 from pipelines.counters import Counters, check_balance
 from pipelines.io.raw_files import describe_file
 from pipelines.sources import bookcorpus, books
-from pipelines.sources.archives import Member, read_members
-from pipelines.sources.unpacked_tars import open_unpacked
+from pipelines.sources.archives import Member, open_unpacked, read_members
 from schemas.corpus_configs import BookCorpusSource, BooksSource
 from schemas.errors import CorruptInputError
 

@@ -20,8 +20,8 @@ import zstandard
 
 from pipelines.counters import Counters, check_balance
 from pipelines.io.splits import RawDocument, Split
-from pipelines.sources import archives, bookcorpus, books, unpacked_tars
-from pipelines.sources.unpacked_tars import decompress_tar, delete_unpacked
+from pipelines.sources import archives, bookcorpus, books
+from pipelines.sources.archives import decompress_tar, delete_unpacked
 from schemas.corpus_configs import BookCorpusSource, BooksSource
 from schemas.errors import ConfigError, CorruptInputError, MissingInputError
 
@@ -171,7 +171,7 @@ def test_a_compressed_tar_is_unpacked_twice_however_many_splits(
             return data
 
     monkeypatch.setattr(archives, "decompress_tar", counting)
-    monkeypatch.setattr(unpacked_tars, "decompress_tar", counting)
+    monkeypatch.setattr(archives, "decompress_tar", counting)
     growth = []
     for books_in in (100, 200):
         members = {f"{n:03}.txt": book("x", paragraphs=6) for n in range(books_in)}
@@ -203,7 +203,7 @@ def test_no_room_for_the_unpacked_copy_is_told_with_the_way_out(
     def full(*_arguments: Any, **_options: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(unpacked_tars, "decompress_tar", full)
+    monkeypatch.setattr(archives, "decompress_tar", full)
     with pytest.raises(OSError, match="BERTLOOM_CACHE to another folder") as raised:
         list(books.read(splits[1], config, Counters().count))
     assert raised.value.errno == errno.ENOSPC

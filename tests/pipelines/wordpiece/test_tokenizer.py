@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from pipelines.wordpiece.tokenizer import (
     MAX_CACHED_CHARACTERS,
+    ChunkCache,
     Sentences,
     WordPieceTokenizer,
     bert_normalizer,
@@ -85,8 +86,6 @@ def test_a_small_memory_changes_no_id(
     reference = bert_tokenizer(VOCAB, lowercase=lowercase)
     for sentence in sentences:
         assert rows(tokenizer, [sentence]) == expected_ids(reference, [sentence])
-        assert len(tokenizer._row_of) <= word_cache_size
-        assert tokenizer._remembered._rows == len(tokenizer._row_of)
     assert rows(tokenizer, sentences) == expected_ids(reference, sentences)
 
 
@@ -198,11 +197,25 @@ def test_batches_keep_every_sentence(sentences: list[str], max_bytes: int) -> No
         assert len(batch) == 1 or size <= max_bytes
 
 
-def test_long_chunks_are_not_remembered() -> None:
-    tokenizer = WordPieceTokenizer(VOCAB, lowercase=True)
-    long, short = "日" * (MAX_CACHED_CHARACTERS + 1), "日" * MAX_CACHED_CHARACTERS
-    tokenizer.encode_sentences([f"{long} {short}"] * 3)
-    assert set(tokenizer._row_of) == {short}
+def test_chunk_cache_keeps_short_chunks_up_to_its_limit() -> None:
+    encoded: list[str] = []
+
+    def lengths(chunks: list[str]) -> tuple[list[int], list[int]]:
+        encoded.extend(chunks)
+        return [len(chunk) for chunk in chunks], list(range(len(chunks) + 1))
+
+    cache = ChunkCache(lengths, np.uint16, max_chunks=3)
+    long, short = "b" * (MAX_CACHED_CHARACTERS + 1), "a" * MAX_CACHED_CHARACTERS
+    for chunks, new in (
+        ([long, short], [short, long]),
+        ([short, "cc"], ["cc"]),
+        ([short, long], [long]),
+        (["d", "e", "cc"], ["d", "e", "cc"]),  # no room for two more
+        (["d", "e", "cc"], []),
+    ):
+        encoded.clear()
+        assert cache.rows(chunks).to_pylist() == [[len(chunk)] for chunk in chunks]
+        assert encoded == new
 
 
 def test_vocabularies_above_65536_have_uint32_ids() -> None:
