@@ -205,10 +205,12 @@ def _to_json(record: _Record) -> dict[str, Any]:
 
 def _from_json(record_type: type[_AnyRecord], line: dict[str, Any], path: Path) -> _AnyRecord:
     try:
-        fields = {name: line[name] for name in record_type._fields if name in line}
-        return record_type(
-            **{n: float(value) if isinstance(value, str) else value for n, value in fields.items()}
-        )
+        values: dict[str, Any] = {
+            name: float(line[name]) if isinstance(line[name], str) else line[name]
+            for name in record_type._fields
+            if name in line
+        }
+        return record_type(**values)
     except (TypeError, ValueError) as error:
         raise TrainingError(
             f"{path}, step {line['step']}: expected numbers for {', '.join(record_type._fields)}, "
