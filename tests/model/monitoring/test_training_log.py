@@ -120,6 +120,14 @@ def test_curves_do_not_depend_on_time(tmp_path: Path) -> None:
     assert timing[0] != timing[1]
 
 
+def test_different_losses_give_different_curves(tmp_path: Path) -> None:
+    for name, shift in (("a", 0.0), ("b", 1e-12)):
+        with closing(CurveWriter(tmp_path / name, resume_step=0)) as writer:
+            writer.write_step(step_record(5, shift=shift), throughput_record(5))
+    written = [(tmp_path / name / "curves.jsonl").read_bytes() for name in "ab"]
+    assert written[0] != written[1]
+
+
 def test_resumed_run_has_the_curves_of_an_uninterrupted_run(tmp_path: Path) -> None:
     write(tmp_path / "whole", range(10, 201, 10))
     write(tmp_path / "killed", range(10, 151, 10))
