@@ -8,7 +8,8 @@ predicts; this module does not load torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,37 +63,34 @@ def evaluate(
         ArtifactCorruptError: An input differs from its manifest.
         RunnerError: The worker process was killed.
     """
-    from model.task_types.by_name import TASK_TYPES  # lazy: heavy imports
-
     del execution
-    examples = inputs[_EXAMPLES]
-    task = find_task(str(examples.statistics["task"]))
-    task_type = TASK_TYPES[task.type]
     trials = read_trials({name: given for name, given in inputs.items() if name != _EXAMPLES})
-    compared = compare(trials, metric=task.metrics[0])
-    chosen = _different(compared.best)[: config.ensemble_size]
-    splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
     with temporary_folder("evaluate") as folder:
-        threshold = _answer(
-            config, examples, task_type, chosen=chosen, splits=splits, folder=folder
-        )
-        scored = {
-            split: _score(task_type, task, examples, split=split, folder=folder) for split in splits
-        }
+        work = _Work(config, inputs[_EXAMPLES], folder)
+        task, examples = work.task, work.examples
+        compared = compare(trials, metric=task.metrics[0])
+        chosen = _different(compared.best)[: config.ensemble_size]
+        splits = tuple(split for split in splits_of(examples) if split not in _TRAINED_ON)
+        threshold = work.predict(chosen, splits)
+        scored = {split: work.score(split) for split in splits}
         known = {split: found.metrics for split, found in scored.items() if found.metrics}
-        restarts = _score_restarts(
-            config, examples, compared=compared, chosen=chosen, known=known, folder=folder
-        )
+        restarts = work.score_restarts(compared, chosen, known=known)
         for split, found in scored.items():
-            table = read_examples(examples, split)
-            official = task_type.official_files(
-                table, found.predictions, task=task, split=split, threshold=threshold
+            official = work.task_type.official_files(
+                read_examples(examples, split),
+                found.predictions,
+                task=task,
+                split=split,
+                threshold=threshold,
             )
             for name, content in official.items():
                 Path(folder, name).write_bytes(content)
         Path(folder, _METRICS_FILE).write_bytes(to_json(known))
         files = write_folder(Path(folder), output=output)
+        baseline = work.score_majority(known)
     rows: Mapping[str, int] = examples.statistics["splits"]
+    trained = [trial.cut for trial in (*compared.restarts, *chosen)]
+    warnings = summarize_restarts([trial.warnings for trial in compared.restarts])
     return StageOutput(
         files=files,
         counters={f"predictions-{split}": rows[split] for split in splits},
@@ -101,12 +99,10 @@ def evaluate(
                 config, task, chosen=chosen, data=str(examples.statistics.get("data", ""))
             ),
             "metrics": known,
-            "baseline": _score_majority(task_type, task, examples, splits=known),
-            "cut": _cut(examples, compared, chosen=chosen),
+            "baseline": baseline,
+            "cut": joined([examples_cut(examples.statistics), *trained]),
             "threshold": threshold,
-            "warnings": warnings_json(
-                summarize_restarts([trial.warnings for trial in compared.restarts])
-            ),
+            "warnings": warnings_json(warnings),
             **compared.statistics(restarts),
         },
         notes=_notes(config, task, chosen=chosen),
@@ -130,12 +126,6 @@ def _statistics(
     }
 
 
-def _cut(examples: StageInput, compared: Comparison, *, chosen: list[Trial]) -> dict[str, Any]:
-    """Return the reductions of the shown restarts and the predicting models."""
-    trained = [trial.cut for trial in (*compared.restarts, *chosen)]
-    return joined([examples_cut(examples.statistics), *trained])
-
-
 def _different(trials: list[Trial]) -> list[Trial]:
     """Return distinct models: entries of equal configuration share one model, which would count
     twice in an ensemble."""
@@ -145,128 +135,103 @@ def _different(trials: list[Trial]) -> list[Trial]:
     return list(found.values())
 
 
-def _answer(
-    config: EvaluateConfig,
-    examples: StageInput,
-    task_type: TaskType,
-    *,
-    chosen: list[Trial],
-    splits: tuple[str, ...],
-    folder: str,
-) -> float:
-    """Write the predictions of each split to `folder`; return their threshold."""
-    best = chosen[0]
-    if best.method == "majority":
-        for split in splits:
-            table = read_examples(examples, split)
-            found = task_type.majority_predictions(table, best.majority)
-            Path(folder, predictions_file(split)).write_bytes(to_lines(found))
-        return 0.0
-    asked = splits
-    if len(chosen) == 1 and "dev" in splits:
-        # The trial already has predictions on dev.
-        _copy(best.given, predictions_file("dev"), folder=folder)
-        asked = tuple(split for split in splits if split != "dev")
-    if not asked:
-        return best.threshold
-    return _ask(config, examples, chosen, splits=asked, folder=folder)
+@dataclass(frozen=True)
+class _Work:
+    """Predictions and scores on the examples of a task."""
 
+    config: EvaluateConfig
+    examples: StageInput
+    folder: str
+    """Folder for predictions."""
 
-def _ask(
-    config: EvaluateConfig,
-    examples: StageInput,
-    trials: list[Trial],
-    *,
-    splits: tuple[str, ...],
-    folder: str,
-) -> float:
-    """Write the predictions of an ensemble on each split to `folder`; return its threshold."""
-    for trial in trials:
-        check_files(trial.given)  # models are read by the URLs of their folders
-    job = EvaluationJob(
-        name=current_step_name(f"evaluate {config.entry}"),
-        examples=examples,
-        members=tuple(trial.given for trial in trials),
-        splits=splits,
-        folder=folder,
-        per_device_max_tokens=config.per_device_max_tokens,
-        device=config.device,
-        threads=config.num_threads,
-    )
-    return float(call_in_worker("model.finetuning.prediction:run_evaluation", job)["threshold"])
+    @property
+    def task(self) -> Task:
+        return find_task(str(self.examples.statistics["task"]))
 
+    @property
+    def task_type(self) -> TaskType:
+        from model.task_types.by_name import TASK_TYPES  # lazy: heavy imports
 
-def _score_restarts(
-    config: EvaluateConfig,
-    examples: StageInput,
-    *,
-    compared: Comparison,
-    chosen: list[Trial],
-    known: dict[str, dict[str, float]],
-    folder: str,
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Return scores of the best point's restarts by trial and split, without dev.
+        return TASK_TYPES[self.task.type]
 
-    Writes their predictions to `folder` as `predictions-SPLIT-TRIAL.jsonl`. An ensemble over
-    several
-    entries has none: the entries of its trials score them.
-
-    Args:
-        known: Scores of the selected model on splits with known answers.
-    """
-    from model.task_types.by_name import TASK_TYPES  # lazy: heavy imports
-
-    splits = tuple(split for split in known if split != "dev")
-    if not splits or any(trial_entry(trial.name) for trial in compared.best):
-        return {}
-    task = find_task(str(examples.statistics["task"]))
-    task_type = TASK_TYPES[task.type]
-    found = {}
-    if len(chosen) == 1:
-        found[chosen[0].name] = {split: known[split] for split in splits}
-    for trial in compared.restarts:
-        if trial.name in found:
-            continue
-        with temporary_folder("restart") as own:
-            _ask(config, examples, [trial], splits=splits, folder=own)
-            found[trial.name] = {
-                split: _score(task_type, task, examples, split=split, folder=own).metrics
-                for split in splits
-            }
+    def predict(self, trials: list[Trial], splits: Sequence[str]) -> float:
+        """Write the predictions of a model or an ensemble on each split; return their threshold."""
+        best = trials[0]
+        if best.method == "majority":
             for split in splits:
-                said = predictions_file(split)
-                Path(folder, predictions_file(f"{split}-{trial.name}")).write_bytes(
-                    Path(own, said).read_bytes()
-                )
-    return found
-
-
-def _copy(given: StageInput, path: str, *, folder: str) -> None:
-    Path(folder, path).write_bytes(input_file(given, path).read())
-
-
-def _score(
-    task_type: TaskType, task: Task, examples: StageInput, *, split: str, folder: str
-) -> Scored:
-    table = read_examples(examples, split)
-    file = f"{folder}/{predictions_file(split)}"
-    return task_type.score_file(file, table, task=task)
-
-
-def _score_majority(
-    task_type: TaskType, task: Task, examples: StageInput, *, splits: Iterable[str]
-) -> dict[str, dict[str, float]]:
-    """Return the metrics of always giving the most frequent answer of train, by split."""
-    labels = tuple(str(label) for label in examples.statistics.get("labels", ()))
-    train = read_examples(examples, "train")
-    answer = task_type.majority_answer(train, task=task, labels=labels)
-    metrics = {}
-    for split in splits:
-        rows = read_examples(examples, split)
-        metrics[split] = task_type.score(
-            rows, task_type.majority_predictions(rows, answer), task=task
+                table = read_examples(self.examples, split)
+                found = self.task_type.majority_predictions(table, best.majority)
+                Path(self.folder, predictions_file(split)).write_bytes(to_lines(found))
+            return 0.0
+        if len(trials) == 1 and "dev" in splits:
+            # The trial already has predictions on dev.
+            path = predictions_file("dev")
+            Path(self.folder, path).write_bytes(input_file(best.given, path).read())
+            splits = [split for split in splits if split != "dev"]
+        if not splits:
+            return best.threshold
+        for trial in trials:
+            check_files(trial.given)  # models are read by the URLs of their folders
+        job = EvaluationJob(
+            name=current_step_name(f"evaluate {self.config.entry}"),
+            examples=self.examples,
+            members=tuple(trial.given for trial in trials),
+            splits=tuple(splits),
+            folder=self.folder,
+            per_device_max_tokens=self.config.per_device_max_tokens,
+            device=self.config.device,
+            threads=self.config.num_threads,
         )
-    return metrics
+        return float(call_in_worker("model.finetuning.prediction:run_evaluation", job)["threshold"])
+
+    def score(self, split: str) -> Scored:
+        """Return the scores of the predictions on a split."""
+        table = read_examples(self.examples, split)
+        file = f"{self.folder}/{predictions_file(split)}"
+        return self.task_type.score_file(file, table, task=self.task)
+
+    def score_restarts(
+        self, compared: Comparison, chosen: list[Trial], *, known: dict[str, dict[str, float]]
+    ) -> dict[str, dict[str, dict[str, float]]]:
+        """Return scores of the best point's restarts by trial and split, without dev.
+
+        Writes their predictions as `predictions-SPLIT-TRIAL.jsonl`. An ensemble over several
+        entries has none: the entries of its trials score them.
+
+        Args:
+            compared: Trials in order.
+            chosen: Selected models.
+            known: Scores of the selected model on splits with known answers.
+        """
+        splits = [split for split in known if split != "dev"]
+        if not splits or any(trial_entry(trial.name) for trial in compared.best):
+            return {}
+        found = {}
+        if len(chosen) == 1:
+            found[chosen[0].name] = {split: known[split] for split in splits}
+        for trial in compared.restarts:
+            if trial.name in found:
+                continue
+            with temporary_folder("restart") as own:
+                work = replace(self, folder=own)
+                work.predict([trial], splits)
+                found[trial.name] = {split: work.score(split).metrics for split in splits}
+                for split in splits:
+                    path = Path(self.folder, predictions_file(f"{split}-{trial.name}"))
+                    path.write_bytes(Path(own, predictions_file(split)).read_bytes())
+        return found
+
+    def score_majority(self, splits: Iterable[str]) -> dict[str, dict[str, float]]:
+        """Return the metrics of always giving the most frequent answer of train, by split."""
+        labels = tuple(str(label) for label in self.examples.statistics.get("labels", ()))
+        train = read_examples(self.examples, "train")
+        answer = self.task_type.majority_answer(train, task=self.task, labels=labels)
+        metrics = {}
+        for split in splits:
+            rows = read_examples(self.examples, split)
+            predictions = self.task_type.majority_predictions(rows, answer)
+            metrics[split] = self.task_type.score(rows, predictions, task=self.task)
+        return metrics
 
 
 def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[str, ...]:

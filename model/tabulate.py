@@ -6,30 +6,21 @@ submission if its predictions exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from model.monitoring.summaries import summarize_tables
 from model.tasks import TASKS
-from pipelines.io.files import FileWriter
+from model.training.artifact_files import write_file
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TabulateConfig
 from schemas.fingerprint import content_digest
-from schemas.manifest import FileEntry, StageInput, StageOutput
+from schemas.manifest import StageInput, StageOutput
 from schemas.stage import VARIADIC, Stage
 
 if TYPE_CHECKING:
     from model.tables.document import Tables
-    from model.tables.filled_tables import FilledTable
-
-MARKDOWN_FILE = "tables.md"
-TEXT_FILE = "tables.txt"
-CSV_FILE = "tables.csv"
-PICTURE_FILE = "tables.png"
-VARIANTS_FILE = "variants.csv"
-COMPARISONS_FILE = "comparisons.csv"
-SUBMISSION_FILE = "glue-submission.zip"
 
 
 def tabulate(
@@ -97,19 +88,18 @@ def tabulate(
     )
     contents = _contents(tables)
     if submission.data:
-        contents[SUBMISSION_FILE] = submission.data
+        contents["glue-submission.zip"] = submission.data
     return StageOutput(
-        files=tuple(_write(path, contents[path], output=output) for path in sorted(contents)),
+        files=tuple(write_file(path, [contents[path]], output=output) for path in sorted(contents)),
         counters={
             "entries": len(evaluated),
-            "numbers": len(tables.results),
-            "comparisons": len(tables.comparisons)
-            + sum(len(table.comparisons) for table in tables.tables),
-            "paper-tables-with-rows-of-ours": sum(bool(table.rows) for table in tables.tables),
+            "numbers": len(results),
+            "comparisons": len(comparisons) + sum(len(table.comparisons) for table in filled),
+            "paper-tables-with-rows-of-ours": sum(bool(table.rows) for table in filled),
             "submission-files": len(submission.entries),
         },
-        statistics=_statistics(tables)
-        | {
+        statistics={
+            **_statistics(tables),
             "submission": list(submission.entries),
             "missing": list(submission.missing) if submission.data else [],
         },
@@ -118,73 +108,51 @@ def tabulate(
 
 
 def _contents(tables: Tables) -> dict[str, bytes]:
+    """Return the files of the tables by name."""
     # lazy: heavy imports
+    from model.tables import render
     from model.tables.charts import chart_of
     from model.tables.document import JSON_FILE
-    from model.tables.render import (
-        comparisons_csv,
-        text_tables,
-        to_csv,
-        to_markdown,
-        to_text,
-        variants_csv,
-    )
 
-    grids = text_tables(tables.results, tables.comparisons, tables.tables)
+    grids = render.text_tables(tables.results, tables.comparisons, tables.tables)
+    without = [table.title for table in tables.tables if not table.rows]
     texts = {
         "verdicts": [verdict.sentence for verdict in tables.verdicts],
-        "closing": _closing(tables.tables),
+        "closing": [f"Without rows of ours and not shown: {'; '.join(without)}."] * bool(without),
     }
     contents = {
         JSON_FILE: tables.to_json(),
-        MARKDOWN_FILE: to_markdown(grids, **texts).encode(),
-        TEXT_FILE: to_text(grids, **texts).encode(),
-        CSV_FILE: to_csv(tables.results).encode(),
+        "tables.md": render.to_markdown(grids, **texts).encode(),
+        "tables.txt": render.to_text(grids, **texts).encode(),
+        "tables.csv": render.to_csv(tables.results).encode(),
     }
     if any(row.variant for table in tables.tables for row in table.rows):
-        contents[VARIANTS_FILE] = variants_csv(tables.tables).encode()
+        contents["variants.csv"] = render.variants_csv(tables.tables).encode()
     if any(table.comparisons for table in tables.tables):
-        contents[COMPARISONS_FILE] = comparisons_csv(tables.tables).encode()
-    for table in tables.tables:
-        if (chart := chart_of(table)) is not None:
-            from model.tables.pictures import draw_chart  # lazy: heavy imports
+        contents["comparisons.csv"] = render.comparisons_csv(tables.tables).encode()
+    charts = {table.key: chart for table in tables.tables if (chart := chart_of(table))}
+    has_scores = any(row.shown is not None for row in tables.main)
+    if charts or has_scores:
+        from model.tables import pictures  # lazy: heavy imports
 
-            contents[f"{table.key}.png"] = draw_chart(chart)
-    if any(row.shown is not None for row in tables.main):
-        from model.tables.pictures import draw_results  # lazy: heavy imports
-
-        contents[PICTURE_FILE] = draw_results(tables.results)
+        contents |= {f"{key}.png": pictures.draw_chart(chart) for key, chart in charts.items()}
+        if has_scores:
+            contents["tables.png"] = pictures.draw_results(tables.results)
     return contents
 
 
-def _closing(filled: Sequence[FilledTable]) -> list[str]:
-    """Return a note that names the paper's tables without rows of ours."""
-    without = [table.title for table in filled if not table.rows]
-    return [f"Without rows of ours and not shown: {'; '.join(without)}."] if without else []
-
-
 def _statistics(tables: Tables) -> dict[str, Any]:
-    """Return the main score of each entry, and the path of the tables."""
+    """Return the main score of each entry, the averages of Table 1, and the rows of each table."""
     numbers = {"task", "metric", "mean", "sd", "best", "ensemble", "majority", "cut", "paper"}
+    rows = [row for table in tables.tables for row in table.rows]
     return {
         "entries": {
             row.entry: row.model_dump(mode="json", include=numbers) | {"runs": row.restarts}
             for row in tables.main
         },
-        "averages": {
-            row.name: row.average.value
-            for table in tables.tables
-            for row in table.rows
-            if row.average
-        },
+        "averages": {row.name: row.average.value for row in rows if row.average},
         "tables": {table.key: len(table.rows) for table in tables.tables},
     }
-
-
-def _write(path: str, content: bytes, *, output: str) -> FileEntry:
-    with FileWriter(path, output=output, is_only_writer=True) as writer:
-        writer.file.write(content)
-    return writer.entry()
 
 
 STAGE = Stage(

@@ -32,8 +32,7 @@ SERVER_FILES = {
 }
 """Number of rows of each file that the server requires."""
 
-WNLI_FILE = "WNLI.tsv"
-_HEADER = "index\tprediction"
+_HEADER = "index\tprediction\n"
 _SCORES = (0.0, 5.0)  # range of STS-B
 _DATE = (1980, 1, 1, 0, 0, 0)  # fixed, so that equal files give equal bytes
 _MAX_SHOWN = 5
@@ -42,11 +41,32 @@ _MAX_SHOWN = 5
 class _Candidate(NamedTuple):
     """Predictions of an entry for one of the server's files."""
 
+    name: str
     evaluation: Evaluation
     task: Task
     file: InputFile
 
-    path: str
+    @property
+    def entry(self) -> str:
+        """Name of the entry."""
+        return self.evaluation.entry
+
+    @property
+    def is_wnli_majority(self) -> bool:
+        """True for the majority class of WNLI, which the paper submits."""
+        return self.name == "WNLI.tsv" and self.evaluation.is_majority
+
+    @property
+    def rank(self) -> tuple[bool, float, str]:
+        """Sort key: the majority class of WNLI, then the best on dev."""
+        score = self.evaluation.dev_score
+        return not self.is_wnli_majority, math.inf if score is None else -score, self.entry
+
+    def __str__(self) -> str:
+        score = self.evaluation.dev_score
+        if score is None:
+            return f"{self.entry} (no dev score)"
+        return f"{self.entry} ({self.evaluation.metric} {100 * score:.1f} on dev)"
 
 
 class Submission(NamedTuple):
@@ -86,17 +106,27 @@ def build_submission(
         ArtifactCorruptError: A file does not match its manifest.
     """
     candidates: dict[str, list[_Candidate]] = {}
-    for name, candidate in _candidates(evaluations, inputs=inputs, tasks=tasks):
-        candidates.setdefault(name, []).append(candidate)
+    for evaluation in evaluations:
+        task, given = tasks.get(evaluation.task), inputs[evaluation.entry]
+        files = {entry.path: entry for entry in given.files}
+        for split, name in task.submission.items() if task and not evaluation.data else ():
+            entry = files.get(predictions_file(split))
+            if task and entry and name in SERVER_FILES:
+                found = _Candidate(name, evaluation, task, InputFile.of(given, entry))
+                candidates.setdefault(name, []).append(found)
     notes: list[str] = []
     texts: dict[str, str] = {}
     entries: dict[str, str] = {}
     for name in (name for name in SERVER_FILES if name in candidates):
-        chosen = _choose(name, candidates[name], notes=notes)
-        text = _file_text(name, chosen, notes=notes)
-        if text is not None:
-            texts[name] = text
-            entries[name] = chosen.evaluation.entry
+        chosen, *others = sorted(candidates[name], key=lambda candidate: candidate.rank)
+        notes += _notes(chosen, others)
+        chosen.file.read()  # checks the digest
+        predictions = read_lines(chosen.file.url)
+        notes += _count_notes(chosen, predictions)
+        if not _id_fault(predictions):
+            ordered = sorted(predictions, key=lambda item: int(item["id"]))
+            rows = (f"{item['id']}\t{_answer(item, chosen)}\n" for item in ordered)
+            texts[name], entries[name] = "".join([_HEADER, *rows]), chosen.entry
     missing = tuple(name for name in SERVER_FILES if name not in texts)
     if texts and missing:
         notes.append(f"the server takes all its files at once; missing: {', '.join(missing)}")
@@ -118,72 +148,37 @@ def to_zip(texts: Mapping[str, str]) -> bytes:
     return data.getvalue()
 
 
-def _candidates(
-    evaluations: Sequence[Evaluation],
-    *,
-    inputs: Mapping[str, StageInput],
-    tasks: Mapping[str, Task],
-) -> Iterator[tuple[str, _Candidate]]:
-    for evaluation in (item for item in evaluations if not item.data):
-        task, given = tasks.get(evaluation.task), inputs[evaluation.entry]
-        for split, name in task.submission.items() if task else ():
-            path = predictions_file(split)
-            file = next((entry for entry in given.files if entry.path == path), None)
-            if task and file is not None and name in SERVER_FILES:
-                yield name, _Candidate(evaluation, task, InputFile.of(given, file), path)
-
-
-def _choose(name: str, candidates: Sequence[_Candidate], *, notes: list[str]) -> _Candidate:
-    def rank(candidate: _Candidate) -> tuple[bool, float, str]:
-        evaluation = candidate.evaluation
-        is_rule = name == WNLI_FILE and evaluation.is_majority
-        score = -math.inf if evaluation.dev_score is None else evaluation.dev_score
-        return not is_rule, -score, evaluation.entry
-
-    chosen, *others = sorted(candidates, key=rank)
-    is_majority = chosen.evaluation.is_majority
+def _notes(chosen: _Candidate, others: Sequence[_Candidate]) -> Iterator[str]:
+    """Yield notes on the choice of an entry."""
+    name, entry = chosen.name, chosen.entry
     if cut := cut_on("", chosen.evaluation.cut):
-        notes.append(f"{name}: {chosen.evaluation.entry} was tuned on less: {'; '.join(cut)}")
+        yield f"{name}: {entry} was tuned on less: {'; '.join(cut)}"
     if others:
         why = "the best on dev"
-        if name == WNLI_FILE and is_majority:
+        if chosen.is_wnli_majority:
             why = "the majority class, which the paper submits"
-        names = ", ".join(_scored(candidate) for candidate in (chosen, *others))
-        notes.append(f"{name}: {names} answer it; taken: {chosen.evaluation.entry}, {why}")
-    if name == WNLI_FILE and not is_majority:
-        notes.append(
-            f"{name}: is of {chosen.evaluation.entry}; the paper submits the majority class, for "
-            "which an entry of wnli with method majority is needed"
+        names = ", ".join(map(str, (chosen, *others)))
+        yield f"{name}: {names} answer it; taken: {entry}, {why}"
+    if name == "WNLI.tsv" and not chosen.is_wnli_majority:
+        yield (
+            f"{name}: is of {entry}; the paper submits the majority class, for which an entry of "
+            "wnli with method majority is needed"
         )
-    return chosen
 
 
-def _scored(candidate: _Candidate) -> str:
-    evaluation = candidate.evaluation
-    if evaluation.dev_score is None:
-        return f"{evaluation.entry} (no dev score)"
-    return f"{evaluation.entry} ({evaluation.metric} {100 * evaluation.dev_score:.1f} on dev)"
-
-
-def _file_text(name: str, candidate: _Candidate, *, notes: list[str]) -> str | None:
-    """Return the content of a file, or None if its ids are not those of the server."""
-    candidate.file.read()  # checks the digest
-    predictions = read_lines(candidate.file.url)
-    fault = _id_fault(predictions)
-    if fault:
-        notes.append(
-            f"{name}: skipped: {candidate.evaluation.entry} has {len(predictions):,} predictions, "
-            f"{fault}; the server expects one for each row of the test file, index 0 to n - 1"
+def _count_notes(chosen: _Candidate, predictions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a note on predictions that are not those of the server's rows."""
+    name, entry, count = chosen.name, chosen.entry, f"{len(predictions):,}"
+    if fault := _id_fault(predictions):
+        yield (
+            f"{name}: skipped: {entry} has {count} predictions, {fault}; the server expects one "
+            "for each row of the test file, index 0 to n - 1"
         )
-        return None
-    if len(predictions) != SERVER_FILES[name]:
-        notes.append(
-            f"{name}: {len(predictions):,} rows of {candidate.evaluation.entry}; the server "
-            f"expects {SERVER_FILES[name]:,}, those of GLUE's own test file"
+    elif len(predictions) != SERVER_FILES[name]:
+        yield (
+            f"{name}: {count} rows of {entry}; the server expects {SERVER_FILES[name]:,}, those of "
+            "GLUE's own test file"
         )
-    ordered = sorted(predictions, key=lambda item: int(item["id"]))
-    rows = (f"{item['id']}\t{_answer(item, candidate)}" for item in ordered)
-    return "".join(f"{row}\n" for row in (_HEADER, *rows))
 
 
 def _id_fault(predictions: Sequence[Mapping[str, Any]]) -> str:
@@ -206,7 +201,7 @@ def _id_fault(predictions: Sequence[Mapping[str, Any]]) -> str:
 def _answer(prediction: Mapping[str, Any], candidate: _Candidate) -> str:
     """Return the name or number of a label, or a score with three decimals."""
     task = candidate.task
-    where = f"{candidate.path} of {candidate.evaluation.entry}, id {prediction['id']}"
+    where = f"{candidate.file.path} of {candidate.entry}, id {prediction['id']}"
     if task.type == "regression":
         score = prediction.get("score")
         if isinstance(score, bool) or not isinstance(score, (int, float)):

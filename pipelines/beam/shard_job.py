@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import math
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -47,7 +47,7 @@ class JobResult(NamedTuple):
     reports: ResultList
     """Result of each item, in the order of the plan."""
 
-    groups: Sequence[WorkResult]
+    groups: Iterable[WorkResult]
     """Results of the grouping, by bucket."""
 
     reuse: Reuse

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol, overload
+from typing import IO, Any, NamedTuple, Protocol
 
 from pydantic import TypeAdapter
 
@@ -299,13 +299,7 @@ def read_results(url: str) -> Iterator[str]:
                 fs.rm_file(name)
 
 
-class _Slot(NamedTuple):
-    number: int
-    start: int
-    size: int
-
-
-class ResultList(Sequence[WorkResult]):
+class ResultList(Iterable[WorkResult]):
     """Results of a job by number, in a temporary file; each is parsed when it is used."""
 
     def __init__(self, url: str) -> None:
@@ -313,18 +307,18 @@ class ResultList(Sequence[WorkResult]):
         spool = tempfile.TemporaryFile(prefix="bertloom-results-")  # noqa: SIM115 - see below
         weakref.finalize(self, spool.close)
         self._spool, start = spool, 0
-        slots: list[_Slot] = []
+        slots: list[tuple[int, int, int]] = []  # number, offset and size
         files: dict[int, list[FileEntry]] = {}
         reused: list[int] = []
         for text in read_results(url):
             result, data = WorkResult.from_json(text), zlib.compress(text.encode(), 1)
-            slots.append(_Slot(result.index, start, spool.write(data)))
+            slots.append((result.index, start, spool.write(data)))
             start += len(data)
             files[result.index] = result.files
             reused += [result.index] if result.reused else []
         spool.flush()
         self._slots = sorted(slots)
-        self.numbers = [slot.number for slot in self._slots]
+        self.numbers = [number for number, *_ in self._slots]
         """Numbers of the items, ascending."""
 
         self.files = tuple(entry for number in sorted(files) for entry in files[number])
@@ -336,18 +330,10 @@ class ResultList(Sequence[WorkResult]):
     def __len__(self) -> int:
         return len(self._slots)
 
-    @overload
-    def __getitem__(self, item: int) -> WorkResult: ...
-
-    @overload
-    def __getitem__(self, item: slice) -> list[WorkResult]: ...
-
-    def __getitem__(self, item: int | slice) -> WorkResult | list[WorkResult]:
-        if isinstance(item, slice):
-            return [self[number] for number in range(len(self))[item]]
-        _, start, size = self._slots[item]
-        data = os.pread(self._spool.fileno(), size, start)
-        return WorkResult.from_json(zlib.decompress(data).decode())
+    def __iter__(self) -> Iterator[WorkResult]:
+        for _, start, size in self._slots:
+            data = os.pread(self._spool.fileno(), size, start)
+            yield WorkResult.from_json(zlib.decompress(data).decode())
 
 
 # Blobs on this machine's disk

@@ -268,7 +268,7 @@ _WALKED = 1 << 16  # pairs that are Python objects at once
 
 
 def write_near_duplicates(
-    reports: Sequence[WorkResult], *, output: str, shards: Sequence[FileEntry]
+    reports: Iterable[WorkResult], *, output: str, shards: Sequence[FileEntry]
 ) -> FileEntry:
     """Write `EXCLUSIONS_FILE`, by shard and row, and delete the files of the buckets.
 

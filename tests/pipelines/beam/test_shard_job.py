@@ -129,7 +129,6 @@ def test_results_arrive_in_order_and_their_files_are_deleted(
     assert results.numbers == list(range(30))
     for _ in range(2):
         assert _texts(results) == [result.to_json() for result in written]
-    assert results[3:5] == written[3:5]
     assert results.files == tuple(result.files[0] for result in written)
     assert results.reused == set(range(0, 30, 3))
     assert [name.rpartition("/")[2] for name in fs.find(path)] == ["part-00000.arrow"]
