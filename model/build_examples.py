@@ -14,7 +14,7 @@ from model.monitoring.summaries import summarize_examples
 from model.tasks import task_of
 from model.tasks.official_files import ExampleFile, find_files, raw_inputs_of
 from model.tasks.squad import with_evidence
-from model.tasks.task import LabelSet, Task
+from model.tasks.task import Task
 from pipelines.counters import Counters
 from schemas.errors import TaskDataError
 from schemas.execution_configs import ExecutionConfig
@@ -67,7 +67,7 @@ def build_examples(
         InputError: A file is missing, damaged, or has an unexpected format (TaskDataError), for
             example if more than `max_invalid_fraction` of its rows are bad.
     """
-    from model.tasks.split_build import SplitBuild  # lazy: heavy imports
+    from model.tasks.split_build import LabelSet, SplitBuild  # lazy: heavy imports
     from schemas.arrow import EXAMPLES
 
     del inputs, execution

@@ -19,8 +19,8 @@ from model.launch.launcher import call_in_worker
 from model.monitoring.summaries import summarize_evaluation
 from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks import Task, find_task
-from model.tasks.cut_data import examples_cut, joined
 from model.tasks.examples import read_examples, splits_of
+from model.tasks.reduced_data import examples_cut, joined
 from model.training.artifact_files import to_json, write_folder
 from model.training.health import summarize_restarts, warnings_json
 from pipelines.io.stage_inputs import check_files, input_file

@@ -24,8 +24,8 @@ from model.launch.launcher import call_in_worker
 from model.monitoring.summaries import summarize_trial, summarize_trials
 from model.task_types.prediction_files import predictions_file, to_lines
 from model.tasks import find_task
-from model.tasks.cut_data import examples_cut
 from model.tasks.examples import read_examples, splits_of
+from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import (
     OPTIMIZER_FILE,
     STATE_FILE,

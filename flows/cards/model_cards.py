@@ -14,7 +14,7 @@ from flows.cards.licenses import UNKNOWN
 from flows.cards.markdown import render
 from flows.formatting import format_metric
 from model.tables.results import Evaluation, Scores
-from model.tasks.cut_data import cut_on
+from model.tasks.reduced_data import cut_on
 from schemas.manifest import Manifest
 from schemas.publish_configs import CardsConfig
 from schemas.redaction import escape_control_characters

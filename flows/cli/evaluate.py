@@ -21,8 +21,8 @@ from model.task_types.squad_metrics import (
     texts_by_id,
 )
 from model.tasks import Task, find_task
-from model.tasks.cut_data import cut_split, split_text
 from model.tasks.examples import examples_of_file
+from model.tasks.reduced_data import cut_split, split_text
 from schemas.errors import ConfigError, PredictionsError, UsageError
 
 

@@ -13,8 +13,7 @@ from flows.cli import options
 from flows.cli.console import echo, echo_raw
 from flows.model_loading import open_predictors
 from model.tasks import Task
-from model.tasks.examples import examples_of_file
-from model.tasks.questions import Questions, make_questions
+from model.tasks.examples import Questions, examples_of_file, make_questions
 from schemas.errors import PredictionsError, UsageError
 
 if TYPE_CHECKING:

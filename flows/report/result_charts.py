@@ -12,7 +12,7 @@ from flows.report.task_results import TaskResult
 from model.monitoring.palette import INK
 from model.tables.charts import Chart
 from model.tables.results import ResultRow
-from model.tasks.cut_data import cut_notes, marked
+from model.tasks.reduced_data import cut_notes, marked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from model.tables.render import TextTable
 from model.tables.results import ResultRow
 from model.tables.verdicts import Verdict
 from model.tasks import TASKS
-from model.tasks.cut_data import marked
+from model.tasks.reduced_data import marked
 
 _SCRATCH, _MAJORITY = "scratch", "majority"
 

@@ -42,7 +42,7 @@ class Trial(NamedTuple):
 
     @property
     def cut(self) -> dict[str, Any]:
-        """Reductions of its data and steps (`model.tasks.cut_data`)."""
+        """Reductions of its data and steps (`model.tasks.reduced_data`)."""
         return dict(self.given.statistics.get("cut", {}))
 
     @property

@@ -19,7 +19,7 @@ from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import predictions_file, to_lines
-from model.tasks.cut_data import examples_cut
+from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json
 from model.training.health import TrainingWarning, warnings_json
 from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json

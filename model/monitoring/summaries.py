@@ -7,7 +7,7 @@ from typing import Any
 
 from model.monitoring.formatting import format_percent
 from model.tasks import find_task
-from model.tasks.cut_data import cut_on, split_text
+from model.tasks.reduced_data import cut_on, split_text
 from schemas.manifest import Manifest
 
 

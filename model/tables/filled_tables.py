@@ -20,7 +20,7 @@ from model.tables.paper_results import (
 )
 from model.tables.results import MAJORITY_CLASS, ResultRow, TableModel, model_label
 from model.tables.significance import VariantComparison, compare_features
-from model.tasks.cut_data import cut_notes, marked
+from model.tasks.reduced_data import cut_notes, marked
 
 _MIXED = "mixed"
 RESTARTS_NOTE = (

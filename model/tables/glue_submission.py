@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from model.tables.results import Evaluation
 from model.task_types.prediction_files import predictions_file, read_lines
-from model.tasks.cut_data import cut_on
+from model.tasks.reduced_data import cut_on
 from model.tasks.task import Task
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import PredictionsError

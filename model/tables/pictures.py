@@ -17,7 +17,7 @@ from model.monitoring.formatting import format_percent
 from model.monitoring.palette import COLORS, GRAY, GRID, INK, SURFACE
 from model.tables.charts import Chart, ChartPanel
 from model.tables.results import DEV, MAJORITY_CLASS, ResultRow, main_rows
-from model.tasks.cut_data import cut_notes, marked
+from model.tasks.reduced_data import cut_notes, marked
 from schemas.errors import PredictionsError
 
 _OTHER, _MAJORITY = "#BBBBBB", "#CCCCCC"

@@ -15,7 +15,7 @@ from model.tables.filled_tables import FilledTable, OurRow, PaperRow, other_spli
 from model.tables.paper_results import Column
 from model.tables.results import MAJORITY, MAJORITY_CLASS, ResultRow
 from model.tables.significance import LEVEL, Comparison, EntryComparison
-from model.tasks.cut_data import cut_notes, marked
+from model.tasks.reduced_data import cut_notes, marked
 
 CSV_COLUMNS = ("entry", "task", "split", "metric", "statistic", "value", "cut", "reference")
 VARIANTS_COLUMNS = (

@@ -13,7 +13,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
 
 from model.tables.paper_results import PAPER_TABLES, PaperModel
-from model.tasks.cut_data import cut_on
+from model.tasks.reduced_data import cut_on
 from model.tasks.task import Task
 from schemas.errors import PredictionsError
 from schemas.trial_names import grid_point
@@ -131,7 +131,7 @@ class Evaluation(TableModel):
     ensemble: int = Field(default=1, ge=1)
     method: str = "fine-tune"
     cut: dict[str, Any] = {}
-    """Reductions of data and steps (`model.tasks.cut_data`)."""
+    """Reductions of data and steps (`model.tasks.reduced_data`)."""
 
     model: dict[str, Any] = {}
     """Fine-tuned model: `start`, `layers`, `hidden_size`, `heads`, `method`, and `data` if the data

@@ -6,10 +6,9 @@ Paper 4.1 and 4.4. Long texts are truncated.
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +16,54 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model.task_types.features import Features
-from model.task_types.metrics import METRICS, check_answered
-from model.task_types.prediction_files import text_lines
+from model.task_types.metrics import METRICS
+from model.task_types.prediction_files import check_ids, text_lines
+from model.task_types.sequences import Texts, encode_texts, join_texts, truncated_lengths
 from model.task_types.task_type import Encoding, Prediction, TaskType, check_outputs, no_answers
 from model.tasks.task import Task
-from pipelines.arrays import Float32s, Int64s, offsets_of, ranges
-from pipelines.wordpiece.tokenizer import WordPieceTokenizer
+from pipelines.arrays import Bools, Float32s, Int64s
 from schemas.errors import PredictionsError, TaskDataError
+
+Float64s: TypeAlias = npt.NDArray[np.float64]
+
+
+class _Answers(NamedTuple):
+    """Valid answers of a task."""
+
+    type: type[str] | type[int] | type[float]
+    numbers: Mapping[Any, int] = {}
+    """Numbers of the valid labels, in order; {} for any label."""
+
+    @classmethod
+    def of(cls, task: Task, labels: Sequence[str]) -> _Answers:
+        """Return the answers of a task whose model has these labels."""
+        if task.type == "regression":
+            return cls(float)
+        is_choice = task.type == "choice"
+        valid = range(task.choices) if is_choice else labels
+        numbers = {label: number for number, label in enumerate(valid)}
+        return cls(int if is_choice else str, numbers)
+
+    def has(self, value: Any) -> bool:
+        """Return whether a value is a valid answer."""
+        if self.type is float:
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            return is_number and abs(value) <= sys.float_info.max  # excludes NaN, too
+        return type(value) is self.type and (not self.numbers or value in self.numbers)
+
+    def describe(self) -> str:
+        """Describe valid answers, for messages."""
+        if self.type is float:
+            return "a finite number"
+        if self.type is int:
+            return f"a number from 0 to {len(self.numbers) - 1}"
+        return f"one of {', '.join(self.numbers)}" if self.numbers else "the name of a label"
+
+    def to_numbers(self, answers: Sequence[Any]) -> Int64s | Float64s:
+        """Return valid answers as numbers of labels, or as values."""
+        if self.type is float:
+            return np.array(answers, np.float64)
+        return np.array([self.numbers[answer] for answer in answers], np.int64)
 
 
 class _TextType(TaskType):
@@ -36,32 +76,55 @@ class _TextType(TaskType):
         self, examples: pa.Table, encoding: Encoding, *, is_training: bool
     ) -> Features:
         """Return the sequences of all rows; each row is kept."""
-        task = encoding.task
+        task, column = encoding.task, self.answer_column
         first, second, has_second = self._texts(examples, encoding)
-        known = _is_labeled(examples, self.answer_column, task=task, is_training=is_training)
-        return _join_texts(
-            first,
-            second,
+        labels = None
+        if _is_labeled(examples, column, task=task, is_training=is_training):
+            valid, answers = _Answers.of(task, encoding.labels), examples[column].to_pylist()
+            is_bad = [not valid.has(value) for value in answers]
+            _check_rows(examples, column, is_bad, expected=valid.describe(), task=task)
+            labels = valid.to_numbers(answers)
+        room = encoding.config.max_seq_length - np.where(has_second, 3, 2)
+        kept_a, kept_b = truncated_lengths(first.lengths, second.lengths, room=room)
+        cut = first.lengths + second.lengths - kept_a - kept_b
+        sequences = join_texts(
+            first._replace(lengths=kept_a),
+            second._replace(lengths=kept_b),
             has_second,
-            encoding=encoding,
-            per_unit=task.choices or 1,
-            labels=self._labels(examples, encoding) if known else None,
+            tokenizer=encoding.tokenizer,
+        )
+        per_unit = task.choices or 1
+        return Features(
+            kind=task.type,
+            **sequences._asdict(),
+            rows=np.arange(len(kept_a) // per_unit, dtype=np.int64),
+            per_unit=per_unit,
+            labels=labels,
+            counters={"texts-truncated": int((cut > 0).sum()), "tokens-cut": int(cut.sum())},
         )
 
     def score(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
     ) -> dict[str, float]:
         """Return the task's metrics (`model.task_types.metrics`). F1 is of the second label."""
-        check_answered(examples, predictions, column=self.answer_column)
-        gold = examples[self.answer_column].to_pylist()
-        predicted = [prediction[self.answer_column] for prediction in predictions]
-        for row, value in enumerate(predicted):
-            if not self._is_valid(value, task):
+        column = self.answer_column
+        check_ids(predictions, examples, where=task.name)
+        if not self.is_answered(examples):
+            raise PredictionsError(
+                f"{task.name}: {examples[column].null_count} of {len(examples)} rows have no "
+                f"{column}: only a labeled split can be scored"
+            )
+        gold = examples[column].to_pylist()
+        predicted: list[Any] = [prediction.get(column) for prediction in predictions]
+        valid = _Answers.of(task, task.labels)
+        for name, value in zip(examples["id"].to_pylist() * 2, predicted + gold, strict=True):
+            if not valid.has(value):
                 raise PredictionsError(
-                    f"{task.name}: prediction {row} (id {predictions[row]['id']}) has the "
-                    f"{self.answer_column} {value!r:.60}: expected {self._expected(task)}"
+                    f"{task.name}, {name}: the {column} {value!r:.60}: expected {valid.describe()}"
                 )
-        sides = self._numbers(gold, predicted, task)
+        if valid.type is str and not valid.numbers:
+            valid = _Answers.of(task, sorted({*gold, *predicted}))
+        sides = valid.to_numbers(gold), valid.to_numbers(predicted)
         return {name: METRICS[name](*sides) for name in task.metrics}
 
     def read_official(self, url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
@@ -69,7 +132,7 @@ class _TextType(TaskType):
 
         The index is a row's id or its number from 0.
         """
-        lines = text_lines(url)
+        lines = list(text_lines(url))
         if not lines or lines[0] != "index\tprediction":
             found = repr(lines[0][:80]) if lines else "an empty file"
             expected = "index and prediction in the first line"
@@ -80,29 +143,28 @@ class _TextType(TaskType):
                 "one for each"
             )
         labels = {submitted: label for label, submitted in task.submitted_labels.items()}
-        found_answers: dict[str, Any] = {}
+        valid, answers = _Answers.of(task, task.labels), dict[str, Any]()
         for number, line in enumerate(lines[1:], start=2):
             index, tab, answer = line.partition("\t")
             where = f"{url}, line {number}"
             if not tab:
                 raise PredictionsError(f"{where}: expected two columns, got {line!r:.80}")
-            if index in found_answers:
+            if index in answers:
                 raise PredictionsError(f"{where}: the index {index!r:.80} is there a second time")
-            value = self._parse(labels.get(answer, answer))
-            if not self._is_valid(value, task):
-                expected = self._expected(task)
-                raise PredictionsError(f"{where}: expected {expected}, got {answer!r:.80}")
-            found_answers[index] = value
+            try:
+                answers[index] = valid.type(labels.get(answer, answer))
+            except ValueError:
+                answers[index] = None
+            if not valid.has(answers[index]):
+                raise PredictionsError(f"{where}: expected {valid.describe()}, got {answer!r:.80}")
         ids = examples.column("id").to_pylist()
-        order = _order(list(found_answers), ids, url=url)
+        order = _order(list(answers), ids, url=url)
         return [
-            {"id": name, self.answer_column: found_answers[index]}
+            {"id": name, self.answer_column: answers[index]}
             for index, name in zip(order, ids, strict=True)
         ]
 
-    def _texts(
-        self, examples: pa.Table, encoding: Encoding
-    ) -> tuple[EncodedTexts, EncodedTexts, npt.NDArray[np.bool_]]:
+    def _texts(self, examples: pa.Table, encoding: Encoding) -> tuple[Texts, Texts, Bools]:
         """Return texts A and B of each sequence, and whether it has a B."""
         second = examples["text_b"]
         return (
@@ -110,29 +172,6 @@ class _TextType(TaskType):
             encode_texts(pc.fill_null(second, ""), encoding.tokenizer),
             second.is_valid().to_numpy(),
         )
-
-    @abstractmethod
-    def _labels(self, examples: pa.Table, encoding: Encoding) -> Int64s | npt.NDArray[np.float64]:
-        """Return the answers of the rows, as label numbers or values."""
-
-    @abstractmethod
-    def _is_valid(self, value: Any, task: Task) -> bool:
-        """Return whether a value can be a prediction of the task."""
-
-    @abstractmethod
-    def _expected(self, task: Task) -> str:
-        """Describe valid predictions, for messages."""
-
-    def _parse(self, text: str) -> Any:
-        """Return the prediction of a submission; None if it is not a number."""
-        return text
-
-    def _numbers(
-        self, gold: list[Any], predicted: list[Any], task: Task
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return answers and predictions as numbers."""
-        del task
-        return np.array(gold), np.array(predicted)
 
 
 class Classification(_TextType):
@@ -146,17 +185,11 @@ class Classification(_TextType):
         self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
     ) -> list[dict[str, Any]]:
         """Return the `label` of the largest output, the first of equal ones, and probabilities."""
-        labels = encoding.labels
-        check_outputs(outputs, (features.units, len(labels)), task=encoding.task)
-        chosen = outputs.argmax(axis=1).tolist()
-        rows = zip(examples["id"].to_pylist(), chosen, _softmax(outputs).tolist(), strict=True)
+        names = encoding.labels
+        rows = _choices(examples, outputs, (features.units, len(names)), task=encoding.task)
         return [
-            {
-                "id": name,
-                "label": labels[best],
-                "probabilities": dict(zip(labels, shares, strict=True)),
-            }
-            for name, best, shares in rows
+            {"id": row, "label": names[best], "probabilities": dict(zip(names, own, strict=True))}
+            for row, best, own in rows
         ]
 
     def majority_answer(
@@ -165,32 +198,6 @@ class Classification(_TextType):
         """Return the most frequent label, and the shares of the training data as probabilities."""
         shares = _shares(examples, labels, task=task)
         return {"label": max(labels, key=lambda name: shares[name]), "probabilities": shares}
-
-    def _labels(self, examples: pa.Table, encoding: Encoding) -> Int64s:
-        labels = encoding.labels
-        numbers = pc.index_in(examples["label"], value_set=pa.array(labels, pa.string()))
-        is_unknown = numbers.is_null().to_numpy()
-        expected = f"one of {', '.join(labels)}"
-        _check_rows(examples, "label", is_unknown, expected=expected, task=encoding.task)
-        known: Int64s = numbers.to_numpy().astype(np.int64)
-        return known
-
-    def _is_valid(self, value: Any, task: Task) -> bool:
-        return isinstance(value, str) and (not task.labels or value in task.labels)
-
-    def _expected(self, task: Task) -> str:
-        return f"one of {', '.join(task.labels)}" if task.labels else "the name of a label"
-
-    def _numbers(self, gold: list[str], predicted: list[str], task: Task) -> tuple[Int64s, Int64s]:
-        labels = task.labels or sorted({*gold, *predicted})
-        numbers = {name: number for number, name in enumerate(labels)}
-        unknown = next((label for label in gold if label not in numbers), None)
-        if unknown is not None:
-            expected = self._expected(task)
-            raise PredictionsError(f"{task.name}: the label {unknown!r}: expected {expected}")
-        return np.array([numbers[label] for label in gold]), np.array(
-            [numbers[label] for label in predicted]
-        )
 
 
 class Regression(_TextType):
@@ -209,7 +216,7 @@ class Regression(_TextType):
         return [{"id": name, "score": score} for name, score in pairs]
 
     def list_answers(self, row: Mapping[str, Any]) -> list[str]:
-        """Return the score, rounded: scores of one constant model differ in the last digits."""
+        """Return the score with two digits."""
         return [f"{row['score']:.2f}"]
 
     def majority_answer(
@@ -221,27 +228,6 @@ class Regression(_TextType):
         if mean is None:
             raise no_answers(task)
         return {"score": float(mean)}
-
-    def _labels(self, examples: pa.Table, encoding: Encoding) -> npt.NDArray[np.float64]:
-        scores: npt.NDArray[np.float64] = examples["score"].to_numpy()
-        is_bad = ~np.isfinite(scores)
-        _check_rows(examples, "score", is_bad, expected="a finite number", task=encoding.task)
-        return scores
-
-    def _is_valid(self, value: Any, task: Task) -> bool:
-        del task
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return is_number and abs(value) <= sys.float_info.max  # excludes NaN, too
-
-    def _expected(self, task: Task) -> str:
-        del task
-        return "a finite number"
-
-    def _parse(self, text: str) -> float | None:
-        try:
-            return float(text)
-        except ValueError:
-            return None
 
 
 class MultipleChoice(_TextType):
@@ -256,10 +242,11 @@ class MultipleChoice(_TextType):
         self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
     ) -> list[dict[str, Any]]:
         """Return a number as `label`, and a list of probabilities."""
-        check_outputs(outputs, (features.units, encoding.task.choices), task=encoding.task)
-        chosen = outputs.argmax(axis=1).tolist()
-        rows = zip(examples["id"].to_pylist(), chosen, _softmax(outputs).tolist(), strict=True)
-        return [{"id": name, "label": best, "probabilities": shares} for name, best, shares in rows]
+        shape = (features.units, encoding.task.choices)
+        return [
+            {"id": row, "label": best, "probabilities": shares}
+            for row, best, shares in _choices(examples, outputs, shape, task=encoding.task)
+        ]
 
     def majority_answer(
         self, examples: pa.Table, *, task: Task, labels: Sequence[str]
@@ -269,52 +256,26 @@ class MultipleChoice(_TextType):
         shares = list(_shares(examples, range(task.choices), task=task).values())
         return {"label": shares.index(max(shares)), "probabilities": shares}
 
-    def _texts(
-        self, examples: pa.Table, encoding: Encoding
-    ) -> tuple[EncodedTexts, EncodedTexts, npt.NDArray[np.bool_]]:
-        task = encoding.task
-        counts = pc.list_value_length(examples["continuations"]).to_numpy()
+    def _texts(self, examples: pa.Table, encoding: Encoding) -> tuple[Texts, Texts, Bools]:
+        task, continuations = encoding.task, examples["continuations"]
+        is_bad = pc.list_value_length(continuations).to_numpy() != task.choices
         expected = f"{task.choices} of them"
-        is_other = counts != task.choices
-        _check_rows(examples, "continuations", is_other, expected=expected, task=task)
+        _check_rows(examples, "continuations", is_bad.tolist(), expected=expected, task=task)
         contexts = encode_texts(examples["context"], encoding.tokenizer)
-        repeated = contexts._replace(
-            starts=np.repeat(contexts.starts, task.choices),
-            lengths=np.repeat(contexts.lengths, task.choices),
-        )
-        continuations = pc.list_flatten(examples["continuations"])
-        second = encode_texts(continuations, encoding.tokenizer)
-        return repeated, second, np.ones(len(second.lengths), np.bool_)
-
-    def _labels(self, examples: pa.Table, encoding: Encoding) -> Int64s:
-        labels: Int64s = examples["label"].to_numpy()
-        is_outside = (labels < 0) | (labels >= encoding.task.choices)
-        expected = self._expected(encoding.task)
-        _check_rows(examples, "label", is_outside, expected=expected, task=encoding.task)
-        return labels
-
-    def _is_valid(self, value: Any, task: Task) -> bool:
-        return type(value) is int and 0 <= value < task.choices
-
-    def _expected(self, task: Task) -> str:
-        return f"a number from 0 to {task.choices - 1}"
-
-    def _parse(self, text: str) -> int | None:
-        try:
-            return int(text)
-        except ValueError:
-            return None
+        second = encode_texts(pc.list_flatten(continuations), encoding.tokenizer)
+        first = Texts(contexts.ids, *(np.repeat(part, task.choices) for part in contexts[1:]))
+        return first, second, np.ones(len(second.lengths), np.bool_)
 
 
 # Rows and their labels
 
 
 def _check_rows(
-    examples: pa.Table, column: str, is_bad: npt.NDArray[np.bool_], *, expected: str, task: Task
+    examples: pa.Table, column: str, is_bad: list[bool], *, expected: str, task: Task
 ) -> None:
     """Raise an error for the first row with an invalid value."""
-    if is_bad.any():
-        row = int(is_bad.argmax())
+    if True in is_bad:
+        row = is_bad.index(True)
         raise TaskDataError(
             f"{task.name}: row {row} (id {examples['id'][row]}) has the {column} "
             f"{examples[column][row].as_py()!r:.80}: expected {expected}. Correct the file"
@@ -348,13 +309,16 @@ def _shares(examples: pa.Table, labels: Sequence[Any], *, task: Task) -> dict[An
     return {label: counts[label] / counts.total() for label in labels}
 
 
-def _softmax(outputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Return the probabilities of each row, in float64, so that they add up to 1 in tables."""
-    exact = outputs.astype(np.float64)
-    exact -= exact.max(axis=1, keepdims=True)
-    np.exp(exact, out=exact)
-    exact /= exact.sum(axis=1, keepdims=True)
-    return exact
+def _choices(
+    examples: pa.Table, outputs: Float32s, shape: tuple[int, int], *, task: Task
+) -> Iterator[tuple[str, int, list[float]]]:
+    """Yield the id of each example, its largest output, and the probabilities of all outputs."""
+    check_outputs(outputs, shape, task=task)
+    # In float64, so that they add up to 1 in tables.
+    shares = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    best = outputs.argmax(axis=1).tolist()
+    yield from zip(examples["id"].to_pylist(), best, shares.tolist(), strict=True)
 
 
 def _order(indexes: list[str], ids: list[str], *, url: str) -> list[str]:
@@ -369,73 +333,3 @@ def _order(indexes: list[str], ids: list[str], *, url: str) -> list[str]:
         f"{url}, line {row + 2}: the index {indexes[row]!r:.80}: expected the ids of the examples, "
         f"or the numbers 0 to {len(ids) - 1}"
     )
-
-
-# Sequences of one or two texts
-
-
-class EncodedTexts(NamedTuple):
-    """Token ids of texts; several texts can share their ids."""
-
-    ids: npt.NDArray[Any]
-    starts: Int64s
-    """Index in `ids` at which each text begins, (N,)."""
-
-    lengths: Int64s
-    """(N,)."""
-
-
-def encode_texts(texts: pa.Array | pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> EncodedTexts:
-    """Encode texts without nulls."""
-    ids, counts = tokenizer.encode_sentences(texts)
-    return EncodedTexts(ids, offsets_of(counts)[:-1], counts.astype(np.int64))
-
-
-def _join_texts(
-    first: EncodedTexts,
-    second: EncodedTexts,
-    has_second: npt.NDArray[np.bool_],
-    *,
-    encoding: Encoding,
-    per_unit: int,
-    labels: Int64s | npt.NDArray[np.float64] | None,
-) -> Features:
-    """Join texts A and B, truncated to `max_seq_length` tokens. B may be an empty text."""
-    marks = np.where(has_second, 3, 2)  # [CLS] and one or two [SEP]
-    room = encoding.config.max_seq_length - marks
-    kept_a, kept_b = truncated_lengths(first.lengths, second.lengths, room=room)
-    b_starts = kept_a + 2
-    offsets = offsets_of(kept_a + kept_b + marks)
-    begins = offsets[:-1]
-    input_ids = np.full(offsets[-1], encoding.tokenizer.sep_id, dtype=np.int64)
-    input_ids[begins] = encoding.tokenizer.cls_id
-    for texts, starts, lengths in (
-        (first, begins + 1, kept_a),
-        (second, begins + b_starts, kept_b),
-    ):
-        input_ids[ranges(starts, lengths)] = texts.ids[ranges(texts.starts, lengths)]
-    cut = first.lengths + second.lengths - kept_a - kept_b
-    return Features(
-        kind=encoding.task.type,
-        offsets=offsets,
-        input_ids=input_ids,
-        b_starts=b_starts,
-        rows=np.arange(len(begins) // per_unit, dtype=np.int64),
-        per_unit=per_unit,
-        labels=labels,
-        counters={"texts-truncated": int((cut > 0).sum()), "tokens-cut": int(cut.sum())},
-    )
-
-
-def truncated_lengths(a: Int64s, b: Int64s, *, room: npt.ArrayLike) -> tuple[Int64s, Int64s]:
-    """Return the lengths of A and B after truncation to a total number of tokens.
-
-    The reference (run_classifier.py, lines 557-571) removes one token at a time from the end of the
-    longer text, or of B if both are equal. So the shorter text loses nothing until both are equal,
-    and then they alternate.
-    """
-    space = np.asarray(room, dtype=np.int64)
-    half = space // 2
-    kept_a: Int64s = np.minimum(a, np.maximum(space - b, space - half))
-    kept_b: Int64s = np.minimum(b, np.maximum(space - a, half))
-    return kept_a, kept_b

@@ -5,15 +5,12 @@ scikit-learn and SciPy compute them, and are loaded when the first is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from model.task_types.prediction_files import check_ids
 from schemas.errors import PredictionsError
 
 Answers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
@@ -70,31 +67,3 @@ METRICS: dict[str, Metric] = {
 }
 """Metrics by their names in `Task.metrics`: from 0 to 1, correlations from -1 to 1 with mean ranks
 for ties. Metrics of spans and entities are in their task types."""
-
-
-def check_answered(
-    examples: pa.Table, predictions: Sequence[Mapping[str, Any]], *, column: str
-) -> None:
-    """Check that there is one prediction per example, in order, and that examples have labels.
-
-    Args:
-        examples: Table with the columns `id` and `column`.
-        predictions: Predictions with `id` and `column`.
-        column: Column to compare.
-
-    Raises:
-        PredictionsError: Rows or their order differ, or rows have no labels.
-    """
-    check_ids(predictions, examples, where="predictions")
-    for row, prediction in enumerate(predictions):
-        if prediction.get(column) is None:
-            raise PredictionsError(
-                f"prediction {row} (id {prediction['id']}) has no {column}, found "
-                f"{sorted(prediction)}"
-            )
-    if examples[column].null_count:
-        row = pc.index(examples[column].is_null(), True).as_py()
-        raise PredictionsError(
-            f"row {row} (id {examples['id'][row]}) has no {column}: only a labeled split can be "
-            "scored"
-        )

@@ -15,68 +15,58 @@ from schemas.errors import MissingInputError, PredictionsError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PREDICTIONS_FILE = "predictions-{split}.jsonl"
-
 
 def predictions_file(split: str) -> str:
-    """Name of the file with the predictions of a split."""
-    return PREDICTIONS_FILE.format(split=split)
+    """Return the name of the file with the predictions of a split."""
+    return f"predictions-{split}.jsonl"
 
 
 def to_lines(predictions: Iterable[Mapping[str, Any]]) -> bytes:
-    """The file's content: sorted keys, so that equal predictions are equal bytes."""
+    """Return a file's content: sorted keys, so that equal predictions are equal bytes."""
     lines = (json.dumps(item, sort_keys=True, ensure_ascii=False) for item in predictions)
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def raw_lines(url: str) -> Iterator[bytes]:
-    """Yield the lines of a prediction file (LF or CRLF); its first bytes determine the compression.
+def text_lines(url: str) -> Iterator[str]:
+    """Yield the lines of a prediction file; its first bytes determine the compression.
+
+    Lines end at LF or CRLF only, because a word may hold any of Unicode's other line ends.
 
     Raises:
-        PredictionsError: The file does not exist.
+        PredictionsError: The file does not exist, or a line is not UTF-8.
         InputError: The file is damaged, or UTF-16.
     """
     try:
-        yield from (line.data for line in file_lines(url))
+        for number, line in enumerate(file_lines(url), start=1):
+            try:
+                yield line.data.decode()
+            except UnicodeDecodeError as error:
+                where = f"{url}, line {number}"
+                raise PredictionsError(f"{where}: not UTF-8: convert the file") from error
     except (MissingInputError, IsADirectoryError) as error:
         raise PredictionsError(
             f"{url}: no file there; expected predictions, one JSON object a line"
         ) from error
 
 
-def text_lines(url: str) -> list[str]:
-    """The lines as text; LF alone ends one, for a word may hold any of Unicode's other line ends.
-
-    Raises:
-        PredictionsError: as `raw_lines`, or a line is not UTF-8.
-    """
-    found = []
-    for number, line in enumerate(raw_lines(url), start=1):
-        try:
-            found.append(line.decode())
-        except UnicodeDecodeError as error:
-            raise PredictionsError(f"{url}, line {number}: not UTF-8: convert the file") from error
-    return found
-
-
 def is_ours(url: str) -> bool:
     """Return whether a file's first line is a prediction in bertloom's format."""
     try:
-        found = json.loads(next(raw_lines(url), b""))
+        first = json.loads(next(text_lines(url), ""))
     except (ValueError, RecursionError):
         return False
     # SQuAD's JSON may be a single line; no question has the id "id".
-    return isinstance(found, dict) and "id" in found
+    return isinstance(first, dict) and "id" in first
 
 
 def read_lines(url: str) -> list[dict[str, Any]]:
-    """The predictions of a file, local or of any fsspec URL, compressed or not.
+    """Return the predictions of a file, local or of any fsspec URL, compressed or not.
 
     Raises:
-        PredictionsError: there is no such file, or a line is no prediction.
+        PredictionsError: The file does not exist, or a line is no prediction.
     """
-    found = []
-    for number, line in enumerate(raw_lines(url), start=1):
+    predictions = []
+    for number, line in enumerate(text_lines(url), start=1):
         try:
             item = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -85,10 +75,10 @@ def read_lines(url: str) -> list[dict[str, Any]]:
             ) from error
         if not isinstance(item, dict) or "id" not in item:
             raise PredictionsError(
-                f"{url}, line {number}: expected an object with an id, found {line[:80]!s}"
+                f"{url}, line {number}: expected an object with an id, found {line[:80]}"
             )
-        found.append(item)
-    return found
+        predictions.append(item)
+    return predictions
 
 
 def check_ids(predictions: Sequence[Mapping[str, Any]], examples: pa.Table, *, where: str) -> None:

@@ -15,19 +15,19 @@ import numpy as np
 import pyarrow as pa
 
 from model.task_types.features import Features
-from model.task_types.prediction_files import check_ids
-from model.task_types.qa_decoding import AnswerTexts, best_entries, to_prediction
+from model.task_types.qa_decoding import decode_answers
 from model.task_types.qa_windows import (
     Plan,
     answer_spans,
     plan_windows,
-    window_ids,
     window_labels,
+    window_sequences,
 )
 from model.task_types.squad_metrics import (
+    best_answer,
+    best_threshold,
     gold_answers,
     read_predictions,
-    score_question,
     score_texts,
     texts_by_id,
 )
@@ -85,13 +85,10 @@ class QuestionAnswering(TaskType):
             plan = plan.select(kept)
             spans_at = window_labels(plan, spans)
             counters["windows-without-answer"] = int((spans_at[:, 0] == 0).sum())
-        input_ids, offsets = window_ids(plan, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
         counters["windows"] = len(plan.rows)
         return Features(
             kind="span",
-            offsets=offsets,
-            input_ids=input_ids,
-            b_starts=plan.b_starts,
+            **window_sequences(plan, tokenizer)._asdict(),
             rows=plan.rows,
             labels=spans_at,
             counters=counters,
@@ -111,20 +108,7 @@ class QuestionAnswering(TaskType):
             plan = plan.select(kept)  # features for training do not have all rows
         _check_fit(plan, features)
         check_outputs(outputs, (len(features.input_ids), 2), task=encoding.task)
-        found = best_entries(
-            plan,
-            outputs,
-            texts=AnswerTexts(plan, encoding.tokenizer),
-            config=encoding.config,
-            has_unanswerable=encoding.task.has_unanswerable,
-        )
-        threshold = 0.0 if encoding.task.has_unanswerable else None
-        return [
-            to_prediction(identity, entries, null_odds, threshold=threshold)
-            for identity, (entries, null_odds) in zip(
-                examples.column("id").to_pylist(), found, strict=True
-            )
-        ]
+        return list(decode_answers(examples, plan, outputs, encoding=encoding))
 
     def score(
         self, examples: pa.Table, predictions: Sequence[Prediction], *, task: Task
@@ -158,7 +142,7 @@ class QuestionAnswering(TaskType):
     ) -> list[dict[str, Any]]:
         """Return the predictions with "" if `null_odds` is above the threshold."""
         return [
-            {**item, "text": "" if item["null_odds"] > threshold else _best_answer(item)}
+            {**item, "text": "" if item["null_odds"] > threshold else best_answer(item)}
             for item in predictions
         ]
 
@@ -219,37 +203,6 @@ class QuestionAnswering(TaskType):
             odds = {str(item["id"]): item["null_odds"] - threshold for item in predictions}
             files[f"null-odds-{split}.json"] = _json(odds)
         return files
-
-
-def best_threshold(examples: pa.Table, predictions: Sequence[Prediction]) -> float:
-    """Return the threshold of `null_odds` with the highest F1 (SQuAD 2.0; paper 4.3).
-
-    Each distinct threshold is tried. Of equally good ones it is the lowest.
-
-    Raises:
-        PredictionsError: The predictions are of other examples, or answers are not known.
-    """
-    golds = gold_answers(examples, has_unanswerable=True)
-    check_ids(predictions, examples, where="null_odds")
-    if not golds:
-        raise PredictionsError("null_odds: expected examples in their order, found none")
-    odds = np.array([item["null_odds"] for item in predictions], np.float64)
-    gains = np.zeros(len(golds))
-    for row, (gold, item) in enumerate(zip(golds, predictions, strict=True)):
-        answer = score_question(_best_answer(item), gold, has_unanswerable=True)
-        empty = score_question("", gold, has_unanswerable=True)
-        gains[row] = answer.f1 - empty.f1
-    order = np.argsort(odds, kind="stable")
-    odds, gained = odds[order], np.cumsum(gains[order])
-    is_last = np.append(odds[1:] != odds[:-1], True)  # equal odds are above a tau together
-    odds, gained = odds[is_last], gained[is_last]
-    best = int(np.argmax(gained))
-    return float(odds[best]) if gained[best] > 0 else float(odds[0] - 1.0)
-
-
-def _best_answer(prediction: Prediction) -> str:
-    """Return the best of its n best that is not ""; "" if all are."""
-    return next((entry["text"] for entry in prediction["n_best"] if entry["text"]), "")
 
 
 def _check_fit(plan: Plan, features: Features) -> None:

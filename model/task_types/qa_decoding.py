@@ -5,20 +5,20 @@ Letters as in `model.task_types.qa_windows`.
 
 from __future__ import annotations
 
-import itertools
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from model.task_types.qa_windows import Plan, max_context
-from pipelines.arrays import Int64s, offsets_of
+from model.task_types.task_type import Encoding
+from pipelines.arrays import Bools, Int64s, offsets_of
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.finetune_configs import FeaturesConfig
 
-Bools = npt.NDArray[np.bool_]
 Logits = npt.NDArray[np.float64]
 
 NO_ANSWER_ODDS = 1e9
@@ -49,36 +49,33 @@ class _Candidates(NamedTuple):
     end_logits: Logits
 
 
-def best_entries(
-    plan: Plan,
-    outputs: npt.NDArray[np.float32],
-    *,
-    texts: AnswerTexts,
-    config: FeaturesConfig,
-    has_unanswerable: bool,
-) -> Iterator[tuple[list[Entry], float]]:
-    """Yield the n best answers of each example, best first, and its `null_odds`.
+def decode_answers(
+    examples: pa.Table, plan: Plan, outputs: npt.NDArray[np.float32], *, encoding: Encoding
+) -> Iterator[dict[str, Any]]:
+    """Yield the prediction of each example (`model.task_types.task_type`).
 
     In each window the `n_best_size` highest starts are paired with the `n_best_size` highest ends.
     A pair is an answer if both are pieces of the context, the window has most context of the start,
     the end is not before it, and it has at most `max_answer_length` pieces. The answers with the
-    highest sums in all windows are the best; equal texts count once.
+    highest sums in all windows are the best; equal texts count once. With `has_unanswerable`, "" is
+    one of them, with its lowest score in any window, and the answer where `null_odds` is above 0.
 
     Args:
+        examples: Examples of the plan.
         plan: Windows of the examples.
         outputs: Logits of start and end of each token of all windows, end to end, (T, 2).
-        texts: Texts of the spans.
-        config: Limits.
-        has_unanswerable: Whether "" can be one of the best, with its lowest score in any window.
+        encoding: Tokenizer, limits and task.
     """
+    config, has_unanswerable = encoding.config, encoding.task.has_unanswerable
+    texts = _AnswerTexts(plan, encoding.tokenizer)
     is_max, piece_offsets = max_context(plan)
     token_offsets = offsets_of(plan.sequence_lengths)
     windows_of = np.searchsorted(plan.rows, np.arange(len(plan.contexts.of_row) + 1))
     b_starts = plan.b_starts
-    for row, (first, stop) in enumerate(itertools.pairwise(windows_of.tolist())):
+    for row, identity in enumerate(examples["id"].to_pylist()):
         null: Entry | None = None
         found: list[_Candidates] = []
-        for window in range(first, stop):
+        for window in range(windows_of[row], windows_of[row + 1]):
             logits = outputs[token_offsets[window] : token_offsets[window + 1]].astype(np.float64)
             empty = Entry("", float(logits[0, 0]), float(logits[0, 1]))
             null = empty if null is None or empty.score < null.score else null
@@ -88,17 +85,33 @@ def best_entries(
             )
             shift = int(plan.starts[window])
             found.append(inside._replace(first=inside.first + shift, last=inside.last + shift))
-        if null is None:  # a context without pieces
-            yield [Entry("", 0.0, 0.0)], NO_ANSWER_ODDS
-            continue
-        yield _n_best(
-            row,
-            _Candidates(*map(np.concatenate, zip(*found, strict=True))),
-            null=null,
-            texts=texts,
-            size=config.n_best_size,
-            has_unanswerable=has_unanswerable,
-        )
+        entries, null_odds = [Entry("", 0.0, 0.0)], NO_ANSWER_ODDS  # a context without pieces
+        if null is not None:
+            entries, null_odds = _n_best(
+                row,
+                _Candidates(*map(np.concatenate, zip(*found, strict=True))),
+                null=null,
+                texts=texts,
+                size=config.n_best_size,
+                has_unanswerable=has_unanswerable,
+            )
+        best = next((entry.text for entry in entries if entry.text), "")
+        yield {
+            "id": identity,
+            "text": "" if has_unanswerable and null_odds > 0.0 else best,
+            "null_odds": null_odds,
+            "n_best": _with_probabilities(entries),
+        }
+
+
+def _with_probabilities(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    scores = np.array([entry.score for entry in entries])
+    exponents = np.exp(scores - scores.max())
+    probabilities = (exponents / exponents.sum()).tolist()
+    return [
+        {**entry._asdict(), "probability": probability}
+        for entry, probability in zip(entries, probabilities, strict=True)
+    ]
 
 
 def _in_window(
@@ -125,7 +138,7 @@ def _n_best(
     found: _Candidates,
     *,
     null: Entry,
-    texts: AnswerTexts,
+    texts: _AnswerTexts,
     size: int,
     has_unanswerable: bool,
 ) -> tuple[list[Entry], float]:
@@ -156,38 +169,7 @@ def _n_best(
     return entries, NO_ANSWER_ODDS if best is None else null.score - best.score
 
 
-def to_prediction(
-    identity: str, entries: list[Entry], null_odds: float, *, threshold: float | None
-) -> dict[str, Any]:
-    """Return a prediction (`model.task_types.task_type`).
-
-    Args:
-        identity: Id of the question.
-        entries: Best answers.
-        null_odds: Score of no answer minus that of the best one.
-        threshold: `null_odds` above which there is no answer; None if each question has one.
-    """
-    scores = np.array([entry.score for entry in entries])
-    exponents = np.exp(scores - scores.max())
-    probabilities = (exponents / exponents.sum()).tolist()
-    best = next((entry.text for entry in entries if entry.text), "")
-    return {
-        "id": identity,
-        "text": "" if threshold is not None and null_odds > threshold else best,
-        "null_odds": null_odds,
-        "n_best": [
-            {
-                "text": entry.text,
-                "probability": probability,
-                "start_logit": entry.start_logit,
-                "end_logit": entry.end_logit,
-            }
-            for entry, probability in zip(entries, probabilities, strict=True)
-        ],
-    }
-
-
-class AnswerTexts:
+class _AnswerTexts:
     """Texts of spans in the contexts of a plan, with original case, accents and white space.
 
     Google's `get_final_text` searches the joined pieces in the words of the span. Here the

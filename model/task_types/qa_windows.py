@@ -19,16 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from model.task_types.sequences import Sequences, Texts, encode_texts, join_texts
 from model.tasks.squad import NOT_FOUND
-from pipelines.arrays import Int64s, Ragged, joined, offsets_of, ranges
+from pipelines.arrays import Bools, Int64s, joined, offsets_of, ranges
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import ConfigError, TaskDataError
 from schemas.finetune_configs import FeaturesConfig
 
-Bools = npt.NDArray[np.bool_]
-
 _MARKS = 3  # [CLS], [SEP], [SEP]
-_BLOCK_WINDOWS = 8192  # put together at a time; bounds the memory of the indices
 
 BATCH_CHARACTERS = 4 << 20
 """Characters split together; their working memory is about 20 bytes each."""
@@ -72,7 +70,7 @@ def read_contexts(column: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Con
     encoded = column.cast(pa.large_string()).combine_chunks().dictionary_encode()
     texts: list[str] = encoded.dictionary.to_pylist()
     words: list[SplitWords] = []
-    pieces: list[Ragged] = []
+    pieces: list[Texts] = []
     for batch in _batches(texts):
         words.append(split_words(batch))
         pieces.append(encode_texts(words[-1].words, tokenizer))
@@ -83,7 +81,7 @@ def read_contexts(column: pa.ChunkedArray, tokenizer: WordPieceTokenizer) -> Con
         word_starts=joined([split.starts for split in words]),
         word_ends=joined([split.ends for split in words]),
         piece_offsets=offsets_of(joined([part.lengths for part in pieces])),
-        piece_ids=joined([part.values for part in pieces]),
+        piece_ids=joined([part.flat() for part in pieces]),
     )
 
 
@@ -116,15 +114,6 @@ def split_words(texts: Sequence[str]) -> SplitWords:
     return SplitWords(words, offsets, starts - shift, ends - shift)
 
 
-def encode_texts(texts: list[str], tokenizer: WordPieceTokenizer) -> Ragged:
-    """Return the word pieces of each text; equal texts are tokenized once."""
-    encoded = pa.array(texts, pa.large_string()).dictionary_encode()
-    ids, lengths = tokenizer.encode_sentences(encoded.dictionary)
-    index = encoded.indices.to_numpy()
-    begins, own = offsets_of(lengths)[:-1][index], lengths.astype(np.int64)[index]
-    return Ragged(ids[ranges(begins, own)].astype(np.int64), offsets_of(own))
-
-
 def _batches(texts: list[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     size = 0
@@ -146,7 +135,7 @@ class Plan:
     """Windows of examples."""
 
     contexts: Contexts
-    questions: Ragged
+    questions: Texts
     """Pieces of each question, R rows, truncated to `max_query_length`."""
 
     cut_questions: int
@@ -191,7 +180,7 @@ def plan_windows(
         ConfigError: A question leaves no space for its context.
     """
     contexts = read_contexts(examples.column("context"), tokenizer)
-    questions = encode_texts(examples.column("question").to_pylist(), tokenizer)
+    questions = encode_texts(examples.column("question"), tokenizer)
     full = questions.lengths
     queries = np.minimum(full, config.max_query_length)
     room = config.max_seq_length - _MARKS - queries
@@ -207,10 +196,9 @@ def plan_windows(
     count = np.where(pieces > 0, 1 + np.maximum(0, -((room - pieces) // step)), 0)
     rows = np.repeat(np.arange(len(count)), count)
     starts = ranges(np.zeros(len(count), np.int64), count) * step[rows]
-    places = ranges(questions.offsets[:-1], queries)
     return Plan(
         contexts=contexts,
-        questions=Ragged(questions.values[places], offsets_of(queries)),
+        questions=questions._replace(lengths=queries),
         cut_questions=int((full > queries).sum()),
         rows=rows,
         starts=starts,
@@ -218,24 +206,16 @@ def plan_windows(
     )
 
 
-def window_ids(plan: Plan, *, cls_id: int, sep_id: int) -> tuple[Int64s, Int64s]:
-    """Return the token ids of all windows end to end, and their offsets (U + 1,)."""
-    lengths = plan.sequence_lengths
-    offsets = offsets_of(lengths)
-    ids = np.full(offsets[-1], sep_id, np.int64)
-    ids[offsets[:-1]] = cls_id
-    contexts = plan.contexts
+def window_sequences(plan: Plan, tokenizer: WordPieceTokenizer) -> Sequences:
+    """Return all windows, end to end."""
+    questions, contexts = plan.questions, plan.contexts
     first_piece = contexts.context_pieces[contexts.of_row[plan.rows]] + plan.starts
-    question_at, question_lengths = plan.questions.offsets[plan.rows], plan.b_starts - 2
-    for begin in range(0, len(lengths), _BLOCK_WINDOWS):
-        block = slice(begin, begin + _BLOCK_WINDOWS)
-        at = offsets[:-1][block]
-        size = question_lengths[block]
-        ids[ranges(at + 1, size)] = plan.questions.values[ranges(question_at[block], size)]
-        size = plan.lengths[block]
-        places = ranges(at + plan.b_starts[block], size)
-        ids[places] = contexts.piece_ids[ranges(first_piece[block], size)]
-    return ids, offsets
+    return join_texts(
+        Texts(questions.ids, questions.starts[plan.rows], questions.lengths[plan.rows]),
+        Texts(contexts.piece_ids, first_piece, plan.lengths),
+        np.ones(len(plan.rows), np.bool_),
+        tokenizer=tokenizer,
+    )
 
 
 def max_context(plan: Plan) -> tuple[Bools, Int64s]:
@@ -373,14 +353,14 @@ def _word_at(plan: Plan, rows: Int64s, characters: Int64s) -> Int64s:
     return np.asarray(found - contexts.word_offsets[of_row], np.int64)
 
 
-def _improved(ids: Int64s, begins: Int64s, stops: Int64s, answers: Ragged) -> tuple[Int64s, Int64s]:
+def _improved(ids: Int64s, begins: Int64s, stops: Int64s, answers: Texts) -> tuple[Int64s, Int64s]:
     """Narrow each span of pieces to the first run in it that is the answer's pieces."""
     begins, stops = begins.copy(), stops.copy()
     lengths = answers.lengths
     for row in np.flatnonzero((stops - begins > lengths) & (lengths > 0)).tolist():
         # As texts with a character for each id, because `str.find` takes linear time.
         span = "".join(map(chr, ids[begins[row] : stops[row]].tolist()))
-        answer = answers.values[answers.offsets[row] : answers.offsets[row + 1]]
+        answer = answers.ids[answers.starts[row] : answers.starts[row] + lengths[row]]
         at = span.find("".join(map(chr, answer.tolist())))
         if at >= 0:
             begins[row] += at

@@ -19,11 +19,13 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
+from model.task_types.prediction_files import check_ids
 from model.tasks.files import read_json
 from schemas.errors import PredictionsError
 
@@ -62,7 +64,6 @@ class SquadScores(NamedTuple):
     """`em` and `f1` from 0 to 1; for 2.0 also of the questions with and without an answer
     (`has-answer-em`, `no-answer-em`, ...)."""
 
-    questions: int
     unanswered: tuple[str, ...]
     """Ids of questions without a prediction; they count 0."""
 
@@ -138,29 +139,40 @@ def score_texts(
     repeated = next((identity for identity, count in counts.items() if count > 1), None)
     if repeated is not None:
         raise PredictionsError(f"expected questions with unique ids, got {repeated!r} twice")
-    scores = [
+    scores = _score_all(golds, predictions, has_unanswerable=has_unanswerable)
+    prefixes = ("", "has-answer-", "no-answer-") if has_unanswerable else ("",)
+    return SquadScores(
+        {
+            f"{prefix}{name}": sum(getattr(score, name) for score in members) / len(members)
+            for prefix, members in _groups(golds, scores, prefixes)
+            for name in QuestionScore._fields
+        },
+        unanswered=tuple(gold.id for gold in golds if gold.id not in predictions),
+        unknown=tuple(identity for identity in predictions if identity not in counts),
+    )
+
+
+def _score_all(
+    golds: Sequence[Gold], predictions: Mapping[str, str], *, has_unanswerable: bool
+) -> list[QuestionScore]:
+    """Return the score of each question, 0 without a prediction."""
+    return [
         score_question(predictions[gold.id], gold, has_unanswerable=has_unanswerable)
         if gold.id in predictions
         else _NOTHING
         for gold in golds
     ]
-    groups = {"": scores}
-    if has_unanswerable:
-        pairs = list(zip(golds, scores, strict=True))
-        groups["has-answer-"] = [score for gold, score in pairs if gold.has_answer]
-        groups["no-answer-"] = [score for gold, score in pairs if not gold.has_answer]
-    metrics = {
-        f"{group}{name}": sum(getattr(score, name) for score in members) / len(members)
-        for group, members in groups.items()
-        if members
-        for name in QuestionScore._fields
-    }
-    return SquadScores(
-        metrics,
-        questions=len(golds),
-        unanswered=tuple(gold.id for gold in golds if gold.id not in predictions),
-        unknown=tuple(identity for identity in predictions if identity not in counts),
-    )
+
+
+def _groups(
+    golds: Sequence[Gold], scores: Sequence[QuestionScore], prefixes: Sequence[str]
+) -> Iterator[tuple[str, list[QuestionScore]]]:
+    """Yield the scores of all questions, of those with and of those without an answer, each with
+    its prefix and without empty groups."""
+    for prefix, has_answer in zip(prefixes, ((True, False), (True,), (False,)), strict=False):
+        pairs = zip(golds, scores, strict=True)
+        if members := [score for gold, score in pairs if gold.has_answer in has_answer]:
+            yield prefix, members
 
 
 def texts_by_id(predictions: Iterable[Mapping[str, object]]) -> dict[str, str]:
@@ -193,14 +205,9 @@ def read_predictions(url: str) -> dict[str, str]:
         PredictionsError: The file is not such an object, or repeats an id.
         InputError: The file is missing or damaged.
     """
-    content = _read_object(url)
-    for identity, text in content.items():
-        if not isinstance(text, str):
-            raise PredictionsError(
-                f'{url}: question {identity}: expected text ("" for no answer), found '
-                f"{text!r:.80}. Give a file with id and text, not one with n-best lists or odds"
-            )
-    return content
+    expected = 'text ("" for no answer)'
+    hint = "a file with id and text, not one with n-best lists or odds"
+    return _read_object(url, lambda value: isinstance(value, str), expected, hint)
 
 
 def read_no_answer_probabilities(url: str) -> dict[str, float]:
@@ -211,22 +218,28 @@ def read_no_answer_probabilities(url: str) -> dict[str, float]:
             finite.
         InputError: The file is missing or damaged.
     """
-    content = _read_object(url)
-    for identity, value in content.items():
+
+    def is_valid(value: Any) -> bool:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
-            raise PredictionsError(
-                f"{url}: question {identity}: expected a number, found {value!r:.80}. Give the "
-                "file of probabilities or odds of no answer, not that of the answers"
-            )
+        return is_number and math.isfinite(value)
+
+    hint = "the file of probabilities or odds of no answer, not that of the answers"
+    content = _read_object(url, is_valid, "a number", hint)
     return {identity: float(value) for identity, value in content.items()}
 
 
-def _read_object(url: str) -> dict[str, Any]:
+def _read_object(
+    url: str, is_valid: Callable[[Any], bool], expected: str, hint: str
+) -> dict[str, Any]:
     content = read_json(url, error=PredictionsError)
     if not isinstance(content, dict):
         found = type(content).__name__
         raise PredictionsError(f"{url}: expected an object by question id, found a {found}")
+    for identity, value in content.items():
+        if not is_valid(value):
+            raise PredictionsError(
+                f"{url}: question {identity}: expected {expected}, found {value!r:.80}. Give {hint}"
+            )
     return content
 
 
@@ -262,49 +275,63 @@ def official_figures(
             f"{len(lacking):,} of {len(golds):,} questions have no probability of no answer, first "
             f"{lacking[0]}: expected a number for each question of the file"
         )
-    raw = {
-        gold.id: score_question(predictions[gold.id], gold, has_unanswerable=True)
-        for gold in golds
-        if gold.id in predictions
-    }
+    scores = _score_all(golds, predictions, has_unanswerable=True)
     kept = [
         QuestionScore(*[float(not gold.has_answer)] * 2)
-        if gold.id in raw and no_answer[gold.id] > threshold
-        else raw.get(gold.id, _NOTHING)
-        for gold in golds
+        if gold.id in predictions and no_answer[gold.id] > threshold
+        else score
+        for gold, score in zip(golds, scores, strict=True)
     ]
     figures: dict[str, float] = {}
-    for prefix, wanted in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
-        group = [s for gold, s in zip(golds, kept, strict=True) if gold.has_answer in wanted]
-        if group:
-            figures[f"{prefix}exact"] = 100.0 * math.fsum(s.em for s in group) / len(group)
-            figures[f"{prefix}f1"] = 100.0 * math.fsum(s.f1 for s in group) / len(group)
-            figures[f"{prefix}total"] = len(group)
+    for prefix, group in _groups(golds, kept, ("", "HasAns_", "NoAns_")):
+        figures[f"{prefix}exact"] = 100.0 * math.fsum(score.em for score in group) / len(group)
+        figures[f"{prefix}f1"] = 100.0 * math.fsum(score.f1 for score in group) / len(group)
+        figures[f"{prefix}total"] = len(group)
+    rows = {gold.id: row for row, gold in enumerate(golds) if gold.id in predictions}
+    # Stable, as there: equal probabilities stay in the order of the file.
+    order = [rows[name] for name in sorted(no_answer, key=no_answer.__getitem__) if name in rows]
     for name, field in (("exact", "em"), ("f1", "f1")):
-        scores = {identity: float(getattr(score, field)) for identity, score in raw.items()}
-        best, at = _best(golds, scores, predictions, no_answer)
-        figures |= {f"best_{name}": best, f"best_{name}_thresh": at}
+        # With "" for every question; one that was not answered is never right.
+        best = current = float(sum(not golds[row].has_answer for row in order))
+        at = 0.0
+        for row in order:
+            gold = golds[row]
+            if gold.has_answer:
+                current += getattr(scores[row], field)
+            else:
+                current -= float(predictions[gold.id] != "")
+            if current > best:
+                best, at = current, no_answer[gold.id]
+        figures[f"best_{name}"] = 100.0 * best / len(golds)
+        figures[f"best_{name}_thresh"] = at
     return figures
 
 
-def _best(
-    golds: Sequence[Gold],
-    scores: Mapping[str, float],
-    predictions: Mapping[str, str],
-    no_answer: Mapping[str, float],
-) -> tuple[float, float]:
-    """Return the highest mean score over all thresholds, in percent, and its first threshold."""
-    known = {gold.id: gold for gold in golds}
-    # With "" for every question; one that was not answered is never right.
-    best = current = float(sum(g.id in scores and not g.has_answer for g in golds))
-    threshold = 0.0
-    for identity in sorted(no_answer, key=lambda name: no_answer[name]):  # stable, as there
-        if identity not in known or identity not in scores:
-            continue
-        if known[identity].has_answer:
-            current += scores[identity]
-        elif predictions[identity]:
-            current -= 1.0
-        if current > best:
-            best, threshold = current, no_answer[identity]
-    return 100.0 * best / len(golds), threshold
+def best_threshold(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> float:
+    """Return the threshold of `null_odds` with the highest F1 (SQuAD 2.0; paper 4.3).
+
+    Each distinct threshold is tried. Of equally good ones it is the lowest.
+
+    Raises:
+        PredictionsError: The predictions are of other examples, or answers are not known.
+    """
+    golds = gold_answers(examples, has_unanswerable=True)
+    check_ids(predictions, examples, where="null_odds")
+    if not golds:
+        raise PredictionsError("null_odds: expected examples in their order, found none")
+    odds = np.array([item["null_odds"] for item in predictions], np.float64)
+    texts = {gold.id: best_answer(item) for gold, item in zip(golds, predictions, strict=True)}
+    answered = _score_all(golds, texts, has_unanswerable=True)
+    empty = _score_all(golds, dict.fromkeys(texts, ""), has_unanswerable=True)
+    gains = np.array([one.f1 - other.f1 for one, other in zip(answered, empty, strict=True)])
+    order = np.argsort(odds, kind="stable")
+    odds, gained = odds[order], np.cumsum(gains[order])
+    is_last = np.append(odds[1:] != odds[:-1], True)  # equal odds are above a threshold together
+    odds, gained = odds[is_last], gained[is_last]
+    best = int(np.argmax(gained))
+    return float(odds[best]) if gained[best] > 0 else float(odds[0] - 1.0)
+
+
+def best_answer(prediction: Mapping[str, Any]) -> str:
+    """Return the best of its n best that is not ""; "" if all are."""
+    return next((entry["text"] for entry in prediction["n_best"] if entry["text"]), "")

@@ -12,7 +12,8 @@ Letters for shapes: P word pieces of a document, W its words that have pieces, K
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,13 +29,11 @@ from model.task_types.task_type import (
     check_outputs,
     most_frequent,
 )
-from model.tasks.conll import split_line
+from model.tasks.column_files import split_line
 from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of, ranges
-from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.errors import PredictionsError
-from schemas.finetune_configs import FeaturesConfig
 
 _MARKS = 2  # [CLS] and [SEP]
 
@@ -59,31 +58,19 @@ class TokenClassification(TaskType):
         `pieces-again` (in a second window).
         """
         del is_training
-        tokenizer = encoding.tokenizer
-        pieces = _encode_words(examples, tokenizer, config=encoding.config)
-        units = list(_units(examples, pieces, config=encoding.config))
-        marks = [np.array([mark], np.int64) for mark in (tokenizer.cls_id, tokenizer.sep_id)]
-        sequences = [np.concatenate([marks[0], unit.ids, marks[1]]) for unit in units]
-        lengths = np.array([len(sequence) for sequence in sequences], np.int64)
-        counters = {
-            "documents": len(examples),
-            "words": len(pieces.lengths),
-            "words-without-pieces": int((pieces.lengths == 0).sum()),
-            "words-cut": pieces.cut_words,
-            "windows": len(units),
-            "pieces": len(pieces.ids),
-            "pieces-again": sum(len(unit.ids) for unit in units) - len(pieces.ids),
-        }
-        labels = _labels(examples, units, labels=encoding.labels, counters=counters)
+        windows, counters = _find_windows(examples, encoding)
+        lengths = np.array([len(window.ids) for window in windows], np.int64)
+        words = joined([window.words for window in windows])
+        labels = _labels(examples, encoding.labels, counters)
         return Features(
             kind="tagging",
             offsets=offsets_of(lengths),
-            input_ids=joined(sequences),
+            input_ids=joined([window.ids for window in windows]),
             b_starts=lengths,
-            rows=np.array([unit.row for unit in units], np.int64),
-            labels=labels,
-            position_offsets=offsets_of([len(unit.words) for unit in units]),
-            positions=joined([unit.positions for unit in units]),
+            rows=np.array([window.row for window in windows], np.int64),
+            labels=None if labels is None else labels[words],
+            position_offsets=offsets_of([len(window.words) for window in windows]),
+            positions=joined([window.positions for window in windows]),
             counters=dict(sorted(counters.items())),
         )
 
@@ -91,27 +78,24 @@ class TokenClassification(TaskType):
         self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
     ) -> list[dict[str, Any]]:
         """Return the tags of each document, one per word. Words without pieces are O."""
-        labels = encoding.labels
-        pieces = _encode_words(examples, encoding.tokenizer, config=encoding.config)
-        units = list(_units(examples, pieces, config=encoding.config))
-        places = joined([unit.positions for unit in units])
-        if features.positions is None or not np.array_equal(places, features.positions):
+        labels = np.array([*encoding.labels], dtype=object)
+        windows, _ = _find_windows(examples, encoding)
+        positions = joined([window.positions for window in windows])
+        if features.positions is None or not np.array_equal(positions, features.positions):
             raise PredictionsError(
-                f"expected features with the {len(places):,} tagged words of these examples, found "
-                "others: give decode the examples, tokenizer and configuration the features are "
-                "from"
+                f"expected features with the {len(positions):,} tagged words of these examples, "
+                "found others: give decode the examples, tokenizer and configuration the features "
+                "are from"
             )
-        check_outputs(outputs, (len(places), len(labels)), task=encoding.task)
-        sizes = [len(words) for words in examples["words"].to_pylist()]
-        starts = offsets_of(sizes)
-        tags = np.full(int(starts[-1]), OUTSIDE, dtype=object)
-        if units:
-            where = np.concatenate([starts[unit.row] + unit.words for unit in units])
-            tags[where] = np.array([*labels], dtype=object)[outputs.argmax(axis=1)]
-        bounds = starts.tolist()
+        check_outputs(outputs, (len(positions), len(labels)), task=encoding.task)
+        starts = offsets_of(pc.list_value_length(examples["words"]).to_numpy())
+        tags = np.full(starts[-1], OUTSIDE, dtype=object)
+        if windows:
+            tags[joined([window.words for window in windows])] = labels[outputs.argmax(axis=1)]
+        bounds = itertools.pairwise(starts.tolist())
         return [
-            {"id": name, "tags": tags[bounds[row] : bounds[row + 1]].tolist()}
-            for row, name in enumerate(examples["id"].to_pylist())
+            {"id": name, "tags": tags[start:end].tolist()}
+            for name, (start, end) in zip(examples["id"].to_pylist(), bounds, strict=True)
         ]
 
     def score(
@@ -192,84 +176,73 @@ class TokenClassification(TaskType):
 # Windows
 
 
-class _Unit(NamedTuple):
+class _Window(NamedTuple):
     """A window in which at least one word is tagged."""
 
     row: int
     """Row of the examples' table."""
 
     ids: Int64s
-    """Pieces, without [CLS] and [SEP]."""
+    """Token ids with [CLS] and [SEP]."""
 
     words: Int64s
-    """Words of the document that are tagged in it, ascending."""
+    """Words that are tagged in it, ascending, counted in the whole table."""
 
     positions: Int64s
     """Their positions in the sequence; [CLS] has position 0."""
 
 
-class _Pieces(NamedTuple):
-    """Pieces of all words of all documents, end to end."""
-
-    ids: Int64s
-    lengths: Int64s
-    """Number of pieces of each word, at most those of a window."""
-
-    cut_words: int
-    """Number of words that are longer than a window."""
-
-
-def _encode_words(
-    examples: pa.Table, tokenizer: WordPieceTokenizer, *, config: FeaturesConfig
-) -> _Pieces:
-    ids, counts = tokenizer.encode_sentences(examples["words"].combine_chunks().flatten())
-    full = counts.astype(np.int64)
-    lengths = np.minimum(full, config.max_seq_length - _MARKS)
-    kept = ids[ranges(offsets_of(full)[:-1], lengths)].astype(np.int64)
-    return _Pieces(kept, lengths, int((full > lengths).sum()))
-
-
-def _units(examples: pa.Table, pieces: _Pieces, *, config: FeaturesConfig) -> Iterator[_Unit]:
-    """Yield the windows of all documents, in order."""
-    piece_starts = offsets_of(pieces.lengths)
+def _find_windows(examples: pa.Table, encoding: Encoding) -> tuple[list[_Window], dict[str, int]]:
+    """Return the windows of all documents, in order, and their counters."""
+    tokenizer, config = encoding.tokenizer, encoding.config
     size = config.max_seq_length - _MARKS
+    flat, counts = tokenizer.encode_sentences(examples["words"].combine_chunks().flatten())
+    full = counts.astype(np.int64)
+    lengths = np.minimum(full, size)
+    pieces = flat[ranges(offsets_of(full)[:-1], lengths)].astype(np.int64)
+    piece_starts = offsets_of(lengths)
+    windows: list[_Window] = []
     word = 0
-    for row, lengths in enumerate(examples["sentence_lengths"].to_pylist()):
-        first_word = word
-        for length in [sum(lengths)] if config.document_context else lengths:
+    for row, sentences in enumerate(examples["sentence_lengths"].to_pylist()):
+        for length in [sum(sentences)] if config.document_context else sentences:
             starts = piece_starts[word : word + length + 1]
             words = np.flatnonzero(np.diff(starts))
             starts = np.append(starts[words], starts[-1])
             plan = plan_windows(starts - starts[0], size=size)
             for number, (first, last) in enumerate(zip(plan.first, plan.last, strict=True)):
-                here = np.flatnonzero(plan.home == number)
-                if len(here):  # not next to words of hundreds of pieces
-                    ids = pieces.ids[starts[first] : starts[last]]
-                    positions = starts[here] - starts[first] + 1
-                    yield _Unit(row, ids, words[here] + word - first_word, positions)
+                tagged = np.flatnonzero(plan.home == number)
+                if len(tagged):  # not next to words of hundreds of pieces
+                    own = pieces[starts[first] : starts[last]]
+                    ids = np.concatenate([[tokenizer.cls_id], own, [tokenizer.sep_id]])
+                    positions = starts[tagged] - starts[first] + 1
+                    windows.append(_Window(row, ids, words[tagged] + word, positions))
             word += length
+    return windows, {
+        "documents": len(examples),
+        "words": len(lengths),
+        "words-without-pieces": int((lengths == 0).sum()),
+        "words-cut": int((full > lengths).sum()),
+        "windows": len(windows),
+        "pieces": len(pieces),
+        "pieces-again": sum(len(window.ids) - _MARKS for window in windows) - len(pieces),
+    }
 
 
-def _labels(
-    examples: pa.Table, units: Sequence[_Unit], *, labels: Sequence[str], counters: dict[str, int]
-) -> Int64s | None:
-    """Return the number of each tagged word's tag; None if no document has tags."""
-    known = examples["tags"].to_pylist()
-    if all(tags is None for tags in known):
+def _labels(examples: pa.Table, labels: Sequence[str], counters: dict[str, int]) -> Int64s | None:
+    """Return the number of each word's tag; None if no document has tags."""
+    if examples["tags"].null_count == len(examples):
         return None
     numbers = {tag: number for number, tag in enumerate(labels)}
-    by_row = [
-        None if tags is None else np.array([numbers.get(tag, IGNORED) for tag in tags], np.int64)
-        for tags in known
-    ]
-    counters["words-unknown-tag"] = sum(
-        int((row == IGNORED).sum()) for row in by_row if row is not None
-    )
-    found: list[Int64s] = []
-    for unit in units:
-        row = by_row[unit.row]
-        found.append(np.full(len(unit.words), IGNORED) if row is None else row[unit.words])
-    return joined(found)
+    found: list[int] = []
+    unknown = 0
+    for words, tags in zip(
+        *(examples[name].to_pylist() for name in ("words", "tags")), strict=True
+    ):
+        own = [IGNORED] * len(words) if tags is None else [numbers.get(t, IGNORED) for t in tags]
+        unknown += 0 if tags is None else own.count(IGNORED)
+        found += own
+    counters["words-unknown-tag"] = unknown
+    return np.array(found, np.int64)
 
 
 UNBOUNDED = np.iinfo(np.int64).max
@@ -330,16 +303,15 @@ def _homes(starts: Int64s, first: Int64s, last: Int64s) -> Int64s:
     The context is the smaller number of pieces before and after the word's first piece.
     """
     words = len(starts) - 1
-    best = np.full(words, -1, np.int64)
-    home = np.zeros(words, np.int64)
+    best, home = np.full(words, -1, np.int64), np.zeros(words, np.int64)
     for number, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
         places = starts[begin:end]
-        before = places - starts[begin] if begin else np.full(len(places), UNBOUNDED)
-        behind = starts[end] - 1 - places if end < words else np.full(len(places), UNBOUNDED)
-        context = np.minimum(before, behind)
-        better = np.flatnonzero(context > best[begin:end]) + begin
-        best[better] = context[better - begin]
-        home[better] = number
+        before = places - starts[begin] if begin else UNBOUNDED
+        behind = starts[end] - 1 - places if end < words else UNBOUNDED
+        context = np.broadcast_to(np.minimum(before, behind), places.shape)
+        better = context > best[begin:end]
+        best[begin:end][better] = context[better]
+        home[begin:end][better] = number
     return home
 
 
@@ -348,52 +320,45 @@ def _homes(starts: Int64s, first: Int64s, last: Int64s) -> Int64s:
 
 def _read_columns(url: str, examples: pa.Table, *, task: Task) -> list[dict[str, Any]]:
     """Read CoNLL columns with the words of the examples; `_` may replace spaces inside words."""
-    lines = [
-        (number, line, split_line(line))
-        for number, line in enumerate(text_lines(url), start=1)
-        if line.strip(" \t\r") and not line.startswith("-DOCSTART-")
-    ]
-    may_comment = task.layout.allows_comments
-    tokens = [
-        (number, fields)
-        for number, line, fields in lines
-        if not (may_comment and line.startswith("# ") and not is_tag(fields[-1]))
-    ]
-    words = sum(len(row) for row in examples.column("words").to_pylist())
-    if len(tokens) != words:
+    tokens = []
+    for number, line in enumerate(text_lines(url), start=1):
+        if not line.strip(" \t\r") or line.startswith("-DOCSTART-"):
+            continue
+        cells = split_line(line)
+        can_be_comment = task.layout.allows_comments and line.startswith("# ")
+        if not can_be_comment or is_tag(cells[-1]):
+            tokens.append((f"{url}, line {number}", cells))
+    words = [word for row in examples["words"].to_pylist() for word in row]
+    if len(tokens) != len(words):
         raise PredictionsError(
-            f"{url}: {len(tokens):,} words with tags, the examples have {words:,}: expected the "
-            "file that they were made of, tagged"
+            f"{url}: {len(tokens):,} words with tags, the examples have {len(words):,}: expected "
+            "the file that they were made of, tagged"
         )
-    found, place = [], 0
-    for document in examples.select(["id", "sentence_lengths", "words"]).to_pylist():
-        tags: list[str] = []
-        own = tokens[place : place + len(document["words"])]
-        for (number, columns), word in zip(own, document["words"], strict=True):
-            if len(columns) < 2 or columns[0] not in (word, "_".join(word.split())):
-                raise PredictionsError(
-                    f"{url}, line {number}: expected {word!r} and its tag, found "
-                    f"{' '.join(columns)!r}"
-                )
-            if not is_tag(columns[-1]):
-                raise PredictionsError(
-                    f"{url}, line {number}: {columns[-1]!r:.60} is no tag: expected O or such as "
-                    "B-LOC"
-                )
-            tags.append(columns[-1])
-        found.append({"id": document["id"], "tags": _iob2(tags, document["sentence_lengths"])})
-        place += len(own)
-    return found
-
-
-def _iob2(tags: list[str], lengths: list[int]) -> list[str]:
-    """Return the IOB2 tags of a document with tags of any scheme."""
-    converted: list[str] = []
-    place = 0
-    for length in lengths:
-        converted += iob2(entities_of(tags[place : place + length]), words=length)
-        place += length
-    return converted
+    tags: list[str] = []
+    for (where, cells), word in zip(tokens, words, strict=True):
+        if len(cells) < 2 or cells[0] not in (word, "_".join(word.split())):
+            raise PredictionsError(
+                f"{where}: expected {word!r} and its tag, found {' '.join(cells)!r}"
+            )
+        if not is_tag(cells[-1]):
+            raise PredictionsError(
+                f"{where}: {cells[-1]!r:.60} is no tag: expected O or such as B-LOC"
+            )
+        tags.append(cells[-1])
+    unread = iter(tags)
+    return [
+        {
+            "id": name,
+            "tags": [
+                tag
+                for length in lengths
+                for tag in iob2(entities_of([*itertools.islice(unread, length)]), words=length)
+            ],
+        }
+        for name, lengths in zip(
+            examples["id"].to_pylist(), examples["sentence_lengths"].to_pylist(), strict=True
+        )
+    ]
 
 
 def _conll(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> bytes:
@@ -404,15 +369,13 @@ def _conll(examples: pa.Table, predictions: Sequence[Mapping[str, Any]]) -> byte
     lines = []
     rows = examples.to_pylist()
     has_documents = any(len(document["sentence_lengths"]) > 1 for document in rows)
-    for document, said in zip(rows, predictions, strict=True):
+    for document, prediction in zip(rows, predictions, strict=True):
+        columns = [["_".join(word.split()) for word in document["words"]], prediction["tags"]]
+        if document["tags"] is not None:
+            columns.insert(1, document["tags"])
         if has_documents:
-            lines.append("-DOCSTART- O O\n" if document["tags"] is not None else "-DOCSTART- O\n")
-        place = 0
+            lines.append(" ".join(["-DOCSTART-", *"O" * (len(columns) - 1)]) + "\n")
+        tokens = map(" ".join, zip(*columns, strict=True))
         for length in document["sentence_lengths"]:
-            for at in range(place, place + length):
-                gold = [document["tags"][at]] if document["tags"] is not None else []
-                word = "_".join(document["words"][at].split())
-                lines.append(" ".join([word, *gold, said["tags"][at]]))
-            lines.append("")
-            place += length
+            lines += [*itertools.islice(tokens, length), ""]
     return "".join(f"{line}\n" for line in lines).encode()

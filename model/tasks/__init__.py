@@ -13,15 +13,15 @@ with a label or a score, and your own questions on passages, need no code: see
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 
-from model.tasks.columns import with_columns, with_labels
+from model.tasks.entities import OUTSIDE, is_tag
 from model.tasks.glue import GLUE_TASKS
 from model.tasks.ner import NER_TASKS
-from model.tasks.official_files import check_splits
 from model.tasks.sentence_tasks import SENTENCE_TASKS
 from model.tasks.squad import CUSTOM_QUESTION_TASKS, SQUAD_TASKS
 from model.tasks.swag import SWAG_TASKS
-from model.tasks.task import Bad, Row, Task
+from model.tasks.task import BadRow, Row, Task
 from schemas.errors import ConfigError
 from schemas.finetune_configs import ExamplesConfig
 
@@ -57,9 +57,71 @@ def task_of(config: ExamplesConfig) -> Task:
     Raises:
         ConfigError: The task does not exist, or has no such splits, columns or labels.
     """
-    task = with_columns(find_task(config.task), config.columns, config.file_format)
-    check_splits(config, task=task)
-    return with_labels(task, config.labels)
+    task = find_task(config.task)
+    _check_columns(task, config)
+    _check_splits(task, config)
+    _check_labels(task, config)
+    has_new_labels = bool(config.labels) and task.type == "classification"
+    layout = replace(
+        task.layout,
+        named_columns=dict(config.columns),
+        file_format=config.file_format,
+        label_names=config.labels,
+    )
+    return replace(task, layout=layout, labels=config.labels if has_new_labels else task.labels)
 
 
-__all__ = ["TASKS", "Bad", "Row", "Task", "find_task", "task_of"]
+def _check_columns(task: Task, config: ExamplesConfig) -> None:
+    if not config.columns:
+        return
+    texts = ("text_a", "text_b") if task.is_pair else ("text",)
+    possible = {
+        "tagging": ("words", "tags"),
+        "classification": (*texts, "label", "id"),
+        "regression": (*texts, "score", "id"),
+    }.get(task.type)
+    if possible is None:
+        raise ConfigError(
+            f"columns: the files of {task.name} ({task.type}) have no columns to be named, only "
+            "those of tasks that label or score texts, or tag words"
+        )
+    unknown = sorted(set(config.columns) - set(possible))
+    missing = [name for name in possible if name not in config.columns and name != "id"]
+    if unknown or missing:
+        found = f"no {' and no '.join(missing)}" if missing else " and ".join(unknown)
+        raise ConfigError(
+            f"columns: expected {', '.join(possible)} of {task.name}"
+            f"{' (id may be missing)' if 'id' in possible else ''}, found {found}. Give each its "
+            "column: a name in the header, or a number counted from 0"
+        )
+
+
+def _check_splits(task: Task, config: ExamplesConfig) -> None:
+    for field in ("data_files", "max_samples"):
+        unknown = sorted(set(getattr(config, field)) - set(task.splits))
+        if unknown:
+            raise ConfigError(
+                f"{field}: no split {unknown[0]!r:.80} in {task.name}. "
+                f"Choose from {', '.join(task.splits)}"
+            )
+    for split, limit in config.max_samples.items():
+        if limit < 1:
+            raise ConfigError(f"max_samples: expected 1 or more of {split}, got {limit}")
+
+
+def _check_labels(task: Task, config: ExamplesConfig) -> None:
+    wrong = [name for name in config.labels if task.type == "tagging" and not is_tag(name)]
+    if wrong:
+        raise ConfigError(
+            f"labels: expected {OUTSIDE} or tags such as B-LOC for {task.name}, got "
+            f"{', '.join(wrong)}"
+        )
+    if config.labels and (task.labels or task.type not in ("tagging", "classification")):
+        fixed = f" ({', '.join(task.labels)})" if task.labels else ""
+        raise ConfigError(
+            "labels: expected a task without fixed labels, such as single-sentence or tagging, "
+            f"got {task.name} ({task.type}){fixed}. Remove labels"
+        )
+
+
+__all__ = ["TASKS", "BadRow", "Row", "Task", "find_task", "task_of"]

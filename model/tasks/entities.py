@@ -39,24 +39,16 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
     Raises:
         ValueError: A text is not a tag (`is_tag`).
     """
-    found: list[Entity] = []
-    start, type_, is_open = 0, "", False  # of the previous word's entity
+    entities: list[Entity] = []
+    is_open = False  # whether the last entity can go on
     for position, tag in enumerate(tags):
-        role, of_type = _parts(tag)
-        goes_on = is_open and role in "IE" and of_type == type_
-        if is_open and not goes_on:
-            found.append(Entity(start, position, type_))
-            is_open = False
-        if role == OUTSIDE:
-            continue
-        if not goes_on:
-            start, type_ = position, of_type
-        if role in "ES":
-            found.append(Entity(start, position + 1, type_))
-        is_open = role not in "ES"
-    if is_open:
-        found.append(Entity(start, len(tags), type_))
-    return found
+        role, type_ = _parts(tag)
+        if is_open and role in "IE" and type_ == entities[-1].type:
+            entities[-1] = entities[-1]._replace(end=position + 1)
+        elif role != OUTSIDE:
+            entities.append(Entity(position, position + 1, type_))
+        is_open = role not in (OUTSIDE, "E", "S")
+    return entities
 
 
 def iob2(entities: Iterable[Entity], *, words: int) -> list[str]:

@@ -7,7 +7,7 @@ the names and digests of all files, and is cached until the folder changes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from model.tasks.triviaqa import DOCUMENTS, documents_of, is_triviaqa
 from pipelines.io.file_systems import open_stream
-from pipelines.io.raw_files import digest_file, filesystem, parallel_map
+from pipelines.io.raw_files import digest_file, filesystem, is_folder, parallel_map
 from pipelines.io.user_cache import (
     cache_value,
     cached_value,
@@ -39,6 +39,9 @@ class _File(NamedTuple):
     version: str
     """"" where nothing tells whether it has changed."""
 
+    is_settled: bool
+    """False if a later change may not show in `version`."""
+
 
 def find_evidence(url: str, evidence: str | None) -> str | None:
     """Return the folder of the documents of a question file; None if it is not TriviaQA's.
@@ -57,7 +60,7 @@ def find_evidence(url: str, evidence: str | None) -> str | None:
     beside = f"{above.rpartition('/')[0]}/evidence"
     places = [evidence] if evidence is not None else [beside, f"{above}/evidence"]
     for place in (place.rstrip("/") for place in places):
-        if any(_is_folder(f"{place}/{folder}") for folder in DOCUMENTS.values()):
+        if any(is_folder(f"{place}/{folder}") for folder in DOCUMENTS.values()):
             return place
     raise MissingInputError(
         f"{url}: has TriviaQA's questions; expected the folders {' or '.join(DOCUMENTS.values())} "
@@ -77,7 +80,7 @@ def evidence_inputs(url: str, evidence: str, *, name: str, identity: str) -> Ite
     """
     for folder in _folders_read(url):
         uri = f"{evidence}/{folder}"
-        if _is_folder(uri):
+        if is_folder(uri):
             size, sha256 = digest_folder(uri)
             yield RawInput(
                 name=f"{name}/{folder}",
@@ -93,21 +96,24 @@ def digest_folder(uri: str) -> tuple[int, str]:
     fs, path = filesystem(uri)
     files = sorted(_files(fs, path), key=lambda file: file.name)
     size = sum(file.size for file in files)
-    about = hashlib.sha256()
-    for file in files:
-        about.update(f"{file.name}\0{file.version}\n".encode())
-    cache, version = digest_cache(), f"{len(files)}/{about.hexdigest()}"
+    versions = _sha256((file.name, file.version) for file in files)
+    cache, version = digest_cache(), f"{len(files)}/{versions}"
     can_tell = all(file.version for file in files)
     known = cache.get(uri, version) if can_tell else {}
     if _DIGEST in known:
         return size, known[_DIGEST]
-    whole = hashlib.sha256()
-    found = parallel_map(lambda file: _content(fs, file.path), files)
-    for file, digest in zip(files, found, strict=True):
-        whole.update(f"{file.name}\0{digest}\n".encode())
-    if can_tell and _is_settled(fs, files):
-        cache.put(uri, version, {_DIGEST: whole.hexdigest()})
-    return size, whole.hexdigest()
+    digests = parallel_map(lambda file: _digest_content(fs, file.path), files)
+    whole = _sha256((file.name, digest) for file, digest in zip(files, digests, strict=True))
+    if can_tell and all(file.is_settled for file in files):
+        cache.put(uri, version, {_DIGEST: whole})
+    return size, whole
+
+
+def _sha256(pairs: Iterable[tuple[str, str]]) -> str:
+    digest = hashlib.sha256()
+    for name, value in pairs:
+        digest.update(f"{name}\0{value}\n".encode())
+    return digest.hexdigest()
 
 
 def _folders_read(url: str) -> Sequence[str]:
@@ -121,37 +127,20 @@ def _folders_read(url: str) -> Sequence[str]:
     return found
 
 
-def _is_folder(uri: str) -> bool:
-    fs, path = filesystem(uri)
-    return bool(fs.isdir(path))
-
-
 def _files(fs: Any, folder: str) -> Iterator[_File]:
+    stem = f"{folder.rstrip('/')}/"
     if not isinstance(fs, LocalFileSystem):
         for path, told in fs.find(folder, detail=True).items():
-            yield _File(path, _below(path, folder), told["size"], _remote_version(told))
+            key = next((key for key in _VERSION_KEYS if told.get(key)), "")
+            version = f"{told['size']}/{told[key]}" if key else ""
+            yield _File(path, path.removeprefix(stem), told["size"], version, is_settled=True)
         return
     for path in (path for path in Path(folder).rglob("*") if path.is_file()):
-        stat = path.stat()
-        yield _File(str(path), _below(str(path), folder), stat.st_size, stat_fingerprint(stat))
+        stat, name = path.stat(), str(path).removeprefix(stem)
+        yield _File(str(path), name, stat.st_size, stat_fingerprint(stat), is_settled(stat))
 
 
-def _below(path: str, folder: str) -> str:
-    return path.removeprefix(f"{folder.rstrip('/')}/")
-
-
-def _remote_version(told: Mapping[str, Any]) -> str:
-    return next((f"{told['size']}/{told[key]}" for key in _VERSION_KEYS if told.get(key)), "")
-
-
-def _is_settled(fs: Any, files: Sequence[_File]) -> bool:
-    """Return whether modification times are old enough to detect every later change."""
-    return not isinstance(fs, LocalFileSystem) or all(
-        is_settled(Path(file.path).stat()) for file in files
-    )
-
-
-def _content(fs: Any, path: str) -> str:
+def _digest_content(fs: Any, path: str) -> str:
     digest = hashlib.sha256()
     with open_stream(fs, path) as stream:
         while chunk := stream.read(_CHUNK):

@@ -7,12 +7,12 @@ bert's run_classifier.py, which differs from the hub's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from model.tasks.files import base_name, file_lines, shown
-from model.tasks.input_tables import Record
 from model.tasks.sentence_tasks import CUSTOM_IDS, IDS, PAIR, SENTENCE, read_text_rows
-from model.tasks.task import Bad, FileLayout, Row, Task
+from model.tasks.task import BadRow, FileLayout, InvalidRowError, Row, Task
 from pipelines.io.raw_files import list_folder_of
 from schemas.errors import TaskDataError
 
@@ -20,17 +20,14 @@ DEV_IDS = ("dev_ids.tsv", "mrpc_dev_ids.tsv")
 """Names of GLUE's list of the pairs of MSR's training file that are its dev set."""
 
 MSR_TRAIN = "msr_paraphrase_train.txt"
-_MSR_IDS = ("#1 ID", "#2 ID")
 
-_SPLITS = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
 _MNLI_LABELS = ("contradiction", "entailment", "neutral")
-_MNLI_HUB = ("entailment", "neutral", "contradiction")
 _TWO_WAY = ("entailment", "not_entailment")
 _DIAGNOSTIC = ("diagnostic-full", "diagnostic", "AX")
 _DIAGNOSTIC_FOLDERS = ("AX", "ax", "diagnostic")
 
 
-def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
+def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     """Read the rows of an MRPC file; a `Reader`.
 
     GLUE may not redistribute MRPC. Users have either its TSV files, or Microsoft's two files with
@@ -45,13 +42,15 @@ def read_mrpc(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         return
     dev_pairs = _dev_pairs(url)
 
-    def other_split(record: Record) -> Bad | None:
-        pair = tuple(str(record.values[name]).strip() for name in _MSR_IDS)
-        if (pair in dev_pairs) == (split == "dev"):
-            return None
-        return Bad(record.position, "other-split", " ".join(pair), is_fault=False)
+    def check_split(row: Row) -> None:
+        pair = tuple(str(name).strip() for name in row.values["pair"])
+        if (pair in dev_pairs) != (split == "dev"):
+            raise InvalidRowError("other-split", " ".join(pair), is_fault=False)
 
-    yield from read_text_rows(task, split, url, also=_MSR_IDS, left_out=other_split)
+    columns = {**task.layout.columns, "pair": (("#1 ID", "#2 ID"),)}
+    layout = replace(task.layout, columns=columns, named_columns={})
+    with_pairs = replace(task, layout=layout)
+    yield from read_text_rows(with_pairs, split, url, check=check_split)
 
 
 def _dev_pairs(url: str) -> set[tuple[str, ...]]:
@@ -78,33 +77,32 @@ def _dev_pairs(url: str) -> set[tuple[str, ...]]:
 def _glue(
     name: str,
     title: str,
-    sizes: tuple[int, int, int],
+    sizes: tuple[int, ...],
     *,
     texts: Sequence[tuple[str, ...]] = PAIR,
     answer: Mapping[str, tuple[str, ...]] = {"label": ("label",)},
+    ids: tuple[tuple[str, ...], ...] = IDS,
     labels: tuple[str, ...] = ("0", "1"),
     hub: str = "",
     hub_labels: Sequence[str] = (),
     metrics: tuple[str, ...] = ("accuracy",),
     layout: Mapping[str, Any] = {},
-    ids: tuple[tuple[str, ...], ...] = IDS,
     **more: Any,
 ) -> Task:
-    """Return a task whose folder, submission file and column of Table 1 follow from its title.
+    """Return a task of GLUE.
 
     Args:
-        name: Name in recipes.
-        title: Name in tables and of its folder.
-        sizes: Rows of train, dev and test.
-        texts: Alternative names of its text columns.
-        answer: Alternative names of the column of its label or score.
-        labels: Labels of the official files.
-        hub: Its folder on the hub. Default: its name.
-        hub_labels: Names of the labels on the hub, in the order of the hub's integers. Default: the
-            labels.
-        metrics: Metrics, the most important first.
+        name: Name of the task.
+        title: Name in tables, and of the folder.
+        sizes: Rows of the splits, in their order.
+        texts: Alternative columns of the texts.
+        answer: Field of the answer with its alternative columns.
+        ids: Alternative columns of the id.
+        labels: Classes in the order of the outputs.
+        hub: Name of the folder on the hub, if different.
+        hub_labels: Names of the labels on the hub, if different.
+        metrics: Metrics, the official one first.
         layout: Further fields of `FileLayout`.
-        ids: Alternative names of its id column.
         **more: Further fields of `Task`.
     """
     columns = {
@@ -112,28 +110,25 @@ def _glue(
         **{field: tuple((name,) for name in names) for field, names in answer.items()},
         "id": ids,
     }
+    hub_names = dict(zip(hub_labels or labels, labels, strict=True))
     settings: dict[str, Any] = {
         "type": "classification",
-        "splits": _SPLITS,
+        "splits": {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)},
         "folders": (title, hub or name),
         "reader": read_text_rows,
         "submission": {"test": f"{title}.tsv"},
         "paper": _cells(title, metrics[0], "dev", "test"),
-    }
+    } | more
     return Task(
         name=name,
         title=title,
-        layout=FileLayout(
-            columns=columns,
-            hub_labels=dict(zip(hub_labels or labels, labels, strict=True)),
-            **layout,
-        ),
-        sizes=dict(zip(("train", "dev", "test"), sizes, strict=True)),
+        layout=FileLayout(**{"columns": columns, "hub_labels": hub_names, **layout}),
+        sizes=dict(zip(settings["splits"], sizes, strict=True)),
         labels=labels,
         label_words=dict(zip(labels, hub_labels, strict=True)) if hub_labels else {},
         metrics=metrics,
         is_pair=len(texts[0]) > 1,
-        **(settings | more),
+        **settings,
     )
 
 
@@ -142,19 +137,16 @@ def _mnli_split(name: str) -> tuple[str, ...]:
     return (*dict.fromkeys((name, hub)), f"multinli_1.0_{name}.jsonl", f"multinli_1.0_{name}.txt")
 
 
-def _nli_layout(*answers: str, **more: Any) -> FileLayout:
-    columns = {
-        "text": (*PAIR, ("Premise", "Hypothesis")),
-        "label": tuple((name,) for name in answers),
-        "id": IDS,
-    }
-    return FileLayout(columns=columns, hub_labels={name: name for name in _MNLI_HUB}, **more)
-
-
 def _cells(column: str, metric: str, *splits: str) -> dict[str, tuple[str, str]]:
     """Cells of Table 1, which has test scores; dev scores are shown next to them."""
     return {f"{split}/{metric}": ("table-1", column) for split in splits}
 
+
+_NLI: dict[str, Any] = {
+    "texts": (*PAIR, ("Premise", "Hypothesis")),
+    "labels": _MNLI_LABELS,
+}
+_MNLI_HUB = {name: name for name in ("entailment", "neutral", "contradiction")}
 
 _MRPC = _glue(
     "mrpc",
@@ -173,10 +165,13 @@ _MRPC = _glue(
     layout={"companions": {MSR_TRAIN: DEV_IDS}},
 )
 
-_MNLI = Task(
-    name="mnli",
-    title="MNLI",
-    type="classification",
+_MNLI = _glue(
+    "mnli",
+    "MNLI",
+    (392_702, 9_815, 9_796, 9_832, 9_847, 1_104),
+    **_NLI,
+    answer={"label": ("gold_label", "label", "Label")},
+    layout={"hub_labels": _MNLI_HUB, "dropped_labels": frozenset({"-"})},
     splits={
         "train": _mnli_split("train"),
         "dev": _mnli_split("dev_matched"),
@@ -186,31 +181,22 @@ _MNLI = Task(
         "diagnostic": _DIAGNOSTIC,
     },
     folders=("MNLI", "mnli", *_DIAGNOSTIC_FOLDERS),
-    reader=read_text_rows,
-    is_pair=True,
-    sizes={"train": 392_702, "dev": 9_815, "test": 9_796}
-    | {"dev-mismatched": 9_832, "test-mismatched": 9_847, "diagnostic": 1_104},
-    labels=_MNLI_LABELS,
-    metrics=("accuracy",),
     submission={"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
     paper=_cells("MNLI-m", "accuracy", "dev", "test")
     | _cells("MNLI-mm", "accuracy", "dev-mismatched", "test-mismatched"),
-    layout=_nli_layout("gold_label", "label", "Label", dropped_labels=frozenset({"-"})),
 )
 
-_AX = Task(
-    name="ax",
-    title="AX",
-    type="classification",
+_AX = _glue(
+    "ax",
+    "AX",
+    (1_104,),
+    **_NLI,
+    answer={"label": ("label", "Label", "gold_label")},
+    layout={"hub_labels": _MNLI_HUB},
     splits={"test": (*_DIAGNOSTIC, "test")},
     folders=_DIAGNOSTIC_FOLDERS,
-    reader=read_text_rows,
-    is_pair=True,
-    sizes={"test": 1_104},
-    labels=_MNLI_LABELS,
     metrics=("matthews", "accuracy"),
-    submission={"test": "AX.tsv"},
-    layout=_nli_layout("label", "Label", "gold_label"),
+    paper={},
 )
 
 GLUE_TASKS: dict[str, Task] = {

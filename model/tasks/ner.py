@@ -1,8 +1,8 @@
 """Named-entity recognition, and tagging of any words (paper 5.3, Table 7).
 
-Files have one word per line (`model.tasks.conll`), or are JSON Lines or Parquet as `datasets`
-writes them: a sentence per row in `tokens` and `ner_tags`. There tags are names (`B-LOC`) or
-numbers, with the names of the recipe's `labels` or of the Parquet schema.
+Files have one word per line (`model.tasks.column_files`), or are JSON Lines or Parquet as
+`datasets` writes them: a sentence per row in `tokens` and `ner_tags`. There tags are names
+(`B-LOC`) or numbers, with the names of the recipe's `labels` or of the Parquet schema.
 
 A row is a document. A sentence with an invalid line counts as another row, which is dropped, so
 that rows in = documents kept + sentences dropped. The rest of its document has the note
@@ -15,23 +15,33 @@ follows no scheme. conlleval defines what an entity is (`model.tasks.entities`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from model.tasks.columns import TaskTable, find_column, find_columns
-from model.tasks.conll import Document, Sentence, read_documents
+from model.tasks.column_files import Document, Sentence, read_documents
 from model.tasks.entities import OUTSIDE, entities_of, iob2, is_tag
 from model.tasks.files import is_text, shown
-from model.tasks.input_tables import Record, is_json_lines, is_parquet, open_json, open_parquet
-from model.tasks.task import Bad, FileLayout, Row, Task, is_answered, other_split, split_of
+from model.tasks.input_tables import Table, is_json_lines, is_parquet, open_rows
+from model.tasks.task import (
+    BadRow,
+    FileLayout,
+    InvalidRowError,
+    Row,
+    Task,
+    convert_row,
+    is_answered,
+    other_split,
+    split_of,
+)
 from schemas.errors import TaskDataError
 
-_METRICS = ("entity-f1", "entity-precision", "entity-recall")
+_COLUMNS = {"words": (("tokens",), ("words",)), "tags": (("ner_tags",), ("tags",))}
 _ENDINGS = ("conll", "txt", "tsv", "iob2", "bio")
 _SHARES = {"train": 0.7, "dev": 0.15, "test": 0.15}
 
 
-def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
+def read_tags(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     """Read the documents of a file; a `Reader`.
 
     Raises:
@@ -43,16 +53,16 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         documents = list(_read_rows(task, split, url))
     else:
         documents = list(read_documents(url, task.layout, split=split))
-    sentences = [sentence for document in documents for sentence in document.sentences]
-    if is_answered(split) and any(sentence.tags is None for sentence in sentences):
+    tags = [item.tags for document in documents for item in _valid(document)]
+    if is_answered(split) and None in tags:
         raise TaskDataError(
             f"{url}: expected a word and its tag per line of {task.name} {split}, found one "
             "column. It is the file of another split, or its columns have another separator"
         )
-    note = _conversion([sentence.tags for sentence in sentences if sentence.tags is not None])
+    note = _conversion(own for own in tags if own is not None)
     for document in documents:
         if task.layout.shares:
-            words = [word for sentence in document.sentences for word in sentence.words]
+            words = [word for sentence in _valid(document) for word in sentence.words]
             belongs = split_of(" ".join(words), task)
             if belongs != split:
                 yield other_split(document.position, belongs)
@@ -60,22 +70,27 @@ def read_tags(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         yield from _rows(document, note=note)
 
 
-def _rows(document: Document, *, note: str) -> Iterator[Row | Bad]:
-    yield from document.lost
-    if not document.sentences:
+def _valid(document: Document) -> list[Sentence]:
+    return [item for item in document.sentences if isinstance(item, Sentence)]
+
+
+def _rows(document: Document, *, note: str) -> Iterator[Row | BadRow]:
+    yield from (item for item in document.sentences if isinstance(item, BadRow))
+    sentences = _valid(document)
+    if not sentences:
         return
-    notes = ["without-a-sentence"] if document.lost else []
-    notes += dict.fromkeys(note for sentence in document.sentences for note in sentence.notes)
+    notes = ["without-a-sentence"] if len(sentences) < len(document.sentences) else []
+    notes += dict.fromkeys(note for sentence in sentences for note in sentence.notes)
     tags: list[str] | None = None
-    if document.sentences[0].tags is not None:
-        original = [sentence.tags or [] for sentence in document.sentences]
+    if sentences[0].tags is not None:
+        original = [sentence.tags or [] for sentence in sentences]
         tags = [tag for own in original for tag in iob2(entities_of(own), words=len(own))]
         if tags != [tag for own in original for tag in own]:
             notes.append(note)
     values: dict[str, Any] = {
         "id": document.name,
-        "sentence_lengths": [len(sentence.words) for sentence in document.sentences],
-        "words": [word for sentence in document.sentences for word in sentence.words],
+        "sentence_lengths": [len(sentence.words) for sentence in sentences],
+        "words": [word for sentence in sentences for word in sentence.words],
         "tags": tags,
     }
     yield Row(document.position, values, tuple(notes))
@@ -102,87 +117,72 @@ def _conversion(sentences: Iterable[Sequence[str]]) -> str:
 
 def _read_rows(task: Task, split: str, url: str) -> Iterator[Document]:
     """Read a file with a sentence per row. Each row is a document: rows have no document number."""
-    source = _open_rows(task, split, url)
-    for number, record in enumerate(source.records(), start=1):
-        sentence: Record | Sentence | Bad = record
-        if isinstance(record, Record):
-            sentence = _sentence(record, source, task, split=split, url=url)
-        name = f"sentence-{number}"
-        if isinstance(sentence, Sentence):
-            yield Document(record.position, name, (sentence,), ())
-        elif isinstance(sentence, Bad):
-            yield Document(record.position, name, (), (sentence,))
+    table = open_rows(task, split, url)
+    convert = partial(_sentence, table=table, task=task, split=split, url=url)
+    for number, row in enumerate(table.rows(), start=1):
+        yield Document(row.position, f"sentence-{number}", (convert_row(row, convert),))
 
 
-def _open_rows(task: Task, split: str, url: str) -> TaskTable:
-    table = open_parquet(url) if is_parquet(url) else open_json(url)
-    columns: dict[str, tuple[tuple[str, ...], ...]] = {
-        "words": (("tokens",), ("words",)),
-        "tags": (("ner_tags",), ("tags",)),
-    }
-    for name, column in task.layout.named_columns.items():
-        at = find_column(column, table.columns, has_header=True, url=url, name=name, split=split)
-        columns[name] = () if at is None else ((table.columns[at],),)
-    return find_columns(table, task, split, url, columns)
-
-
-def _sentence(
-    record: Record, source: TaskTable, task: Task, *, split: str, url: str
-) -> Sentence | Bad:
-    words_column, tags_column = source.column("words"), source.column("tags")
-    words = record.values.get(words_column or "")
+def _sentence(row: Row, *, table: Table, task: Task, split: str, url: str) -> Sentence:
+    words_column, tags_column = table.column("words"), table.column("tags")
+    words, tags = row.values["words"], row.values.get("tags")
     if not isinstance(words, list) or not words:
-        return Bad(record.position, "no-words", f"{words_column}: {shown(words)}")
+        raise InvalidRowError("no-words", f"{words_column}: {shown(words)}")
     wrong = next((word for word in words if not is_text(word) or not word.strip()), None)
     if wrong is not None:
-        return Bad(record.position, "no-word", f"{words_column}: {shown(repr(wrong))}")
-    tags = record.values.get(tags_column) if tags_column else None
+        raise InvalidRowError("no-word", f"{words_column}: {shown(repr(wrong))}")
     if tags is None:
         if is_answered(split):
-            return Bad(record.position, "no-tags", f"{tags_column}: {shown(tags)}")
+            raise InvalidRowError("no-tags", f"{tags_column}: {shown(tags)}")
         return Sentence(words, None)
     if not isinstance(tags, list) or len(tags) != len(words):
         found = f"{tags_column}: {shown(tags)}, expected a list of {len(words)}, one per word"
-        return Bad(record.position, "tags-do-not-fit-words", found)
-    names = source.label_names(task, tags_column)
+        raise InvalidRowError("tags-do-not-fit-words", found)
+    names = table.names_of("tags", task.layout)
     if not names and any(type(tag) is int for tag in tags):
         raise TaskDataError(
             f"{url}: expected names of tags in {tags_column}, got the numbers {shown(tags)}, which "
             "the file does not name. Name them in order: labels: [O, B-PER, I-PER] (or --labels "
             "O,B-PER,I-PER)"
         )
-    found_tags = [_tag_name(tag, names) for tag in tags]
-    if None in found_tags:
-        expected = f"{OUTSIDE} or such as B-LOC, I-LOC"
-        if names:
-            expected = f"a number from 0 to {len(names) - 1}, or one of {', '.join(names)}"
-        wrong = tags[found_tags.index(None)]
-        found = f"{tags_column}: {shown(repr(wrong))}, expected {expected}"
-        return Bad(record.position, "unknown-tag", found)
-    return Sentence(words, [tag for tag in found_tags if tag is not None])
-
-
-def _tag_name(tag: Any, names: Sequence[str]) -> str | None:
-    """Return the name of a tag, or None if it has none."""
-    if type(tag) is int:
-        tag = names[tag] if 0 <= tag < len(names) else None
-    return tag if isinstance(tag, str) and is_text(tag) and is_tag(tag) else None
+    for at, tag in enumerate(tags):
+        name = tag
+        if type(tag) is int:
+            name = names[tag] if 0 <= tag < len(names) else None
+        if not (is_text(name) and is_tag(name)):
+            expected = f"{OUTSIDE} or such as B-LOC, I-LOC"
+            if names:
+                expected = f"a number from 0 to {len(names) - 1}, or one of {', '.join(names)}"
+            found = f"{tags_column}: {shown(repr(tag))}, expected {expected}"
+            raise InvalidRowError("unknown-tag", found)
+        tags[at] = name
+    return Sentence(words, tags)
 
 
 # Tasks
 
 
-def _task(name: str, title: str, splits: dict[str, tuple[str, ...]], **others: Any) -> Task:
+def _task(
+    name: str,
+    title: str,
+    splits: Mapping[str, tuple[str, ...]],
+    *,
+    is_cased: bool | None = True,
+    shares: Mapping[str, float] = {},
+    allows_comments: bool = False,
+    **fields: Any,
+) -> Task:
     return Task(
         name=name,
         title=title,
         type="tagging",
         splits=splits,
         reader=read_tags,
-        metrics=_METRICS,
-        is_cased=others.pop("is_cased", True),
+        layout=FileLayout(columns=_COLUMNS, shares=shares, allows_comments=allows_comments),
+        metrics=("entity-f1", "entity-precision", "entity-recall"),
+        is_cased=is_cased,
         max_seq_length=512,  # paper 5.3: as much of the document as there is
-        **others,
+        **fields,
     )
 
 
@@ -190,10 +190,7 @@ _CONLL_2003 = _task(
     "conll-2003",
     "CoNLL-2003",
     {
-        "train": (
-            *("train.txt", "eng.train", "eng.train.txt", "train.conll", "*.train"),
-            "train",
-        ),
+        "train": ("train.txt", "eng.train", "eng.train.txt", "train.conll", "*.train", "train"),
         "dev": (
             *("valid.txt", "dev.txt", "testa.txt", "eng.testa", "eng.testa.txt"),
             *("valid.conll", "dev.conll", "*.testa", "testa", "dev", "validation", "valid"),
@@ -204,17 +201,14 @@ _CONLL_2003 = _task(
         ),
     },
     sizes={"train": 14_041, "dev": 3_250, "test": 3_453},
-    paper={
-        "dev/entity-f1": ("table-7", "dev"),
-        "test/entity-f1": ("table-7", "test"),
-    },
+    paper={f"{split}/entity-f1": ("table-7", split) for split in ("dev", "test")},
 )
 
 _WIKIGOLD = _task(
     "wikigold",
     "WikiGold",
     dict.fromkeys(_SHARES, ("wikigold.conll.txt", "wikigold.conll", "data/wikigold.conll.txt")),
-    layout=FileLayout(shares=_SHARES),
+    shares=_SHARES,
 )
 """Each split is given the one file: a document is in train, dev or test with the probabilities of
 `_SHARES`. The published file's 145 documents become 108, 18 and 19 (28,739, 6,496 and 3,772 words).
@@ -247,8 +241,8 @@ _TAGGING = _task(
         ),
         "test": (*(f"test.{end}" for end in _ENDINGS), "test"),
     },
-    layout=FileLayout(allows_comments=True),
     is_cased=None,
+    allows_comments=True,
 )
 """Any files with the word in the first column and its tag in the last, or in `tokens` and
 `ner_tags`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from pipelines.io.raw_files import (
     is_folder,
     list_folder_of,
 )
-from schemas.errors import ConfigError, MissingInputError
+from schemas.errors import MissingInputError
 from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import RawInput
 
@@ -48,25 +49,24 @@ def file_globs(task: Task, split: str) -> tuple[str, ...]:
     stems = [name for name in names if not set(name) & set(".*/")]
     if not stems:
         return names
-    folders = ("", *(f"{name}/" for name in task.folders))
     is_table = task.type in ("classification", "regression")
-    forms = _TEXT_FORMATS if is_table else _TEXT_FORMATS[2:]
-    tables = [] if is_table else list(stems)
-    tables += [
-        f"{folder}{stem}{form}{end}"
-        for folder in folders
-        for stem in stems
-        for form in forms
+    text_ends = [
+        f"{form}{end}"
+        for form in (_TEXT_FORMATS if is_table else _TEXT_FORMATS[2:])
         for end in ("", *_COMPRESSED)
     ]
-    tables += [
-        f"{folder}{stem}{end}"
-        for folder in ("", "data/", *folders[1:])
-        for stem in stems
-        for end in (".parquet", "-?????-of-?????.parquet")
+    own = [f"{name}/" for name in task.folders]
+    tables = [
+        *([] if is_table else stems),
+        *_products(["", *own], stems, text_ends),
+        *_products(["", "data/", *own], stems, [".parquet", "-?????-of-?????.parquet"]),
     ]
     first = names.index(stems[0])
     return (*names[:first], *tables, *(name for name in names[first:] if name not in stems))
+
+
+def _products(*parts: Sequence[str]) -> list[str]:
+    return ["".join(combination) for combination in itertools.product(*parts)]
 
 
 def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[ExampleFile, ...]]:
@@ -93,7 +93,7 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
             ]
         if files:
             found[split] = tuple(files)
-        elif is_needed(split):
+        elif split in ("train", "dev"):
             raise _missing(split, config, task=task)
     if not found:
         raise _missing(next(iter(task.splits)), config, task=task)
@@ -107,60 +107,31 @@ def raw_inputs_of(
 
     The cache key has the split of a file, its number in it, and its digest, but not its name.
     """
-    return tuple(
-        item
-        for split, files in found.items()
-        for number, file in enumerate(files)
-        for item in _raw_inputs(split, number, file, task=task)
+    inputs: list[RawInput] = []
+    for split, files in found.items():
+        for number, file in enumerate(files):
+            inputs.append(_raw_input(file.uri, f"{split}/{file.name}", f"{split} {number}"))
+            if names := task.layout.companions.get(file.name):
+                present = {name: uri for uri, name in list_folder_of(file.uri)}
+                name = next((name for name in names if name in present), "")
+                if name:
+                    inputs.append(_raw_input(present[name], f"{split}/{name}", f"{split} beside"))
+            if file.evidence is not None:
+                name, identity = f"{split}/{file.name}/evidence", f"{split} {number} evidence"
+                inputs += evidence_inputs(file.uri, file.evidence, name=name, identity=identity)
+    return tuple(inputs)
+
+
+def _raw_input(uri: str, name: str, identity: str) -> RawInput:
+    read = digest_file(uri)
+    sha256 = read.digests["sha256"]
+    return RawInput(
+        name=name,
+        uri=uri,
+        size_bytes=read.size,
+        sha256=sha256,
+        key_digest=f"{identity} sha256:{sha256}",
     )
-
-
-def _raw_inputs(split: str, number: int, file: ExampleFile, *, task: Task) -> Iterator[RawInput]:
-    companions = [("beside", other) for other in _companions(file, task)]
-    for position, item in [(str(number), file), *companions]:
-        read = digest_file(item.uri)
-        sha256 = read.digests["sha256"]
-        yield RawInput(
-            name=f"{split}/{item.name}",
-            uri=item.uri,
-            size_bytes=read.size,
-            sha256=sha256,
-            key_digest=f"{split} {position} sha256:{sha256}",
-        )
-    if file.evidence is not None:
-        name, identity = f"{split}/{file.name}/evidence", f"{split} {number} evidence"
-        yield from evidence_inputs(file.uri, file.evidence, name=name, identity=identity)
-
-
-def _companions(file: ExampleFile, task: Task) -> Iterator[ExampleFile]:
-    """Return the companion file of a file (`FileLayout.companions`), if there is one."""
-    if names := task.layout.companions.get(file.name):
-        present = {name: uri for uri, name in list_folder_of(file.uri)}
-        if (name := next((name for name in names if name in present), None)) is not None:
-            yield ExampleFile(present[name], name)
-
-
-def is_needed(split: str) -> bool:
-    """Return whether a task requires files for this split."""
-    return split in ("train", "dev")
-
-
-def check_splits(config: ExamplesConfig, *, task: Task) -> None:
-    """Check that `data_files` and `max_samples` name splits of the task.
-
-    Raises:
-        ConfigError: A split does not exist, or its limit is below 1.
-    """
-    for field in ("data_files", "max_samples"):
-        unknown = sorted(set(getattr(config, field)) - set(task.splits))
-        if unknown:
-            raise ConfigError(
-                f"{field}: no split {unknown[0]!r:.80} in {task.name}. "
-                f"Choose from {', '.join(task.splits)}"
-            )
-    for split, limit in config.max_samples.items():
-        if limit < 1:
-            raise ConfigError(f"max_samples: expected 1 or more of {split}, got {limit}")
 
 
 def _match(

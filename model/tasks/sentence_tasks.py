@@ -18,13 +18,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from model.tasks.columns import open_task_table
 from model.tasks.files import is_text, shown
-from model.tasks.input_tables import Record
-from model.tasks.task import Bad, FileLayout, Row, Task, is_answered
-from schemas.errors import TaskDataError
+from model.tasks.input_tables import Table, open_table
+from model.tasks.task import (
+    BadRow,
+    FileLayout,
+    InvalidRowError,
+    Row,
+    Task,
+    convert_row,
+    is_answered,
+)
 
 UNKNOWN = -1
 """The hub's value of an unpublished label."""
@@ -48,27 +54,9 @@ _CUSTOM_PAIR = (
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-class _BadValueError(Exception):
-    """Invalid value of a row: (reason, content)."""
-
-
-class _Columns(NamedTuple):
-    """Columns of a file, and the names of labels that it holds as numbers."""
-
-    texts: tuple[str, ...]
-    answer: str | None
-    row_id: str | None
-    label_names: tuple[str, ...]
-
-
 def read_text_rows(
-    task: Task,
-    split: str,
-    url: str,
-    *,
-    also: Sequence[str] = (),
-    left_out: Callable[[Record], Bad | None] | None = None,
-) -> Iterator[Row | Bad]:
+    task: Task, split: str, url: str, *, check: Callable[[Row], None] | None = None
+) -> Iterator[Row | BadRow]:
     """Read the rows of a tab- or comma-separated, Parquet or JSON file; a `Reader`.
 
     An integer label is an index into the recipe's `labels`, the file's names (Parquet) or the
@@ -80,47 +68,39 @@ def read_text_rows(
         task: Task of the file.
         split: Split of the file.
         url: Path or URL.
-        also: Further columns that `left_out` reads.
-        left_out: Function that returns the reason to drop a row.
+        check: Function that raises InvalidRowError for a row to drop.
 
     Raises:
         TaskDataError: The file is empty, or lacks columns of the task.
         InputError: The file is missing or damaged.
     """
-    source = open_task_table(task, split, url)
-    missing = [name for name in also if name not in source.table.columns]
-    if missing:
-        listed = ", ".join(source.table.columns)
-        raise TaskDataError(f"{url}: expected the columns {', '.join(also)}, found {listed}")
-    answer = source.column("label", "score")
-    names = source.label_names(task, answer)
-    columns = _Columns(source.columns["text"], answer, source.column("id"), names)
-    source = source._replace(columns={**source.columns, "also": tuple(also)})
-    for record in source.records():
-        if isinstance(record, Bad):
-            yield record
-        elif left_out is not None and (bad := left_out(record)) is not None:
-            yield bad
-        else:
-            yield _row(record, columns, task=task, split=split)
+    table = open_table(task, split, url)
+    field = "score" if task.type == "regression" else "label"
+    names = table.names_of(field, task.layout)
+
+    def convert(row: Row) -> Row:
+        if check is not None:
+            check(row)
+        return _example(row, table, names, task=task, split=split)
+
+    yield from (convert_row(row, convert) for row in table.rows())
 
 
-def _row(record: Record, columns: _Columns, *, task: Task, split: str) -> Row | Bad:
-    values = record.values
+def _example(row: Row, table: Table, label_names: Sequence[str], *, task: Task, split: str) -> Row:
     # A test server expects an answer to every row, also without text.
     may_be_empty = split in task.submission
-    given = None if columns.answer is None else values.get(columns.answer)
-    try:
-        texts = [_text(values.get(name), name, may_be_empty) for name in columns.texts]
-        answer, notes = _answer(given, columns.label_names, task=task)
-    except _BadValueError as error:
-        reason, found = error.args
-        return Bad(record.position, reason, found, is_fault=reason != "left-out-label")
+    texts = [
+        _text(text, column, may_be_empty)
+        for text, column in zip(row.values["text"], table.fields["text"], strict=True)
+    ]
+    field = "score" if task.type == "regression" else "label"
+    given = row.values.get(field)
+    answer, notes = _answer(given, label_names, task=task)
     if answer is None and is_answered(split):
-        return Bad(record.position, "no-answer", f"{columns.answer}: {shown(given)}")
-    name = row_name(record, columns.row_id)
+        raise InvalidRowError("no-answer", f"{table.column(field)}: {shown(given)}")
+    name = row_name(row)
     if not is_text(name):
-        return Bad(record.position, "malformed-id", shown(repr(name)))
+        raise InvalidRowError("malformed-id", shown(repr(name)))
     example = {
         "id": name,
         "text_a": texts[0],
@@ -129,20 +109,20 @@ def _row(record: Record, columns: _Columns, *, task: Task, split: str) -> Row | 
         "score": answer if isinstance(answer, float) else None,
     }
     empty = () if all(text.strip() for text in texts) else ("empty-text",)
-    return Row(record.position, example, record.notes + notes + empty)
+    return row._replace(values=example, notes=row.notes + notes + empty)
 
 
-def row_name(record: Record, column: str | None) -> str:
+def row_name(row: Row) -> str:
     """Return the id of a row; without one its number in the file, from 0."""
-    name = None if column is None else record.values.get(column)
-    return str(record.number if name is None or name == "" else name)
+    name = row.values.get("id")
+    return str(row.number if name is None or name == "" else name)
 
 
 def _text(value: Any, column: str, may_be_empty: bool) -> str:
     if not is_text(value):
-        raise _BadValueError("no-text", f"{column}: {shown(value)}")
+        raise InvalidRowError("no-text", f"{column}: {shown(value)}")
     if not value.strip() and not may_be_empty:
-        raise _BadValueError("empty-text", f"{column}: {shown(repr(value))}")
+        raise InvalidRowError("empty-text", f"{column}: {shown(repr(value))}")
     return str(value)
 
 
@@ -156,7 +136,7 @@ def _answer(
     if value is None or value == "":
         return None, ()
     if task.type == "regression":
-        return _score(value, task=task), notes
+        return _score(value, task.layout.score_range), notes
     if isinstance(value, float) and math.isnan(value):
         return None, ()  # pandas' form of a missing answer
     return _label(value, label_names, task=task), notes
@@ -169,70 +149,68 @@ def _label(value: Any, label_names: Sequence[str], *, task: Task) -> str | None:
     if layout.label_names and isinstance(value, str) and value not in task.labels:
         value = int(value) if _NUMBER.fullmatch(value) else value  # text tables contain only text
     is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if is_integer and value == UNKNOWN and (label_names or task.labels):
-        return None
-    if task.labels and value == str(UNKNOWN):
+    is_named = bool(label_names or task.labels)
+    if is_named and ((value == str(UNKNOWN) and task.labels) or (is_integer and value == UNKNOWN)):
         return None
     names = label_names or tuple(layout.hub_labels)
     if is_integer and names:
         if not 0 <= value < len(names):
             found = f"{value}, expected a number from 0 to {len(names) - 1} ({', '.join(names)})"
-            raise _BadValueError("unknown-label", found)
+            raise InvalidRowError("unknown-label", found)
         value = names[value]
     label = str(int(value) if isinstance(value, bool) else value)
     if isinstance(value, (list, dict)) or not is_text(label):
-        raise _BadValueError("unknown-label", f"{shown(repr(value))}, expected text or a number")
+        raise InvalidRowError("unknown-label", f"{shown(repr(value))}, expected text or a number")
     if label in layout.dropped_labels:
-        raise _BadValueError("left-out-label", label)
+        raise InvalidRowError("left-out-label", label, is_fault=False)
     label = layout.hub_labels.get(label, label)
     if task.labels and label not in task.labels:
         expected = ", ".join(task.labels)
-        raise _BadValueError("unknown-label", f"{shown(label)}, expected one of {expected}")
+        raise InvalidRowError("unknown-label", f"{shown(label)}, expected one of {expected}")
     return label
 
 
-def _score(value: Any, *, task: Task) -> float | None:
-    low, high = task.layout.score_range
+def _score(value: Any, score_range: tuple[float, float]) -> float | None:
+    low, high = score_range
     try:
         score = float(value)
     except (TypeError, ValueError, OverflowError):
         score = math.nan
     if not math.isfinite(score):
-        raise _BadValueError("score-not-a-number", shown(value))
+        raise InvalidRowError("score-not-a-number", shown(value))
     if not isinstance(value, str) and score == UNKNOWN and low > UNKNOWN:
         return None  # the hub's test splits
     if not low <= score <= high:
-        raise _BadValueError("score-out-of-range", f"{score}, expected {low} to {high}")
+        raise InvalidRowError("score-out-of-range", f"{score}, expected {low} to {high}")
     return score
 
 
 # Tasks for custom data
 
 
-def _task(name: str, title: str, *, is_pair: bool, is_regression: bool) -> Task:
-    texts = _CUSTOM_PAIR if is_pair else SENTENCE
-    answer = {"score": (("score",), ("label",))} if is_regression else {
-        "label": (("label",), ("class",))
-    }  # fmt: skip
+def _task(name: str, title: str, texts: tuple[tuple[str, ...], ...], *answers: str) -> Task:
+    is_regression = "score" in answers
+    field = "score" if is_regression else "label"
+    columns = {"text": texts, field: tuple((name,) for name in answers), "id": CUSTOM_IDS}
     return Task(
         name=name,
         title=title,
         type="regression" if is_regression else "classification",
         splits=CUSTOM_SPLITS,
         reader=read_text_rows,
-        layout=FileLayout(columns={"text": texts, **answer, "id": CUSTOM_IDS}),
+        layout=FileLayout(columns=columns),
         metrics=("spearman", "pearson") if is_regression else ("accuracy", "matthews"),
-        is_pair=is_pair,
+        is_pair=texts is _CUSTOM_PAIR,
     )
 
 
 SENTENCE_TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        _task("single-sentence", "single sentences", is_pair=False, is_regression=False),
-        _task("sentence-pair", "sentence pairs", is_pair=True, is_regression=False),
-        _task("sentence-regression", "scored sentences", is_pair=False, is_regression=True),
-        _task("pair-regression", "scored pairs", is_pair=True, is_regression=True),
+        _task("single-sentence", "single sentences", SENTENCE, "label", "class"),
+        _task("sentence-pair", "sentence pairs", _CUSTOM_PAIR, "label", "class"),
+        _task("sentence-regression", "scored sentences", SENTENCE, "score", "label"),
+        _task("pair-regression", "scored pairs", _CUSTOM_PAIR, "score", "label"),
     )
 }
 """Tasks for custom texts by name."""

@@ -8,10 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from model.tasks.cut_data import cut_split, units_of
 from model.tasks.official_files import ExampleFile
+from model.tasks.reduced_data import cut_split, units_of
 from model.tasks.squad import with_evidence
-from model.tasks.task import Bad, LabelSet, Row, Task
+from model.tasks.task import (
+    SHOWN_BAD,
+    BadRow,
+    InvalidRowError,
+    Row,
+    Task,
+    convert_row,
+    describe_bad,
+)
 from pipelines.counters import Counters, check_balance
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import EXAMPLES
@@ -20,7 +28,8 @@ from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import FileEntry
 
 _BATCH_ROWS = 4096
-_SHOWN_BAD = 5
+_SHOWN_IDS = 5
+_DROPPED = "rows-dropped-"
 
 
 class SplitBuild:
@@ -46,8 +55,8 @@ class SplitBuild:
         schema = EXAMPLES[self._task.type]
         with ShardWriter(f"{self._split}.arrow", schema=schema, output=output) as shard:
             rows = itertools.chain.from_iterable(self._rows_of(file) for file in files)
-            while batch := list(itertools.islice(rows, _BATCH_ROWS)):
-                shard.write(_to_batch(batch, schema, task=self._task))
+            while batch := [row.values for row in itertools.islice(rows, _BATCH_ROWS)]:
+                shard.write(pa.RecordBatch.from_pylist(batch, schema=schema))
             self._check(files)
         return shard.entry()
 
@@ -63,47 +72,48 @@ class SplitBuild:
 
     def _rows_of(self, file: ExampleFile) -> Iterator[Row]:
         """Yield the valid rows of a file; raise at its end if too many are invalid."""
-        read, bad = 0, list[Bad]()
-        faults = 0
+        read, faults, first = 0, 0, list[BadRow]()
+        limit = self._config.max_samples.get(self._split, 1 << 62)
         task = with_evidence(self._task, file.evidence)
         for found in task.reader(task, self._split, file.uri):
             self.counters.count("rows-in")
-            item = self._answers.check(self._split, found)
-            if isinstance(item, Bad):
-                self.counters.count(f"rows-dropped-{item.reason}")
-                if item.is_fault:
-                    read, faults = read + 1, faults + 1
-                    self._left_out += 1
-                    bad += [item] if len(bad) < _SHOWN_BAD else []
+            row = convert_row(found, self._check_labels)
+            if isinstance(row, BadRow):
+                self.counters.count(f"rows-dropped-{row.reason}")
+                faults += row.is_fault
+                first += [row] if row.is_fault and faults <= SHOWN_BAD else []
                 continue
             read += 1
-            if self.counters["rows-kept"] >= self._config.max_samples.get(self._split, 1 << 62):
+            if self.counters["rows-kept"] >= limit:
                 self.counters.count("rows-dropped-over-limit")
-                self._left_out += units_of(item, task=self._task)
-                continue
-            self.counters.count("rows-kept")
-            self._kept += units_of(item, task=self._task)
-            for note in item.notes:
-                self.counters.count(f"rows-{note}")
-            self._remember_id(item)
-            yield item
+                self._left_out += units_of(row, task=task)
+            else:
+                self.counters.count("rows-kept")
+                self._kept += units_of(row, task=task)
+                for note in row.notes:
+                    self.counters.count(f"rows-{note}")
+                self._remember_id(row.values["id"])
+                yield row
         if faults:
-            self._judge(file, read=read, faults=faults, first=bad)
+            self._left_out += faults
+            self._judge(file, read + faults, faults, first)
 
-    def _judge(self, file: ExampleFile, *, read: int, faults: int, first: list[Bad]) -> None:
-        listing = "; ".join(f"{bad.position}: {bad.reason}: {bad.found}" for bad in first)
+    def _check_labels(self, row: Row) -> Row:
+        self._answers.check(self._split, row)
+        return row
+
+    def _judge(self, file: ExampleFile, read: int, faults: int, first: list[BadRow]) -> None:
         more = "; ..." if faults > len(first) else ""
-        told = f"{faults:,} of {read:,} rows are bad: {listing}{more}"
+        found = f"{faults:,} of {read:,} rows are bad: {describe_bad(first)}{more}"
         if faults > self._config.max_invalid_fraction * read:
             share = f"{self._config.max_invalid_fraction:.2%}"
             raise TaskDataError(
-                f"{file.uri}: as {self._task.name} {self._split}, {told}. At most {share} may be: "
+                f"{file.uri}: as {self._task.name} {self._split}, {found}. At most {share} may be: "
                 "is it the right file? If it is, raise max_invalid_fraction; bad rows are dropped"
             )
-        self.notes.append(f"{self._split}: {file.name}: {told}. They were dropped.")
+        self.notes.append(f"{self._split}: {file.name}: {found}. They were dropped.")
 
-    def _remember_id(self, row: Row) -> None:
-        row_id = row.values["id"]
+    def _remember_id(self, row_id: str) -> None:
         if row_id in self._ids:
             self._repeated.append(row_id)
         self._ids.add(row_id)
@@ -111,48 +121,76 @@ class SplitBuild:
     def _check(self, files: tuple[ExampleFile, ...]) -> None:
         where = f"{self._task.name} {self._split} ({', '.join(file.uri for file in files)})"
         check_balance(self.counters, "rows", where=where)
-        if not self.counters["rows-kept"]:
-            dropped = {
-                name.removeprefix("rows-dropped-"): count
-                for name, count in self.counters.items()
-                if name.startswith("rows-dropped-")
-            }
-            why = ", ".join(f"{name} {count:,}" for name, count in sorted(dropped.items()))
+        kept = self.counters["rows-kept"]
+        if not kept:
+            dropped = [
+                f"{name.removeprefix(_DROPPED)} {count:,}"
+                for name, count in sorted(self.counters.items())
+                if name.startswith(_DROPPED)
+            ]
+            why = f" (dropped: {', '.join(dropped)})" if dropped else ""
             raise TaskDataError(
                 f"{where}: expected examples, found none in {self.counters['rows-in']:,} rows"
-                f"{f' (dropped: {why})' if why else ''}. Give another file, or leave the split out"
+                f"{why}. Give another file, or leave the split out"
             )
         if left_out := self.counters["rows-dropped-over-limit"]:
-            kept = self.counters["rows-kept"]
             self.notes.append(
                 f"{self._split}: the first {kept:,} examples are used, {left_out:,} are dropped "
                 "(max_samples)."
             )
-        self._check_ids(where)
+        if self._repeated:
+            self._check_ids(where)
 
     def _check_ids(self, where: str) -> None:
-        if not self._repeated:
-            return
-        shown = ", ".join(self._repeated[:_SHOWN_BAD])
-        told = f"{len(self._repeated):,} rows have an id that an earlier row has, such as {shown}"
+        shown = ", ".join(self._repeated[:_SHOWN_IDS])
+        found = f"{len(self._repeated):,} rows have an id that an earlier row has, such as {shown}"
         # Predictions are matched by id; training data has none.
         by_id = self._task.type == "span" and self._split not in ("train", "augmentation")
         if self._split in self._task.submission or by_id:
             raise TaskDataError(
-                f"{where}: {told}. Its predictions are handed in by id, or scored by id, so that "
+                f"{where}: {found}. Its predictions are handed in by id, or scored by id, so that "
                 "each has to be another: is a file given twice?"
             )
-        self.notes.append(f"{self._split}: {told}.")
+        self.notes.append(f"{self._split}: {found}.")
 
 
-def _to_batch(rows: list[Row], schema: pa.Schema, *, task: Task) -> pa.RecordBatch:
-    values: list[dict[str, Any]] = [row.values for row in rows]
-    batch = pa.RecordBatch.from_pylist(values, schema=schema)
-    for field, column in zip(schema, batch.columns, strict=True):
-        if not field.nullable and column.null_count:
-            position = rows[column.is_null().to_pylist().index(True)].position
-            raise TaskDataError(
-                f"{position}: the reader of the task {task.name} gave no {field.name}, which every "
-                "example has to have: a fault of the reader"
-            )
-    return batch
+class LabelSet:
+    """Labels of a task: its fixed ones, or those of the rows read so far.
+
+    A row whose label the training data lacks is bad, because no model can learn it. Tag types come
+    from train and dev, so that one rare type does not drop a document.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._seen: set[str] = set()
+
+    def check(self, split: str, row: Row) -> None:
+        """Record the labels of a row.
+
+        Raises:
+            InvalidRowError: The row is bad.
+        """
+        if self._task.labels:
+            return
+        if self._task.type == "tagging":
+            self._seen.update(row.values.get("tags") or () if split in ("train", "dev") else ())
+        elif self._task.type == "classification" and (label := row.values.get("label")) is not None:
+            if split == "train":
+                self._seen.add(label)
+            elif label not in self._seen:
+                raise InvalidRowError("label-not-in-train", str(label))
+
+    def labels(self) -> tuple[str, ...]:
+        """Return all labels in the order of the model's outputs."""
+        if self._task.type == "tagging":
+            types = sorted({tag[2:] for tag in self._seen if tag != "O"})
+            return ("O", *(f"{begin}-{name}" for name in types for begin in "BI"))
+        return self._task.labels or tuple(sorted(self._seen, key=_by_value))
+
+
+def _by_value(label: str) -> tuple[int, int, str]:
+    digits = label.removeprefix("-")
+    # Python refuses to parse numbers of thousands of digits.
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= 100
+    return (0, int(label), label) if is_number else (1, 0, label)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
-from model.tasks.columns import find_columns
 from model.tasks.files import is_text, read_json, shown
-from model.tasks.input_tables import Table, is_json_lines, is_parquet, open_json, open_parquet
+from model.tasks.input_tables import is_json_lines, is_parquet, open_rows
 from model.tasks.sentence_tasks import CUSTOM_SPLITS
-from model.tasks.task import Bad, FileLayout, Row, Task
+from model.tasks.task import BadRow, FileLayout, InvalidRowError, Row, Task, convert_row
 from model.tasks.triviaqa import is_triviaqa, read_triviaqa
 from schemas.errors import TaskDataError
 
@@ -26,9 +26,10 @@ NOT_FOUND = -1
 """Start of an answer that does not occur in the context."""
 
 _TRAINED_ON = frozenset({"train", "augmentation"})
+_TEXTS = ("id", "question", "context")
 _LAYOUT = FileLayout(
     columns={
-        "text": (("id", "question", "context"),),
+        "text": (_TEXTS,),
         "answers": (("answers",),),
         "title": (("title",),),
         "is_impossible": (("is_impossible",),),
@@ -36,25 +37,12 @@ _LAYOUT = FileLayout(
 )
 
 
-class _Question(NamedTuple):
-    """Unchecked question of a file."""
-
-    position: str
-    title: Any
-    context: Any
-    context_fault: tuple[str, str] | None
-    """Reason and content of an invalid context (checked once per paragraph)."""
-
-    values: dict[str, Any]
-    """`id`, `question`, `answers`, `is_impossible`, as far as present."""
-
-
-def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
+def read_squad(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     """Yield the questions of a file in order.
 
     An answer that is not at its `answer_start` gets the start of its nearest occurrence and a note.
     An answer that does not occur keeps its text, which scores dev, with start -1 and a note; a
-    training question without another answer is Bad. `is_impossible` is null in files without
+    training question without another answer is bad. `is_impossible` is null in files without
     answers (test sets); in files without this key, questions with answers are possible.
 
     TriviaQA is only for training: its scoring rules and answer aliases differ.
@@ -63,12 +51,23 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         TaskDataError: The file has another format, lacks a column, or has no question.
         InputError: The file is missing or damaged.
     """
-    seen: set[str] = set()
-    count = 0
-    for item in _items(task, split, url):
-        count += 1
-        yield _row(item, task=task, split=split, seen=seen) if isinstance(item, _Question) else item
-    if not count:
+    if is_parquet(url) or (not is_triviaqa(url) and is_json_lines(url)):
+        questions = _table_questions(task, split, url)
+    elif not is_triviaqa(url):
+        questions = _json_questions(url)
+    elif split in _TRAINED_ON and task.layout.evidence:
+        yield from read_triviaqa(url, evidence=task.layout.evidence)
+        return
+    else:
+        raise TaskDataError(
+            f"{url}: has TriviaQA's questions, which {task.title} can be trained on first "
+            f"(`augmentation` of build_examples), expected those of {task.title} {split}"
+        )
+    example = partial(_example, task=task, split=split, seen=set[str]())
+    row = None
+    for row in questions:
+        yield convert_row(row, example)
+    if row is None:
         raise TaskDataError(
             f"{url}: no question in it; expected questions below data, paragraphs, qas. It may be "
             "another file, or cut off"
@@ -80,20 +79,7 @@ def with_evidence(task: Task, folder: str | None) -> Task:
     return task if folder is None else replace(task, layout=replace(task.layout, evidence=folder))
 
 
-def _items(task: Task, split: str, url: str) -> Iterator[_Question | Row | Bad]:
-    if is_parquet(url):
-        return _rows(open_parquet(url), task, split, url)
-    if not is_triviaqa(url):
-        return _rows(open_json(url), task, split, url) if is_json_lines(url) else _json(url)
-    if split not in _TRAINED_ON or not task.layout.evidence:
-        raise TaskDataError(
-            f"{url}: has TriviaQA's questions, which {task.title} can be trained on first "
-            f"(`augmentation` of build_examples), expected those of {task.title} {split}"
-        )
-    return read_triviaqa(url, evidence=task.layout.evidence)
-
-
-def _json(url: str) -> Iterator[_Question | Bad]:
+def _json_questions(url: str) -> Iterator[Row | BadRow]:
     content = read_json(url, error=TaskDataError)
     if not isinstance(content, dict) or not isinstance(content.get("data"), list):
         found = sorted(content) if isinstance(content, dict) else f"a {type(content).__name__}"
@@ -104,109 +90,100 @@ def _json(url: str) -> Iterator[_Question | Bad]:
     for number, article in enumerate(content["data"], start=1):
         paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
         if not isinstance(paragraphs, list):
-            yield Bad(f"article {number}", "missing-key", "no list paragraphs")
+            yield BadRow(f"article {number}", "missing-key", "no list paragraphs")
             continue
         title = article.get("title", "")
         name = title if isinstance(title, str) and title else f"article {number}"
         for at, paragraph in enumerate(paragraphs, start=1):
-            yield from _questions(paragraph, title, position=f"paragraph {at} of {name}")
+            yield from _paragraph_questions(paragraph, title, f"paragraph {at} of {name}")
 
 
-def _questions(paragraph: Any, title: Any, *, position: str) -> Iterator[_Question | Bad]:
+def _paragraph_questions(paragraph: Any, title: Any, position: str) -> Iterator[Row | BadRow]:
     questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
     if not isinstance(questions, list):
-        yield Bad(position, "missing-key", "no list qas")
+        yield BadRow(position, "missing-key", "no list qas")
         return
     context = paragraph.get("context")
-    fault = _fault_of(context, "context")
+    fault = _text_fault(context, "context")
     for number, values in enumerate(questions, start=1):
         where = f"question {number}, {position}"
-        if isinstance(values, dict):
-            yield _Question(where, title, context, fault, values)
+        if not isinstance(values, dict):
+            yield BadRow(where, "malformed", f"no object: {values!r:.60}")
+        elif fault is not None:
+            yield BadRow(where, *fault)
         else:
-            yield Bad(where, "malformed", f"no object: {values!r:.60}")
+            yield Row(where, {**values, "title": title, "context": context})
 
 
-def _rows(table: Table, task: Task, split: str, url: str) -> Iterator[_Question | Bad]:
-    for item in find_columns(table, task, split, url).records():
-        if isinstance(item, Bad):
-            yield item
+def _table_questions(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
+    for row in open_rows(task, split, url).rows():
+        if isinstance(row, BadRow):
+            yield row
             continue
-        known = {key: value for key, value in item.values.items() if value is not None}
-        context = known.get("context")
-        fault = _fault_of(context, "context")
-        yield _Question(f"row {item.number + 1}", known.get("title", ""), context, fault, known)
+        texts = dict(zip(_TEXTS, row.values["text"], strict=True))
+        position, fault = f"row {row.number + 1}", _text_fault(texts["context"], "context")
+        if fault is not None:
+            yield BadRow(position, *fault)
+        else:
+            yield Row(position, {**row.values, **texts})
 
 
-def _row(given: _Question, *, task: Task, split: str, seen: set[str]) -> Row | Bad:
-    values = given.values
-    identity = values.get("id")
+def _example(row: Row, *, task: Task, split: str, seen: set[str]) -> Row:
+    values = row.values
+    identity, question, title = values.get("id"), values.get("question"), values.get("title")
     if isinstance(identity, int) and not isinstance(identity, bool):
         identity = str(identity)
-    title = given.title if given.title is not None else ""
-    question = values.get("question")
-    faults = (_fault_of(identity, "id"), _fault_of(question, "question"), given.context_fault)
-    fault = next(filter(None, faults), None) or (
-        None if is_text(title) else ("malformed", f"title {title!r:.60}")
-    )
-    if fault is not None:
-        return Bad(given.position, *fault)
+    for name, value in (("id", identity), ("question", question)):
+        if (fault := _text_fault(value, name)) is not None:
+            raise InvalidRowError(*fault)
+    if title is not None and not is_text(title):
+        raise _malformed(f"title {title!r:.60}")
     if identity in seen:
-        return Bad(given.position, "duplicate-id", str(identity))
+        raise InvalidRowError("duplicate-id", str(identity))
     seen.add(str(identity))
-    answers = _answers(given, task=task, split=split)
-    if isinstance(answers, Bad):
-        return answers
-    found, is_impossible = answers
+    answers, is_impossible = _answers(values, task=task, split=split)
     columns = {
         "id": identity,
-        "title": title,
+        "title": title or "",
         "question": question,
-        "context": given.context,
-        "answers": found.texts,
-        "answer_starts": found.starts,
+        "context": values["context"],
+        "answers": answers.texts,
+        "answer_starts": answers.starts,
         "is_impossible": is_impossible,
     }
-    return Row(given.position, columns, found.notes)
+    return Row(row.position, columns, answers.notes)
 
 
-def _answers(given: _Question, *, task: Task, split: str) -> tuple[Answers, bool | None] | Bad:
+def _answers(values: Mapping[str, Any], *, task: Task, split: str) -> tuple[Answers, bool | None]:
     """Return the question's answers, and whether it is known to have none."""
-    values, position = given.values, given.position
-    said = values.get("is_impossible")
+    said, given, context = values.get("is_impossible"), values.get("answers"), values["context"]
+    is_training = split in _TRAINED_ON
     if said is not None and not isinstance(said, bool):
-        return Bad(position, "malformed", f"is_impossible {said!r:.60}")
-    if values.get("answers") is None and said is not True:
-        if split in _TRAINED_ON:
-            return Bad(position, "missing-key", "no answers")
+        raise _malformed(f"is_impossible {said!r:.60}")
+    if given is None and not said:
+        if is_training:
+            raise InvalidRowError("missing-key", "no answers")
         return Answers([], [], ()), None
-    try:
-        found = check_answers(
-            values.get("answers") or [], given.context, keeps_blank=split not in _TRAINED_ON
-        )
-    except WrongAnswersError as error:
-        return Bad(position, "malformed", str(error))
-    if not found.texts:
-        if found.notes:
-            return Bad(position, "empty-answer", "answers without text")
+    answers = check_answers(given or [], context, keeps_blank=not is_training)
+    if not answers.texts:
+        if answers.notes:
+            raise InvalidRowError("empty-answer", "answers without text")
         if said is False:
-            return Bad(position, "no-answer", "no answer, and is_impossible is false")
+            raise InvalidRowError("no-answer", "no answer, and is_impossible is false")
         if not task.has_unanswerable:
             hint = f"expected an answer to each question of {task.name}, got none"
-            return Bad(position, "unanswerable", hint)
-        return found, True
+            raise InvalidRowError("unanswerable", hint)
+        return answers, True
     if said:
-        return Bad(
-            position, "contradictory", f"is_impossible, and the answer {found.texts[0]!r:.60}"
-        )
-    if split in _TRAINED_ON and not found.is_found:
-        answers = shown(values["answers"])
-        where = f"not in the context of {len(given.context)} characters"
-        return Bad(position, "answer-not-in-context", f"{answers}, {where}")
-    return found, False
+        found = f"is_impossible, and the answer {answers.texts[0]!r:.60}"
+        raise InvalidRowError("contradictory", found)
+    if is_training and set(answers.starts) == {NOT_FOUND}:
+        where = f"not in the context of {len(context)} characters"
+        raise InvalidRowError("answer-not-in-context", f"{shown(given)}, {where}")
+    return answers, False
 
 
-def _fault_of(value: Any, name: str) -> tuple[str, str] | None:
+def _text_fault(value: Any, name: str) -> tuple[str, str] | None:
     """Return the reason and the content of an invalid text."""
     if value is None:
         return "missing-key", f"no {name}"
@@ -231,15 +208,6 @@ class Answers(NamedTuple):
     starts: list[int]
     notes: tuple[str, ...]
 
-    @property
-    def is_found(self) -> bool:
-        """True if any answer occurs in the context."""
-        return any(start != NOT_FOUND for start in self.starts)
-
-
-class WrongAnswersError(ValueError):
-    """Answers have an unsupported structure."""
-
 
 def check_answers(given: Any, context: str, *, keeps_blank: bool = False) -> Answers:
     """Find each answer in its context.
@@ -255,7 +223,7 @@ def check_answers(given: Any, context: str, *, keeps_blank: bool = False) -> Ans
             scripts compare with it.
 
     Raises:
-        WrongAnswersError: The answers have neither structure.
+        InvalidRowError: The answers have neither structure.
     """
     texts: list[str] = []
     starts: list[int] = []
@@ -279,20 +247,24 @@ def _pairs(given: Any) -> list[tuple[str, int | None]]:
     if isinstance(given, dict) and {"text", "answer_start"} <= given.keys():
         texts, starts = given["text"], given["answer_start"]
         if not isinstance(texts, list) or not isinstance(starts, list):
-            raise WrongAnswersError("answers.text and answers.answer_start: expected lists")
+            raise _malformed("answers.text and answers.answer_start: expected lists")
         if len(texts) != len(starts):
-            raise WrongAnswersError(f"{len(texts)} answer texts and {len(starts)} starts")
+            raise _malformed(f"{len(texts)} answer texts and {len(starts)} starts")
         pairs = list(zip(texts, starts, strict=True))
     elif isinstance(given, list) and all(isinstance(item, dict) for item in given):
         pairs = [(item.get("text"), item.get("answer_start")) for item in given]
     else:
-        raise WrongAnswersError(f"answers: expected a list of objects, found {given!r:.60}")
+        raise _malformed(f"answers: expected a list of objects, found {given!r:.60}")
     for text, start in pairs:
         if not is_text(text):
-            raise WrongAnswersError(f"text of an answer: expected text, found {text!r:.60}")
+            raise _malformed(f"text of an answer: expected text, found {text!r:.60}")
         if start is not None and (isinstance(start, bool) or not isinstance(start, int)):
-            raise WrongAnswersError(f"answer_start: expected a number, found {start!r:.60}")
+            raise _malformed(f"answer_start: expected a number, found {start!r:.60}")
     return pairs
+
+
+def _malformed(found: str) -> InvalidRowError:
+    return InvalidRowError("malformed", found)
 
 
 def _find(text: str, start: int | None, context: str) -> tuple[str, int, str]:
@@ -337,32 +309,40 @@ def _nearest(text: str, context: str, near: int, *, positions: Sequence[int]) ->
 # Tasks
 
 
-def _task(version: str, *, table: str, config: str, sizes: tuple[int, int]) -> Task:
+def _task(name: str, title: str, splits: Mapping[str, tuple[str, ...]], **fields: Any) -> Task:
     return Task(
-        name=f"squad-{version}",
-        title=f"SQuAD {version}",
+        name=name,
+        title=title,
         type="span",
-        splits={
-            "train": (f"train-v{version}.json*", "train-*.parquet", f"{config}/train-*.parquet"),
-            "dev": (
-                f"dev-v{version}.json*",
-                "validation-*.parquet",
-                f"{config}/validation-*.parquet",
-            ),
-            "test": (f"test-v{version}.json*", "test-*.parquet", f"{config}/test-*.parquet"),
-            "augmentation": (
-                "augmentation*.json*",
-                "augmentation*.parquet",
-                "triviaqa*.json*",
-                "triviaqa-rc/qa/wikipedia-train.json*",
-            ),
-        },
-        sizes=dict(zip(("train", "dev"), sizes, strict=True)),
+        splits=splits,
         reader=read_squad,
         layout=_LAYOUT,
         metrics=("f1", "em"),
-        has_unanswerable=version == "2.0",
         max_seq_length=384,
+        **fields,
+    )
+
+
+def _squad(version: str, *, table: str, hub: str, train: int, dev: int) -> Task:
+    files = {"train": "train", "dev": "validation", "test": "test"}
+    splits: dict[str, tuple[str, ...]] = {
+        split: (
+            f"{split}-v{version}.json*",
+            f"{name}-*.parquet",
+            f"{hub}/{name}-*.parquet",
+        )
+        for split, name in files.items()
+    }
+    splits["augmentation"] = (
+        *("augmentation*.json*", "augmentation*.parquet"),
+        *("triviaqa*.json*", "triviaqa-rc/qa/wikipedia-train.json*"),
+    )
+    return _task(
+        f"squad-{version}",
+        f"SQuAD {version}",
+        splits,
+        sizes={"train": train, "dev": dev},
+        has_unanswerable=version == "2.0",
         paper={
             f"{split}/{metric}": (table, metric.upper())
             for split in ("dev", "test")
@@ -374,34 +354,20 @@ def _task(version: str, *, table: str, config: str, sizes: tuple[int, int]) -> T
 SQUAD_TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        _task("1.1", table="table-2", config="plain_text", sizes=(87_599, 10_570)),
-        _task("2.0", table="table-3", config="squad_v2", sizes=(130_319, 11_873)),
+        _squad("1.1", table="table-2", hub="plain_text", train=87_599, dev=10_570),
+        _squad("2.0", table="table-3", hub="squad_v2", train=130_319, dev=11_873),
     )
 }
 """The two versions by name."""
 
-
-def _custom(name: str, title: str, *, has_unanswerable: bool) -> Task:
-    return Task(
-        name=name,
-        title=title,
-        type="span",
-        splits=CUSTOM_SPLITS,
-        reader=read_squad,
-        layout=_LAYOUT,
-        metrics=("f1", "em"),
-        has_unanswerable=has_unanswerable,
-        max_seq_length=384,
-    )
-
-
 CUSTOM_QUESTION_TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        _custom("question-answering", "question answering", has_unanswerable=False),
-        _custom(
+        _task("question-answering", "question answering", CUSTOM_SPLITS),
+        _task(
             "question-answering-unanswerable",
             "question answering, some without an answer",
+            CUSTOM_SPLITS,
             has_unanswerable=True,
         ),
     )

@@ -7,20 +7,30 @@ run_swag.py. Google released no code for SWAG.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from model.tasks.columns import open_task_table
 from model.tasks.files import is_text, shown
-from model.tasks.input_tables import Record
+from model.tasks.input_tables import open_table
 from model.tasks.sentence_tasks import UNKNOWN, row_name
-from model.tasks.task import Bad, FileLayout, Row, Task, is_answered, other_split, split_of
+from model.tasks.task import (
+    BadRow,
+    FileLayout,
+    InvalidRowError,
+    Row,
+    Task,
+    convert_row,
+    is_answered,
+    other_split,
+    split_of,
+)
 
 _CHOICES = 4
 _ENDINGS = tuple(f"ending{number}" for number in range(_CHOICES))
 
 
-def read_choices(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
+def read_choices(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     """Read the rows of a table; a `Reader`.
 
     The columns of `text` are the context, the begin of the continuations if there is one, and the
@@ -30,50 +40,44 @@ def read_choices(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
         TaskDataError: The file is empty, or a column is missing.
         InputError: The file is missing or damaged.
     """
-    source = open_task_table(task, split, url)
-    texts, row_id, label = source.columns["text"], source.column("id"), source.column("label")
-    for record in source.records():
-        if isinstance(record, Bad):
+    one_file = bool(task.layout.shares)
+    for row in open_table(task, split, url).rows():
+        if isinstance(row, BadRow):
             # Each split of one file reads all rows: the invalid ones count in train.
-            is_here = not task.layout.shares or split == "train" or not record.is_fault
-            yield record if is_here else other_split(record.position, "train")
-            continue
-        if task.layout.shares:
-            belongs = split_of(record.values[texts[0]].strip(), task)
-            if belongs != split:
-                yield other_split(record.position, belongs)
-                continue
-        values = {"texts": [record.values.get(name) for name in texts],
-                  "label": record.values.get(label) if label else None}  # fmt: skip
-        needs_label = is_answered(split) or bool(task.layout.shares)
-        yield _row(record, values, name=row_name(record, row_id), needs_label=needs_label)
+            is_here = not one_file or split == "train" or not row.is_fault
+            yield row if is_here else other_split(row.position, "train")
+        elif one_file and (belongs := split_of(row.values["text"][0].strip(), task)) != split:
+            yield other_split(row.position, belongs)
+        else:
+            needs_label = one_file or is_answered(split)
+            yield convert_row(row, partial(_example, needs_label=needs_label))
 
 
-def _row(record: Record, values: Mapping[str, Any], *, name: str, needs_label: bool) -> Row | Bad:
-    context, *begins, _, _, _, _ = values["texts"]
-    endings = values["texts"][-_CHOICES:]
+def _example(row: Row, *, needs_label: bool) -> Row:
+    context, *begins, _, _, _, _ = texts = row.values["text"]
+    endings = texts[-_CHOICES:]
     named = zip(("context", *_ENDINGS), (context, *endings), strict=True)
-    lacking = [field for field, text in named if not is_text(text) or not text.strip()]
-    if lacking:
-        return Bad(record.position, "empty-text", f"nothing in {', '.join(lacking)}")
-    given = values["label"]
+    empty = [field for field, text in named if not is_text(text) or not text.strip()]
+    if empty:
+        raise InvalidRowError("empty-text", f"nothing in {', '.join(empty)}")
+    given = row.values.get("label")
     label = _label(given)
     if label is None and not (given is None or given == ""):
         found = f"{shown(given)}, expected a number from 0 to {_CHOICES - 1}"
-        return Bad(record.position, "unknown-label", found)
+        raise InvalidRowError("unknown-label", found)
     label = None if label == UNKNOWN else label
     if label is None and needs_label:
-        return Bad(record.position, "no-answer", f"label: {shown(given)}")
-    begin = " ".join(str(text).strip() for text in begins if text is not None)
+        raise InvalidRowError("no-answer", f"label: {shown(given)}")
+    name, begin = row_name(row), " ".join(str(text).strip() for text in begins if text is not None)
     if not (is_text(name) and is_text(begin)):
-        return Bad(record.position, "malformed", f"id or sent2: {shown(repr((name, begin)))}")
+        raise InvalidRowError("malformed", f"id or sent2: {shown(repr((name, begin)))}")
     example = {
         "id": name,
         "context": context.strip(),
         "continuations": [f"{begin} {ending.strip()}".strip() for ending in endings],
         "label": label,
     }
-    return Row(record.position, example, record.notes)
+    return row._replace(values=example)
 
 
 def _label(value: Any) -> int | None:
@@ -85,18 +89,20 @@ def _label(value: Any) -> int | None:
     return int(number) if number in range(UNKNOWN, _CHOICES) else None
 
 
+def _files(*names: str) -> tuple[str, ...]:
+    """Return the official names, and those of the hub, of a split's file."""
+    forms = ("{}.csv", "{}-*.parquet", "{}.parquet", "regular/{}-*.parquet")
+    return tuple(form.format(name) for form in forms for name in names)
+
+
 _SWAG = Task(
     name="swag",
     title="SWAG",
     type="choice",
     splits={
-        "train": ("train.csv", "train-*.parquet", "train.parquet", "regular/train-*.parquet"),
-        "dev": (
-            *("val.csv", "dev.csv", "validation.csv"),
-            *("validation-*.parquet", "val-*.parquet", "validation.parquet"),
-            "regular/validation-*.parquet",
-        ),
-        "test": ("test.csv", "test-*.parquet", "test.parquet", "regular/test-*.parquet"),
+        "train": _files("train"),
+        "dev": _files("val", "dev", "validation"),
+        "test": _files("test"),
     },
     reader=read_choices,
     layout=FileLayout(

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from schemas.finetune_configs import Column, FileFormatConfig, TaskTypeName
 
+_T = TypeVar("_T")
 ColumnNames = Mapping[str, tuple[tuple[str, ...], ...]]
 """Names of the columns of each field: alternatives, of which the first that a file has is read."""
 
 
 class Row(NamedTuple):
-    """Row that becomes an example."""
+    """Valid row of a file: its fields (`model.tasks.input_tables`), then an example."""
 
     position: str
     """Position for messages: `line 17`, `row 3`, `paragraph 4 of Normans`."""
 
     values: dict[str, Any]
-    """Values of the columns in `schemas.arrow.EXAMPLES` for the task's type."""
+    """Values by field of the file; of an example, by column of `schemas.arrow.EXAMPLES`."""
 
     notes: tuple[str, ...] = ()
     """Kebab-case names of corrections, each counted (`rows-NOTE`)."""
 
+    number: int = 0
+    """Number of rows before it in its file, without blank lines and the header."""
 
-class Bad(NamedTuple):
+
+class BadRow(NamedTuple):
     """Row that is dropped."""
 
     position: str
@@ -41,12 +45,40 @@ class Bad(NamedTuple):
     count towards `max_invalid_fraction`."""
 
 
+SHOWN_BAD = 5
+"""Number of bad rows that messages list."""
+
+
+def describe_bad(rows: Sequence[BadRow]) -> str:
+    """Format the first bad rows, for messages."""
+    return "; ".join(f"{row.position}: {row.reason}: {row.found}" for row in rows[:SHOWN_BAD])
+
+
+class InvalidRowError(Exception):
+    """Fault of a row that is being converted."""
+
+    def __init__(self, reason: str, found: str, *, is_fault: bool = True) -> None:
+        """Set the fields of the `BadRow`."""
+        super().__init__(reason, found)
+        self.reason, self.found, self.is_fault = reason, found, is_fault
+
+
+def convert_row(row: Row | BadRow, convert: Callable[[Row], _T]) -> _T | BadRow:
+    """Return the conversion of a valid row. `convert` raises InvalidRowError for a bad one."""
+    if isinstance(row, BadRow):
+        return row
+    try:
+        return convert(row)
+    except InvalidRowError as error:
+        return BadRow(row.position, error.reason, error.found, error.is_fault)
+
+
 def is_answered(split: str) -> bool:
     """Return whether each row of the split must have an answer: train and dev."""
     return split.startswith(("train", "dev", "augmentation"))
 
 
-Reader = Callable[["Task", str, str], Iterator[Row | Bad]]
+Reader = Callable[["Task", str, str], Iterator[Row | BadRow]]
 """Function from (task, split, URL of a file) to its rows in order.
 
 Raises TaskDataError if the whole file is unusable: it is empty, lacks a column, or has another
@@ -98,6 +130,16 @@ class FileLayout:
 
     evidence: str = ""
     """Folder of the documents of TriviaQA's questions."""
+
+    @property
+    def has_names(self) -> bool:
+        """Whether a recipe names columns by their names in the first line."""
+        return any(isinstance(column, str) for column in self.named_columns.values())
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the first line of a text file with named columns has their names."""
+        return self.has_names if self.file_format.header is None else self.file_format.header
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,45 +232,6 @@ def split_of(text: str, task: Task) -> str:
     return split
 
 
-def other_split(position: str, split: str) -> Bad:
+def other_split(position: str, split: str) -> BadRow:
     """Return the placeholder of a row that belongs to another split."""
-    return Bad(position, "in-another-split", f"belongs to {split}", is_fault=False)
-
-
-class LabelSet:
-    """Labels of a task: its fixed ones, or those of the rows read so far.
-
-    A row whose label the training data lacks is bad, because no model can learn it. Tag types come
-    from train and dev, so that one rare type does not drop a document.
-    """
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._seen: set[str] = set()
-
-    def check(self, split: str, row: Row | Bad) -> Row | Bad:
-        """Record the labels of a row; return the row, or the reason why it is bad."""
-        if isinstance(row, Bad) or self._task.labels:
-            return row
-        if self._task.type == "tagging":
-            self._seen.update(row.values.get("tags") or () if split in ("train", "dev") else ())
-        elif self._task.type == "classification" and (label := row.values.get("label")) is not None:
-            if split == "train":
-                self._seen.add(label)
-            elif label not in self._seen:
-                return Bad(row.position, "label-not-in-train", str(label))
-        return row
-
-    def labels(self) -> tuple[str, ...]:
-        """Return all labels in the order of the model's outputs."""
-        if self._task.type == "tagging":
-            types = sorted({tag[2:] for tag in self._seen if tag != "O"})
-            return ("O", *(f"{begin}-{name}" for name in types for begin in "BI"))
-        return self._task.labels or tuple(sorted(self._seen, key=_by_value))
-
-
-def _by_value(label: str) -> tuple[int, int, str]:
-    digits = label.removeprefix("-")
-    # Python refuses to parse numbers of thousands of digits.
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= 100
-    return (0, int(label), label) if is_number else (1, 0, label)
+    return BadRow(position, "in-another-split", f"belongs to {split}", is_fault=False)

@@ -16,12 +16,14 @@ answers and matches inside words.
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from model.tasks.files import file_chunks, is_text, shown
-from model.tasks.task import Bad, Row
+from model.tasks.task import BadRow, InvalidRowError, Row, convert_row
 from pipelines.io.raw_files import open_file
 from schemas.errors import MissingInputError, TaskDataError
 
@@ -55,7 +57,7 @@ def is_triviaqa(url: str) -> bool:
     return _BEGINNING.match(next(file_chunks(url), b"")[:_HEAD]) is not None
 
 
-def read_triviaqa(url: str, *, evidence: str) -> Iterator[Row | Bad]:
+def read_triviaqa(url: str, *, evidence: str) -> Iterator[Row | BadRow]:
     """Yield the questions of a file on each of their documents, in order.
 
     Dropped by rule: documents without an answer in the passage, repeated documents, documents that
@@ -74,9 +76,22 @@ def read_triviaqa(url: str, *, evidence: str) -> Iterator[Row | Bad]:
         where = f"question {number}"
         fault = _question_fault(question)
         if fault is not None:
-            yield Bad(where, *fault)
-        else:
-            yield from _rows(question, where=where, evidence=evidence)
+            yield BadRow(where, *fault)
+            continue
+        documents = [
+            (field, document) for field in DOCUMENTS for document in question.get(field) or ()
+        ]
+        if not documents:
+            yield BadRow(where, "no-document", f"no {' and no '.join(DOCUMENTS)}", is_fault=False)
+        names, seen = _answer_names(question["Answer"]), set[str]()
+        for count, (field, document) in enumerate(documents, start=1):
+            values = {
+                "question": question,
+                "document": document,
+                "folder": f"{evidence}/{DOCUMENTS[field]}",
+            }
+            row = Row(f"{where}, {field} {count}", values)
+            yield convert_row(row, partial(_example, names=names, seen=seen))
 
 
 def documents_of(url: str) -> list[str]:
@@ -86,53 +101,33 @@ def documents_of(url: str) -> list[str]:
     return sorted(DOCUMENTS[field] for field in fields)
 
 
-def _rows(question: Mapping[str, Any], *, where: str, evidence: str) -> Iterator[Row | Bad]:
-    names = _answer_names(question["Answer"])
-    seen: set[tuple[str, str]] = set()
-    count = 0
-    for field, folder in DOCUMENTS.items():
-        for document in question.get(field) or ():
-            count += 1
-            position = f"{where}, {field} {count}"
-            name = document.get("Filename") if isinstance(document, dict) else None
-            if not name:
-                yield Bad(position, "no-file-name", shown(document), is_fault=False)
-            elif not is_inside(name):
-                yield Bad(position, "unsafe-file-name", shown(repr(name)))
-            elif (folder, name) in seen:
-                yield Bad(position, "same-document-again", name, is_fault=False)
-            else:
-                seen.add((folder, name))
-                yield _row(question, document, f"{evidence}/{folder}/{name}", names=names,
-                           position=position)  # fmt: skip
-    if not count:
-        yield Bad(where, "no-document", f"no {' and no '.join(DOCUMENTS)}", is_fault=False)
-
-
-def _row(
-    question: Mapping[str, Any],
-    document: Mapping[str, Any],
-    url: str,
-    *,
-    names: Sequence[str],
-    position: str,
-) -> Row | Bad:
+def _example(row: Row, *, names: Sequence[str], seen: set[str]) -> Row:
+    question, document = row.values["question"], row.values["document"]
+    name = document.get("Filename") if isinstance(document, dict) else None
+    if not name:
+        raise InvalidRowError("no-file-name", shown(document), is_fault=False)
+    if not is_inside(name):
+        raise InvalidRowError("unsafe-file-name", shown(repr(name)))
+    url = f"{row.values['folder']}/{name}"
+    if url in seen:
+        raise InvalidRowError("same-document-again", name, is_fault=False)
+    seen.add(url)
     try:
         passage = read_passage(url)
     except (MissingInputError, IsADirectoryError):
-        return Bad(position, "no-evidence-file", url)
+        raise InvalidRowError("no-evidence-file", url) from None
     except UnicodeDecodeError as error:
-        return Bad(position, "evidence-not-utf-8", f"{url}: byte {error.start:,}")
+        raise InvalidRowError("evidence-not-utf-8", f"{url}: byte {error.start:,}") from None
     if passage is None:
-        return Bad(position, "empty-evidence", url)
+        raise InvalidRowError("empty-evidence", url)
     span = find_answer(passage, names)
     if span is None:
         reason = f"answer-not-in-first-{PASSAGE_TOKENS}-tokens"
-        return Bad(position, reason, shown(names[0]), is_fault=False)
+        raise InvalidRowError(reason, shown(names[0]), is_fault=False)
     start, end = span
     title = document.get("Title")
     values = {
-        "id": f"{question['QuestionId']}--{document['Filename']}",
+        "id": f"{question['QuestionId']}--{name}",
         "title": title if is_text(title) else "",
         "question": question["Question"],
         "context": passage.text,
@@ -140,7 +135,7 @@ def _row(
         "answer_starts": [start],
         "is_impossible": False,
     }
-    return Row(position, values)
+    return row._replace(values=values)
 
 
 def is_inside(name: Any) -> bool:
@@ -189,12 +184,7 @@ def find_answer(passage: Passage, names: Iterable[str]) -> tuple[int, int] | Non
 
 def _tokens(text: str) -> list[re.Match[str]]:
     """Return the tokens and one more, because the last one may be incomplete."""
-    found = []
-    for token in _TOKEN.finditer(text):
-        found.append(token)
-        if len(found) > PASSAGE_TOKENS:
-            break
-    return found
+    return list(itertools.islice(_TOKEN.finditer(text), PASSAGE_TOKENS + 1))
 
 
 def _decoded(data: bytes, *, is_whole: bool) -> str:

@@ -22,7 +22,7 @@ from model.finetuning.prediction import Predictor
 from model.launch.launcher import end_workers
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
-from model.tasks.questions import Questions
+from model.tasks.examples import Questions
 from schemas.finetune_configs import EnsembleConfig, ExamplesConfig, FinetuneConfig
 from schemas.manifest import Manifest
 from schemas.recipe import Recipe

@@ -11,44 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.task_file_builder import ROWS, write_task_file
+from support.task_rows import build, write
 
-from model.build_examples import build_examples, raw_inputs
+from model.build_examples import raw_inputs
 from model.tasks import TASKS
 from model.tasks.examples import read_examples, splits_of
-from model.tasks.split_build import SplitBuild
-from schemas.arrow import EXAMPLES
 from schemas.errors import (
     ArtifactCorruptError,
     ConfigError,
-    CountMismatchError,
     InputError,
     MissingInputError,
     TaskDataError,
 )
-from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig
-from schemas.manifest import StageInput, StageOutput
-
-
-def build(output: Path | str, **config: Any) -> tuple[StageOutput, StageInput]:
-    made = build_examples(
-        ExamplesConfig(**config), inputs={}, output=str(output), execution=ExecutionConfig()
-    )
-    given = StageInput(
-        name="examples",
-        artifact_id="0" * 16,
-        data=str(output),
-        files=made.files,
-        counters=made.counters,
-        statistics=made.statistics,
-    )
-    return made, given
-
-
-def write(path: Path, text: str) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode())
-    return str(path)
 
 
 def sentences(count: int, *, labels: str = "01", first: int = 0) -> str:
@@ -62,30 +37,6 @@ def folder(tmp_path: Path) -> Path:
     write(tmp_path / "in/dev.tsv", sentences(6))
     write(tmp_path / "in/test.tsv", "index\tsentence\n0\tfilm 0\n1\tfilm 1\n")
     return tmp_path / "in"
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_every_task_becomes_tables(task: Any, tmp_path: Path) -> None:
-    files = {split: (write_task_file(task, split, folder=tmp_path),) for split in task.splits}
-    made, given = build(tmp_path / "out", task=task.name, data_files=files)
-    assert made.statistics["task"] == task.name
-    assert made.statistics["kind"] == task.type
-    assert splits_of(given) == tuple(task.splits)
-    for split in task.splits:
-        table = read_examples(given, split)
-        assert table.schema.equals(EXAMPLES[task.type], check_metadata=True)
-        assert table.num_rows == made.statistics["splits"][split] > 0
-        assert made.counters[f"rows-in@{split}"] == ROWS
-    total = sum(n for name, n in made.counters.items() if name.startswith("rows-dropped-")
-                and "@" not in name)  # fmt: skip
-    assert made.counters["rows-in"] == made.counters["rows-kept"] + total
-    labels = made.statistics["labels"]
-    if task.labels:
-        assert labels == list(task.labels)
-    elif task.type == "tagging":
-        assert labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
-    else:
-        assert labels == (["blue", "green"] if task.type == "classification" else [])
 
 
 def test_files_are_found_under_their_official_names(folder: Path, tmp_path: Path) -> None:
@@ -132,13 +83,8 @@ def test_the_hubs_parquet_in_parts_through_memory() -> None:
     ]  # fmt: skip
 
 
-def test_a_file_and_its_compressed_copy_are_one(folder: Path, tmp_path: Path) -> None:
+def test_unpacked_benchmarks_folder_with_compressed_copy(folder: Path, tmp_path: Path) -> None:
     (folder / "train.tsv.gz").write_bytes(gzip.compress((folder / "train.tsv").read_bytes()))
-    made, _ = build(tmp_path / "out", task="sst-2", data_dir=str(folder))
-    assert made.counters["rows-in@train"] == 20
-
-
-def test_an_unpacked_benchmarks_own_folder_will_do(folder: Path, tmp_path: Path) -> None:
     folder.rename(tmp_path / "SST-2")
     made, _ = build(tmp_path / "out", task="sst-2", data_dir=str(tmp_path))
     assert made.statistics["splits"] == {"train": 20, "dev": 6, "test": 2}
@@ -194,17 +140,6 @@ def test_the_first_examples_are_taken_and_the_others_counted(folder: Path, tmp_p
     assert made.notes == ("train: the first 8 examples are used, 12 are dropped (max_samples).",)
 
 
-def test_rows_that_vanish_are_an_error(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def count_twice(build: Any, _row: Any) -> None:
-        build.counters.count("rows-in")
-
-    monkeypatch.setattr(SplitBuild, "_remember_id", count_twice)
-    with pytest.raises(CountMismatchError, match=r"sst-2 train .*do not add up"):
-        build(tmp_path / "out", task="sst-2", data_dir=str(folder))
-
-
 def test_a_split_without_examples_is_an_error(folder: Path, tmp_path: Path) -> None:
     write(folder / "test.tsv", "index\tsentence\n")
     with pytest.raises(TaskDataError, match=r"sst-2 test .*found none in 0 rows"):
@@ -232,35 +167,29 @@ def own(tmp_path: Path, **labels: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def test_labels_are_those_of_the_training_data(tmp_path: Path) -> None:
+def test_labels_of_training_data_are_sorted_numbers_by_value(tmp_path: Path) -> None:
     files = own(tmp_path, train="cab", dev="ab")
     made, _ = build(tmp_path / "out", task="single-sentence", data_files=files)
     assert made.statistics["labels"] == ["a", "b", "c"]
-
-
-def test_labels_that_are_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
     text = "text\tlabel\n" + "".join(f"x\t{label}\n" for label in ("10", "9", "-1", "x"))
     files = {split: (write(tmp_path / split, text),) for split in ("train", "dev")}
     made, _ = build(tmp_path / "out", task="single-sentence", data_files=files)
     assert made.statistics["labels"] == ["-1", "9", "10", "x"]
 
 
-def test_a_label_that_training_lacks_makes_a_bad_row(tmp_path: Path) -> None:
-    files = own(tmp_path, train="ab", dev="abcd")
+def test_label_that_training_lacks_makes_bad_row(tmp_path: Path) -> None:
+    config = {"task": "single-sentence", "data_files": own(tmp_path, train="ab", dev="abcd")}
     with pytest.raises(TaskDataError, match="20 of 40 rows are bad: line 4: label-not-in-train: c"):
-        build(tmp_path / "a", task="single-sentence", data_files=files)
-    made, _ = build(
-        tmp_path / "b", task="single-sentence", data_files=files, max_invalid_fraction=0.5
-    )
+        build(tmp_path / "a", **config)
+    made, _ = build(tmp_path / "b", **config, max_invalid_fraction=0.5)
     assert made.counters["rows-dropped-label-not-in-train@dev"] == 20
     assert made.statistics["labels"] == ["a", "b"]
 
 
-def test_one_label_is_nothing_to_learn(tmp_path: Path) -> None:
+def test_one_label_is_refused(tmp_path: Path) -> None:
+    files = own(tmp_path, train="a", dev="a")
     with pytest.raises(TaskDataError, match="two labels or more"):
-        build(
-            tmp_path / "out", task="single-sentence", data_files=own(tmp_path, train="a", dev="a")
-        )
+        build(tmp_path / "out", task="single-sentence", data_files=files)
 
 
 def test_types_of_tags_are_those_of_train_and_dev(tmp_path: Path) -> None:
@@ -277,32 +206,35 @@ def test_types_of_tags_are_those_of_train_and_dev(tmp_path: Path) -> None:
 # --- files
 
 
-def test_what_is_missing_is_told_with_what_is_there(folder: Path, tmp_path: Path) -> None:
+def test_missing_file_is_named_with_files_of_folder(folder: Path, tmp_path: Path) -> None:
     (folder / "dev.tsv").unlink()
     (folder / "extra").mkdir()
-    config = {"task": "sst-2", "data_dir": str(folder)}
-    with pytest.raises(
-        MissingInputError, match=r"expected dev\.tsv.* for sst-2 dev, found extra, test\.tsv, train"
+    files = {"train": (str(folder / "train.tsv"),)}
+    for config, expected in (
+        ({"task": "sst-2", "data_dir": str(folder)}, r"dev\.tsv.* sst-2 dev, found extra, test\.t"),
+        ({"task": "ax", "data_dir": str(tmp_path / "nowhere")}, "found nothing"),
+        ({"task": "rte", "data_files": files}, "files are those of train: add dev"),
     ):
-        build(tmp_path / "out", **config)
-    with pytest.raises(MissingInputError):
-        raw_inputs(ExamplesConfig(**config))
-    with pytest.raises(MissingInputError, match=r"found nothing"):
-        raw_inputs(ExamplesConfig(task="ax", data_dir=str(tmp_path / "nowhere")))
+        with pytest.raises(MissingInputError, match=expected):
+            raw_inputs(ExamplesConfig(**config))
+        with pytest.raises(MissingInputError):
+            build(tmp_path / "out", **config)
     with pytest.raises(InputError, match=r"nosuch://x: cannot be reached"):
         raw_inputs(ExamplesConfig(task="ax", data_dir="nosuch://x"))
-    with pytest.raises(MissingInputError, match=r"files are those of train: add dev"):
-        raw_inputs(ExamplesConfig(task="rte", data_files={"train": (str(folder / "train.tsv"),)}))
 
 
-def test_splits_and_tasks_that_do_not_exist_are_refused(folder: Path) -> None:
-    files = {"holdout": (str(folder / "dev.tsv"),)}
-    with pytest.raises(ConfigError, match="data_files: no split 'holdout'"):
-        raw_inputs(ExamplesConfig(task="sst-2", data_dir=str(folder), data_files=files))
-    with pytest.raises(ConfigError, match=r"max_samples: no split"):
-        raw_inputs(ExamplesConfig(task="sst-2", data_dir=str(folder), max_samples={"dve": 1}))
-    with pytest.raises(ConfigError, match="no task 'sst'"):
-        raw_inputs(ExamplesConfig(task="sst", data_dir=str(folder)))
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"task": "sst-2", "data_files": {"holdout": ("x",)}}, "data_files: no split 'holdout'"),
+        ({"task": "sst-2", "max_samples": {"dve": 1}}, "max_samples: no split"),
+        ({"task": "sst-2", "max_samples": {"dev": 0}}, "max_samples: expected 1 or more"),
+        ({"task": "sst"}, "no task 'sst'"),
+    ],
+)
+def test_unknown_splits_and_tasks_are_refused(config: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        raw_inputs(ExamplesConfig(data_dir="x", **config))
 
 
 def test_the_cache_key_knows_split_and_bytes_not_names(folder: Path, tmp_path: Path) -> None:
@@ -360,23 +292,6 @@ def test_a_damaged_table_is_not_read(folder: Path, tmp_path: Path) -> None:
         read_examples(given, "train")
     with pytest.raises(ArtifactCorruptError, match="expected an artifact of build-examples"):
         splits_of(given.model_copy(update={"statistics": {}}))
-
-
-# --- the real files
-
-
-def test_real_tasks_from_their_folders(real_data: Path, tmp_path: Path) -> None:
-    counts = {
-        "cola": (8551, 1043, 1063),
-        "sts-b": (5749, 1500, 1379),
-        "rte": (2490, 277, 3000),
-        "wnli": (635, 71, 146),
-    }
-    for task, (train, dev, test) in counts.items():
-        made, _ = build(tmp_path / task, task=task, data_dir=str(real_data / "glue"))
-        assert made.statistics["splits"] == {"train": train, "dev": dev, "test": test}
-        assert made.counters["rows-in"] == made.counters["rows-kept"] == train + dev + test
-        assert made.notes == ()
 
 
 def test_a_question_in_two_files_of_dev_is_refused_before_anything_is_trained(

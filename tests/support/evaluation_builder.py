@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from model.tables.results import Evaluation, ResultRow, result_rows
-from model.tasks.task import Bad, Row, Task
+from model.tasks.task import BadRow, Row, Task
 from schemas.manifest import FileEntry, StageInput
 
 BASE = {
@@ -24,7 +24,7 @@ BASE = {
 SCRATCH = BASE | {"start": "scratch"}
 
 
-def _reads_nothing(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
+def _reads_nothing(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     raise AssertionError("no test of tables reads examples")
 
 

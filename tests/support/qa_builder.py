@@ -19,20 +19,12 @@ from schemas.arrow import SPAN_EXAMPLES
 from schemas.finetune_configs import FeaturesConfig
 
 TINY = WordPieceTokenizer(TINY_VOCAB, lowercase=True)
-
-
 TINY_CASED = WordPieceTokenizer(TINY_VOCAB, lowercase=False)
-
-
 BERT_CONFIG = FeaturesConfig(max_seq_length=384)
-
-
-PARTS = ["the ", "miller", "1895", "(1895-1943)", " ", "\n", "\t", "\u202f", "\xa0", ".", "é", "E"]
-
-
-PARTS += ["e\u0301", "\u200b", "日", "z" * 8, "☃", "(", "-", "İ"]
-
-
+PARTS = [
+    *("the ", "miller", "1895", "(1895-1943)", " ", "\n", "\t", "\u202f", "\xa0", ".", "é", "E"),
+    *("e\u0301", "\u200b", "日", "z" * 8, "☃", "(", "-", "İ"),
+]
 TEXT = st.lists(st.sampled_from(PARTS), min_size=1, max_size=40).map("".join)
 
 

@@ -10,19 +10,15 @@ import pyarrow as pa
 
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import Features
-from model.tasks.task import Bad, Row, Task
+from model.tasks.task import BadRow, Row, Task
 from schemas.finetune_configs import TaskTypeName
 
 WORDS = [f"w{number}" for number in range(40)]
-
-
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##s", *WORDS]
-
-
 CLS, SEP = 2, 3
 
 
-def no_rows(task: Task, split: str, url: str) -> Iterator[Row | Bad]:
+def no_rows(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
     yield from ()
 
 

@@ -13,7 +13,7 @@ from support.finetuning_builder import write_tuned
 
 from flows.cli.predict import decode_lines
 from model.tasks import TASKS
-from model.tasks.questions import make_questions
+from model.tasks.examples import make_questions
 from schemas.errors import UsageError
 
 NLI = ("entailment", "not_entailment")

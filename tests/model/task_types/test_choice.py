@@ -77,20 +77,23 @@ def test_each_pair_is_cut_on_its_own() -> None:
     assert features.labels is None
 
 
-def test_rows_that_cannot_be_used() -> None:
-    with pytest.raises(
-        TaskDataError, match=r"row 1 \(id r1\) has the continuations .*: expected 4"
-    ):
-        features_of(table(("w1", FOUR, 0), ("w1", FOUR[:3], 0)))
-    for label in (4, -1):
-        with pytest.raises(
-            TaskDataError, match=rf"has the label {label}: expected a number from 0 to 3"
-        ):
-            features_of(table(("w1", FOUR, label)))
-    with pytest.raises(TaskDataError, match=r"no label.*training"):
-        features_of(table(("w1", FOUR, None)), is_training=True)
-    with pytest.raises(TaskDataError, match="1 of 2 rows have no label"):
-        features_of(table(("w1", FOUR, 1), ("w1", FOUR, None)))
+@pytest.mark.parametrize(
+    ("rows", "is_training", "expected"),
+    [
+        (
+            [("w1", FOUR, 0), ("w1", FOUR[:3], 0)],
+            False,
+            r"row 1 \(id r1\) .*continuations",
+        ),
+        ([("w1", FOUR, 4)], False, "has the label 4: expected a number from 0 to 3"),
+        ([("w1", FOUR, -1)], False, "has the label -1: expected a number from 0 to 3"),
+        ([("w1", FOUR, None)], True, "no label.*training"),
+        ([("w1", FOUR, 1), ("w1", FOUR, None)], False, "1 of 2 rows have no label"),
+    ],
+)
+def test_unusable_rows_are_refused(rows: Any, is_training: bool, expected: str) -> None:
+    with pytest.raises(TaskDataError, match=expected):
+        features_of(table(*rows), is_training=is_training)
 
 
 def test_predictions_and_their_score() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from hypothesis import strategies as st
 from support.text_task_builder import CLS, SEP, VOCAB, WORDS, a_task, ids, score, sequences
 
 from model.task_types.by_name import TASK_TYPES
-from model.task_types.classification import truncated_lengths
 from model.task_types.features import Features
+from model.task_types.sequences import truncated_lengths
 from model.task_types.task_type import Encoding
 from model.tasks import TASKS
 from model.tasks.task import Task
@@ -100,25 +99,27 @@ def test_truncation_is_that_of_the_reference(a: int, b: int, room: int) -> None:
     assert [side.tolist() for side in found] == [[a], [b]]
 
 
-def test_without_labels(tokenizer: WordPieceTokenizer) -> None:
+@pytest.mark.parametrize(
+    ("rows", "is_training", "expected"),
+    [
+        ([("w1", None, None), ("w2", None, None)], True, r"2 of 2 rows.*row 0 \(id r0\).*training"),
+        ([("w1", None, "no"), ("w2", None, None)], False, r"1 of 2 rows.*row 1 \(id r1\).*none"),
+        ([("w1", None, "no"), ("w2", None, "hm")], False, r"\(id r1\) .*'hm'.*one of no, yes"),
+        ([("w1", None, math.nan)], False, r"row 0 \(id r0\) has the score"),
+        ([("w1", None, math.inf)], False, r"row 0 \(id r0\) has the score"),
+    ],
+)
+def test_missing_and_invalid_labels_are_refused(
+    rows: Any, is_training: bool, expected: str, tokenizer: WordPieceTokenizer
+) -> None:
+    task = a_task("regression" if isinstance(rows[0][2], float) else "classification")
+    with pytest.raises(TaskDataError, match=expected):
+        features_of(table(*rows), tokenizer, task=task, is_training=is_training)
+
+
+def test_features_without_labels(tokenizer: WordPieceTokenizer) -> None:
     examples = table(("w1", None, None), ("w2", None, None))
     assert features_of(examples, tokenizer).labels is None
-    with pytest.raises(
-        TaskDataError, match=r"2 of 2 rows have no label.*row 0 \(id r0\).*training"
-    ):
-        features_of(examples, tokenizer, is_training=True)
-    some = table(("w1", None, "no"), ("w2", None, None))
-    with pytest.raises(TaskDataError, match=r"1 of 2 rows have no label.*row 1 \(id r1\).*none"):
-        features_of(some, tokenizer)
-
-
-def test_labels_that_are_none(tokenizer: WordPieceTokenizer) -> None:
-    with pytest.raises(TaskDataError, match=r"row 1 \(id r1\) has the label 'hm'.*one of no, yes"):
-        features_of(table(("w1", None, "no"), ("w2", None, "hm")), tokenizer)
-    task = a_task("regression")
-    for bad in (math.nan, math.inf):
-        with pytest.raises(TaskDataError, match=r"row 0 \(id r0\) has the score"):
-            features_of(table(("w1", None, bad)), tokenizer, task=task)
 
 
 def test_regression(tokenizer: WordPieceTokenizer) -> None:
@@ -132,7 +133,7 @@ def test_regression(tokenizer: WordPieceTokenizer) -> None:
     assert said == [
         {"id": "r0", "score": 1.0}, {"id": "r1", "score": 5.5}, {"id": "r2", "score": -0.25}
     ]  # fmt: skip
-    # ProcessGroup 1 2 3 and 2 3 1: 1 - 6 * (1 + 1 + 4) / (3 * 8).
+    # Ranks 1 2 3 and 2 3 1: 1 - 6 * (1 + 1 + 4) / (3 * 8).
     assert score(examples, said, task=task)["spearman"] == pytest.approx(-0.5)
     constant = [{**row, "score": 2.0} for row in said]
     assert score(examples, constant, task=task) == {"spearman": 0.0, "pearson": 0.0}
@@ -176,12 +177,20 @@ def test_outputs_that_do_not_fit(tokenizer: WordPieceTokenizer) -> None:
             decoded(examples, features, outputs, tokenizer, task=a_task())
 
 
-def test_scoring_what_cannot_be_scored() -> None:
-    task, examples = a_task(), table(("w1", None, "yes"))
-    with pytest.raises(PredictionsError, match="the label 'hm': expected one of no, yes"):
-        score(examples, [{"id": "r0", "label": "hm"}], task=task)
-    with pytest.raises(PredictionsError, match="labeled split"):
-        score(table(("w1", None, None)), [{"id": "r0", "label": "no"}], task=task)
+@pytest.mark.parametrize(
+    ("label", "said", "expected"),
+    [
+        ("yes", [("r0", "hm")], "the label 'hm': expected one of no, yes"),
+        ("yes", [("r0", None)], "the label None: expected one of no, yes"),
+        (None, [("r0", "no")], "labeled split"),
+        ("yes", [("r1", "no")], "prediction 0 has the id 'r1', its example 'r0'"),
+        ("yes", [], "0 predictions for 1 examples"),
+    ],
+)
+def test_unusable_predictions_are_refused(label: str | None, said: Any, expected: str) -> None:
+    predictions = [{"id": name, "label": value} for name, value in said]
+    with pytest.raises(PredictionsError, match=expected):
+        score(table(("w1", None, label)), predictions, task=a_task())
 
 
 def test_no_rows_at_all(tokenizer: WordPieceTokenizer) -> None:
@@ -215,24 +224,8 @@ def test_sequences_are_those_of_transformers(real_data: Path) -> None:
     assert same == len(pairs) == 1000
 
 
-@pytest.mark.slow
-def test_the_whole_of_sst_2_takes_seconds(real_data: Path) -> None:
-    vocab = real_data / "vocab" / "bert-base-uncased" / "vocab.txt"
-    with gzip.open(real_data / "glue" / "SST-2" / "train.tsv.gz", "rt") as source:
-        rows = [line.rstrip("\n").split("\t") for line in source][1:]
-    names = {"0": "no", "1": "yes"}
-    examples = table(*((text, None, names[label]) for text, label in rows))
-    tokenizer = WordPieceTokenizer.from_vocab_file(str(vocab), lowercase=True)
-    begin = time.process_time()
-    features = features_of(examples, tokenizer, length=128, is_training=True)
-    assert time.process_time() - begin < 10
-    assert features.units == len(rows) > 60_000
-
-
-def test_labels_of_ones_own_data_are_scored_as_they_are() -> None:
-    rows = [{"id": str(n), "text_a": "x", "label": name} for n, name in enumerate("abc")]
-    full = [{field.name: row.get(field.name) for field in TEXT_EXAMPLES} for row in rows]
-    examples = pa.Table.from_pylist(full, schema=TEXT_EXAMPLES)
-    said = [{"id": str(n), "label": name} for n, name in enumerate("abb")]
+def test_labels_of_custom_data_are_scored_as_they_are() -> None:
+    examples = table(*(("x", None, name) for name in "abc"))
+    said = [{"id": f"r{n}", "label": name} for n, name in enumerate("abb")]
     found = score(examples, said, task=TASKS["single-sentence"])
     assert found["accuracy"] == pytest.approx(2 / 3)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from support.paths import ROOT
 
-from model.task_types.metrics import METRICS, check_answered
+from model.task_types.metrics import METRICS
 from schemas.errors import PredictionsError
 
 
@@ -26,100 +26,50 @@ SAID = [1, 1, 0, 0, 1, 0, 0, 1]  # 3 true and 1 false positive, 1 false and 3 tr
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "gold", "said", "expected"),
     [
-        ("accuracy", 6 / 8),
-        ("f1", 2 * 3 / (2 * 3 + 1 + 1)),
-        ("matthews", (3 * 3 - 1 * 1) / math.sqrt(4 * 4 * 4 * 4)),
+        ("accuracy", GOLD, SAID, 6 / 8),
+        ("f1", GOLD, SAID, 2 * 3 / (2 * 3 + 1 + 1)),
+        ("matthews", GOLD, SAID, (3 * 3 - 1 * 1) / math.sqrt(4 * 4 * 4 * 4)),
+        # F1 is of class 1.
+        ("f1", [1, 0, 0, 0], [1, 1, 0, 0], 2 * 1 / (2 * 1 + 1 + 0)),
+        ("f1", [0, 1, 1, 1], [0, 0, 1, 1], 2 * 2 / (2 * 2 + 1 + 0)),
+        # F1 of several classes is of class 1 against the others.
+        ("f1", [1, 1, 2, 0], [1, 2, 2, 1], 2 * 1 / (2 * 1 + 1 + 1)),
+        # Gorodkin's form: (c s - sum p t) / sqrt((s^2 - sum p^2)(s^2 - sum t^2)).
+        ("matthews", [0, 1, 2, 0, 1, 2], [0, 1, 1, 0, 2, 2], (4 * 6 - 3 * 2 * 2) / (6**2 - 12)),
+        # Without positives.
+        ("f1", [0, 0], [0, 0], 0.0),
+        ("f1", [1, 0], [0, 0], 0.0),
+        ("matthews", GOLD, [0] * 8, 0.0),
+        ("matthews", [0, 0], [0, 0], 0.0),
+        # Both have mean 2.5 and squared deviations 5; products of deviations: 4 x 0.75.
+        ("pearson", [1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 4.0, 3.0], 3 / 5),
+        ("pearson", [1.0, 2.0, 3.0, 4.0], [-1.0, -2.0, -3.0, -4.0], -1.0),
+        # Ranks 1 2 3 4 and 1 4 2 3: 1 - 6 (0 + 4 + 1 + 1) / (4 * 15).
+        ("spearman", [0.5, 1.0, 2.0, 5.0], [10.0, 1000.0, 20.0, 30.0], 1 - 6 * 6 / 60),
+        # Ranks 1 2.5 2.5 4 and 1 2 3 4; Pearson of those: 4.5 / sqrt(4.5 * 5).
+        ("spearman", [1.0, 2.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0], 4.5 / math.sqrt(4.5 * 5)),
     ],
 )
-def test_of_classes(name: str, expected: float) -> None:
-    assert value(name, GOLD, SAID) == pytest.approx(expected)
-    assert value(name, GOLD, GOLD) == 1.0
-
-
-def test_f1_is_of_class_1() -> None:
-    gold, said = [1, 0, 0, 0], [1, 1, 0, 0]
-    assert value("f1", gold, said) == pytest.approx(2 * 1 / (2 * 1 + 1 + 0))
-    other_way = [1 - label for label in gold], [1 - label for label in said]
-    assert value("f1", *other_way) == pytest.approx(2 * 2 / (2 * 2 + 1 + 0))
-
-
-def test_f1_of_several_classes_is_of_class_1_against_the_others() -> None:
-    assert value("f1", [1, 1, 2, 0], [1, 2, 2, 1]) == pytest.approx(2 * 1 / (2 * 1 + 1 + 1))
-
-
-def test_matthews_of_three_classes() -> None:
-    """Gorodkin's form: (c s - sum p t) / sqrt((s^2 - sum p^2)(s^2 - sum t^2))."""
-    gold, said = [0, 1, 2, 0, 1, 2], [0, 1, 1, 0, 2, 2]
-    correct, rows = 4, 6
-    cross, squares = 2 * 2 + 2 * 2 + 2 * 2, 4 + 4 + 4
-    assert value("matthews", gold, said) == pytest.approx(
-        (correct * rows - cross) / (rows**2 - squares)
-    )
-
-
-def test_without_positives_nothing_is_nan() -> None:
-    assert value("f1", [0, 0], [0, 0]) == 0.0
-    assert value("f1", [1, 0], [0, 0]) == 0.0
-    assert value("matthews", GOLD, [0] * 8) == 0.0
-    assert value("matthews", [0, 0], [0, 0]) == 0.0
-
-
-def test_pearson_by_hand() -> None:
-    gold, said = [1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 4.0, 3.0]
-    # Both have mean 2.5 and squared deviations 5; products of deviations: 4 x 0.75.
-    assert value("pearson", gold, said) == pytest.approx(3 / 5)
-    assert value("pearson", gold, [-x for x in gold]) == pytest.approx(-1.0)
-
-
-def test_spearman_by_hand() -> None:
-    gold, said = [0.5, 1.0, 2.0, 5.0], [10.0, 1000.0, 20.0, 30.0]
-    # ProcessGroup 1 2 3 4 and 1 4 2 3: 1 - 6 (0 + 4 + 1 + 1) / (4 * 15).
-    assert value("spearman", gold, said) == pytest.approx(1 - 6 * 6 / 60)
-
-
-def test_spearman_with_ties() -> None:
-    gold, said = [1.0, 2.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]
-    # ProcessGroup 1 2.5 2.5 4 and 1 2 3 4; Pearson of those: 4.5 / sqrt(4.5 * 5).
-    assert value("spearman", gold, said) == pytest.approx(4.5 / math.sqrt(4.5 * 5))
-
-
-@pytest.mark.parametrize("name", ["pearson", "spearman"])
-def test_constant_answers_correlate_with_nothing(name: str) -> None:
-    assert value(name, [1.0, 2.0, 3.0], [2.5, 2.5, 2.5]) == 0.0
-    assert value(name, [1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) == 0.0
-    assert value(name, [1.0], [1.0]) == 0.0
+def test_metric_by_hand(name: str, gold: Any, said: Any, expected: float) -> None:
+    assert value(name, gold, said) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_of_nothing_there_is_none(name: str) -> None:
+def test_metric_of_equal_constant_and_missing_answers(name: str) -> None:
+    assert value(name, GOLD, GOLD) == pytest.approx(1.0)
+    if name in ("pearson", "spearman"):
+        assert value(name, [1.0, 2.0, 3.0], [2.5, 2.5, 2.5]) == 0.0
+        assert value(name, [1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) == 0.0
+        assert value(name, [1.0], [1.0]) == 0.0
     with pytest.raises(PredictionsError, match="at least one row"):
         value(name, [], [])
     with pytest.raises(PredictionsError, match=r"shape \(2,\) for \(1,\)"):
         value(name, [1], [1, 0])
 
 
-def examples(*labels: str | None) -> pa.Table:
-    names = [f"q{number}" for number in range(len(labels))]
-    return pa.table({"id": names, "label": pa.array(labels, pa.string())})
-
-
-def test_predictions_are_of_the_examples() -> None:
-    said = [{"id": "q0", "label": "yes"}, {"id": "q1", "label": "no"}]
-    check_answered(examples("yes", "yes"), said, column="label")
-    for wrong, message in (
-        (said[:1], "1 predictions for 2 examples"),
-        (said[::-1], "prediction 0 has the id 'q1', its example 'q0'"),
-        ([said[0], {"id": "q1"}], "prediction 1 .id q1. has no label"),
-    ):
-        with pytest.raises(PredictionsError, match=message):
-            check_answered(examples("yes", "yes"), wrong, column="label")
-    with pytest.raises(PredictionsError, match=r"row 1 .id q1. has no label"):
-        check_answered(examples("yes", None), said, column="label")
-
-
-@pytest.mark.parametrize("module", ["metrics", "classification", "task_type"])
+@pytest.mark.parametrize("module", ["metrics", "classification", "task_type", "qa"])
 def test_loading_is_light(module: str) -> None:
     heavy = "{'torch', 'sklearn', 'scipy', 'transformers', 'apache_beam', 'prefect'}"
     code = f"import sys, model.task_types.{module}; print(sorted(set(sys.modules) & {heavy}))"

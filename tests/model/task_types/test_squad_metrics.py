@@ -10,13 +10,16 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cli_runner import Cli
 
 from model.task_types.squad_metrics import (
     Gold,
     gold_answers,
     normalize_answer,
+    official_figures,
+    read_no_answer_probabilities,
     read_predictions,
     score_question,
     score_texts,
@@ -59,20 +62,16 @@ def plain_scores(text: str, golds: list[str], *, is_2_0: bool) -> tuple[float, f
     found = plain_words(text)
     for gold in golds:
         right = plain_words(gold)
-        best_em = max(best_em, 1.0 if found == right else 0.0)
-        left = list(right)
-        same = 0
+        best_em = max(best_em, float(found == right))
+        left, same = list(right), 0
         for word in found:
             if word in left:
                 left.remove(word)
                 same += 1
         if is_2_0 and (not found or not right):
-            f1 = 1.0 if found == right else 0.0
-        elif same == 0:
-            f1 = 0.0
+            f1 = float(found == right)
         else:
-            precision, recall = same / len(found), same / len(right)
-            f1 = 2 * precision * recall / (precision + recall)
+            f1 = 2 * same / (len(found) + len(right)) if same else 0.0
         best_f1 = max(best_f1, f1)
     return best_em, best_f1
 
@@ -96,20 +95,26 @@ def official_questions(path: Path) -> list[dict[str, Any]]:
     return [q for article in articles for p in article["paragraphs"] for q in p["qas"]]
 
 
-def golds_of(questions: list[dict[str, Any]], *, is_2_0: bool) -> list[Gold]:
+def answer_table(golds: list[list[str]], ids: list[str] | None = None) -> pa.Table:
+    """Return examples with these answers, and the ids q0, q1, ... unless others are given."""
     rows = [
         {
-            "id": item["id"],
-            "title": "",
-            "question": item["question"],
-            "context": "",
-            "answers": [answer["text"] for answer in item["answers"]],
-            "answer_starts": [answer["answer_start"] for answer in item["answers"]],
-            "is_impossible": not item["answers"],
+            **dict.fromkeys(("title", "question", "context"), ""),
+            "id": identity,
+            "answers": answers,
+            "answer_starts": [-1] * len(answers),
+            "is_impossible": not answers,
         }
-        for item in questions
+        for identity, answers in zip(
+            ids or [f"q{number}" for number in range(len(golds))], golds, strict=True
+        )
     ]
-    table = pa.Table.from_pylist(rows, schema=SPAN_EXAMPLES)
+    return pa.Table.from_pylist(rows, schema=SPAN_EXAMPLES)
+
+
+def golds_of(questions: list[dict[str, Any]], *, is_2_0: bool) -> list[Gold]:
+    texts = [[answer["text"] for answer in item["answers"]] for item in questions]
+    table = answer_table(texts, [item["id"] for item in questions])
     return gold_answers(table, has_unanswerable=is_2_0)
 
 
@@ -127,10 +132,8 @@ def test_real_predictions_get_their_official_scores(
     assert len(questions) == 10_570
     predictions = read_predictions(str(real_data / f"squad/predictions-v1.1-{name}.json.gz"))
     found = score_texts(golds_of(questions, is_2_0=False), predictions, has_unanswerable=False)
-    assert {key: round(100 * value, 3) for key, value in found.metrics.items()} == {
-        "em": em,
-        "f1": f1,
-    }
+    rounded = {key: round(100 * value, 3) for key, value in found.metrics.items()}
+    assert rounded == {"em": em, "f1": f1}
     assert (len(found.unanswered), len(found.unknown)) == (unanswered, unknown)
     plain = plain_means(questions, predictions, is_2_0=False)
     assert (found.metrics["em"], found.metrics["f1"]) == pytest.approx(plain, abs=1e-12)
@@ -145,23 +148,17 @@ def test_real_questions_of_2_0_score_as_the_plain_rules_say(real_data: Path) -> 
         guesses = (text, text[: len(text) // 2], "", "the Normans", text + " of the Normans")
         predictions[item["id"]] = guesses[number % 5]
     found = score_texts(golds_of(questions, is_2_0=True), predictions, has_unanswerable=True)
-    em, f1 = plain_means(questions, predictions, is_2_0=True)
-    assert found.metrics["em"] == pytest.approx(em, abs=1e-12)
-    assert found.metrics["f1"] == pytest.approx(f1, abs=1e-12)
     answered = [item for item in questions if item["answers"]]
     empty = [item for item in questions if not item["answers"]]
-    for group, members in (("has-answer", answered), ("no-answer", empty)):
-        em, f1 = plain_means(members, predictions, is_2_0=True)
-        assert found.metrics[f"{group}-em"] == pytest.approx(em, abs=1e-12)
-        assert found.metrics[f"{group}-f1"] == pytest.approx(f1, abs=1e-12)
+    for prefix, group in (("", questions), ("has-answer-", answered), ("no-answer-", empty)):
+        means = plain_means(group, predictions, is_2_0=True)
+        scores = found.metrics[f"{prefix}em"], found.metrics[f"{prefix}f1"]
+        assert scores == pytest.approx(means, abs=1e-12)
 
 
 @given(WORDS, st.lists(WORDS, max_size=3), st.booleans())
 def test_scores_are_those_of_the_plain_rules(text: str, golds: list[str], is_2_0: bool) -> None:
-    (gold,) = golds_of(
-        [{"id": "q", "question": "?", "answers": [{"text": g, "answer_start": 0} for g in golds]}],
-        is_2_0=is_2_0,
-    )
+    (gold,) = gold_answers(answer_table([golds]), has_unanswerable=is_2_0)
     found = score_question(text, gold, has_unanswerable=is_2_0)
     assert found == pytest.approx(plain_scores(text, golds, is_2_0=is_2_0))
 
@@ -184,25 +181,25 @@ def test_normalised(text: str, expected: str) -> None:
     assert normalize_answer(text) == expected
 
 
-def test_the_two_versions_differ_where_nothing_is_left_of_an_answer() -> None:
-    gold = Gold("q", ("The",), True)
-    assert score_question("a", gold, has_unanswerable=False) == (1.0, 0.0)
-    gold = Gold("q", ("",), True)
-    assert score_question("a", gold, has_unanswerable=True) == (1.0, 1.0)
-
-
-def test_words_count_as_often_as_they_stand_there() -> None:
-    gold = Gold("q", ("mill mill race",), True)
-    found = score_question("mill mill mill", gold, has_unanswerable=False)
-    assert found.f1 == pytest.approx(2 / 3)
-    assert score_question("mill", gold, has_unanswerable=False).f1 == pytest.approx(0.5)
+@pytest.mark.parametrize(
+    ("text", "answer", "is_2_0", "expected"),
+    [
+        ("a", "The", False, (1.0, 0.0)),  # nothing is left of either
+        ("a", "", True, (1.0, 1.0)),
+        ("mill mill mill", "mill mill race", False, (0.0, 2 / 3)),
+        ("mill", "mill mill race", False, (0.0, 0.5)),
+    ],
+)
+def test_score_by_hand(text: str, answer: str, is_2_0: bool, expected: Any) -> None:
+    found = score_question(text, Gold("q", (answer,), True), has_unanswerable=is_2_0)
+    assert found == pytest.approx(expected)
 
 
 def test_unanswered_questions_count_0_and_unknown_ids_are_told() -> None:
     golds = [Gold("q1", ("mill",), True), Gold("q2", ("race",), True)]
     found = score_texts(golds, {"q1": "mill", "q9": "x"}, has_unanswerable=False)
     assert found.metrics == {"em": 0.5, "f1": 0.5}
-    assert (found.questions, found.unanswered, found.unknown) == (2, ("q2",), ("q9",))
+    assert (found.unanswered, found.unknown) == (("q2",), ("q9",))
 
 
 def test_ids_have_to_be_unique() -> None:
@@ -215,11 +212,11 @@ def test_ids_have_to_be_unique() -> None:
         texts_by_id([{"id": "q1", "text": ""}, {"id": "q1", "text": "mill"}])
 
 
-def test_what_is_not_known_cannot_be_scored() -> None:
-    row = dict.fromkeys(("title", "question", "context"), "x")
-    row |= {"id": "q7", "answers": [], "answer_starts": [], "is_impossible": None}
-    with pytest.raises(PredictionsError, match="q7: its answers are not known"):
-        gold_answers(pa.Table.from_pylist([row], schema=SPAN_EXAMPLES), has_unanswerable=True)
+def test_unknown_answers_cannot_be_scored() -> None:
+    rows = answer_table([[]]).to_pylist()
+    table = pa.Table.from_pylist([{**rows[0], "is_impossible": None}], schema=SPAN_EXAMPLES)
+    with pytest.raises(PredictionsError, match="q0: its answers are not known"):
+        gold_answers(table, has_unanswerable=True)
 
 
 @pytest.mark.parametrize("name", ["answers.json", "answers.json.gz"])
@@ -233,19 +230,162 @@ def test_files_of_predictions_are_read_wherever_they_are(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("read", "content", "expected"),
     [
-        ("[]", "found a list"),
-        ('{"q1": 3}', "question q1"),
-        ('{"q1": "a", "q1": "b"}', "'q1' stands twice"),
-        ("{", "no JSON"),
-        ("", "empty"),
+        (read_predictions, "[]", "found a list"),
+        (read_predictions, '{"q1": 3}', "question q1"),
+        (read_predictions, '{"q1": "a", "q1": "b"}', "'q1' stands twice"),
+        (read_predictions, "{", "no JSON"),
+        (read_predictions, "", "empty"),
+        (read_no_answer_probabilities, "[]", "expected an object"),
+        (read_no_answer_probabilities, '{"q0": "mill"}', "q0: expected a number, found 'mill'"),
+        (read_no_answer_probabilities, '{"q0": true}', "expected a number"),
+        (read_no_answer_probabilities, '{"q0": NaN}', "expected a number"),
+        (read_no_answer_probabilities, '{"q0": 1, "q0": 2}', "stands twice"),
     ],
 )
-def test_files_that_are_no_predictions_are_refused(
-    tmp_path: Path, content: str, expected: str
-) -> None:
+def test_other_files_are_refused(tmp_path: Path, read: Any, content: str, expected: str) -> None:
     path = tmp_path / "answers.json"
     path.write_text(content)
     with pytest.raises(PredictionsError, match=expected):
-        read_predictions(str(path))
+        read(str(path))
+
+
+# Thresholds of no answer
+
+ANSWERS = ["", " ", "the", "mill", "a mill race", "river"]
+PROBABILITIES = [0.0, 0.1, 0.5, 0.5, 1.0]
+
+
+def worth(text: str, answers: list[str], *, metric: str) -> float:
+    return plain_scores(text, answers, is_2_0=True)[metric == "f1"]
+
+
+def best_by_trying_all(
+    golds: list[list[str]], said: list[str], odds: list[float], *, metric: str
+) -> float:
+    """The best mean over every cut of the questions in the order of their probabilities.
+
+    What stands before the cut keeps its answer, what stands behind it has none. As in the official
+    script, a question without an answer that is answered by white space counts as answered.
+    """
+    order = sorted(range(len(golds)), key=lambda n: odds[n])
+    means = []
+    for cut in range(len(order) + 1):
+        total = 0.0
+        for place, number in enumerate(order):
+            keeps = place < cut
+            if golds[number]:
+                total += worth(said[number], golds[number], metric=metric) if keeps else 0.0
+            else:
+                total += 0.0 if keeps and said[number] else 1.0
+        means.append(100 * total / len(golds))
+    return max(means)
+
+
+QUESTIONS = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from(ANSWERS), max_size=2),
+        st.sampled_from(ANSWERS),
+        st.sampled_from(PROBABILITIES),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(deadline=None)  # the first call pays for what it imports
+@given(QUESTIONS)
+def test_the_best_thresholds_are_those_of_trying_every_cut(
+    questions: list[tuple[list[str], str, float]],
+) -> None:
+    golds, said, odds = (list(column) for column in zip(*questions, strict=True))
+    ids = [f"q{n}" for n in range(len(golds))]
+    found = official_figures(
+        answer_table(golds),
+        dict(zip(ids, said, strict=True)),
+        dict(zip(ids, odds, strict=True)),
+        threshold=0.5,
+    )
+    for name, metric in (("exact", "em"), ("f1", "f1")):
+        tried = best_by_trying_all(golds, said, odds, metric=metric)
+        assert found[f"best_{name}"] == pytest.approx(tried)
+        assert found[f"best_{name}_thresh"] in {0.0, *odds}
+        kept = [
+            float(not gold) if p > 0.5 else worth(text, gold, metric=metric)
+            for gold, text, p in questions
+        ]
+        assert found[name] == pytest.approx(100 * sum(kept) / len(kept))
+        for group, has in (("HasAns", True), ("NoAns", False)):
+            own = [value for value, gold in zip(kept, golds, strict=True) if bool(gold) == has]
+            assert found.get(f"{group}_total", 0) == len(own)
+            if own:
+                assert found[f"{group}_{name}"] == pytest.approx(100 * sum(own) / len(own))
+
+
+def test_an_example_by_hand() -> None:
+    """Two with an answer, one without; the right answers have the lower probabilities."""
+    golds = [["mill"], ["river"], []]
+    found = official_figures(
+        answer_table(golds),
+        {"q0": "mill", "q1": "boat", "q2": "boat"},
+        {"q0": 0.1, "q1": 0.2, "q2": 0.9, "of another set": 0.0},
+    )
+    assert found == pytest.approx(
+        {
+            "exact": 100 / 3, "f1": 100 / 3, "total": 3,
+            "HasAns_exact": 50, "HasAns_f1": 50, "HasAns_total": 2,
+            "NoAns_exact": 0, "NoAns_f1": 0, "NoAns_total": 1,
+            "best_exact": 200 / 3, "best_exact_thresh": 0.1,
+            "best_f1": 200 / 3, "best_f1_thresh": 0.1,
+        }
+    )  # fmt: skip
+
+
+def test_a_question_without_a_prediction_counts_nothing() -> None:
+    found = official_figures(
+        answer_table([["mill"], []]), {}, {"q0": 0.9, "q1": 0.9}, threshold=0.0
+    )
+    assert found["exact"] == found["best_exact"] == found["NoAns_exact"] == 0.0
+
+
+def test_every_question_needs_one() -> None:
+    with pytest.raises(PredictionsError, match=r"1 of 2 questions .* first q1"):
+        official_figures(answer_table([["mill"], []]), {"q0": "mill"}, {"q0": 0.5})
+
+
+def gold_file(folder: Path) -> str:
+    questions: list[dict[str, Any]] = [
+        {"id": "q0", "question": "what?", "answers": [{"text": "mill", "answer_start": 4}]},
+        {"id": "q1", "question": "who?", "answers": [], "is_impossible": True},
+        {"id": "q2", "question": "why?", "answers": [{"text": " ", "answer_start": 3}]},
+    ]
+    data = [{"title": "T", "paragraphs": [{"context": "the mill", "qas": questions}]}]
+    path = folder / "dev.json"
+    path.write_text(json.dumps({"version": "v2.0", "data": data}))
+    return str(path)
+
+
+def test_the_command_prints_what_the_official_script_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli, gold = Cli(capsys), gold_file(tmp_path)
+    (tmp_path / "said.json").write_text(json.dumps({"q0": "mill", "q1": "mill", "q2": ""}))
+    (tmp_path / "odds.json").write_text(json.dumps({"q0": 0.2, "q1": 0.8, "q2": 0.4}))
+    predictions = ("--predictions", str(tmp_path / "said.json"))
+    odds = ("--na-prob-file", str(tmp_path / "odds.json"))
+    said = cli("evaluate", "squad-2.0", gold, *predictions, *odds)
+    assert said.code == 0, said.err
+    figures = dict(line.rsplit(maxsplit=1) for line in said.out.splitlines())
+    assert figures["exact"] == "66.667"
+    assert figures["HasAns_total"] == "2"  # that of white space alone too
+    assert figures["HasAns_exact"] == "100.000"
+    assert figures["NoAns_f1"] == "0.000"
+    assert figures["best_exact"] == "100.000"
+    assert figures["best_exact_thresh"] == "0.400000"
+    assert "3 of 11,873 dev rows" in said.out
+    said = cli("evaluate", "squad-2.0", gold, *predictions, *odds, "--na-prob-thresh", "0.5")
+    figures = dict(line.rsplit(maxsplit=1) for line in said.out.splitlines())
+    assert figures["exact"] == "100.000"
+    assert cli("evaluate", "squad-1.1", gold, *predictions, *odds).code == 1
+    assert cli("evaluate", "squad-2.0", gold, "--model", "nope", *odds).code == 2

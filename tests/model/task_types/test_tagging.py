@@ -76,11 +76,6 @@ def outputs_for(labels, *, count=3):
 # Windows
 
 
-def random_starts(rng, *, size, words):
-    lengths = np.minimum(rng.geometric(0.6, words), size)
-    return np.concatenate([[0], np.cumsum(lengths)])
-
-
 def oracle_context(starts, word, begin, end):
     """Pieces around a word's first piece in a window of words; all there are counts as no end."""
     before = starts[word] - starts[begin] if begin > 0 else float("inf")
@@ -109,7 +104,8 @@ def check_windows(starts, size):
 def test_every_word_is_tagged_where_it_has_most_context(size):
     rng = np.random.default_rng(size)
     for words in [*range(1, 40), 200, 300]:
-        check_windows(random_starts(rng, size=size, words=words), size)
+        lengths = np.minimum(rng.geometric(0.6, words), size)
+        check_windows(np.concatenate([[0], np.cumsum(lengths)]), size)
 
 
 def test_windows_of_words_as_long_as_a_window():
@@ -250,13 +246,19 @@ def test_tags_come_back_to_their_words_through_windows(tokenizer):
         assert score(examples, found)["entity-f1"] == 1.0
 
 
-def test_outputs_that_do_not_fit_are_refused(tokenizer):
+@pytest.mark.parametrize(
+    ("outputs", "config", "expected"),
+    [
+        (np.zeros((39, 3), np.float32), {}, r"\(39, 3\), expected \(40, 3\)"),
+        (np.zeros((40, 3), np.float32), {"max_seq_length": 10}, "the features are from"),
+        (np.full((40, 3), np.nan, np.float32), {}, "the model has diverged"),
+    ],
+)
+def test_outputs_that_do_not_fit_are_refused(tokenizer, outputs, config, expected):
     examples = table([["a", "b"] * 20])
     features = features_of(examples, tokenizer)
-    with pytest.raises(PredictionsError, match=r"\(39, 3\), expected \(40, 3\)"):
-        decoded(examples, features, np.zeros((39, 3), np.float32), tokenizer)
-    with pytest.raises(PredictionsError, match="the features are from"):
-        decoded(examples, features, np.zeros((40, 3), np.float32), tokenizer, max_seq_length=10)
+    with pytest.raises(PredictionsError, match=expected):
+        decoded(examples, features, outputs, tokenizer, **config)
 
 
 def test_scores_by_sentence_and_only_where_tags_are_known():
@@ -274,17 +276,19 @@ def test_scores_by_sentence_and_only_where_tags_are_known():
     assert score(examples.slice(1), predictions[1:]) == {}
 
 
-def test_predictions_of_other_documents_are_refused():
-    examples = table([["a"]], [["c"]])
-    right = [{"id": "document-1", "tags": ["O"]}, {"id": "document-2", "tags": ["O"]}]
-    with pytest.raises(PredictionsError, match="1 predictions for 2 examples"):
-        score(examples, right[:1])
-    with pytest.raises(
-        PredictionsError, match="prediction 0 has the id 'document-2', its example 'document-1'"
-    ):
-        score(examples, right[::-1])
-    with pytest.raises(PredictionsError, match="expected 1 tags, one a word, found 2"):
-        score(examples, [right[0], {"id": "document-2", "tags": ["O", "O"]}])
+@pytest.mark.parametrize(
+    ("predictions", "expected"),
+    [
+        ([("1", ["O"])], "1 predictions for 2 examples"),
+        ([("2", ["O"]), ("1", ["O"])], "prediction 0 has the id 'document-2'"),
+        ([("1", ["O"]), ("2", ["O", "O"])], "expected 1 tags, one a word, found 2"),
+        ([("1", ["O"]), ("2", ["LOC"])], "expected O or a tag such as B-LOC, found 'LOC'"),
+    ],
+)
+def test_predictions_of_other_documents_are_refused(predictions, expected):
+    said = [{"id": f"document-{number}", "tags": tags} for number, tags in predictions]
+    with pytest.raises(PredictionsError, match=expected):
+        score(table([["a"]], [["c"]]), said)
 
 
 # Real data
@@ -336,12 +340,3 @@ def test_each_word_of_wikigold_is_tagged_once_with_most_context(wikigold, cased,
     )
     scores = score(wikigold, perfect)
     assert scores["entity-f1"] == scores["word-accuracy"] == 1.0
-
-
-def test_outputs_that_are_not_finite_are_refused(tokenizer):
-    examples = table([["ab"]])
-    features = features_of(examples, tokenizer)
-    outputs = outputs_for([0])
-    outputs[0, 1] = np.nan
-    with pytest.raises(PredictionsError, match="the model has diverged"):
-        decoded(examples, features, outputs, tokenizer)

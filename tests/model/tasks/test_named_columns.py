@@ -10,13 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
+from support.task_rows import faults, read, values, write
 from typer.testing import CliRunner
 
 from flows.cli.app import app
-from model.build_examples import build_examples
-from model.tasks import Bad, Row, task_of
+from model.tasks import BadRow, Row, task_of
 from schemas.errors import ConfigError, TaskDataError, UsageError
-from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig
 
 UNIVERSAL_NER = """# sent_id = weblog-1
@@ -51,23 +50,15 @@ WEBANNO = """#FORMAT=WebAnno TSV 3.2
 REVIEWS = 'id,review,stars,said\n7,"Good, ""really""",5,yes\n8,Bad,1,no\n'
 
 
-def read(
+def parse(
     path: Path, text: str | bytes, task: str, split: str = "train", **config: Any
-) -> tuple[list[Row], list[Bad]]:
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    found = task_of(ExamplesConfig(task=task, data_dir="x", **config))
-    items = list(found.reader(found, split, str(path)))
-    rows = [item for item in items if isinstance(item, Row)]
-    return rows, [item for item in items if isinstance(item, Bad)]
-
-
-def values(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values[name] for name in names) for row in rows]
+) -> tuple[list[Row], list[BadRow]]:
+    return read(task, split, write(path, text), **config)
 
 
 def test_universal_ner_has_its_words_in_the_second_of_five_columns(tmp_path: Path) -> None:
     columns = {"words": 1, "tags": 2}
-    rows, bad = read(tmp_path / "f", UNIVERSAL_NER, "tagging", columns=columns)
+    rows, bad = parse(tmp_path / "f", UNIVERSAL_NER, "tagging", columns=columns)
     assert not bad
     assert values(rows, "words", "tags") == [
         (["Mia", "saw", "#", "4", "in", "Oslo"], ["B-PER", "O", "O", "O", "O", "B-LOC"]),
@@ -75,26 +66,19 @@ def test_universal_ner_has_its_words_in_the_second_of_five_columns(tmp_path: Pat
     ]
 
 
-def test_without_names_the_error_says_what_the_file_looks_like(tmp_path: Path) -> None:
-    _, bad = read(tmp_path / "f", UNIVERSAL_NER, "tagging")
+def test_error_of_unnamed_columns_describes_the_file(tmp_path: Path) -> None:
+    _, bad = parse(tmp_path / "f", UNIVERSAL_NER, "tagging")
     assert [item.reason for item in bad] == ["unknown-tag", "unknown-tag"]
-    assert bad[0].found.endswith(
-        "No sentence can be used: expected words in column 0 and tags such as O, B-LOC in column "
-        "4, counted from 0; the first line has 5 columns: 0 '1', 1 'Mia', 2 'B-PER', 3 '-', 4 "
-        "'ann'; no column has tags alone. Name the columns: columns: {words: 1, tags: 2}"
-    )
+    first_line = "5 columns: 0 '1', 1 'Mia', 2 'B-PER', 3 '-', 4 'ann'"
+    for fact in ("words in column 0", "B-LOC in column 4", first_line, "no column has tags alone"):
+        assert fact in bad[0].found
     plain = UNIVERSAL_NER.replace("4-5\t4in\t_\t-\tann\n", "")
-    _, bad = read(tmp_path / "f", plain, "tagging")
-    assert "; tags are in column 2. Name" in bad[0].found
-    config = ExamplesConfig(
-        task="tagging", data_files=dict.fromkeys(("train", "dev"), (str(tmp_path / "f"),))
-    )
-    with pytest.raises(TaskDataError, match=r"2 of 2 rows are bad: line 3: .*No sentence can be"):
-        build_examples(config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig())
+    _, bad = parse(tmp_path / "f", plain, "tagging")
+    assert "tags are in column 2" in bad[0].found
 
 
 def test_gums_entity_types_become_tags(tmp_path: Path) -> None:
-    rows, bad = read(tmp_path / "f", WEBANNO, "tagging", columns={"words": 2, "tags": 3})
+    rows, bad = parse(tmp_path / "f", WEBANNO, "tagging", columns={"words": 2, "tags": 3})
     assert not bad
     assert values(rows, "words", "tags") == [
         (
@@ -130,7 +114,7 @@ def test_gums_entity_types_become_tags(tmp_path: Path) -> None:
 def test_headers_separators_and_comments_of_tagged_words(
     text: str, config: dict[str, Any], tmp_path: Path
 ) -> None:
-    rows, bad = read(tmp_path / "f", text, "tagging", **config)
+    rows, bad = parse(tmp_path / "f", text, "tagging", **config)
     assert not bad
     words = ["Mia", "saw", ","] if '","' in text else ["Mia", "saw"]
     assert values(rows, "words", "tags") == [(words, ["B-PER", "O", "O"][: len(words)])]
@@ -138,73 +122,64 @@ def test_headers_separators_and_comments_of_tagged_words(
 
 def test_tags_may_be_missing_in_a_test_set(tmp_path: Path) -> None:
     columns = {"words": 1, "tags": 2}
-    rows, _ = read(tmp_path / "f", "1\tMia\n2\tsaw\n", "tagging", "test", columns=columns)
+    rows, _ = parse(tmp_path / "f", "1\tMia\n2\tsaw\n", "tagging", "test", columns=columns)
     assert values(rows, "words", "tags") == [(["Mia", "saw"], None)]
-    told = r"expected a column 2 \(tags\), counted from 0, found 2 columns: 0 '1', 1 'Mia'\. Corr"
-    with pytest.raises(TaskDataError, match=told):
-        read(tmp_path / "f", "1\tMia\n", "tagging", "dev", columns=columns)
-    rows, bad = read(tmp_path / "f", "1\tMia\tO\n\n2\tsaw\n", "tagging", columns=columns)
+    with pytest.raises(TaskDataError, match=r"column 2 \(tags\).*2 columns: 0 '1', 1 'Mia'"):
+        parse(tmp_path / "f", "1\tMia\n", "tagging", "dev", columns=columns)
+    rows, bad = parse(tmp_path / "f", "1\tMia\tO\n\n2\tsaw\n", "tagging", columns=columns)
     assert [(len(rows), item.reason) for item in bad] == [(1, "too-few-columns")]
 
 
 def test_tables_by_name_and_by_number(tmp_path: Path) -> None:
     columns = {"text": "review", "label": 3, "id": "id"}
-    rows, bad = read(tmp_path / "f", REVIEWS, "single-sentence", columns=columns)
+    rows, bad = parse(tmp_path / "f", REVIEWS, "single-sentence", columns=columns)
     assert not bad
     expected = [("7", 'Good, "really"', "yes"), ("8", "Bad", "no")]
     assert values(rows, "id", "text_a", "label") == expected
-    table = pa.table({"a": ["Good", "Bad"], "b": [5.0, 1.5]})
-    pq.write_table(table, tmp_path / "p")
-    data = (tmp_path / "p").read_bytes()
-    rows, _ = read(tmp_path / "g", data, "sentence-regression", columns={"text": 0, "score": "b"})
+    pq.write_table(pa.table({"a": ["Good", "Bad"], "b": [5.0, 1.5]}), tmp_path / "p")
+    columns = {"text": 0, "score": "b"}
+    rows, _ = read("sentence-regression", "train", tmp_path / "p", columns=columns)
     assert values(rows, "text_a", "score") == [("Good", 5.0), ("Bad", 1.5)]
-    lines = '{"x": "One", "y": "Two", "z": "no"}\n'
-    names = {"text_a": "x", "text_b": "y", "label": "z"}
-    rows, _ = read(tmp_path / "h", lines, "sentence-pair", columns=names)
-    assert values(rows, "text_a", "text_b", "label") == [("One", "Two", "no")]
 
 
-def test_tables_without_a_header_with_comments_and_other_separators(tmp_path: Path) -> None:
-    numbers = {"text": 1, "label": 0}
-    rows, bad = read(tmp_path / "f", "yes\tFine\n\nno\tBad\tx\n", "single-sentence",
-                     columns=numbers)  # fmt: skip
+def test_tables_without_header_and_with_other_separators(tmp_path: Path) -> None:
+    columns, path = {"text": 1, "label": 0}, tmp_path / "f"
+    text = "yes\tFine\n\nno\tBad\tx\n"
+    rows, bad = parse(path, text, "single-sentence", columns=columns)
     assert values(rows, "id", "text_a", "label") == [("0", "Fine", "yes")]
-    assert [item.reason for item in bad] == ["blank-line", "too-many-columns"]
+    assert faults(bad) == [("line 2", "blank-line"), ("line 3", "too-many-columns")]
     text = "# made by hand\nwhat;said\nyes;'Fine'\n# end\nno;Bad\n"
     form = {"delimiter": "semicolon", "comment_prefix": "#", "header": True, "quoted": False}
-    rows, bad = read(tmp_path / "f", text, "single-sentence", columns=numbers, file_format=form)
+    rows, bad = parse(path, text, "single-sentence", columns=columns, file_format=form)
     assert values(rows, "text_a", "label") == [("'Fine'", "yes"), ("Bad", "no")]
-    assert {item.reason for item in bad} == {"comment"}
-    assert not any(item.is_fault for item in bad)
-    spaces = {"delimiter": "spaces"}
-    rows, _ = read(
-        tmp_path / "f", "0  great\n1 bad\n", "sst-2", columns=numbers, file_format=spaces
-    )
+    assert {(item.reason, item.is_fault) for item in bad} == {("comment", False)}
+    form = {"delimiter": "spaces"}
+    rows, _ = parse(path, "0  great\n1 bad\n", "sst-2", columns=columns, file_format=form)
     assert values(rows, "text_a", "label") == [("great", "0"), ("bad", "1")]
+    with pytest.raises(ConfigError, match="quotes"):
+        parse(path, text, "sst-2", columns=columns, file_format={**form, "quoted": True})
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("text", "columns", "expected"),
     [
-        ({"text": "revue", "label": 3}, r"expected a column 'revue' \(text\) in its first line, "
-         r"found 4 columns: 0 'id', 1 'review', 2 'stars', 3 'said'\. Correct columns; a file "),
-        ({"text": 1, "label": 4}, r"expected a column 4 \(label\), counted from 0, found 4 col"),
-        ({"text": 1, "label": 3, "id": 0}, r"first line has id, which look like .*table\.header"),
+        (REVIEWS, {"text": "revue", "label": 3}, r"'revue' \(text\) in its first line, "
+         r"found 4 columns: 0 'id', 1 'review', 2 'stars', 3 'said'"),
+        (REVIEWS, {"text": 1, "label": 4}, r"a column 4 \(label\), counted from 0, found 4 col"),
+        (REVIEWS, {"text": 1, "label": 3, "id": 0}, r"has id, which look like .*table\.header"),
+        ("a\ta\tb\nx\ty\tz\n", {"text": "a", "label": "b"}, "found 2 of them: give the number"),
+        ('"open,x\n', {"text": 0, "label": 1}, "quotation mark of its first line is not closed"),
     ],
 )  # fmt: skip
-def test_columns_that_are_not_there(columns: Any, told: str, tmp_path: Path) -> None:
-    with pytest.raises(TaskDataError, match=told):
-        read(tmp_path / "f", REVIEWS, "single-sentence", columns=columns)
-
-
-def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    columns = {"text": "a", "label": "b"}
-    with pytest.raises(TaskDataError, match="found 2 of them: give the number of one"):
-        read(tmp_path / "f", "a\ta\tb\nx\ty\tz\n", "single-sentence", columns=columns)
+def test_missing_columns_are_refused(
+    text: str, columns: Any, expected: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TaskDataError, match=expected):
+        parse(tmp_path / "f", text, "single-sentence", columns=columns)
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "expected"),
     [
         ({"columns": {"text": 1, "label": 1}}, "columns: expected one column per field"),
         (
@@ -216,13 +191,13 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
         ({"file_format": {"delimiter": "tab"}}, "file_format: requires columns"),
     ],
 )
-def test_columns_that_make_no_sense(config: Any, told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_columns_that_make_no_sense(config: Any, expected: str) -> None:
+    with pytest.raises(ValidationError, match=expected):
         ExamplesConfig(task="single-sentence", data_dir="x", **config)
 
 
 @pytest.mark.parametrize(
-    ("task", "columns", "told"),
+    ("task", "columns", "expected"),
     [
         ("tagging", {"words": 1}, r"expected words, tags of tagging, found no tags\. Give each"),
         ("sst-2", {"text": 1, "score": 2}, r"label, id of sst-2 \(id may be missing\), found no l"),
@@ -230,8 +205,8 @@ def test_columns_that_make_no_sense(config: Any, told: str) -> None:
         ("squad-1.1", {"text": 1}, r"squad-1.1 \(span\) have no columns to be named"),
     ],
 )
-def test_columns_that_the_task_has_not(task: str, columns: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_columns_that_the_task_has_not(task: str, columns: Any, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
         task_of(ExamplesConfig(task=task, data_dir="x", columns=columns))
 
 

@@ -1,17 +1,13 @@
-import gzip
 from collections import Counter
 
 import pyarrow as pa
 import pytest
+from support.task_rows import faults, read, write
 
-from model.tasks.conll import read_documents
 from model.tasks.entities import entities_of
 from model.tasks.ner import NER_TASKS
-from model.tasks.task import Bad, FileLayout, Row
 from schemas.arrow import TAG_EXAMPLES
 from schemas.errors import MissingInputError, TaskDataError
-
-CONLL = NER_TASKS["conll-2003"]
 
 WITH_MARKS = """-DOCSTART- -X- -X- O
 
@@ -30,23 +26,12 @@ Acme NNP I-NP I-ORG
 
 
 @pytest.fixture
-def write(tmp_path):
-    def _write(content, name="train.txt"):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return str(path)
-
-    return _write
+def file(tmp_path):
+    return lambda content, name="train.txt": write(tmp_path / name, content)
 
 
-def read(task, url, split="train"):
-    found = list(task.reader(task, split, url))
-    rows = [item for item in found if isinstance(item, Row)]
-    return rows, [item for item in found if isinstance(item, Bad)]
-
-
-def test_conll_documents_sentences_and_old_tags(write):
-    rows, bad = read(CONLL, write(WITH_MARKS))
+def test_conll_documents_sentences_and_old_tags(file):
+    rows, bad = read("conll-2003", "train", file(WITH_MARKS))
     assert bad == []
     assert [row.values["id"] for row in rows] == ["document-1", "document-2"]
     assert [row.position for row in rows] == ["line 3", "line 13"]
@@ -58,21 +43,10 @@ def test_conll_documents_sentences_and_old_tags(write):
     pa.Table.from_pylist([row.values for row in rows], schema=TAG_EXAMPLES)
 
 
-def test_the_same_in_iob2_has_no_note(write):
-    rows, _ = read(CONLL, write(WITH_MARKS))
-    tags = iter(tag for row in rows for tag in row.values["tags"])
-    lines = [
-        f"{line.rpartition(' ')[0]} {next(tags)}" if line and "DOCSTART" not in line else line
-        for line in WITH_MARKS.split("\n")
-    ]
-    again, _ = read(CONLL, write("\n".join(lines)))
-    assert [row.values for row in again] == [row.values for row in rows]
-    assert [row.notes for row in again] == [(), ()]
-
-
 @pytest.mark.parametrize(
     ("tags", "expected", "note"),
     [
+        (["B-A", "I-A", "O", "B-A"], ["B-A", "I-A", "O", "B-A"], None),
         (["S-A", "B-A", "I-A", "E-A"], ["B-A", "B-A", "I-A", "I-A"], "from-bioes"),
         (["U-A", "B-A", "L-A", "O"], ["B-A", "B-A", "I-A", "O"], "from-bioes"),
         (["I-A", "O", "O", "B-A"], ["B-A", "O", "O", "B-A"], "tags-mended"),
@@ -81,26 +55,26 @@ def test_the_same_in_iob2_has_no_note(write):
         (["B-A", "I-B", "O", "O"], ["B-A", "B-B", "O", "O"], "tags-mended"),
     ],
 )
-def test_schemes_are_told_from_the_data(write, tags, expected, note):
-    rows, _ = read(CONLL, write("".join(f"w {tag}\n" for tag in tags)))
+def test_schemes_are_told_from_the_data(file, tags, expected, note):
+    rows, _ = read("conll-2003", "train", file("".join(f"w {tag}\n" for tag in tags)))
     assert rows[0].values["tags"] == expected
-    assert rows[0].notes == (note,)
+    assert rows[0].notes == ((note,) if note else ())
 
 
-def test_without_marks_every_sentence_is_a_document(write):
-    rows, bad = read(NER_TASKS["wnut17"], write("a\tO\nb\tB-x\n\t\n \n\nc\tO\n"))
+def test_without_marks_every_sentence_is_a_document(file):
+    rows, bad = read("wnut17", "train", file("a\tO\nb\tB-x\n\t\n \n\nc\tO\n"))
     assert bad == []
     assert [row.values["id"] for row in rows] == ["sentence-1", "sentence-2"]
     assert [row.values["words"] for row in rows] == [["a", "b"], ["c"]]
     assert [row.values["sentence_lengths"] for row in rows] == [[2], [1]]
 
 
-def test_a_bad_line_costs_its_sentence_and_nothing_else(write):
+def test_a_bad_line_costs_its_sentence_and_nothing_else(file):
     content = (
         "-DOCSTART- O\n\ngood O\n\nshort\nrest O\nof O\n\nlast O\n\n"
         "-DOCSTART- O\n\nwide x O\n\nother LOC\n\n-DOCSTART- O\n\nfine B-LOC\n"
     )
-    rows, bad = read(CONLL, write(content))
+    rows, bad = read("conll-2003", "train", file(content))
     assert [(item.position, item.reason, item.is_fault) for item in bad] == [
         ("line 5", "too-few-columns", True),
         ("line 13", "too-many-columns", True),
@@ -113,104 +87,88 @@ def test_a_bad_line_costs_its_sentence_and_nothing_else(write):
     assert rows[1].values["id"] == "document-3"
 
 
-def test_a_missing_column_is_not_taken_for_another(write):
+def test_a_missing_column_is_not_taken_for_another(file):
     # Its last column is a well-formed tag, of the chunk.
-    rows, bad = read(CONLL, write(WITH_MARKS.replace("sang VBD I-VP O", "sang VBD I-VP")))
+    rows, bad = read(
+        "conll-2003", "train", file(WITH_MARKS.replace("sang VBD I-VP O", "sang VBD I-VP"))
+    )
     assert [item.reason for item in bad] == ["too-few-columns"]
     assert rows[0].values["words"] == ["Oslo", "Bergen", "."]
 
 
-def test_a_word_missing_before_a_tab_and_bytes_that_are_no_text(write):
-    rows, bad = read(CONLL, write(b"a\tO\n\n\tO\n\n\xff\tO\nb\tO\n\nc\tO\n"))
-    assert [(item.position, item.reason) for item in bad] == [
-        ("line 3", "no-word"),
-        ("line 5", "not-utf-8"),
-    ]
+def test_a_word_missing_before_a_tab_and_bytes_that_are_no_text(file):
+    rows, bad = read("conll-2003", "train", file(b"a\tO\n\n\tO\n\n\xff\tO\nb\tO\n\nc\tO\n"))
+    assert faults(bad) == [("line 3", "no-word"), ("line 5", "not-utf-8")]
     assert [row.values["words"] for row in rows] == [["a"], ["c"]]
 
 
-def test_spaces_line_ends_and_a_byte_order_mark_are_no_part_of_words(write):
+def test_spaces_line_ends_and_a_byte_order_mark_are_no_part_of_words(file):
     content = "\N{ZERO WIDTH NO-BREAK SPACE}a   B-x  \r\nb O \r\n   \r\nc\u00a0d O\r\ne\x85f O"
-    rows, bad = read(CONLL, write(content))
+    rows, bad = read("conll-2003", "train", file(content))
     assert bad == []
     assert [row.values["words"] for row in rows] == [["a", "b"], ["c\u00a0d", "e\x85f"]]
 
 
-def test_words_with_spaces_and_hashes_in_files_with_tabs(write):
-    rows, _ = read(NER_TASKS["tagging"], write("New York\tB-x\n# 1\tO\n\n#\tO\na\tO\n"))
+def test_words_with_spaces_and_hashes_in_files_with_tabs(file):
+    rows, _ = read("tagging", "train", file("New York\tB-x\n# 1\tO\n\n#\tO\na\tO\n"))
     assert [row.values["words"] for row in rows] == [["New York", "# 1"], ["#", "a"]]
 
 
-def test_comments_are_for_the_general_task_alone(write):
-    url = write("# id 7 domain=en\na _ _ B-x\nb _ _ O\n\n# id 8 domain=en\nc _ _ O\n\nd _ _ O\n")
-    rows, bad = read(NER_TASKS["tagging"], url)
+def test_comments_are_for_the_general_task_alone(file):
+    url = file("# id 7 domain=en\na _ _ B-x\nb _ _ O\n\n# id 8 domain=en\nc _ _ O\n\nd _ _ O\n")
+    rows, bad = read("tagging", "train", url)
     assert bad == []
     assert [row.values["words"] for row in rows] == [["a", "b"], ["c"], ["d"]]
-    _, bad = read(NER_TASKS["wnut17"], url)
+    _, bad = read("wnut17", "train", url)
     assert [item.reason for item in bad] == ["unknown-tag", "unknown-tag"]
 
 
-def test_words_alone_are_a_test_set_and_no_training_data(write):
-    url = write("-DOCSTART-\n\na\nb\n\nc\n")
-    rows, bad = read(CONLL, url, "test")
+def test_words_alone_are_a_test_set_and_no_training_data(file):
+    url = file("-DOCSTART-\n\na\nb\n\nc\n")
+    rows, bad = read("conll-2003", "test", url)
     assert bad == []
     assert rows[0].values["tags"] is None
     assert rows[0].values["sentence_lengths"] == [2, 1]
     assert rows[0].notes == ()
     with pytest.raises(TaskDataError, match="found one column"):
-        read(CONLL, url, "dev")
+        read("conll-2003", "dev", url)
 
 
-def test_a_file_without_words_is_refused(write):
+def test_a_file_without_words_is_refused(file):
     for content in ("", "\n\n", "-DOCSTART- O\n\n-DOCSTART- O\n"):
         with pytest.raises(TaskDataError, match="Is it empty"):
-            read(CONLL, write(content))
+            read("conll-2003", "train", file(content))
     with pytest.raises(MissingInputError):
-        read(CONLL, "/nowhere/train.txt")
+        read("conll-2003", "train", "/nowhere/train.txt")
 
 
-def test_compressed_files_are_read_as_plain_ones(write):
-    plain, _ = read(CONLL, write(WITH_MARKS))
-    packed, _ = read(CONLL, write(gzip.compress(WITH_MARKS.encode()), "train.txt.gz"))
-    assert packed == plain
-
-
-def test_the_one_file_is_cut_the_same_way_wherever_documents_stand(write):
-    task = NER_TASKS["wikigold"]
+def test_one_file_is_split_the_same_way_in_any_order(file):
     texts = [f"word{number} O\nx I-LOC\n" for number in range(200)]
 
-    def cut(order):
-        url = write("\n-DOCSTART- O\n\n".join(order))
-        found = {}
-        for split in task.splits:
-            rows, bad = read(task, url, split)
+    def split_file(order):
+        url, found = file("\n-DOCSTART- O\n\n".join(order)), {}
+        for split in NER_TASKS["wikigold"].splits:
+            rows, bad = read("wikigold", split, url)
             assert len(rows) + len(bad) == len(order)
-            assert {item.reason for item in bad} <= {"in-another-split"}
-            assert not any(item.is_fault for item in bad)
+            assert {(row.reason, row.is_fault) for row in bad} == {("in-another-split", False)}
             found[split] = {row.values["words"][0] for row in rows}
         return found
 
-    found = cut(texts)
-    assert sorted(word for words in found.values() for word in words) == sorted(
-        f"word{number}" for number in range(200)
-    )
-    assert cut(texts[::-1]) == found
-    assert {split: len(words) for split, words in found.items()} == {
-        "train": pytest.approx(140, abs=25),
-        "dev": pytest.approx(30, abs=20),
-        "test": pytest.approx(30, abs=20),
-    }
+    found = split_file(texts)
+    words = [word for own in found.values() for word in own]
+    assert sorted(words) == sorted(text.split()[0] for text in texts)
+    assert split_file(texts[::-1]) == found
+    assert [len(words) for words in found.values()] == pytest.approx([140, 30, 30], abs=20)
 
 
-def test_bad_sentences_are_counted_in_one_split_only(write):
-    task = NER_TASKS["wikigold"]
-    content = "\n-DOCSTART- O\n\n".join(f"w{number} O\n\nbad\n" for number in range(20))
-    faults = [item for split in task.splits for item in read(task, write(content), split)[1]]
-    assert sum(item.reason == "too-few-columns" for item in faults) == 20
+def test_bad_sentences_are_counted_in_one_split_only(file):
+    url = file("\n-DOCSTART- O\n\n".join(f"w{number} O\n\nbad\n" for number in range(20)))
+    bad = [row for split in NER_TASKS["wikigold"].splits for row in read("wikigold", split, url)[1]]
+    assert sum(row.reason == "too-few-columns" for row in bad) == 20
 
 
-def real(task, url, split="train"):
-    rows, bad = read(task, str(url), split)
+def count(task, url, split="train"):
+    rows, bad = read(task, split, url)
     assert bad == []
     counts = Counter()
     for row in rows:
@@ -229,7 +187,7 @@ def test_all_of_wikigold(real_data):
     # Its own page says 934 PER, 1014 LOC, 898 ORG, 712 MISC, and 39,152 tokens in 1,841 sentences
     # with 145 marks among either.
     url = real_data / "ner" / "wikigold" / "data" / "wikigold.conll.txt"
-    assert real(NER_TASKS["tagging"], url) == {
+    assert count("tagging", url) == {
         "documents": 145,
         "sentences": 1841 - 145,
         "words": 39_152 - 145,
@@ -242,12 +200,10 @@ def test_all_of_wikigold(real_data):
 
 
 def test_the_splits_of_wikigold(real_data):
-    task = NER_TASKS["wikigold"]
-    url = str(real_data / "ner" / "wikigold" / "data" / "wikigold.conll.txt")
-    sizes = {}
-    names = []
-    for split in task.splits:
-        rows, _ = read(task, url, split)
+    url = real_data / "ner" / "wikigold" / "data" / "wikigold.conll.txt"
+    sizes, names = {}, []
+    for split in NER_TASKS["wikigold"].splits:
+        rows, _ = read("wikigold", split, url)
         sizes[split] = (len(rows), sum(len(row.values["words"]) for row in rows))
         names += [row.values["id"] for row in rows]
     assert sizes == {"train": (108, 28_739), "dev": (18, 6_496), "test": (19, 3_772)}
@@ -278,13 +234,5 @@ def test_the_splits_of_wikigold(real_data):
     ],
 )  # fmt: skip
 def test_all_of_wnut17(real_data, split, name, expected):
-    assert real(NER_TASKS["wnut17"], real_data / "ner" / "wnut17" / name, split) == expected
+    assert count("wnut17", real_data / "ner" / "wnut17" / name, split) == expected
     assert name in NER_TASKS["wnut17"].splits[split]
-
-
-def test_documents_begin_at_their_first_line(write):
-    documents = read_documents(write(WITH_MARKS), FileLayout(), split="test")
-    begins = [
-        (found.position, [sentence.words[0] for sentence in found.sentences]) for found in documents
-    ]
-    assert begins == [("line 3", ["Mia", "Oslo"]), ("line 13", ["Acme"])]

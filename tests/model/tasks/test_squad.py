@@ -19,10 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import complexity
 
-from model.tables.paper_results import PAPER_TABLES
 from model.task_types.squad_metrics import gold_answers, score_question
 from model.tasks.squad import NOT_FOUND, SQUAD_TASKS, check_answers
-from model.tasks.task import Bad, Row
+from model.tasks.task import BadRow, Row
 from schemas.arrow import SPAN_EXAMPLES
 from schemas.errors import CorruptInputError, InputError, MissingInputError, TaskDataError
 
@@ -47,12 +46,16 @@ def write(path: Path, *articles: Any) -> str:
     return str(path)
 
 
-def read(url: str, *, task: str = "squad-1.1", split: str = "train") -> list[Row | Bad]:
+def read(url: str, *, task: str = "squad-1.1", split: str = "train") -> list[Row | BadRow]:
     chosen = SQUAD_TASKS[task]
     return list(chosen.reader(chosen, split, url))
 
 
-def read_one(tmp_path: Path, item: Any, **options: Any) -> Row | Bad:
+def reasons_of(url: str) -> list[str]:
+    return [item.reason if isinstance(item, BadRow) else "kept" for item in read(url)]
+
+
+def read_one(tmp_path: Path, item: Any, **options: Any) -> Row | BadRow:
     context = options.pop("context", CONTEXT)
     (found,) = read(write(tmp_path / "file.json", article(item, context=context)), **options)
     return found
@@ -102,7 +105,7 @@ def test_a_bad_question_is_counted_and_the_next_is_read(
 ) -> None:
     url = write(tmp_path / "a.json", article(question(**changes), question(id="q2")))
     bad, good = read(url, split=split)
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, BadRow)
     assert bad.reason == reason
     assert bad.is_fault
     assert isinstance(good, Row)
@@ -111,30 +114,23 @@ def test_a_bad_question_is_counted_and_the_next_is_read(
 @pytest.mark.parametrize(
     ("context", "reason"), [("", "empty-context"), (" \t", "empty-context"), (None, "missing-key")]
 )
-def test_a_context_that_cannot_be_used_drops_each_of_its_questions(
-    tmp_path: Path, context: Any, reason: str
-) -> None:
+def test_bad_context_drops_each_of_its_questions(tmp_path: Path, context: Any, reason: str) -> None:
     first = article(question(), question(id="q2"), context=context)
-    found = read(write(tmp_path / "a.json", first, article(question(id="q3"))))
-    assert [getattr(item, "reason", "kept") for item in found] == [reason, reason, "kept"]
+    url = write(tmp_path / "a.json", first, article(question(id="q3")))
+    assert reasons_of(url) == [reason, reason, "kept"]
 
 
-def test_an_id_that_stands_twice_drops_the_second_question(tmp_path: Path) -> None:
-    url = write(tmp_path / "a.json", article(question()), article(question(), question(id=7)))
-    found = read(url)
-    assert [getattr(item, "reason", "kept") for item in found] == ["kept", "duplicate-id", "kept"]
-    assert found[2].values["id"] == "7"
-
-
-def test_paragraphs_and_articles_that_are_none_are_counted(tmp_path: Path) -> None:
+def test_repeated_id_and_malformed_parts_are_counted(tmp_path: Path) -> None:
     url = write(
         tmp_path / "a.json",
         {"title": "No paragraphs"},
         {"title": "No questions", "paragraphs": [{"context": CONTEXT}, "text"]},
         article("text", question()),
+        article(question(), question(id=7)),
     )
-    reasons = [getattr(item, "reason", "kept") for item in read(url)]
-    assert reasons == ["missing-key", "missing-key", "missing-key", "malformed", "kept"]
+    missing = ["missing-key"] * 3
+    assert reasons_of(url) == [*missing, "malformed", "kept", "duplicate-id", "kept"]
+    assert read(url)[-1].values["id"] == "7"
 
 
 @pytest.mark.parametrize(
@@ -197,12 +193,10 @@ def test_answer_search_takes_linear_time(unit: str, end: str) -> None:
     complexity.assert_linear(search, unit)
 
 
-def test_an_answer_that_is_nowhere_drops_a_training_question_and_is_kept_to_score(
-    tmp_path: Path,
-) -> None:
+def test_answer_that_is_nowhere_drops_only_training_question(tmp_path: Path) -> None:
     nowhere = question(answers=[{"text": "Bo Byrne", "answer_start": 55}])
     dropped = read_one(tmp_path, nowhere)
-    assert isinstance(dropped, Bad)
+    assert isinstance(dropped, BadRow)
     assert dropped.reason == "answer-not-in-context"
     assert "Bo Byrne" in dropped.found
     assert "55" in dropped.found
@@ -212,33 +206,34 @@ def test_an_answer_that_is_nowhere_drops_a_training_question_and_is_kept_to_scor
     assert (kept.values["answers"], kept.values["answer_starts"]) == (["Bo Byrne"], [NOT_FOUND])
 
 
-def test_training_keeps_a_question_with_one_answer_that_is_found(tmp_path: Path) -> None:
-    answers = [{"text": "Bo", "answer_start": 0}, {"text": "mill", "answer_start": 4}]
-    found = read_one(tmp_path, question(answers=answers))
-    assert isinstance(found, Row)
-    assert found.values["answer_starts"] == [NOT_FOUND, 4]
-
-
-def test_nothing_is_learnt_from_an_empty_answer(tmp_path: Path) -> None:
-    answers = [{"text": "", "answer_start": 0}, {"text": "mill", "answer_start": 4}]
-    found = read_one(tmp_path, question(answers=answers))
-    assert isinstance(found, Row)
-    assert found.values["answers"] == ["mill"]
-    assert found.notes == ("empty-answer-left-out",)
-    alone = read_one(tmp_path, question(answers=[{"text": " ", "answer_start": 3}]))
-    assert isinstance(alone, Bad)
-    assert alone.reason == "empty-answer"
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (["Bo", "mill"], (["Bo", "mill"], [NOT_FOUND, 4], ("answer-not-in-context",))),
+        (["", "mill"], (["mill"], [4], ("empty-answer-left-out",))),
+        ([" "], "empty-answer"),
+    ],
+)
+def test_training_needs_one_answer_that_is_found(
+    tmp_path: Path, answers: list[str], expected: Any
+) -> None:
+    given = [{"text": text, "answer_start": 4} for text in answers]
+    found = read_one(tmp_path, question(answers=given))
+    if isinstance(found, BadRow):
+        assert found.reason == expected
+    else:
+        columns = found.values["answers"], found.values["answer_starts"]
+        assert (*columns, found.notes) == expected
 
 
 @pytest.mark.parametrize("task", ["squad-1.1", "squad-2.0"])
-def test_an_empty_answer_is_scored_as_the_official_script_does(tmp_path: Path, task: str) -> None:
+def test_empty_answer_is_scored_as_the_official_script_does(tmp_path: Path, task: str) -> None:
     """It compares with it, and in 2.0 counts the question among those that have an answer."""
     answers = [{"text": " \n", "answer_start": 3}]
     found = read_one(tmp_path, question(answers=answers), task=task, split="dev")
     assert isinstance(found, Row)
     assert found.values["answers"] == [" \n"]
     assert found.values["answer_starts"] == [NOT_FOUND]
-    assert found.values["is_impossible"] is False
     assert found.notes == ("empty-answer",)
     table = pa.Table.from_pylist([found.values], schema=SPAN_EXAMPLES)
     [gold] = gold_answers(table, has_unanswerable=task == "squad-2.0")
@@ -246,26 +241,28 @@ def test_an_empty_answer_is_scored_as_the_official_script_does(tmp_path: Path, t
     assert score_question("", gold, has_unanswerable=task == "squad-2.0").em == 1.0
 
 
-def test_questions_without_answer_are_examples_of_2_0(tmp_path: Path) -> None:
-    options = {"task": "squad-2.0", "split": "dev"}
-    plausible = {"plausible_answers": [{"text": "mill", "answer_start": 4}]}
-    for changes in ({"answers": []}, {"answers": [], "is_impossible": True, **plausible}):
-        found = read_one(tmp_path, question(**changes), **options)
-        assert isinstance(found, Row)
-        assert found.values["answers"] == []
-        assert found.values["is_impossible"] is True
-    answered = read_one(tmp_path, question(is_impossible=False), **options)
-    assert isinstance(answered, Row)
-    assert answered.values["is_impossible"] is False
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"answers": []}, True),
+        ({"answers": [], "is_impossible": True, "plausible_answers": [{"text": "mill"}]}, True),
+        ({"is_impossible": False}, False),
+        ({"answers": ...}, None),
+    ],
+)
+def test_is_impossible_of_2_0(
+    tmp_path: Path, changes: dict[str, Any], expected: bool | None
+) -> None:
+    found = read_one(tmp_path, question(**changes), task="squad-2.0", split="dev")
+    assert isinstance(found, Row)
+    assert found.values["is_impossible"] is expected
+    assert bool(found.values["answers"]) == (expected is False)
 
 
-def test_without_the_key_answers_nothing_is_known(tmp_path: Path) -> None:
-    unknown = read_one(tmp_path, question(answers=...), split="test")
-    assert isinstance(unknown, Row)
-    assert unknown.values["is_impossible"] is None
-    trained = read_one(tmp_path, question(answers=...))
-    assert isinstance(trained, Bad)
-    assert trained.reason == "missing-key"
+def test_training_question_without_answers_is_bad(tmp_path: Path) -> None:
+    found = read_one(tmp_path, question(answers=...))
+    assert isinstance(found, BadRow)
+    assert found.reason == "missing-key"
 
 
 def test_files_may_be_compressed_and_lie_anywhere(tmp_path: Path) -> None:
@@ -305,7 +302,7 @@ def test_a_file_that_is_another_is_refused(tmp_path: Path, content: bytes, expec
     assert str(path) in str(caught.value)
 
 
-def test_a_file_that_is_cut_off_or_absent_is_refused(tmp_path: Path) -> None:
+def test_truncated_and_missing_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "dev.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"data": [article(question())]}).encode())[:-20])
     with pytest.raises(CorruptInputError, match="no end"):
@@ -317,14 +314,8 @@ def test_a_file_that_is_cut_off_or_absent_is_refused(tmp_path: Path) -> None:
         read(str(path))
 
 
-def parquet(path: Path, rows: list[dict[str, Any]], *, drop: tuple[str, ...] = ()) -> str:
-    answers = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
-    schema = pa.schema(
-        [(name, pa.string()) for name in ("id", "title", "context", "question")]
-        + [("answers", answers)]
-    )
-    table = pa.Table.from_pylist(rows, schema=schema).drop_columns(list(drop))
-    pq.write_table(table, path)
+def parquet(path: Path, rows: list[dict[str, Any]]) -> str:
+    pq.write_table(pa.Table.from_pylist(rows), path)
     return str(path)
 
 
@@ -349,60 +340,31 @@ def test_parquet_of_hugging_face_gives_the_same_examples(tmp_path: Path) -> None
     assert isinstance(first, Row)
     assert first.values == same.values
     assert second.values["is_impossible"] is True
-    assert third == Bad("row 3", "missing-key", "no question")
+    assert third == BadRow("row 3", "missing-key", "no question")
     assert fourth.values["is_impossible"] is None
 
 
-def test_parquet_without_a_column_is_refused(tmp_path: Path) -> None:
-    url = parquet(tmp_path / "train.parquet", [hugging_face_row()], drop=("context",))
-    with pytest.raises(TaskDataError, match="missing context"):
-        read(url)
-    found = read(parquet(tmp_path / "t.parquet", [hugging_face_row()], drop=("title",)))
-    assert found[0].values["title"] == ""
-
-
-def test_the_tasks_say_what_the_paper_did() -> None:
-    assert list(SQUAD_TASKS) == ["squad-1.1", "squad-2.0"]
-    for name, task in SQUAD_TASKS.items():
-        assert task.name == name
-        assert list(task.splits) == ["train", "dev", "test", "augmentation"]
-        assert task.max_seq_length == 384
-        assert task.metrics[0] == "f1"
-    cells = {
-        place: PAPER_TABLES[table].column(name, split=place.partition("/")[0]).key
-        for place, (table, name) in SQUAD_TASKS["squad-1.1"].paper.items()
-    }
-    assert cells == {
-        "dev/em": "dev EM", "dev/f1": "dev F1", "test/em": "test EM", "test/f1": "test F1",
-    }  # fmt: skip
-    assert SQUAD_TASKS["squad-2.0"].has_unanswerable
-    assert not SQUAD_TASKS["squad-1.1"].has_unanswerable
-
-
 @pytest.mark.parametrize(
-    ("task", "split", "name", "rows", "impossible"),
+    ("task", "split", "name", "rows"),
     [
-        ("squad-1.1", "dev", "dev-v1.1.json.gz", 10_570, 0),
-        ("squad-2.0", "dev", "half-dev-v2.0.json.gz", 6_078, None),
-        pytest.param("squad-1.1", "train", "train-v1.1.json.gz", 87_599, 0, marks=pytest.mark.slow),
+        ("squad-1.1", "dev", "dev-v1.1.json.gz", 10_570),
+        ("squad-2.0", "dev", "half-dev-v2.0.json.gz", 6_078),
+        pytest.param("squad-1.1", "train", "train-v1.1.json.gz", 87_599, marks=pytest.mark.slow),
     ],
 )
 def test_every_question_of_the_real_files_is_an_example(
-    real_data: Path, task: str, split: str, name: str, rows: int, impossible: int | None
+    real_data: Path, task: str, split: str, name: str, rows: int
 ) -> None:
     found = read(str(real_data / "squad" / name), task=task, split=split)
     assert Counter(type(item) for item in found) == {Row: rows}
     assert not any(item.notes for item in found)
     unanswerable = sum(item.values["is_impossible"] for item in found)
-    if impossible is None:
-        assert 0 < unanswerable < rows
-    else:
-        assert unanswerable == impossible
+    assert (0 < unanswerable < rows) if task == "squad-2.0" else not unanswerable
 
 
 def test_a_file_of_2_0_is_no_file_of_1_1(real_data: Path) -> None:
     found = read(str(real_data / "squad" / "half-dev-v2.0.json.gz"), split="dev")
-    reasons = Counter(item.reason for item in found if isinstance(item, Bad))
+    reasons = Counter(item.reason for item in found if isinstance(item, BadRow))
     assert reasons.keys() == {"unanswerable"}
     assert reasons["unanswerable"] > len(found) / 3
 

@@ -4,13 +4,13 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.task_rows import faults, read, write
 
 from model.tasks.swag import SWAG_TASKS
-from model.tasks.task import Bad, Row
 from schemas.arrow import CHOICE_EXAMPLES
 from schemas.errors import TaskDataError
 
-SWAG, CODAH = SWAG_TASKS["swag"], SWAG_TASKS["codah"]
+CODAH = SWAG_TASKS["codah"]
 HEADER = [
     "", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source",
     "ending0", "ending1", "ending2", "ending3", "label",
@@ -36,14 +36,8 @@ def changed(**values):
     return [values.get(name, old) for name, old in zip(HEADER, FIRST, strict=True)]
 
 
-def read(task, url, split="train"):
-    found = list(task.reader(task, split, url))
-    rows = [item for item in found if isinstance(item, Row)]
-    return rows, [item for item in found if isinstance(item, Bad)]
-
-
 def test_a_row_of_swag(write_csv):
-    rows, bad = read(SWAG, write_csv([FIRST]))
+    rows, bad = read("swag", "train", write_csv([FIRST]))
     assert bad == []
     assert rows[0].values == {
         "id": "7",
@@ -55,32 +49,28 @@ def test_a_row_of_swag(write_csv):
 
 
 def test_test_files_have_no_label(write_csv):
-    rows, bad = read(SWAG, write_csv([FIRST[:-1]], header=HEADER[:-1], name="test.csv"), "test")
+    rows, bad = read("swag", "test", write_csv([FIRST[:-1]], header=HEADER[:-1]))
     assert bad == []
     assert rows[0].values["label"] is None
     with pytest.raises(TaskDataError, match="missing label"):
-        read(SWAG, write_csv([FIRST[:-1]], header=HEADER[:-1]), "train")
+        read("swag", "train", write_csv([FIRST[:-1]], header=HEADER[:-1]))
 
 
 def test_bad_rows_are_told_with_place_and_reason(write_csv):
-    rows, bad = read(
-        SWAG,
-        write_csv(
-            [
-                FIRST,
-                changed(ending3="  "),
-                changed(label="4"),
-                changed(label="gold"),
-                changed(label=""),
-                FIRST[:-2],
-                changed(sent2=""),
-            ]
-        ),
-    )
+    lines = [
+        FIRST,
+        changed(ending3="  "),
+        changed(label="4"),
+        changed(label="gold"),
+        changed(label=""),
+        FIRST[:-2],
+        changed(sent2=""),
+    ]
+    rows, bad = read("swag", "train", write_csv(lines))
     assert len(rows) == 2
     assert rows[1].values["continuations"][0] == "stands up."
     # The first row has a line break in a field, so the second begins on line 4.
-    assert [(item.position, item.reason) for item in bad] == [
+    assert faults(bad) == [
         ("line 4", "empty-text"),
         ("line 6", "unknown-label"),
         ("line 8", "unknown-label"),
@@ -105,40 +95,34 @@ def test_the_hubs_parquet(tmp_path):
     )
     url = str(tmp_path / "test-00000-of-00001.parquet")
     pq.write_table(table, url)
-    rows, bad = read(SWAG, url, "test")
+    rows, bad = read("swag", "test", url)
     assert bad == []
     assert [row.values["label"] for row in rows] == [3, None]
     assert [row.values["id"] for row in rows] == ["0", "1"]
     assert rows[1].values["continuations"][2] == "It stops 2."
-    rows, bad = read(SWAG, url, "train")
+    rows, bad = read("swag", "train", url)
     assert [item.reason for item in bad] == ["no-answer"]
 
 
 def test_another_file_is_refused(write_csv):
     with pytest.raises(TaskDataError, match=r"missing sent1.*_full\.csv"):
-        read(SWAG, write_csv([["a", "b"]], header=["sent1", "distractor-0"]))
+        read("swag", "train", write_csv([["a", "b"]], header=["sent1", "distractor-0"]))
 
 
-@pytest.fixture
-def codah_file(tmp_path):
-    def _write(lines):
-        path = tmp_path / "full_data.tsv"
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return str(path)
-
-    return _write
+def codah_file(folder, lines):
+    return write(folder / "full_data.tsv", "".join(f"{line}\n" for line in lines))
 
 
 def codah_line(number, label=0):
     return f'o\tPrompt {number} says "\tone.\ttwo"\tthree.\tfour.\t{label}'
 
 
-def test_codah_is_cut_by_its_prompts(codah_file):
+def test_codah_is_cut_by_its_prompts(tmp_path):
     numbers = [*range(100), *range(0, 100, 2)]  # some prompts come twice
-    url = codah_file([codah_line(number, number % 4) for number in numbers])
+    url = codah_file(tmp_path, [codah_line(number, number % 4) for number in numbers])
     prompts = {}
     for split in CODAH.splits:
-        rows, bad = read(CODAH, url, split)
+        rows, bad = read("codah", split, url)
         assert len(rows) + len(bad) == 150
         assert {(item.reason, item.is_fault) for item in bad} == {("in-another-split", False)}
         prompts[split] = {row.values["context"] for row in rows}
@@ -150,18 +134,20 @@ def test_codah_is_cut_by_its_prompts(codah_file):
     assert prompts["test"]
 
 
-def test_bad_rows_of_codah_are_faults_of_one_split(codah_file):
-    url = codah_file([*(codah_line(number) for number in range(20)), "o\tshort", codah_line(1, 9)])
-    faults = [item for split in CODAH.splits for item in read(CODAH, url, split)[1]]
+def test_bad_rows_of_codah_are_faults_of_one_split(tmp_path):
+    url = codah_file(
+        tmp_path, [*(codah_line(number) for number in range(20)), "o\tshort", codah_line(1, 9)]
+    )
+    faults = [item for split in CODAH.splits for item in read("codah", split, url)[1]]
     assert sorted(item.reason for item in faults if item.is_fault) == [
         "too-few-columns",
         "unknown-label",
     ]
 
 
-def test_codah_needs_seven_columns(codah_file):
+def test_codah_needs_seven_columns(tmp_path):
     with pytest.raises(TaskDataError, match="seven tab-separated columns"):
-        read(CODAH, codah_file(["a\tb\tc"]))
+        read("codah", "train", codah_file(tmp_path, ["a\tb\tc"]))
 
 
 def test_all_of_codah(real_data):
@@ -169,7 +155,7 @@ def test_all_of_codah(real_data):
     sizes, seen = {}, []
     prompts = {}
     for split in CODAH.splits:
-        rows, bad = read(CODAH, url, split)
+        rows, bad = read("codah", split, url)
         assert len(rows) + len(bad) == 2776
         assert not any(item.is_fault for item in bad)
         sizes[split] = len(rows)
@@ -189,7 +175,7 @@ def test_what_json_can_hold_and_no_table_can_is_a_bad_row(tmp_path):
     rows += [{**row, "label": 1, "sent2": "\ud800"}, {**row, "label": 1, "ending3": "\ud800"}]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f"{json.dumps(one)}\n" for one in rows))
-    found = list(SWAG_TASKS["swag"].reader(SWAG_TASKS["swag"], "train", str(path)))
-    assert [item.reason for item in found] == [
+    _, bad = read("swag", "train", path)
+    assert [row.reason for row in bad] == [
         *("unknown-label", "empty-text", "malformed", "empty-text"),
     ]

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pytest
-from support.paths import ROOT
 from support.task_file_builder import ROWS, write_task_file
+from support.task_rows import build, read
 
-from model.build_examples import build_examples
 from model.tables.paper_results import PAPER_TABLES
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.metrics import METRICS
-from model.tasks import TASKS, Bad, Row, Task, find_task
+from model.tasks import TASKS, Task, find_task
+from model.tasks.examples import read_examples, splits_of
 from model.tasks.sentence_tasks import read_text_rows
 from model.tasks.task import FileLayout
 from schemas.arrow import EXAMPLES
 from schemas.errors import ConfigError, TaskDataError
-from schemas.execution_configs import ExecutionConfig
-from schemas.finetune_configs import ExamplesConfig
 
 _OTHER_METRICS = {
     "span": {"em", "f1"},
@@ -30,20 +26,6 @@ _OTHER_METRICS = {
 PLACES = [pytest.param(task, split, id=f"{task.name}-{split}")
           for task in TASKS.values() for split in task.splits]  # fmt: skip
 FIRST = [pytest.param(task, next(iter(task.splits)), id=task.name) for task in TASKS.values()]
-
-
-def read(task: Task, split: str, url: str) -> tuple[list[Row], list[Bad]]:
-    items = list(task.reader(task, split, url))
-    return (
-        [item for item in items if isinstance(item, Row)],
-        [item for item in items if isinstance(item, Bad)],
-    )
-
-
-def test_the_papers_tasks_are_there() -> None:
-    glue = {"cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax"}
-    assert glue | {"squad-1.1", "squad-2.0", "swag", "codah", "conll-2003"} <= set(TASKS)
-    assert {"wikigold", "wnut17", "tagging", "single-sentence", "sentence-pair"} <= set(TASKS)
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -91,26 +73,33 @@ def test_a_tasks_cells_are_cells_of_the_papers_tables(task: Task) -> None:
         assert PAPER_TABLES[table].column(name, split=split).metric == metric
 
 
-@pytest.mark.parametrize(("task", "split"), PLACES)
-def test_the_official_file_is_read_whole(task: Task, split: str, tmp_path: Path) -> None:
-    rows, bad = read(task, split, write_task_file(task, split, folder=tmp_path))
-    assert len(rows) + len(bad) == ROWS
-    assert not [item for item in bad if item.is_fault]
-    assert len(rows) == ROWS or (rows and task.layout.shares)
-    schema = EXAMPLES[task.type]
-    for row in rows:
-        assert set(row.values) <= set(schema.names)
-        assert row.position
-    batch = pa.RecordBatch.from_pylist([row.values for row in rows], schema=schema)
-    for field, column in zip(schema, batch.columns, strict=True):
-        assert field.nullable or not column.null_count, field.name
-    assert len(set(batch["id"].to_pylist())) == len(rows)
-    _check_values(task, split, rows)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_official_files_become_examples(task: Task, tmp_path: Path) -> None:
+    files = {split: (write_task_file(task, split, folder=tmp_path),) for split in task.splits}
+    made, given = build(tmp_path / "out", task=task.name, data_files=files)
+    counters, statistics = made.counters, made.statistics
+    assert (statistics["task"], statistics["kind"]) == (task.name, task.type)
+    assert splits_of(given) == tuple(task.splits)
+    for split in task.splits:
+        table = read_examples(given, split)
+        assert table.schema.equals(EXAMPLES[task.type], check_metadata=True)
+        assert table.num_rows == statistics["splits"][split] == len(set(table["id"].to_pylist()))
+        other_splits = counters.get(f"rows-dropped-in-another-split@{split}", 0)
+        assert counters[f"rows-in@{split}"] == ROWS == table.num_rows + other_splits
+        _check_values(task, split, table.to_pylist())
+    if task.labels:
+        assert statistics["labels"] == list(task.labels)
+    else:
+        own = {
+            "classification": ["blue", "green"],
+            "tagging": ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"],
+        }
+        assert statistics["labels"] == own.get(task.type, [])
 
 
-def _check_values(task: Task, split: str, rows: list[Row]) -> None:
+def _check_values(task: Task, split: str, rows: list[dict[str, Any]]) -> None:
     needs_answer = split.startswith(("train", "dev"))
-    for row in (row.values for row in rows):
+    for row in rows:
         if task.type == "classification":
             assert row["label"] is not None or not needs_answer
             assert row["label"] is None or not task.labels or row["label"] in task.labels
@@ -159,21 +148,18 @@ def test_an_empty_file_is_refused(task: Task, split: str, content: bytes, tmp_pa
         read(task, split, str(file))
 
 
-def test_a_task_is_found_by_its_name() -> None:
-    assert find_task("sst-2").title == "SST-2"
-
-
 @pytest.mark.parametrize(
-    ("name", "close"), [("sst2", "sst-2"), ("MNLI", "mnli"), ("SQuAD 1.1", "squad-1.1")]
+    ("name", "expected"),
+    [
+        ("sst2", "Did you mean sst-2"),
+        ("MNLI", "Did you mean mnli"),
+        ("SQuAD 1.1", "Did you mean .*squad-1.1"),
+        ("zzzzzz", "Choose from cola, sst-2, .*pair-regression"),
+    ],
 )
-def test_a_name_nearly_right_is_answered_with_the_right_one(name: str, close: str) -> None:
-    with pytest.raises(ConfigError, match=rf"no task '{name}'. Did you mean .*{close}"):
+def test_unknown_task_suggests_names(name: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
         find_task(name)
-
-
-def test_a_name_of_nothing_is_answered_with_all_names() -> None:
-    with pytest.raises(ConfigError, match=r"Choose from cola, sst-2, .*pair-regression"):
-        find_task("zzzzzz")
 
 
 def test_new_task_needs_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,25 +176,10 @@ def test_new_task_needs_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(TASKS, films.name, films)
     (tmp_path / "train.csv").write_text("review,stars\nFine,good\nDull,bad\n")
     (tmp_path / "dev.tsv").write_text("stars\treview\ngood\tNice\n")
-    config = ExamplesConfig(task="films", data_dir=str(tmp_path))
-    made = build_examples(
-        config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig()
-    )
+    config = {"task": "films", "data_dir": str(tmp_path)}
+    made, _ = build(tmp_path / "out", **config)
     assert made.statistics["splits"] == {"train": 2, "dev": 1}
     assert made.statistics["labels"] == ["bad", "good"]
     (tmp_path / "dev.tsv").write_text("stars\treview\ngood\tNice\nnone\tWhat?\n")
     with pytest.raises(TaskDataError, match=r"dev\.tsv: .*line 3: unknown-label: none"):
-        build_examples(config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig())
-
-
-def test_tasks_and_the_stage_load_neither_torch_nor_beam() -> None:
-    code = (
-        "import sys, model.tasks, model.build_examples, model.tasks.examples\n"
-        "heavy = ('torch', 'apache_beam', 'prefect', 'transformers')\n"
-        "print([name for name in heavy if name in sys.modules])"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-        cwd=ROOT,
-    )  # fmt: skip
-    assert run.stdout.strip() == "[]"
+        build(tmp_path / "out", **config)

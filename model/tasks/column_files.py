@@ -14,19 +14,19 @@ An invalid line drops its sentence; the rest of the document is kept.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from model.tasks.columns import SEPARATORS, describe, find_column, has_header
 from model.tasks.entities import OUTSIDE, Entity, iob2, is_tag
 from model.tasks.files import file_lines, shown
-from model.tasks.input_tables import TextFormat, first_line
-from model.tasks.task import Bad, FileLayout
+from model.tasks.input_tables import TextFormat, describe_cells, first_line, named_columns
+from model.tasks.task import BadRow, FileLayout
 from schemas.errors import TaskDataError
 
-_MARK = "-DOCSTART-"
+_MARK = re.compile(r"-DOCSTART-([ \t]|$)")
 _BLANK = " \t\r"
 _SPACES = re.compile("[ \t]+")  # no other space ends a word: U+00A0 may be one
 _NO_WORD = re.compile(r"\d+[-.]\d+")
@@ -51,15 +51,16 @@ class Document(NamedTuple):
     name: str
     """`document-3` or, without marks, `sentence-3`, counted from 1 in the file."""
 
-    sentences: tuple[Sentence, ...]
-    lost: tuple[Bad, ...]
-    """Invalid sentences, each with its first invalid line."""
+    sentences: tuple[Sentence | BadRow, ...]
+    """Sentences; an invalid one has its first invalid line."""
 
 
 class _Lines(NamedTuple):
-    """Lines of a sentence as (number, fields); the fields are None if a line is not UTF-8."""
+    """Lines of a sentence as (number, cells); the cells are None if a line is not UTF-8."""
 
-    opens_document: bool
+    document: int
+    """Number of marks before it."""
+
     lines: list[tuple[int, list[str] | None]]
 
 
@@ -102,146 +103,122 @@ def read_documents(url: str, layout: FileLayout, *, split: str) -> Iterator[Docu
     form = _Format(split_line, allows_comments=layout.allows_comments)
     if layout.named_columns:
         form = _named_format(url, layout, split)
-    sentences = list(_sentences(url, form))
-    widths = Counter(
-        len(fields) for sentence in sentences for _, fields in sentence.lines if fields is not None
-    )
-    if not widths:
+    sentences, marks = _read_sentences(url, form)
+    rows = [cells for sentence in sentences for _, cells in sentence.lines if cells is not None]
+    if not rows:
         raise TaskDataError(
             f"{url}: expected a word and its tag per line, found no such line. Is it empty?"
         )
     if not layout.named_columns:
+        widths = Counter(map(len, rows))
         size = max(widths, key=lambda width: (widths[width], width))
         tags = size - 1 if size > 1 else None
         form = form._replace(tags=tags, min_columns=size, max_columns=size)
-    has_marks = any(sentence.opens_document for sentence in sentences)
-    groups = _documents((found for found in sentences if found.lines), has_marks=has_marks)
-    checked = [(group, [_checked(found.lines, form) for found in group]) for group in groups]
-    if not any(isinstance(item, Sentence) for _, found in checked for item in found):
-        first = checked[0][1]
-        first[0] = _with_columns(first[0], sentences, form)
-    for number, (group, found) in enumerate(checked, start=1):
-        yield Document(
-            f"line {group[0].lines[0][0]}",
-            f"{'document' if has_marks else 'sentence'}-{number}",
-            tuple(sentence for sentence in found if isinstance(sentence, Sentence)),
-            tuple(sentence for sentence in found if isinstance(sentence, Bad)),
-        )
+    checked = [_check(sentence.lines, form) for sentence in sentences]
+    if isinstance(checked[0], BadRow) and not any(isinstance(item, Sentence) for item in checked):
+        found = f"{checked[0].found}. {_describe_columns(rows, form)}"
+        checked[0] = checked[0]._replace(found=found)
+    keys = (sentence.document if marks else at for at, sentence in enumerate(sentences))
+    groups = itertools.groupby(zip(keys, sentences, checked, strict=True), lambda item: item[0])
+    for number, (_, group) in enumerate(groups, start=1):
+        members = list(group)
+        name = f"{'document' if marks else 'sentence'}-{number}"
+        first_line_number = members[0][1].lines[0][0]
+        yield Document(f"line {first_line_number}", name, tuple(item for *_, item in members))
 
 
 def split_line(text: str) -> list[str]:
     """Split a line at its tabs if it has any, otherwise at its spaces."""
     if "\t" in text:
-        return [field.strip(" \r") for field in text.rstrip(_BLANK).split("\t")]
+        return [cell.strip(" \r") for cell in text.rstrip(_BLANK).split("\t")]
     return _SPACES.split(text.strip(_BLANK))
 
 
 def _named_format(url: str, layout: FileLayout, split: str) -> _Format:
     table, column = layout.file_format, layout.named_columns["words"]
-    split_fields = split_line
-    if table.delimiter != "auto":
-        separator = SEPARATORS[table.delimiter]
-        is_quoted = separator in ",;" if table.quoted is None else table.quoted
-        text_format = TextFormat(separator, is_quoted=is_quoted and separator != " ")
-
-        def split_fields(text: str) -> list[str]:
-            return [field.strip(_BLANK) for field in text_format.split(text)]
-
     # In CoNLL-U and WebAnno the words are not the first column, and "#" begins a comment.
     comments = table.comment_prefix or ("#" if isinstance(column, int) and column else "")
-    fields = split_fields(first_line(url, comment_prefix=comments).strip(_BLANK))
-    header = has_header(layout)
-    words, tags = (
-        find_column(layout.named_columns[name], fields, has_header=header, url=url, name=name,
-                    split=split)
-        for name in ("words", "tags")
-    )  # fmt: skip
-    words = words or 0
+    line = first_line(url, comments).strip(_BLANK)
+    split_cells = split_line
+    if table.delimiter != "auto":
+        text_format = TextFormat.of(layout, line)
+
+        def split_cells(text: str) -> list[str]:
+            return [cell.strip(_BLANK) for cell in text_format.split(text)]
+
+    has_header = layout.has_header
+    cells = split_cells(line)
+    numbers = named_columns(layout, cells, has_header=has_header, url=url, split=split)
+    words, tags = numbers["words"], numbers.get("tags")
     is_webanno = next(file_lines(url)).data.startswith(b"#FORMAT=WebAnno")
     return _Format(
-        split_fields,
+        split_cells,
         words,
         tags,
         min_columns=max(words, tags or 0) + 1,
         comment_prefix=table.comment_prefix or ("#" if words else ""),
         allows_comments=True,
-        has_header=header,
+        has_header=has_header,
         has_ranges=bool(words) and not is_webanno,
         is_webanno=is_webanno,
     )
 
 
-def _with_columns(
-    first: Sentence | Bad, sentences: Sequence[_Lines], form: _Format
-) -> Sentence | Bad:
-    """Add the expected and the actual columns to the error of a file without valid lines."""
-    rows = [fields for sentence in sentences for _, fields in sentence.lines if fields]
-    if isinstance(first, Sentence) or not rows:
-        return first
+def _describe_columns(rows: Sequence[Sequence[str]], form: _Format) -> str:
+    """Describe the expected and the actual columns of a file without valid lines."""
     expected = f"words in column {form.words}"
     if form.tags is not None:
         expected += f" and tags such as {OUTSIDE}, B-LOC in column {form.tags}"
     tagged = [n for n in range(min(map(len, rows))) if all(is_tag(row[n]) for row in rows)]
     hint = f"tags are in column {tagged[-1]}" if tagged else "no column has tags alone"
-    return first._replace(
-        found=f"{first.found}. No sentence can be used: expected {expected}, counted from 0; the "
-        f"first line has {describe(rows[0])}; {hint}. Name the columns: columns: "
-        "{words: 1, tags: 2}"
+    return (
+        f"No sentence can be used: expected {expected}, counted from 0; the first line has "
+        f"{describe_cells(rows[0])}; {hint}. Name the columns: columns: {{words: 1, tags: 2}}"
     )
 
 
-def _documents(sentences: Iterable[_Lines], *, has_marks: bool) -> Iterator[list[_Lines]]:
-    group: list[_Lines] = []
-    for sentence in sentences:
-        if group and (sentence.opens_document or not has_marks):
-            yield group
-            group = []
-        group.append(sentence)
-    yield group
-
-
-def _sentences(url: str, form: _Format) -> Iterator[_Lines]:
-    opens, lines = False, list[tuple[int, list[str] | None]]()
+def _read_sentences(url: str, form: _Format) -> tuple[list[_Lines], int]:
+    """Return the sentences that have lines, and the number of document marks."""
+    marks, sentences = 0, [_Lines(0, [])]
     is_before_header = form.has_header
     for number, line in enumerate(file_lines(url), start=1):
+        lines = sentences[-1].lines
         try:
             raw = line.data.decode()
         except UnicodeDecodeError:
             lines.append((number, None))
             continue
         text = raw.strip(_BLANK)
-        if text.startswith(_MARK) and text[len(_MARK) :][:1] in ("", " ", "\t"):
-            yield _Lines(opens, lines)
-            opens, lines = True, []
+        if _MARK.match(text):
+            marks += 1
+            sentences.append(_Lines(marks, []))
         elif not text:
-            if lines:
-                yield _Lines(opens, lines)
-                opens, lines = False, []
+            sentences.append(_Lines(marks, []))
         elif form.comment_prefix and text.startswith(form.comment_prefix):
             continue
         elif is_before_header:
             is_before_header = False
         else:
-            fields = form.split(raw)  # not stripped: a word may be missing before the tab
+            cells = form.split(raw)  # not stripped: a word may be missing before the tab
             is_comment = form.allows_comments and not lines and text.startswith("# ")
-            is_range = form.has_ranges and fields and _NO_WORD.fullmatch(fields[0])
-            if not is_range and (not is_comment or (fields and is_tag(fields[-1]))):
-                lines.append((number, fields))
-    yield _Lines(opens, lines)
+            is_range = form.has_ranges and cells and _NO_WORD.fullmatch(cells[0])
+            if not is_range and (not is_comment or (cells and is_tag(cells[-1]))):
+                lines.append((number, cells))
+    return [sentence for sentence in sentences if sentence.lines], marks
 
 
-def _checked(lines: Sequence[tuple[int, list[str] | None]], form: _Format) -> Sentence | Bad:
-    rows: list[list[str]] = []
-    for number, fields in lines:
-        if (fault := _fault(fields, form)) is not None:
+def _check(lines: Sequence[tuple[int, list[str] | None]], form: _Format) -> Sentence | BadRow:
+    words, tags = list[str](), list[str]()
+    for number, cells in lines:
+        if (fault := _fault(cells, form)) is not None:
             reason, found = fault
             size = f"{len(lines)} word{'s' if len(lines) > 1 else ''}"
-            return Bad(f"line {number}", reason, f"{found}, in a sentence of {size}")
-        rows.append(fields or [])
-    words = [fields[form.words] for fields in rows]
+            return BadRow(f"line {number}", reason, f"{found}, in a sentence of {size}")
+        if cells is not None:
+            words.append(cells[form.words])
+            tags.append(OUTSIDE if form.tags is None else cells[form.tags])
     if form.tags is None:
         return Sentence(words, None)
-    tags = [fields[form.tags] for fields in rows]
     return _from_webanno(words, tags) if form.is_webanno else Sentence(words, tags)
 
 
@@ -262,19 +239,19 @@ def _from_webanno(words: list[str], cells: Sequence[str]) -> Sentence:
     return Sentence(words, iob2(sorted(kept), words=len(words)), notes)
 
 
-def _fault(fields: Sequence[str] | None, form: _Format) -> tuple[str, str] | None:
+def _fault(cells: Sequence[str] | None, form: _Format) -> tuple[str, str] | None:
     """Return the reason and the content of an invalid line."""
-    if fields is None:
+    if cells is None:
         return "not-utf-8", "bytes that are not UTF-8"
     least, most = form.min_columns, form.max_columns
-    if not least <= len(fields) <= most:
-        few_or_many = "few" if len(fields) < least else "many"
+    if not least <= len(cells) <= most:
+        few_or_many = "few" if len(cells) < least else "many"
         expected = f"{least}" if least == most else f"{least} or more"
-        found = f"{len(fields)} columns, expected {expected}: {shown(' '.join(fields))}"
+        found = f"{len(cells)} columns, expected {expected}: {shown(' '.join(cells))}"
         return f"too-{few_or_many}-columns", found
-    if not fields[form.words]:
-        return "no-word", shown(" ".join(fields))
-    tag = fields[form.tags] if form.tags is not None else OUTSIDE
+    if not cells[form.words]:
+        return "no-word", shown(" ".join(cells))
+    tag = cells[form.tags] if form.tags is not None else OUTSIDE
     if not (tag if form.is_webanno else is_tag(tag)):
         return "unknown-tag", f"{shown(tag)}, expected {OUTSIDE} or such as B-LOC, I-LOC"
     return None

@@ -28,7 +28,7 @@ from model.tables.document import Tables
 from model.tables.filled_tables import fill_tables
 from model.tables.paper_results import GLUE_COLUMNS
 from model.tables.pictures import draw_results
-from model.tasks.cut_data import cut_on, examples_cut
+from model.tasks.reduced_data import cut_on, examples_cut
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig, TabulateConfig
 from schemas.manifest import Manifest
