@@ -18,9 +18,11 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pyarrow as pa
 
 from pipelines.beam.shard_job import run_shard_job
@@ -99,35 +101,43 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
+def _workers() -> list[psutil.Process]:
+    """Return the worker processes, which stay after a job, and their fork server."""
+    return psutil.Process().children(recursive=True)
+
+
 def _cpu_seconds() -> float:
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    times = [process.cpu_times() for process in (psutil.Process(), *_workers())]
+    return sum(time.user + time.system for time in times)
 
 
-def _measure(rows: int, equal: float) -> Mapping[str, float]:
+def _largest_worker() -> int:
+    """Return the peak memory of the largest worker in bytes."""
+    statuses = [Path(f"/proc/{worker.pid}/status").read_text("utf-8") for worker in _workers()]
+    peaks = [line.split()[1] for text in statuses for line in text.splitlines() if "VmHWM" in line]
+    return max(map(int, peaks)) << 10
+
+
+def measure(rows: int, equal: float) -> None:
+    """Run a small job and then one of `rows` documents, and print the figures of the second."""
     with tempfile.TemporaryDirectory() as folder:
         _find(_SMALL_JOB_ROWS, equal, folder)
         peak, cpu = _peak_bytes(), _cpu_seconds()
         table_rows = _find(rows, equal, folder)
-        largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
-    return {
+        largest = _largest_worker()
+    figures = {
         "rows": table_rows,
         "growth": _peak_bytes() - peak,
         "largest_worker": largest,
         "cpu": _cpu_seconds() - cpu,
     }
+    print(json.dumps(figures))
 
 
 def _measure_in_new_process(rows: int, equal: float) -> dict[str, float]:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.bench_duplicates",
-        "--measure",
-        str(rows),
-        str(equal),
-    ]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    # Imported and not run as __main__, whose classes workers cannot load.
+    code = f"from benchmarks.bench_duplicates import measure; measure({rows}, {equal})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -136,12 +146,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 4_000_000])
     parser.add_argument("--equal", type=float, nargs="+", default=[0.02])
-    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.measure:
-        rows, equal = options.measure
-        print(json.dumps(_measure(int(rows), float(equal))))
-        return
     print(f"{'documents':>10} {'excluded':>10} {'MB':>7} {'MB/million':>13} "
           f"{'largest worker':>15} {'CPU s':>7}")  # fmt: skip
     for equal in options.equal:

@@ -33,7 +33,7 @@ def find_contamination(
 
     Raises:
         ConfigError: No task has a split of the configuration.
-        CountMismatchError: Counts of documents or texts do not add up.
+        CountMismatchError: Counts of documents do not add up.
     """
     from pipelines.contamination.matches import (
         Matcher,

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.beam.shard_work import Blob, WorkResult
@@ -44,6 +47,17 @@ def to_bytes(table: pa.Table, *, compression: str | None = None) -> bytes:
 def from_bytes(data: bytes) -> pa.Table:
     """Return the table of `to_bytes`."""
     return pa.ipc.open_stream(data).read_all()
+
+
+def bucket_blobs(table: pa.Table, buckets: npt.NDArray[np.integer[Any]]) -> Iterator[Blob]:
+    """Yield the rows of each bucket, in their order, given the bucket of each row."""
+    order = np.argsort(buckets, kind="stable")
+    rows = table.take(pa.array(order))
+    present, starts = np.unique(buckets[order], return_index=True)
+    ends = [*starts[1:].tolist(), len(order)]
+    for bucket, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True):
+        # Not compressed: that takes far more time than the few rows are worth.
+        yield Blob(bucket, to_bytes(rows.slice(start, end - start)))
 
 
 def bucket_report(

@@ -25,14 +25,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.arrays import Bools, Int64s, UInt64s
+from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists
 from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.documents.bucket_tables import (
+    bucket_blobs,
     bucket_report,
     bucket_tables,
     from_bytes,
     remove_bucket_files,
-    to_bytes,
 )
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import InputFile
@@ -118,12 +118,8 @@ def duplicate_key_blobs(
     for kind, columns in ((BY_TEXT, by_text), (BY_ID, by_id)):
         rows = {"row": range(len(ids)), "document_id": ids}
         table = pa.table({**columns, **rows}, schema=schema)
-        numbers = _numbers(table)[:, 0] % np.uint64(buckets)
-        order = np.argsort(numbers, kind="stable")
-        present, starts = np.unique(numbers[order], return_index=True)
-        for bucket, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
-            data = to_bytes(table.take(pa.array(members)), compression="zstd")
-            blobs.append(Blob(bucket * 2 + kind, data))
+        numbers = _numbers(table)[:, 0] % np.uint64(buckets) * np.uint64(2) + np.uint64(kind)
+        blobs += bucket_blobs(table, numbers)
     return blobs
 
 
@@ -205,10 +201,11 @@ def find_duplicates_in_bucket(bucket: int, blobs: Iterable[bytes], *, output: st
 def _read_keys(blobs: Iterable[bytes]) -> pa.Table:
     """Return the rows of all shards in plan order, with a column `shard`."""
     tables = {table.schema.metadata[b"shard"].decode(): table for table in map(from_bytes, blobs)}
-    return pa.concat_tables(
-        tables[shard].append_column("shard", pa.array([shard] * tables[shard].num_rows))
-        for shard in sorted(tables, key=path_order)
-    ).combine_chunks()
+    names = sorted(tables, key=path_order)
+    sizes = [tables[name].num_rows for name in names]
+    shards = pa.array(names, pa.string()).take(pa.array(np.repeat(np.arange(len(names)), sizes)))
+    rows = pa.concat_tables(tables[name] for name in names)
+    return rows.append_column("shard", shards).combine_chunks()
 
 
 def _equal_texts(table: pa.Table) -> pa.Table:
@@ -440,16 +437,14 @@ def excluded_batch(
 
 def _summary(batch: pa.RecordBatch) -> tuple[int, dict[str, RepeatedIds]]:
     """Return the number of rows with equal texts, and the rows with repeated ids by shard."""
-    repeated = batch.filter(pc.equal(batch.column("reason"), SAME_ID))
-    of_shard = np.flatnonzero(
-        group_starts(repeated.column("shard").dictionary_encode().indices.to_numpy())
-    )
-    firsts = repeated.take(pa.array(of_shard)).to_pylist()
-    sizes = np.diff([*of_shard, repeated.num_rows]).tolist()
-    found = {
-        first["shard"]: RepeatedIds(rows, first["document_id"], first["canonical_document_id"])
-        for first, rows in zip(firsts, sizes, strict=True)
-    }
+    repeated = pa.table(batch).filter(pc.field("reason") == SAME_ID)
+    firsts = [
+        ("document_id", "count"),
+        ("document_id", "first"),
+        ("canonical_document_id", "first"),
+    ]
+    columns = repeated.group_by("shard", use_threads=False).aggregate(firsts).to_pydict()
+    found = dict(zip(columns.pop("shard"), map(RepeatedIds, *columns.values()), strict=True))
     return batch.num_rows - repeated.num_rows, found
 
 
@@ -467,21 +462,10 @@ def rows_by_shard(
     table: str | InputFile, *, expected: pa.Schema
 ) -> Mapping[tuple[str, str], npt.NDArray[np.uint32]]:
     """Return the excluded rows by shard and reason."""
-    parts: dict[tuple[str, str], list[npt.NDArray[np.uint32]]] = {}
     with open_shard(table, expected=expected, columns=("shard", "row", "reason")) as reader:
-        for number in range(reader.num_record_batches):
-            _add_rows(reader.get_batch(number), parts)
-    return {key: np.concatenate(rows) for key, rows in parts.items()}
-
-
-def _add_rows(
-    batch: pa.RecordBatch, parts: dict[tuple[str, str], list[npt.NDArray[np.uint32]]]
-) -> None:
-    names = [batch.column(name).dictionary_encode() for name in ("shard", "reason")]
-    shards, reasons = (column.indices.to_numpy() for column in names)
-    order = np.lexsort((reasons, shards))
-    starts = np.flatnonzero(group_starts(shards[order], reasons[order]))
-    rows = batch.column("row").to_numpy()
-    for members in np.split(order, starts[1:]) if len(order) else ():
-        key = tuple(column[int(members[0])].as_py() for column in names)
-        parts.setdefault(key, []).append(rows[members])
+        by_shard = reader.read_all().group_by(["shard", "reason"], use_threads=False)
+        groups = by_shard.aggregate([("row", "list")])
+    rows, offsets = flat_lists(groups.column("row_list").combine_chunks())
+    keys = zip(groups.column("shard").to_pylist(), groups.column("reason").to_pylist(), strict=True)
+    parts = np.split(rows.to_numpy(), offsets[1:-1]) if groups.num_rows else []
+    return dict(zip(keys, parts, strict=True))

@@ -22,7 +22,7 @@ from pipelines.arrays import Int64s, UInt64s, flat_lists, list_array
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
-from pipelines.documents.bucket_tables import from_bytes, to_bytes
+from pipelines.documents.bucket_tables import bucket_blobs, from_bytes
 from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.documents.word_hashes import WordHasher, mixed, ngram_sets
 from pipelines.io.file_systems import SMALL_READ_AHEAD, file_system, is_local, open_stream
@@ -148,10 +148,8 @@ class SketchShard(CacheableShardFn):
             numbers = np.arange(first, first + len(column), dtype=np.uint32)
             rows.append(np.repeat(numbers, np.diff(offsets)))
             first += len(column)
-        return list(
-            _key_blobs(
-                np.concatenate(found), np.concatenate(rows), entry=entry, buckets=self.buckets
-            )
+        return _key_blobs(
+            np.concatenate(found), np.concatenate(rows), entry=entry, buckets=self.buckets
         )
 
 
@@ -197,15 +195,12 @@ def _shard_path(number: int) -> str:
 
 def _key_blobs(
     keys: UInt64s, rows: npt.NDArray[np.uint32], *, entry: FileEntry, buckets: int
-) -> Iterator[Blob]:
+) -> list[Blob]:
     item = entry.path.removeprefix("part-").removesuffix(".arrow")
     metadata = {"item": item, "file": entry.stored_name}
     table = pa.table({"key": keys, "row": rows}, metadata=metadata)
     numbers = (keys >> np.uint64(BAND_BITS)) % np.uint64(buckets)
-    order = np.argsort(numbers, kind="stable")
-    present, starts = np.unique(numbers[order], return_index=True)
-    for bucket, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
-        yield Blob(bucket, to_bytes(table.take(pa.array(members))))
+    return list(bucket_blobs(table, numbers))
 
 
 class KeyRows(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,7 @@ from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import Blob, BucketReduce, WorkResult, sum_counters
 from pipelines.counters import Counters, check_balance
 from pipelines.documents.bucket_tables import (
+    bucket_blobs,
     bucket_report,
     bucket_tables,
     dump_blobs,
@@ -75,13 +77,10 @@ class CountWords(CacheableShardFn):
 
 
 def _word_blobs(counts: pa.Table) -> Iterator[Blob]:
-    """Yield the rows of each bucket, by a hash of the word that is equal in every process."""
+    """Return the rows of each bucket, by a hash of the word that is equal in every process."""
     words = counts.column("word").to_pylist()
-    buckets = pa.array([zlib.crc32(word.encode()) % BUCKETS for word in words], pa.int32())
-    for bucket in range(BUCKETS):
-        part = counts.filter(pc.equal(buckets, bucket))
-        if part.num_rows:
-            yield Blob(bucket, to_bytes(part))
+    hashes = np.array([zlib.crc32(word.encode()) for word in words], np.int64)
+    return bucket_blobs(counts, hashes % BUCKETS)
 
 
 def _add_counts(tables: Sequence[bytes]) -> bytes:
