@@ -72,7 +72,12 @@ def attention() -> Sides:
                 ours = SelfAttention(config, is_causal=False, dense=_NoDense)
                 x = torch.randn(int(lengths.sum()), 3 * config.hidden_size, requires_grad=True)
                 layout = attention_layout(
-                    lengths, padded_length=None, heads=ours.heads, device=CPU, flash=False
+                    lengths,
+                    padded_length=None,
+                    heads=ours.heads,
+                    device=CPU,
+                    flash=False,
+                    has_dropout=rate > 0,
                 )
                 yield (
                     f"{preset}, {fill}, dropout {rate:g}",

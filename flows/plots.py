@@ -87,11 +87,11 @@ def plot_style() -> Iterator[None]:
 
 
 @plot_style()
-def new_figure(width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """Return an empty chart and its axes; width and height are in pixels."""
+def new_figure(height: float = HEIGHT) -> tuple[Figure, Axes]:
+    """Return an empty chart of this height in pixels, and its axes."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
+    figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
     axes = figure.add_subplot()
     format_ticks(axes.xaxis)
     format_ticks(axes.yaxis)

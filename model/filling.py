@@ -12,11 +12,10 @@ from tokenizers import Tokenizer
 from model.data.batches import TokenBatch
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_config import (
-    CONFIG_FILE,
     check_layout,
-    named_architectures,
     names_in,
     parse_object,
+    read_config,
     read_part,
     vocabulary_url,
 )
@@ -89,14 +88,14 @@ class MaskFiller:
         """
         check_layout(folder, needs_vocabulary=True)
         root = folder.rstrip("/")
-        described = parse_object(read_part(root, CONFIG_FILE), where=f"{root}/{CONFIG_FILE}")
-        named = named_architectures(described, where=f"{root}/{CONFIG_FILE}")
+        described = read_config(root)
+        named = described.architectures
         if any(name in _FINE_TUNED for name in named):
             raise CheckpointError(
                 f"{folder}: was fine-tuned ({', '.join(named)}) and has no masked LM "
                 "head: use the pretrained model here, and `bertloom predict` with this one"
             )
-        if described.get("is_decoder"):
+        if described.is_decoder:
             raise CheckpointError(
                 f"{folder}: was trained left to right and does not read the text after a "
                 "mask: expected a model of objective mlm or mlm+nsp"

@@ -71,8 +71,8 @@ def pretrain(
     if "checkpoint" in inputs:
         # Read by the folder's URL, like a checkpoint outside the store.
         before = without_snapshots(inputs["checkpoint"])
-        carries = config.optimizer_state == "restore"
-        check_files(before, without=() if carries else (OPTIMIZER_FILE, STATE_FILE))
+        is_restored = config.optimizer_state == "restore"
+        check_files(before, without=() if is_restored else (OPTIMIZER_FILE, STATE_FILE))
     job = TrainingJob(
         name=current_step_name(f"pretrain {config.instances}"),
         config=config,

@@ -50,15 +50,12 @@ _LONGEST = (
     "test_object_store",
     "test_killed_flow",
     "test_bert",
-    "test_prefect_engine",
     "test_dataflow",
     "test_pretrain",
     "test_corpus",
-    "test_growth",
     "test_shared_runs",
     "test_finetune",
     "test_checkpoints",
-    "test_flow",
 )
 
 

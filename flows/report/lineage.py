@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 from flows.lineage.graph import STAGE, TRIALS, LineageGraph, overview, upstream_graph
 from flows.lineage.svg import graph_svg
-from flows.report.figure_cache import Figure, Panel, cached_figure
 from flows.report.run_steps import Group, Steps, group_anchor
 from flows.store.artifacts import ArtifactStore
+from schemas.errors import StoreError
 from schemas.trial_names import entry_label
 
 
 class Lineage(NamedTuple):
-    """The section about where it all came from."""
+    """The section about lineage."""
 
     overview: str
-    """SVG; "" where the whole is drawn alone, or nothing can be."""
+    """SVG. "": it is the same as `whole`, or there is a problem."""
 
     whole: str
     problem: str = ""
@@ -25,36 +24,28 @@ class Lineage(NamedTuple):
 
 def read_lineage(store: ArtifactStore, steps: Steps) -> Lineage | None:
     """Return the lineage of all artifacts of a run, or None without any."""
-    if not steps.built:
-        return None
-    figure = cached_figure(store, "lineage", steps.built, partial(_draw, store, steps))
-    if figure.problem:
-        return Lineage("", "", figure.problem)
-    *short, whole = (panel.svg for panel in figure.panels)
-    return Lineage("".join(short), whole)
-
-
-def _draw(store: ArtifactStore, steps: Steps, *, name: str) -> Figure:
-    """Draw the overview, unless it is the same as the whole, and the whole."""
     manifests = {built.manifest.artifact_id: built.manifest for built in steps.built}
+    if not manifests:
+        return None
     used = {ref.artifact_id for manifest in manifests.values() for ref in manifest.inputs}
     outputs = [manifest for key, manifest in manifests.items() if key not in used]
-    graph = upstream_graph(outputs, store=store)
-    links = _links(graph, steps)
-    panels = [Panel(name, "whole", graph_svg(graph, name=name, links=links))]
-    small = overview(graph)
-    if len(small.nodes) < len(graph.nodes):
-        links |= _stage_links(steps.groups)
-        overview_name = f"{name}-overview"
-        svg = graph_svg(small, name=overview_name, links=links, is_compact=True)
-        panels.insert(0, Panel(overview_name, "overview", svg))
-    return Figure(panels=tuple(panels))
+    try:
+        graph = upstream_graph(outputs, store=store)
+    except StoreError as error:
+        return Lineage("", "", f"Not drawn: {error}")
+    links, small = _links(graph, steps), overview(graph)
+    whole = graph_svg(graph, name="lineage", links=links)
+    if len(small.nodes) == len(graph.nodes):
+        return Lineage("", whole)
+    links |= _stage_links(steps.groups)
+    short = graph_svg(small, name="lineage-overview", links=links, is_compact=True)
+    return Lineage(short, whole)
 
 
 def _links(graph: LineageGraph, steps: Steps) -> dict[str, str]:
     """Return the link to the step of each node, by node id."""
-    found = (step for group in steps.groups for step in group.steps)
-    links = {s.manifest.artifact_id: f"#{s.anchor}" for s in found if s.manifest and s.anchor}
+    listed = (step for group in steps.groups for step in group.steps)
+    links = {s.manifest.artifact_id: f"#{s.anchor}" for s in listed if s.manifest and s.anchor}
     known = {group.anchor for group in steps.groups if len(group.steps) > 1}
     grids = {entry_label(item.name): group_anchor(item.label) for item in steps.of_type("trial")}
     for item in steps.of_type("evaluation"):

@@ -23,6 +23,7 @@ from flows.bert import recipe_steps
 from flows.export.atomic_folder import AtomicFolder, atomic_folder
 from flows.formatting import align_columns, format_bytes
 from flows.lineage.resolve import resolve_name
+from flows.recipes.overrides import SECTIONS
 from flows.reproduction.inputs import VARIABLE, InputFile, resolve_inputs
 from flows.run.stages import summarize
 from flows.store.artifacts import ArtifactStore
@@ -34,15 +35,6 @@ from schemas.manifest import Manifest, RawInput
 from schemas.recipe import Recipe
 
 RECIPE_FILE, EXPECTED_FILE = "recipe.yaml", "expected.json"
-
-_ENTRIES = {
-    "build_instances": "build-instances",
-    "pretrain": "pretrain",
-    "build_examples": "build-examples",
-    "finetune": "finetune",
-    "ensembles": "evaluate",
-}
-"""Stage of each section of a recipe that has named entries."""
 
 _OPTIONAL = {
     "decontaminate": "find-contamination",
@@ -191,7 +183,8 @@ def reduce_recipe(
     """
     data = recipe.model_dump(mode="json", exclude=_OMITTED)
     files: dict[str, InputFile] = {}
-    for section, stage in _ENTRIES.items():
+    for section in SECTIONS:
+        stage = "evaluate" if section == "ensembles" else section.replace("_", "-")
         data[section] = {
             name: entry
             for name, entry in data[section].items()

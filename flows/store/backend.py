@@ -499,13 +499,16 @@ class _S3(_Bucket):
     """True if the server expects tags without quotes in `If-Match`, as Ceph's gateway does."""
 
     def _read_version(self, path: str) -> tuple[bytes, str]:
+        from s3fs.core import _error_wrapper  # repeats failed requests
+
         async def get() -> tuple[bytes, str]:
             bucket, key, _ = self.fs.split_path(self._full(path))
             response = await self.fs._call_s3("get_object", Bucket=bucket, Key=key)
             async with response["Body"] as body:
                 return await body.read(), str(response["ETag"])
 
-        return cast("tuple[bytes, str]", fsspec.asyn.sync(self.fs.loop, get))
+        retried = fsspec.asyn.sync(self.fs.loop, _error_wrapper, get, retries=self.fs.retries)
+        return cast("tuple[bytes, str]", retried)
 
     def _put(self, path: str, data: bytes, *, version: str) -> None:
         bare = version.strip('"')

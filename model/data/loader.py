@@ -25,7 +25,7 @@ from model.data.targets import apply_dynamic_masks, count_dynamic_masks
 from pipelines.arrays import Int64s, offsets_of
 from pipelines.instances.masking import VocabularyIds
 from schemas.corpus_configs import MaskingConfig
-from schemas.errors import ConfigError, InstanceDataError
+from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 
 # Instances that are read and masked at once: small batches share NumPy calls. Affects only speed.
@@ -54,8 +54,7 @@ class PretrainingDataLoader:
         prefetch_factor: Number of batches that a thread prepares ahead; 0 for no thread.
 
     Raises:
-        ConfigError: The batches are too small for the ranks, or the rows for the instances.
-        InstanceDataError: The vocabulary does not match.
+        ConfigError: The batches are too small for the ranks.
     """
 
     def __init__(
@@ -73,9 +72,6 @@ class PretrainingDataLoader:
         pin_memory: bool = False,
         prefetch_factor: int = 2,
     ) -> None:
-        _check_fit(dataset, vocabulary=vocabulary, row_length=collator.row_length)
-        if not 0 <= rank < world_size:
-            raise ConfigError(f"expected a rank of 0 to {world_size - 1}, got {rank}")
         self._dataset, self._collator, self._vocabulary = dataset, collator, vocabulary
         self._sampler = BatchSampler(dataset, batch=batch, seed=seed, world_size=world_size)
         self._seed = seed
@@ -192,30 +188,12 @@ def eval_batches(
     *,
     rows: npt.NDArray[Any],
     collator: MicroBatchCollator,
-    vocabulary: VocabularyIds,
 ) -> Iterator[PretrainingBatch]:
     """Yield each row once, with the stored masks, for evaluation.
 
     Rows are sorted by descending length in chunks of some thousands.
-
-    Raises:
-        ConfigError, InstanceDataError: See `PretrainingDataLoader`.
     """
-    _check_fit(dataset, vocabulary=vocabulary, row_length=collator.row_length)
     for start in range(0, len(rows), _SORTED):
         headers = dataset.headers(np.asarray(rows[start : start + _SORTED], np.int64))
         order = rank_share(headers.lengths, rank=0, world_size=1)
         yield from collator(dataset.read(headers.take(order)))
-
-
-def _check_fit(dataset: InstanceDataset, *, vocabulary: VocabularyIds, row_length: int) -> None:
-    if vocabulary.vocab_size != dataset.vocab_size:
-        raise InstanceDataError(
-            f"expected the vocabulary of the instances ({dataset.vocab_size:,} tokens), got "
-            f"another one ({vocabulary.vocab_size:,} tokens)"
-        )
-    if row_length < dataset.max_seq_length:
-        raise ConfigError(
-            f"expected rows of at least {dataset.max_seq_length} tokens, the longest instance, got "
-            f"{row_length}"
-        )

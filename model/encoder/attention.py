@@ -103,9 +103,11 @@ def _rows_of(x: torch.Tensor, group: InstanceGroup) -> torch.Tensor:
 
     Positions past the end of an instance have the values of its first token.
     """
-    if group.tokens is None:
-        return x[group.first : group.first + group.rows * group.length]
-    return x.index_select(0, group.tokens)
+    if group.tokens is not None:
+        return x.index_select(0, group.tokens)
+    size = group.rows * group.length
+    # The gradient of a slice is another pass over `x`.
+    return x if size == len(x) else x[group.first : group.first + size]
 
 
 def _put_rows(target: torch.Tensor, rows: torch.Tensor, group: InstanceGroup) -> None:

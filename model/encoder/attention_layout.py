@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ _GROUP_COST = 10_000
 """Overhead of one more group, in attention scores that take the same time."""
 
 _GROUP_SCORES = 1 << 20
-"""Maximum number of attention scores per group; larger groups do not fit the caches of a CPU."""
+"""Maximum number of attention scores per group with dropout, whose probabilities stay in the caches
+of a CPU. Without dropout, torch's flash kernel reads any number of scores in small blocks."""
 
 
 class InstanceGroup(NamedTuple):
@@ -62,12 +64,15 @@ class AttentionLayout(NamedTuple):
     longest: int
 
 
-def plan_groups(lengths: npt.NDArray[np.int64], *, heads: int) -> list[npt.NDArray[np.int64]]:
+def plan_groups(
+    lengths: npt.NDArray[np.int64], *, heads: int, has_dropout: bool
+) -> list[npt.NDArray[np.int64]]:
     """Return groups of instances of similar length: their numbers, ascending in each group.
 
     Instances join a group from the longest down until the padding that they add costs as much as
     starting another group.
     """
+    max_scores = _GROUP_SCORES if has_dropout else sys.maxsize
     order = np.argsort(-lengths, kind="stable")
     groups: list[npt.NDArray[np.int64]] = []
     begin, wasted, scores = 0, 0, 0
@@ -75,7 +80,7 @@ def plan_groups(lengths: npt.NDArray[np.int64], *, heads: int) -> list[npt.NDArr
         area = heads * int(lengths[order[begin]]) ** 2
         wasted += area - heads * length * length
         scores += area
-        if place > begin and (wasted > _GROUP_COST or scores > _GROUP_SCORES):
+        if place > begin and (wasted > _GROUP_COST or scores > max_scores):
             groups.append(np.sort(order[begin:place]))
             begin, wasted, scores = place, 0, heads * length * length
     groups.append(np.sort(order[begin:]))
@@ -90,10 +95,12 @@ def attention_layout(
     heads: int,
     device: torch.device,
     flash: bool,
+    has_dropout: bool,
 ) -> AttentionLayout:
     """Return the layout of instances of these lengths, packed or in padded rows.
 
-    With `flash` it has only boundaries, otherwise only groups.
+    With `flash` it has only boundaries, otherwise only groups. `has_dropout` says whether attention
+    drops probabilities.
     """
     lengths = np.asarray(lengths, dtype=np.int64)
     if padded_length is None:
@@ -109,8 +116,9 @@ def attention_layout(
     groups: tuple[InstanceGroup, ...] = ()
     if not flash:
         # A GPU computes padding faster than it starts kernels for more groups.
-        is_cpu = device.type == "cpu"
-        plan = plan_groups(lengths, heads=heads) if is_cpu else [np.arange(len(lengths))]
+        plan = [np.arange(len(lengths))]
+        if device.type == "cpu":
+            plan = plan_groups(lengths, heads=heads, has_dropout=has_dropout)
         groups = tuple(_group(starts[numbers], lengths[numbers], device) for numbers in plan)
     return AttentionLayout(
         groups,

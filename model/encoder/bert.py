@@ -140,6 +140,7 @@ class BertModel(nn.Module):
             heads=self.config.num_attention_heads,
             device=x.device,
             flash=_has_flash(x, depth=self.config.hidden_size // self.config.num_attention_heads),
+            has_dropout=self.training and self.config.attention_probs_dropout_prob > 0,
         )
         layers = [x] if all_layers else []
         *lower, last = self.layers

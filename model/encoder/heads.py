@@ -27,17 +27,14 @@ class PretrainingOutput(NamedTuple):
         loss: Share of the global batch's loss, to be differentiated.
         mlm_loss_sum: Sum of the negative log-likelihoods of the masked tokens, in nats.
         mlm_correct: Number of masked tokens with the largest logit, int64.
-        mlm_count: Number of masked tokens, int64.
-        nsp_loss_sum, nsp_correct, nsp_count: The same for pairs; 0 for objectives without NSP.
+        nsp_loss_sum, nsp_correct: The same for pairs; 0 for objectives without NSP.
     """
 
     loss: torch.Tensor
     mlm_loss_sum: torch.Tensor
     mlm_correct: torch.Tensor
-    mlm_count: torch.Tensor
     nsp_loss_sum: torch.Tensor
     nsp_correct: torch.Tensor
-    nsp_count: torch.Tensor
 
 
 class MaskedLMHead(nn.Module):
@@ -122,11 +119,8 @@ class BertForPretraining(nn.Module):
             scale=_share(predictions),
         )
         if self.objective != "mlm+nsp":
-            none = torch.zeros_like(mlm.correct)
-            no_loss = torch.zeros_like(mlm.nll_sum)
-            return PretrainingOutput(
-                mlm.loss, mlm.nll_sum, mlm.correct, mlm.labels, no_loss, none, none
-            )
+            no_loss, none = torch.zeros_like(mlm.nll_sum), torch.zeros_like(mlm.correct)
+            return PretrainingOutput(mlm.loss, mlm.nll_sum, mlm.correct, no_loss, none)
         nsp = next_sentence_loss(
             self.nsp_logits(encoded.pooled), batch.next_sentence_labels, scale=_share(pairs)
         )
@@ -134,10 +128,8 @@ class BertForPretraining(nn.Module):
             mlm.loss + nsp.loss,
             mlm_loss_sum=mlm.nll_sum,
             mlm_correct=mlm.correct,
-            mlm_count=mlm.labels,
             nsp_loss_sum=nsp.nll_sum,
             nsp_correct=nsp.correct,
-            nsp_count=nsp.labels,
         )
 
     def mlm_logits(self, sequence: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

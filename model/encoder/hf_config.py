@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from collections.abc import Collection
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, VOCAB_FILE, read_vocab
@@ -24,9 +24,10 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 _WEIGHTS = "model*.safetensors"
 _OLD_CONFIG = "bert_config.json"
-_SHOWN_NAMES, _SHOWN_LETTERS = 8, 60
+_SHOWN_NAMES, _SHOWN_LETTERS, _SHOWN_PROBLEMS = 8, 60, 3
 
 Activation = Literal["gelu", "gelu_tanh"]
+Data = TypeVar("Data", bound=BaseModel)
 
 _WRITTEN_ACTIVATIONS: dict[Activation, str] = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 
@@ -46,26 +47,6 @@ _ARCHITECTURES: dict[Objective, str] = {
     "mlm": "BertForMaskedLM",
     "left-to-right": "BertLMHeadModel",
 }
-
-# transformers' defaults for fields that a config.json omits.
-_DEFAULTS = {
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "initializer_range": 0.02,
-    "layer_norm_eps": 1e-12,
-}
-_WHOLE = frozenset(
-    {
-        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-        *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
-    }
-)
-_LIMIT = 1 << 31
-_NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
 # Files
@@ -263,121 +244,104 @@ def hf_config(
     }
 
 
-def model_config(hf: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, int, Objective]:
-    """Return the shape, vocabulary size and objective in a config.json.
-
-    The objective follows from the named class; `mlm+nsp` for other classes.
-
-    Args:
-        hf: Content of the config.json.
-        where: URL for messages.
-
-    Raises:
-        CheckpointError: It describes another architecture or an unsupported kind of BERT.
-    """
-    _check_architecture(hf, where=where)
-    found = {**_DEFAULTS, **{name: hf[name] for name in (*_DEFAULTS, *_NEEDED) if name in hf}}
-    missing = [name for name in _NEEDED if name not in found]
-    if missing:
-        raise CheckpointError(
-            f"{where}: no {', '.join(missing)}: expected the config.json of a BERT model"
-        )
-    _check_types(found, where=where)
-    activation = found["hidden_act"]
-    if not isinstance(activation, str) or activation not in READ_ACTIVATIONS:
-        raise CheckpointError(
-            f"{where}: hidden_act is {shown(activation)}, expected one of "
-            f"{', '.join(READ_ACTIVATIONS)}: BERT's feed-forward layers use gelu"
-        )
-    return _shape(found, where=where), found["vocab_size"], _objective(hf, where=where)
+_Count = Annotated[int, Field(gt=0, lt=1 << 31)]
+_Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def named_architectures(hf: Mapping[str, Any], *, where: str) -> tuple[str, ...]:
-    """Return the classes that a config.json names.
+class HFConfig(BaseModel):
+    """Fields of a config.json that determine a model, with the defaults of transformers."""
 
-    Raises:
-        CheckpointError: The names are not a list of strings.
-    """
-    named = hf.get("architectures")
-    if named is None:
-        return ()
-    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
-        raise CheckpointError(
-            f"{where}: architectures is {shown(named)}, expected a list of names of classes"
-        )
-    return tuple(named)
+    model_config = ConfigDict(strict=True, frozen=True)
 
+    vocab_size: _Count
+    hidden_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    intermediate_size: _Count = 3072
+    max_position_embeddings: _Count = 512
+    type_vocab_size: _Count = 2
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: _Share = 0.1
+    attention_probs_dropout_prob: _Share = 0.1
+    initializer_range: _Share = 0.02
+    layer_norm_eps: _Share = 1e-12
+    model_type: Literal["bert"] = "bert"  # config.json had none before 2020
+    position_embedding_type: Literal["absolute"] = "absolute"
+    add_cross_attention: Literal[False] = False
+    pruned_heads: dict[str, Any] = Field(default={}, max_length=0)
+    is_decoder: bool = False
+    architectures: list[str] = []
 
-def _check_types(found: Mapping[str, Any], *, where: str) -> None:
-    for name, value in found.items():
-        if name in _WHOLE:
-            is_right = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _LIMIT
-            expected = f"a whole number from 1 to {_LIMIT - 1:,}"
-        elif name != "hidden_act":
-            is_right = type(value) in (int, float) and 0 <= value <= 1
-            expected = "a number from 0 to 1"
-        else:
-            continue
-        if not is_right:
-            raise CheckpointError(f"{where}: {name} is {shown(value)}, expected {expected}")
+    # Of fine-tuned models
+    problem_type: str | None = None
+    id2label: dict[str, Any] | None = None
+    classifier_dropout: _Share | None = None
+    bertloom: dict[str, Any] = {}
+    bertloom_feature_tagger: dict[str, Any] | None = None
+    bertloom_bilstm: dict[str, Any] | None = None
 
+    @field_validator("hidden_act")
+    @classmethod
+    def _check_activation(cls, name: str) -> str:
+        if name not in READ_ACTIVATIONS:
+            raise ValueError(f"expected one of {', '.join(READ_ACTIVATIONS)}")
+        return name
 
-def _check_architecture(hf: Mapping[str, Any], *, where: str) -> None:
-    kind = hf.get("model_type", "bert")  # config.json had none before 2020
-    if kind != "bert":
-        raise CheckpointError(
-            f"{where}: model_type is {shown(kind)}, expected 'bert': another model is built "
-            "otherwise, and its weights mean something else; start from a BERT checkpoint"
-        )
-    positions = hf.get("position_embedding_type") or "absolute"
-    if positions != "absolute":
-        raise CheckpointError(
-            f"{where}: position_embedding_type is {shown(positions)}, expected 'absolute': "
-            "relative position embeddings are not supported"
-        )
-    if hf.get("add_cross_attention"):
-        raise CheckpointError(
-            f"{where}: add_cross_attention is true: cross-attention is not supported; use a model "
-            "without it"
-        )
-    pruned = hf.get("pruned_heads")
-    if pruned:
-        raise CheckpointError(
-            f"{where}: pruned_heads is {shown(pruned)}: models whose layers have different "
-            "numbers of heads are not supported; use the unpruned model"
-        )
+    @property
+    def objective(self) -> Objective:
+        """Objective that the class implies; `mlm+nsp` for other classes."""
+        if self.is_decoder:
+            return "left-to-right"
+        return "mlm" if "BertForMaskedLM" in self.architectures else "mlm+nsp"
 
+    def shape(self, *, where: str) -> ModelConfig:
+        """Return the shape of the encoder.
 
-def _shape(found: Mapping[str, Any], *, where: str) -> ModelConfig:
-    hidden, inner = found["hidden_size"], found["intermediate_size"]
-    try:
-        return ModelConfig(
-            num_hidden_layers=found["num_hidden_layers"],
-            hidden_size=hidden,
-            num_attention_heads=found["num_attention_heads"],
+        Raises:
+            CheckpointError: It is not supported.
+        """
+        fields = {name: getattr(self, name) for name in ModelConfig.model_fields}
+        if self.intermediate_size == 4 * self.hidden_size:
             # The preset's representation, so that a model read back equals itself.
-            intermediate_size=0 if inner == 4 * hidden else inner,
-            max_position_embeddings=found["max_position_embeddings"],
-            type_vocab_size=found["type_vocab_size"],
-            hidden_act=READ_ACTIVATIONS[found["hidden_act"]],
-            hidden_dropout_prob=found["hidden_dropout_prob"],
-            attention_probs_dropout_prob=found["attention_probs_dropout_prob"],
-            initializer_range=found["initializer_range"],
-            layer_norm_eps=found["layer_norm_eps"],
-        )
+            fields["intermediate_size"] = 0
+        fields["hidden_act"] = READ_ACTIVATIONS[self.hidden_act]
+        return validate(ModelConfig, fields, where=where)
+
+
+def read_config(folder_url: str) -> HFConfig:
+    """Read the config.json of a checkpoint.
+
+    Raises:
+        CheckpointError: It cannot be read, or describes another architecture or an unsupported
+            kind of BERT.
+    """
+    folder = folder_url.rstrip("/")
+    where = f"{folder}/{CONFIG_FILE}"
+    described = parse_object(read_part(folder, CONFIG_FILE), where=where)
+    given = {name: value for name, value in described.items() if value is not None}
+    return validate(HFConfig, given, where=where)
+
+
+def validate(data_type: type[Data], values: Any, *, where: str) -> Data:
+    """Return values from a file as an object of a type.
+
+    Raises:
+        CheckpointError: A value is missing or wrong.
+    """
+    try:
+        return data_type.model_validate(values)
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'the shape'}: {item['msg']}"
-            for item in error.errors()
-        )
-        raise CheckpointError(f"{where}: unsupported model shape: {wrong}") from error
+        wrong = [item for item in error.errors() if item["type"] != "missing"]
+        missing = [_name(item["loc"]) for item in error.errors() if item["type"] == "missing"]
+        problems = [
+            f"{_name(item['loc'])}: {item['msg']}, got {shown(item['input'])}" for item in wrong
+        ]
+        if missing:
+            problems.insert(0, f"expected the fields {', '.join(missing)}, got none")
+        more = len(problems) - _SHOWN_PROBLEMS
+        text = "; ".join(problems[:_SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+        raise CheckpointError(f"{where}: {text}".replace("\n", " ")) from error
 
 
-def _objective(hf: Mapping[str, Any], *, where: str) -> Objective:
-    named = named_architectures(hf, where=where)
-    is_decoder = hf.get("is_decoder")
-    if is_decoder is not None and not isinstance(is_decoder, bool):
-        raise CheckpointError(f"{where}: is_decoder is {shown(is_decoder)}, expected true or false")
-    if is_decoder:
-        return "left-to-right"
-    return "mlm" if "BertForMaskedLM" in named else "mlm+nsp"
+def _name(location: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, location))[:_SHOWN_LETTERS] or "the values"

@@ -23,11 +23,12 @@ from model.encoder.hf_config import (
     INDEX_FILE,
     PICKLES,
     WEIGHTS_FILE,
+    HFConfig,
     hf_config,
-    model_config,
     names_in,
     parse_object,
     pickle_advice,
+    read_config,
     read_part,
     some_of,
 )
@@ -72,15 +73,13 @@ class HFCheckpoint(NamedTuple):
     """Contents of a checkpoint, with weights of the size that its config.json gives.
 
     Attributes:
-        config, vocab_size, objective: Description of the model.
-        described, where: Content of config.json, and its URL.
+        config: Shape of the encoder.
+        described, where: config.json, and its URL.
         state, weights_url: Tensors by the file's names, and a URL for messages.
     """
 
     config: ModelConfig
-    vocab_size: int
-    objective: Objective
-    described: dict[str, Any]
+    described: HFConfig
     where: str
     state: dict[str, Tensor]
     weights_url: str
@@ -183,12 +182,12 @@ def read_checkpoint(folder_url: str) -> HFCheckpoint:
     """
     folder = folder_url.rstrip("/")
     where = f"{folder}/{CONFIG_FILE}"
-    described = parse_object(read_part(folder, CONFIG_FILE), where=where)
-    config, vocab_size, objective = model_config(described, where=where)
+    described = read_config(folder)
+    config = described.shape(where=where)
     state, weights_url = _read_weights(folder)
-    _check_size(state, config, vocab_size=vocab_size, where=weights_url)
+    _check_size(state, config, vocab_size=described.vocab_size, where=weights_url)
     _check_finite(state, where=weights_url)
-    return HFCheckpoint(config, vocab_size, objective, described, where, state, weights_url)
+    return HFCheckpoint(config, described, where, state, weights_url)
 
 
 def _read_weights(folder: str) -> tuple[dict[str, Tensor], str]:
@@ -197,10 +196,7 @@ def _read_weights(folder: str) -> tuple[dict[str, Tensor], str]:
     Raises:
         CheckpointError: No safetensors file exists, or one cannot be read.
     """
-    try:
-        names = names_in(folder)
-    except (OSError, ValueError, ImportError) as error:
-        raise CheckpointError(f"{folder}: cannot be listed: {error}") from error
+    names = names_in(folder)
     if WEIGHTS_FILE in names:
         where = f"{folder}/{WEIGHTS_FILE}"
         return _tensors(read_part(folder, WEIGHTS_FILE), where=where), where
@@ -314,9 +310,9 @@ def load_pretrained(folder_url: str, *, objective: Objective, seed: int) -> Load
         CheckpointError: The checkpoint is missing, unreadable, or not a supported BERT.
     """
     read = read_checkpoint(folder_url)
-    before, where, weights_url = read.objective, read.where, read.weights_url
+    before, where, weights_url = read.described.objective, read.where, read.weights_url
     model = BertForPretraining(
-        read.config, vocab_size=read.vocab_size, objective=objective, seed=seed
+        read.config, vocab_size=read.described.vocab_size, objective=objective, seed=seed
     )
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     found = from_hf_state(read.state, shapes, where=weights_url)

@@ -1,4 +1,4 @@
-"""The two pretraining losses, as sums with the counts to divide by.
+"""The two pretraining losses, as sums.
 
 The masked LM loss is a fused decoder: it computes logits, softmax and all gradients for one chunk
 of predicted tokens at a time, so that the full logits of shape (P, V) are never in memory. On a CPU
@@ -46,13 +46,11 @@ class LossSums(NamedTuple):
         nll_sum: Sum of the negative log-likelihoods in nats, detached, float32 (float64 for
             float64 inputs).
         correct: Number of rows whose label has the largest logit (first of equal ones), int64.
-        labels: Number of rows with a label, int64.
     """
 
     loss: Tensor
     nll_sum: Tensor
     correct: Tensor
-    labels: Tensor
 
 
 def next_sentence_loss(logits: Tensor, labels: Tensor, *, scale: float) -> LossSums:
@@ -64,9 +62,8 @@ def next_sentence_loss(logits: Tensor, labels: Tensor, *, scale: float) -> LossS
         scale: factor of the sum in `loss`.
     """
     total = functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="sum")
-    has_label = labels != IGNORED
-    correct = (logits.detach().argmax(1) == labels) & has_label
-    return LossSums(total * scale, total.detach(), correct.sum(), has_label.sum())
+    correct = (logits.detach().argmax(1) == labels).sum()  # never true of an ignored row
+    return LossSums(total * scale, total.detach(), correct)
 
 
 @eager
@@ -114,14 +111,14 @@ class _TiedDecoderLoss(torch.autograd.Function):
         scale: float,
         chunk_rows: int | None,
         needs_gradients: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         wanted = [needs_gradients and needed for needed in ctx.needs_input_grad[:3]]
         decoder = _Decoder(hidden, weight, bias, labels=labels, scale=scale, wanted=wanted)
         decoder.run(chunk_rows)
-        nll_sum, correct, count = decoder.sums()
+        nll_sum, correct = decoder.sums()
         ctx.gradients = decoder.gradients()
-        ctx.mark_non_differentiable(nll_sum, correct, count)
-        return nll_sum * scale, nll_sum, correct, count
+        ctx.mark_non_differentiable(nll_sum, correct)
+        return nll_sum * scale, nll_sum, correct
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -238,12 +235,11 @@ class _Decoder:
             if self._wanted[0] or self._wanted[1]:
                 block.copy_(probabilities)
 
-    def sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the sum of losses, correct rows and labels."""
-        has_label = self._labels != IGNORED
-        nll_sum = self._nll.masked_fill(~has_label, 0.0).sum()
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Return the sum of losses, and the number of correct rows."""
+        nll_sum = self._nll.masked_fill(self._labels == IGNORED, 0.0).sum()
         correct = (self._best == self._labels).sum()  # never true of an ignored row
-        return nll_sum, correct, has_label.sum()
+        return nll_sum, correct
 
     def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Return the gradients of hidden, weight and bias, each in its tensor's type."""

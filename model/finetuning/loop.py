@@ -12,7 +12,7 @@ from torch import nn
 
 from model.finetuning.batches import TaskBatch, TaskStep
 from model.finetuning.jobs import CURVE_FILE, TrialJob
-from model.finetuning.phases import TrialState, phases_of, steps_of
+from model.finetuning.phases import Phase, TrialState, phases_of, steps_of
 from model.finetuning.results import write_results
 from model.finetuning.setup import TrialSetup, open_trial
 from model.finetuning.word_rows import WordRows, has_unused_rows
@@ -134,27 +134,30 @@ class FineTuningModule(TrainingModule[TaskStep]):
         return self.progress.seconds
 
     def batches(self) -> Generator[TaskStep]:
-        """Yield the batches of all phases, each with a new optimizer state."""
-        state = self.progress
-        while state.phase < len(self.phases):
-            phase = self.phases[state.phase]
-            yield from steps_of(phase, self.setup, done=state.step)
-            state.phase, state.before, state.step = state.phase + 1, state.before + phase.steps, 0
-            if state.phase < len(self.phases):
+        """Yield the remaining batches of all phases, each with a new optimizer state."""
+        for phase in self.phases:
+            if phase.start and self.steps == phase.start:
                 self.optimizer = self._new_optimizer()
+            yield from steps_of(phase, self.setup, done=self.steps - phase.start)
+
+    def _phase_of(self, step: int) -> Phase:
+        """Return the phase of a step, from 1."""
+        return next(phase for phase in self.phases if step <= phase.end)
 
     def learning_rate(self) -> float:
+        phase = self._phase_of(self.steps + 1)
         return learning_rate(
-            self.progress.step,
-            total=self.phases[self.progress.phase].steps,
+            self.steps - phase.start,
+            total=phase.steps,
             peak=self.config.learning_rate,
             schedule=self._schedule,
         )
 
     def dropout_key(self, number: int) -> int:
-        phase = self.phases[self.progress.phase].name
+        phase = self._phase_of(self.steps + 1)
         seed, restart = self.config.seed, self.config.restart
-        return key_for(seed, "task-dropout", restart, phase, self.progress.step, number)
+        step = self.steps - phase.start
+        return key_for(seed, "task-dropout", restart, phase.name, step, number)
 
     def training_step(
         self, model: nn.Module, micro_batch: TaskBatch, batch: TaskStep
@@ -166,22 +169,25 @@ class FineTuningModule(TrainingModule[TaskStep]):
     def mean_loss(self, batch: TaskStep, sums: list[float]) -> float:
         return sums[0] * batch.scale
 
+    def count_step(self, batch: TaskStep) -> None:
+        self.progress.steps += 1
+        self.progress.examples += len(batch.units)
+        self.progress.tokens += batch.tokens
+
     def on_step_end(self, batch: TaskStep, metrics: StepMetrics) -> None:
-        state, phase = self.progress, self.phases[self.progress.phase]
-        state.step += 1
-        state.examples += len(batch.units)
-        state.tokens += batch.tokens
+        del batch
+        state, phase = self.progress, self._phase_of(self.steps)
         state.seconds = metrics.seconds
         state.loss += metrics.loss
         state.losses += 1
         state.word_decay *= 1 - metrics.learning_rate * self.config.optimizer.weight_decay
-        is_last = state.step == phase.steps
+        is_last = state.steps == phase.end
         if is_last or state.steps % max(1, self.total_steps // _CURVE_LINES) == 0:
             self.logger.log_step(
                 {
                     "step": state.steps,
                     "split": phase.name,
-                    "epoch": round(state.step / phase.batches, 6),
+                    "epoch": round((state.steps - phase.start) / phase.batches, 6),
                     "loss": state.loss / state.losses,
                     "rate": metrics.learning_rate,
                 }
@@ -203,7 +209,7 @@ class FineTuningModule(TrainingModule[TaskStep]):
         return asdict(self.progress)
 
     def batch_contents(self, batch: TaskStep) -> tuple[str, list[str]]:
-        split = self.phases[self.progress.phase].split
+        split = self._phase_of(self.steps).split
         rows = split.features.rows[batch.units]
         return "examples", [str(split.examples["id"][int(row)]) for row in rows]
 

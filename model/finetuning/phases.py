@@ -18,11 +18,19 @@ class Phase(NamedTuple):
     batches: int
     """Steps per epoch."""
 
+    start: int
+    """Steps of the phases before it."""
+
     steps: int
     """Steps of the phase; the learning rate ends at 0 there."""
 
     whole: int
     """Steps of all epochs; more than `steps` if `max_steps` ends the phase early."""
+
+    @property
+    def end(self) -> int:
+        """Steps of the trial at the end of the phase."""
+        return self.start + self.steps
 
 
 @dataclass
@@ -30,28 +38,20 @@ class TrialState:
     """State of a trial without its tensors.
 
     Attributes:
-        phase: Number of the phase, from 0.
-        step: Steps in this phase.
-        before: Steps in earlier phases.
+        steps: Steps in all phases.
         examples, tokens: Total units and tokens trained on.
         loss, losses: Sum and number of the losses since the curve's last line.
         word_decay: Product of the weight decay of all steps, for word embeddings without gradient.
         seconds: Training time (`model.training.loop.Stopwatch`).
     """
 
-    phase: int = 0
-    step: int = 0
-    before: int = 0
+    steps: int = 0
     examples: int = 0
     tokens: int = 0
     loss: float = 0.0
     losses: int = 0
     word_decay: float = 1.0
     seconds: float = 0.0
-
-    @property
-    def steps(self) -> int:
-        return self.before + self.step
 
 
 def phases_of(setup: TrialSetup, *, splits: Mapping[str, Split] | None = None) -> tuple[Phase, ...]:
@@ -62,7 +62,7 @@ def phases_of(setup: TrialSetup, *, splits: Mapping[str, Split] | None = None) -
         splits: Splits to train on. Default: those of the setup.
     """
     splits = splits or setup.splits
-    found = []
+    found: list[Phase] = []
     config = setup.job.config
     for name, epochs in ((AUGMENTATION, config.augmentation_epochs), (TRAIN, config.num_epochs)):
         if name not in splits:
@@ -72,7 +72,8 @@ def phases_of(setup: TrialSetup, *, splits: Mapping[str, Split] | None = None) -
         whole = steps = batches * epochs
         if config.max_steps is not None:
             steps = min(steps, config.max_steps)
-        found.append(Phase(name, split, batches, steps, whole))
+        start = found[-1].end if found else 0
+        found.append(Phase(name, split, batches, start, steps, whole))
     return tuple(found)
 
 

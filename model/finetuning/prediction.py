@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, Field
 from torch import nn
 from tqdm import tqdm
 
-from model.encoder.hf_config import shown, vocabulary_url
+from model.encoder.hf_config import validate, vocabulary_url
 from model.finetuning.batches import lay_out_units
 from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import load_task_model
@@ -30,7 +30,7 @@ from model.tasks.examples import read_examples
 from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
-from schemas.errors import CheckpointError, PredictionsError, TrainingError
+from schemas.errors import PredictionsError, TrainingError
 from schemas.finetune_configs import FeaturesConfig
 
 
@@ -86,26 +86,30 @@ class Predictor(Encoding):
             CheckpointError: It has no model fine-tuned by bertloom, or its files do not match.
         """
         tuned = load_task_model(folder)
-        about = tuned.about
-        missing = [name for name in ("task", "features", "lowercase") if name not in about]
-        if missing:
-            raise CheckpointError(
-                f"{folder}: config.json lacks {', '.join(missing)} under bertloom: "
-                "expected a model that bertloom fine-tuned"
-            )
+        about = validate(_About, tuned.about, where=f"{folder}: config.json, bertloom")
         vocab = read_vocab(vocabulary_url(folder))
         chosen = choose_worker_device(device)
         return cls(
             folder=folder,
             model=tuned.model.to(chosen).eval(),
-            tokenizer=WordPieceTokenizer(vocab, lowercase=bool(about["lowercase"])),
-            task=find_task(str(about["task"])),
+            tokenizer=WordPieceTokenizer(vocab, lowercase=about.lowercase),
+            task=find_task(about.task),
             labels=tuple(tuned.labels),
-            config=_features_config(about["features"], folder=folder),
-            threshold=_threshold(about.get("threshold", 0.0), folder=folder),
+            config=about.features,
+            threshold=about.threshold,
             device=chosen,
-            is_bf16=about.get("precision") == "bf16",
+            is_bf16=about.precision == "bf16",
         )
+
+
+class _About(BaseModel):
+    """Description of a model that bertloom fine-tuned."""
+
+    task: str
+    features: FeaturesConfig
+    lowercase: bool
+    threshold: float = Field(default=0.0, strict=True)
+    precision: str = "fp32"
 
 
 def answer(
@@ -188,25 +192,6 @@ def _mean(said: list[Float32s], *, is_probable: bool) -> Float32s:
     # Logits whose softmax is the mean.
     mean = np.log(np.maximum(shares.mean(axis=0), 1e-30)).astype(np.float32)
     return mean
-
-
-def _features_config(given: Any, *, folder: str) -> FeaturesConfig:
-    try:
-        return FeaturesConfig.model_validate(given)
-    except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'all of it'}: {item['msg']}"
-            for item in error.errors()
-        )
-        raise CheckpointError(f"{folder}: config.json, bertloom.features: {wrong}") from error
-
-
-def _threshold(given: Any, *, folder: str) -> float:
-    if type(given) not in (int, float):
-        raise CheckpointError(
-            f"{folder}: config.json, bertloom.threshold is {shown(given)}, expected a number"
-        )
-    return float(given)
 
 
 def predict(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
@@ -19,18 +20,25 @@ from model.encoder.bert import BertModel
 from model.encoder.hf_config import (
     CONFIG_FILE,
     WEIGHTS_FILE,
+    HFConfig,
     hf_config,
-    named_architectures,
     shown,
     some_of,
+    validate,
 )
-from model.encoder.hf_weights import fill_parameters, from_hf_state, hf_state, read_checkpoint
+from model.encoder.hf_weights import (
+    HFCheckpoint,
+    fill_parameters,
+    from_hf_state,
+    hf_state,
+    read_checkpoint,
+)
 from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.task_model import BILSTM_PREFIX, TaskModel
 from model.task_types.by_name import TASK_TYPES
+from schemas.base_configs import DropoutProb
 from schemas.errors import CheckpointError, ConfigError
-from schemas.finetune_configs import TaskTypeName
-from schemas.model_configs import ModelConfig
+from schemas.finetune_configs import LayerChoice, TaskTypeName
 
 ABOUT_KEY = "bertloom"
 SHAPE_KEY = "bertloom_feature_tagger"
@@ -84,40 +92,23 @@ def save_task_model(
         pad_token_id=pad_token_id,
     )
     described |= _label_fields(model.kind, tuple(labels), outputs=model.outputs)
-    if isinstance(model, FeatureTagger):
+    is_tagger = isinstance(model, FeatureTagger)
+    described[ABOUT_KEY] = _plain({"method": "feature-based", **about} if is_tagger else about)
+    if isinstance(model, FeatureTagger) or model.lstm is not None:
         described["architectures"] = ["BertModel"]
-        described[ABOUT_KEY] = _plain({"method": "feature-based", **about})
-        described[SHAPE_KEY] = {
-            "layers": model.layers,
-            "lstm_hidden_size": model.lstm_hidden_size,
-            "dropout": model.dropouts[0].rate,
-        }
+        described |= _lstm_fields(model)
         tensors = _own_tensors(model)
-        config = json.dumps(described, indent=2, sort_keys=True)
-    elif model.lstm_hidden_size is not None:
-        described["architectures"] = ["BertModel"]
-        described[ABOUT_KEY] = _plain(about)
-        described[BILSTM_KEY] = {
-            "kind": model.kind,
-            "lstm_hidden_size": model.lstm_hidden_size,
-            "dropout": model.dropout.rate,
-            "note": _BILSTM_NOTE,
-        }
-        tensors = _own_tensors(model)
-        # Labels stay in the order of their numbers.
-        config = json.dumps(dict(sorted(described.items())), indent=2)
     else:
         described["architectures"] = [TASK_TYPES[model.kind].architecture]
         described["classifier_dropout"] = model.dropout.rate
-        described[ABOUT_KEY] = _plain(about)
         state = {
             _hf_name(name, model.kind): value
             for name, value in model.named_parameters()
             if TASK_TYPES[model.kind].is_pooled or not name.startswith("bert.pooler.")
         }
         tensors = hf_state(state)
-        # Labels stay in the order of their numbers.
-        config = json.dumps(dict(sorted(described.items())), indent=2)
+    # Labels stay in the order of their numbers, except in a tagger.
+    config = json.dumps(dict(sorted(described.items())), indent=2, sort_keys=is_tagger)
     weights = save_tensors(tensors, metadata={"format": "pt"})
     return {CONFIG_FILE: f"{config}\n".encode(), WEIGHTS_FILE: weights}
 
@@ -131,89 +122,85 @@ def load_task_model(folder_url: str) -> TunedModel:
         CheckpointError: The model is missing, unreadable, or of another type.
     """
     read = read_checkpoint(folder_url)
-    config, described, where = read.config, read.described, read.where
-    state, weights_url = read.state, read.weights_url
-    about = described.get(ABOUT_KEY, {})
-    if not isinstance(about, dict):
-        raise CheckpointError(f"{where}: {ABOUT_KEY} is {shown(about)}, expected a JSON object")
-    is_tagger = about.get("method") == "feature-based"
-    bilstm = _bilstm(described, where=where)
+    hf, where = read.described, read.where
+    is_tagger = hf.bertloom.get("method") == "feature-based"
+    lstm: _LSTMFields | None = None
+    kind: TaskTypeName = "tagging"
+    if is_tagger:
+        lstm = validate(_TaggerFields, hf.bertloom_feature_tagger, where=f"{where}, {SHAPE_KEY}")
+    elif hf.bertloom_bilstm is not None:
+        lstm = validate(_BiLSTMFields, hf.bertloom_bilstm, where=f"{where}, {BILSTM_KEY}")
+        kind = lstm.kind
+    else:
+        kind = _kind(hf, where=where)
+    head = "classifier.weight"
+    head = f"{BILSTM_PREFIX}{head}" if isinstance(lstm, _BiLSTMFields) else _hf_name(head, kind)
+    if head not in read.state:
+        raise CheckpointError(
+            f"{read.weights_url}: no {head}: expected the head of a model fine-tuned for {kind}"
+        )
+    outputs = read.state[head].shape[0]
+    model = _build(read, lstm, kind=kind, outputs=outputs)
+    read_tensors = _read_own_tensors if lstm is not None else _task_tensors
+    fill_parameters(model, read_tensors(model, read.state, where=read.weights_url))
+    labels = _labels(hf, outputs=outputs, where=where) if TASK_TYPES[kind].outputs is None else ()
+    return TunedModel(model, labels, hf.bertloom)
+
+
+class _LSTMFields(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    lstm_hidden_size: int = Field(gt=0, lt=1 << 31)
+    dropout: DropoutProb
+
+
+class _TaggerFields(_LSTMFields):
+    """Shape of a feature-based tagger."""
+
+    layers: LayerChoice
+
+
+class _BiLSTMFields(_LSTMFields):
+    """Shape of a BiLSTM on the encoder."""
+
     kind: TaskTypeName
-    if is_tagger:
-        kind = "tagging"
+
+
+def _lstm_fields(model: TaskModel | FeatureTagger) -> dict[str, Any]:
+    """Return the field of config.json about LSTM layers."""
+    size = {"lstm_hidden_size": model.lstm_hidden_size}
+    if isinstance(model, FeatureTagger):
+        return {SHAPE_KEY: {"layers": model.layers, **size, "dropout": model.dropouts[0].rate}}
+    fields = {"kind": model.kind, **size, "dropout": model.dropout.rate, "note": _BILSTM_NOTE}
+    return {BILSTM_KEY: fields}
+
+
+def _build(
+    read: HFCheckpoint, lstm: _LSTMFields | None, *, kind: TaskTypeName, outputs: int
+) -> TaskModel | FeatureTagger:
+    """Return a model whose weights are zero: the file has all of them."""
+    config, hf = read.config, read.described
+    shape: dict[str, Any] = {"vocab_size": hf.vocab_size, "is_causal": hf.is_decoder}
+    if isinstance(lstm, _TaggerFields):
+        encoder = BertModel(config, **shape)
+        try:
+            return FeatureTagger(config, outputs=outputs, encoder=encoder, **shape, **dict(lstm))
+        except ConfigError as error:
+            raise CheckpointError(f"{read.where}, {SHAPE_KEY}: {error}") from error
+    if lstm is not None:
+        dropout, size = lstm.dropout, lstm.lstm_hidden_size
     else:
-        kind = _kind(described, where=where) if bilstm is None else bilstm["kind"]
-    dense = "classifier.weight"
-    head = f"{BILSTM_PREFIX}{dense}" if bilstm is not None else _hf_name(dense, kind)
-    outputs = _outputs(state, head, kind=kind, where=weights_url)
-    shape: dict[str, Any] = {
-        "vocab_size": read.vocab_size,
-        "outputs": outputs,
-        "is_causal": read.objective == "left-to-right",
-    }
-    model: TaskModel | FeatureTagger
-    if is_tagger:
-        model = _tagger(described.get(SHAPE_KEY), config, shape=shape, where=where)
-        found = _read_own_tensors(model, state, where=weights_url)
-    elif bilstm is not None:
-        model = TaskModel(config, draws_weights=False, **bilstm, **shape)
-        found = _read_own_tensors(model, state, where=weights_url)
-    else:
-        dropout = _dropout(described, where=where)
-        model = TaskModel(
-            config,
-            kind=kind,
-            dropout=config.hidden_dropout_prob if dropout is None else dropout,
-            draws_weights=False,
-            **shape,
-        )
-        found = _task_tensors(model, state, where=weights_url)
-    labels = (
-        _labels(described, outputs=outputs, where=where) if TASK_TYPES[kind].outputs is None else ()
+        given = hf.classifier_dropout
+        dropout, size = config.hidden_dropout_prob if given is None else given, None
+    return TaskModel(
+        config,
+        kind=kind,
+        outputs=outputs,
+        dropout=dropout,
+        lstm_hidden_size=size,
+        draws_weights=False,
+        **shape,
     )
-    fill_parameters(model, found)
-    return TunedModel(model, labels, about)
-
-
-def _tagger(
-    described: Any, config: ModelConfig, *, shape: dict[str, Any], where: str
-) -> FeatureTagger:
-    if not isinstance(described, dict):
-        raise CheckpointError(
-            f"{where}: no {SHAPE_KEY}: expected a tagger that method: features made"
-        )
-    # Weights stay zero: the file has all of them.
-    encoder = BertModel(config, vocab_size=shape["vocab_size"], is_causal=shape["is_causal"])
-    try:
-        return FeatureTagger(
-            config,
-            layers=described["layers"],
-            lstm_hidden_size=int(described["lstm_hidden_size"]),
-            dropout=float(described["dropout"]),
-            encoder=encoder,
-            **shape,
-        )
-    except (KeyError, TypeError, ValueError, ConfigError) as error:
-        raise CheckpointError(f"{where}: {SHAPE_KEY} is not that of a tagger: {error!r}") from error
-
-
-def _bilstm(described: Mapping[str, Any], *, where: str) -> dict[str, Any] | None:
-    """Return `kind`, `lstm_hidden_size` and `dropout` of a BiLSTM model; otherwise None."""
-    given = described.get(BILSTM_KEY)
-    if given is None:
-        return None
-    try:
-        found = {"kind": given["kind"], "lstm_hidden_size": int(given["lstm_hidden_size"])}
-        found["dropout"] = float(given["dropout"])
-        is_right = found["kind"] in TASK_TYPES and found["lstm_hidden_size"] > 0
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{where}: {BILSTM_KEY} is not that of a model: {error!r}") from error
-    if not (is_right and 0.0 <= found["dropout"] < 1.0):
-        raise CheckpointError(
-            f"{where}: {BILSTM_KEY} is {shown(json.dumps(found))}: expected a kind of task, units "
-            "of an LSTM and a share of dropout"
-        )
-    return found
 
 
 def _own_tensors(model: TaskModel | FeatureTagger) -> dict[str, Tensor]:
@@ -237,7 +224,7 @@ def _read_own_tensors(
     if set(given) != set(expected):
         raise CheckpointError(
             f"{where}: {some_of(set(given) ^ set(expected))}: missing or not known: expected the "
-            f"tensors of {_called(model)}; the two files are not of one model"
+            "tensors that config.json describes"
         )
     for name, value in given.items():
         if value.shape != expected[name] or value.dtype != torch.float32:
@@ -247,12 +234,6 @@ def _read_own_tensors(
             )
     prefix = _prefix(model)
     return found | {name.removeprefix(prefix): value for name, value in given.items()}
-
-
-def _called(model: TaskModel | FeatureTagger) -> str:
-    if isinstance(model, FeatureTagger):
-        return f"a tagger with {model.layers}"
-    return f"a model for {model.kind} with a BiLSTM"
 
 
 def _prefix(model: TaskModel | FeatureTagger) -> str:
@@ -274,7 +255,7 @@ def _own_parameters(model: TaskModel | FeatureTagger) -> dict[str, Tensor]:
 
 
 def _task_tensors(
-    model: TaskModel, state: Mapping[str, Tensor], *, where: str
+    model: TaskModel | FeatureTagger, state: Mapping[str, Tensor], *, where: str
 ) -> dict[str, Tensor]:
     kind = model.kind
     names = {_hf_name(name, kind): name for name, _ in model.named_parameters()}
@@ -289,15 +270,6 @@ def _task_tensors(
 def _hf_name(name: str, kind: TaskTypeName) -> str:
     """Return Hugging Face's name of a head parameter."""
     return name.replace("classifier.", "qa_outputs.") if kind == "span" else name
-
-
-def _dropout(described: Mapping[str, Any], *, where: str) -> float | None:
-    given = described.get("classifier_dropout")
-    if given is not None and not (type(given) in (int, float) and 0.0 <= given <= 1.0):
-        raise CheckpointError(
-            f"{where}: classifier_dropout is {shown(given)}, expected a number from 0 to 1"
-        )
-    return given
 
 
 def _plain(about: Mapping[str, Any]) -> Any:
@@ -326,46 +298,34 @@ def _label_fields(kind: TaskTypeName, labels: tuple[str, ...], *, outputs: int) 
     }
 
 
-def _kind(hf: Mapping[str, Any], *, where: str) -> TaskTypeName:
-    named = named_architectures(hf, where=where)
-    kinds = [kind for kind, found in TASK_TYPES.items() if found.architecture in named]
+def _kind(hf: HFConfig, *, where: str) -> TaskTypeName:
+    kinds = [kind for kind, found in TASK_TYPES.items() if found.architecture in hf.architectures]
     if not kinds:
         known = sorted({found.architecture for found in TASK_TYPES.values()})
         raise CheckpointError(
-            f"{where}: architectures is {list(named)}, expected one of {', '.join(known)}: this is "
-            "not a fine-tuned model; fine-tune it first"
+            f"{where}: architectures is {some_of(hf.architectures)}, expected one of "
+            f"{', '.join(known)}: this is not a fine-tuned model; fine-tune it first"
         )
-    if kinds != ["classification", "regression"]:
+    if len(kinds) == 1:
         return kinds[0]
-    problem = hf.get("problem_type")
-    if problem is None:  # transformers then decides by the number of outputs
-        names = hf.get("id2label")
-        is_one = isinstance(names, dict) and len(names) == 1
-        return "regression" if is_one else "classification"
+    if hf.problem_type is None:  # transformers then decides by the number of outputs
+        return "regression" if len(hf.id2label or ()) == 1 else "classification"
     for kind in kinds:
-        if TASK_TYPES[kind].problem == problem:
+        if TASK_TYPES[kind].problem == hf.problem_type:
             return kind
     raise CheckpointError(
-        f"{where}: problem_type is {shown(problem)}, expected one of "
+        f"{where}: problem_type is {shown(hf.problem_type)}, expected one of "
         f"{', '.join(TASK_TYPES[kind].problem for kind in kinds)}"
     )
 
 
-def _outputs(state: Mapping[str, Tensor], name: str, *, kind: TaskTypeName, where: str) -> int:
-    if name not in state:
-        raise CheckpointError(
-            f"{where}: no {name}: expected the head of a model fine-tuned for {kind}"
-        )
-    return state[name].shape[0]
-
-
-def _labels(hf: Mapping[str, Any], *, outputs: int, where: str) -> tuple[str, ...]:
+def _labels(hf: HFConfig, *, outputs: int, where: str) -> tuple[str, ...]:
     """Return the names of the outputs in order; transformers' defaults without id2label."""
-    plain = {str(number): f"LABEL_{number}" for number in range(outputs)}
-    found = hf.get("id2label") or plain
-    if not isinstance(found, dict) or set(found) != set(plain):
+    defaults = {str(number): f"LABEL_{number}" for number in range(outputs)}
+    names = hf.id2label or defaults
+    if set(names) != set(defaults):
         raise CheckpointError(
-            f"{where}: id2label is {shown(found)}, expected the numbers 0 to {outputs - 1}, since "
-            f"the head has {outputs} outputs"
+            f"{where}: id2label has the keys {some_of(names)}, expected the numbers 0 to "
+            f"{outputs - 1}, since the head has {outputs} outputs"
         )
-    return tuple(str(found[number]) for number in plain)
+    return tuple(str(names[number]) for number in defaults)

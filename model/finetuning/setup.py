@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from pipelines.wordpiece.vocab_files import (
     read_vocab,
 )
 from schemas.errors import CheckpointError, ConfigError, TaskDataError
+from schemas.finetune_configs import FeaturesConfig
 from schemas.manifest import StageInput
 
 TRAIN, DEV, AUGMENTATION = "train", "dev", "augmentation"
@@ -76,24 +78,35 @@ def open_trial(job: TrialJob) -> TrialSetup:
         CheckpointError, VocabularyError: The model or its vocabulary cannot be read.
     """
     task = find_task(str(job.examples.statistics["task"]))
-    task_type = TASK_TYPES[task.type]
-    labels: tuple[str, ...] = ()
-    if task_type.outputs is None:
-        labels = tuple(str(label) for label in job.examples.statistics.get("labels", ()))
+    labels = _labels(task, job.examples)
     notes: list[str] = []
     tokenizer = _open_tokenizer(job, notes=notes)
     if task.is_cased is not None and task.is_cased == tokenizer.lowercase:
         own, used = ("cased", "uncased") if task.is_cased else ("uncased", "cased")
         notes.append(f"the paper's model for {task.title} is {own}, this one {used}")
-    outputs = task_type.outputs or len(labels)
+    outputs = TASK_TYPES[task.type].outputs or len(labels)
     model = _open_model(job, task=task, outputs=outputs, tokenizer=tokenizer, notes=notes)
-    encoding = Encoding(task=task, labels=labels, tokenizer=tokenizer, config=job.config)
-    splits = {split: _open_split(job, split, encoding) for split in _wanted(job, notes=notes)}
-    _check_lengths(job, splits, positions=model.config.max_position_embeddings)
-    return TrialSetup(**vars(encoding), job=job, model=model, splits=splits, notes=notes)
+    _check_length(job, positions=model.config.max_position_embeddings)
+    splits = _open_splits(
+        job.examples.model_dump_json(),
+        job.features.model_dump_json(),
+        tokenizer=tokenizer,
+        names=_wanted(job, notes=notes),
+    )
+    _check_labels(job, splits)
+    return TrialSetup(
+        task=task,
+        labels=labels,
+        tokenizer=tokenizer,
+        config=job.config,
+        job=job,
+        model=model,
+        splits=splits,
+        notes=notes,
+    )
 
 
-def _wanted(job: TrialJob, *, notes: list[str]) -> list[str]:
+def _wanted(job: TrialJob, *, notes: list[str]) -> tuple[str, ...]:
     there = splits_of(job.examples)
     wanted = [TRAIN]
     if AUGMENTATION in there and job.config.augmentation_epochs:
@@ -102,38 +115,55 @@ def _wanted(job: TrialJob, *, notes: list[str]) -> list[str]:
         wanted.append(DEV)
     else:
         notes.append("there is no dev split, so that nothing is scored")
-    return wanted
+    return tuple(wanted)
 
 
-def _open_split(job: TrialJob, split: str, encoding: Encoding) -> Split:
-    examples, task = read_examples(job.examples, split), encoding.task
-    is_training = split != DEV
-    task_type = TASK_TYPES[task.type]
-    features = task_type.build_features(examples, encoding, is_training=is_training)
-    if is_training and (features.labels is None or not features.units):
-        found = "no examples" if not features.units else "examples without labels"
-        raise TaskDataError(
-            f"{job.name}: the split {split} of {task.name} has {found}: expected labeled ones to "
-            "train on; see the files of build_examples"
-        )
-    return Split(examples, features)
+@functools.lru_cache(maxsize=1)
+def _open_splits(
+    examples: str, config: str, *, tokenizer: WordPieceTokenizer, names: tuple[str, ...]
+) -> dict[str, Split]:
+    """Read and tokenize splits, once for consecutive trials with equal data. Do not change them.
+
+    Args:
+        examples, config: Artifact and `FeaturesConfig`, as JSON.
+        tokenizer: Tokenizer from `_shared_tokenizer`.
+        names: Names of the splits.
+    """
+    given = StageInput.model_validate_json(examples)
+    task = find_task(str(given.statistics["task"]))
+    encoding = Encoding(
+        task=task,
+        labels=_labels(task, given),
+        tokenizer=tokenizer,
+        config=FeaturesConfig.model_validate_json(config),
+    )
+    splits = {}
+    for name in names:
+        table = read_examples(given, name)
+        features = TASK_TYPES[task.type].build_features(table, encoding, is_training=name != DEV)
+        splits[name] = Split(table, features)
+    return splits
 
 
-def _check_lengths(job: TrialJob, splits: dict[str, Split], *, positions: int) -> None:
-    """Check that max_seq_length does not exceed the model's positions."""
-    for split, (examples, features) in splits.items():
-        if not features.units:
-            continue
-        sequence = int(features.lengths.argmax())
-        longest = int(features.lengths[sequence])
-        if longest > positions:
-            row = int(features.rows[sequence // features.per_unit])
-            raise ConfigError(
-                f"{job.name}: example {examples['id'][row]} of {split} makes a sequence of "
-                f"{longest} tokens (max_seq_length is {job.config.max_seq_length}), the model has "
-                f"positions for {positions} (its max_position_embeddings): lower max_seq_length, "
-                "or start from a model with more positions"
+def _labels(task: Task, examples: StageInput) -> tuple[str, ...]:
+    """Return the names of the outputs, in order; () for types whose outputs have none."""
+    if TASK_TYPES[task.type].outputs is not None:
+        return ()
+    return tuple(str(label) for label in examples.statistics.get("labels", ()))
+
+
+def _check_labels(job: TrialJob, splits: dict[str, Split]) -> None:
+    """Check that the splits to train on have examples with labels."""
+    for name, (_, features) in splits.items():
+        if name != DEV and (features.labels is None or not features.units):
+            found = "no examples" if not features.units else "examples without labels"
+            raise TaskDataError(
+                f"{job.name}: the split {name} of {job.examples.statistics['task']} has {found}: "
+                "expected labeled ones to train on; see the files of build_examples"
             )
+
+
+def _check_length(job: TrialJob, *, positions: int) -> None:
     if job.config.max_seq_length > positions:
         raise ConfigError(
             f"{job.name}: max_seq_length is {job.config.max_seq_length}, the model has positions "
@@ -161,7 +191,7 @@ def _open_tokenizer(job: TrialJob, *, notes: list[str]) -> WordPieceTokenizer:
         vocabulary = vocabulary_url(where)
         vocab = read_vocab(vocabulary)
         if vocabulary.endswith(TOKENIZER_FILE):
-            return WordPieceTokenizer(vocab, lowercase=read_lowercase(vocabulary))
+            return _shared_tokenizer(tuple(vocab), lowercase=read_lowercase(vocabulary))
         described = _read_json(f"{where}/{TOKENIZER_CONFIG_FILE}")
     else:
         raise ConfigError(f"{job.name}: neither a checkpoint nor a vocabulary was given")
@@ -172,6 +202,12 @@ def _open_tokenizer(job: TrialJob, *, notes: list[str]) -> WordPieceTokenizer:
             f"{where} does not say whether its vocabulary is cased ({TOKENIZER_CONFIG_FILE}, "
             f"do_lower_case); by its pieces it is {'uncased' if lowercase else 'cased'}"
         )
+    return _shared_tokenizer(tuple(vocab), lowercase=lowercase)
+
+
+@functools.lru_cache(maxsize=1)
+def _shared_tokenizer(vocab: tuple[str, ...], *, lowercase: bool) -> WordPieceTokenizer:
+    """Return the same object for consecutive trials with one vocabulary."""
     return WordPieceTokenizer(vocab, lowercase=lowercase)
 
 

@@ -6,6 +6,7 @@ LSTM direction.
 
 from __future__ import annotations
 
+import functools
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,12 +17,19 @@ from torch.nn import functional
 from model.data.batches import TokenBatch
 from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
-from model.encoder.hf_weights import fill_parameters, from_hf_state, read_checkpoint
+from model.encoder.hf_config import names_in
+from model.encoder.hf_weights import (
+    HFCheckpoint,
+    fill_parameters,
+    from_hf_state,
+    read_checkpoint,
+)
 from model.finetuning.batches import TaskBatch, TaskOutput, device_tensor
 from model.finetuning.window_lstm import BiLSTM, lay_out_windows
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.features import IGNORED
 from pipelines.arrays import Int64s
+from pipelines.io.file_systems import file_system
 from schemas.errors import TrainingError
 from schemas.finetune_configs import TaskTypeName
 from schemas.model_configs import ModelConfig
@@ -329,15 +337,15 @@ def task_model_from_checkpoint(
         CheckpointError: The checkpoint is missing, unreadable, or not a supported BERT.
         TrainingError: The task type does not support this number of outputs.
     """
-    read = read_checkpoint(folder_url)
+    read = _read_shared(folder_url, _versions(folder_url))
     state, weights_url = read.state, read.weights_url
     model = TaskModel(
         _with_dropout(read.config, dropout),
-        vocab_size=read.vocab_size,
+        vocab_size=read.described.vocab_size,
         kind=kind,
         outputs=outputs,
         dropout=dropout,
-        is_causal=read.objective == "left-to-right",
+        is_causal=read.described.is_decoder,
         lstm_hidden_size=lstm_hidden_size,
         draws_weights=False,
     )
@@ -358,6 +366,20 @@ def task_model_from_checkpoint(
             + (", pooled at the last token of each sequence" if model.reads_pooler else "")
         )
     return FromCheckpoint(model, tuple(notes))
+
+
+@functools.lru_cache(maxsize=1)
+def _read_shared(folder_url: str, versions: tuple[str, ...]) -> HFCheckpoint:
+    """Read a checkpoint, once for consecutive trials that start from it. Do not change it."""
+    del versions
+    return read_checkpoint(folder_url)
+
+
+def _versions(folder_url: str) -> tuple[str, ...]:
+    """Return a value per file of a folder that changes with the file's size or time."""
+    names = names_in(folder_url)
+    fs, folder = file_system(folder_url)
+    return tuple(fs.ukey(f"{folder}/{name}") for name in names)
 
 
 def _with_dropout(config: ModelConfig, dropout: float) -> ModelConfig:

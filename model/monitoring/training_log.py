@@ -193,23 +193,20 @@ def read_curves(folder: Path) -> Curves:
 _Record = StepRecord | EvaluationRecord | ThroughputRecord
 _AnyRecord = TypeVar("_AnyRecord", StepRecord, EvaluationRecord, ThroughputRecord)
 
-_INTEGERS = frozenset({"step", "tokens", "peak_memory_bytes"})
-
 
 def _to_json(record: _Record) -> dict[str, Any]:
     """Return the fields that are not None. Infinity and NaN, which JSON lacks, become text."""
-    values: dict[str, Any] = {}
-    for name, value in record._asdict().items():
-        if value is not None:
-            number = int(value) if name in _INTEGERS else float(value)
-            values[name] = number if math.isfinite(number) else str(number)
-    return values
+    return {
+        name: value if math.isfinite(value) else str(value)
+        for name, value in record._asdict().items()
+        if value is not None
+    }
 
 
 def _from_json(record_type: type[_AnyRecord], line: dict[str, Any], path: Path) -> _AnyRecord:
     try:
         values: dict[str, Any] = {
-            name: int(line[name]) if name in _INTEGERS else float(line[name])
+            name: float(line[name]) if isinstance(line[name], str) else line[name]
             for name in record_type._fields
             if name in line
         }

@@ -68,7 +68,7 @@ class Adam:
             caller should stop. Clipping may scale the gradients in place.
 
         Raises:
-            TrainingError: No parameter has a gradient, or a gradient is not dense float32.
+            TrainingError: No parameter has a gradient.
         """
         gradients = self._gradients()
         norm = global_norm(list(gradients.values()))
@@ -180,11 +180,6 @@ class Adam:
             gradient = parameter.grad
             if gradient is None:
                 continue
-            if gradient.layout != torch.strided or gradient.dtype != torch.float32:
-                raise TrainingError(
-                    f"gradient of {name}: expected dense float32, found {gradient.layout}, "
-                    f"{gradient.dtype}"
-                )
             # The kernel iterates in the parameter's memory order and ignores these strides.
             found[name] = gradient.contiguous()
         if not found:
@@ -197,23 +192,15 @@ class Adam:
 
 def _trained(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
     found: dict[str, nn.Parameter] = {}
-    names: dict[int, str] = {}
     for name, parameter in parameters:
         if not parameter.requires_grad:
             continue
-        if name in found or id(parameter) in names:
-            other = names.get(id(parameter), name)
-            raise TrainingError(
-                f"parameters {other} and {name}: expected different names and tensors, found the "
-                "same twice. Pass each shared tensor once, as named_parameters() does"
-            )
         if parameter.dtype != torch.float32 or not parameter.is_contiguous():
             raise TrainingError(
                 f"parameter {name}: expected contiguous float32, found {parameter.dtype} with "
                 f"strides {parameter.stride()}. Lower precision belongs into autocast"
             )
         found[name] = parameter
-        names[id(parameter)] = name
     devices = sorted({str(parameter.device) for parameter in found.values()})
     if len(devices) != 1:
         raise TrainingError(

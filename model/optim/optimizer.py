@@ -45,7 +45,7 @@ def build_optimizer(
         config: Optimizer and its constants. Each step receives its learning rate.
 
     Raises:
-        TrainingError: No parameter is trained, one is not contiguous float32, a name or tensor
-            occurs twice, or they are on several devices.
+        TrainingError: No parameter is trained, one is not contiguous float32, or they are on
+            several devices.
     """
     return OPTIMIZERS[config.name](parameters, config)

@@ -22,7 +22,7 @@ from model.data.batches import PretrainingBatch
 from model.data.dataset import InstanceDataset
 from model.data.loader import eval_batches
 from model.encoder.heads import BertForPretraining
-from model.launch.distributed import ProcessGroup
+from model.launch.distributed import HostCopy, ProcessGroup
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup
 from model.pretraining.unigram import count_labels, token_costs
@@ -59,12 +59,7 @@ class HeldOutEvaluator:
         self._unigram_costs = token_costs(counts)
 
     def _batches(self) -> Iterator[PretrainingBatch]:
-        return eval_batches(
-            self._instances,
-            rows=self._rows,
-            collator=self._setup.collator(),
-            vocabulary=self._setup.vocabulary,
-        )
+        return eval_batches(self._instances, rows=self._rows, collator=self._setup.collator())
 
     @classmethod
     def open(cls, job: TrainingJob, *, group: ProcessGroup, setup: PretrainingSetup) -> Self | None:
@@ -110,22 +105,25 @@ class HeldOutEvaluator:
         return metrics
 
     def _sums(self, model: BertForPretraining, *, is_bf16: bool) -> list[float]:
+        """Return the sums over this process's instances, read from the device once."""
         device = self._group.device
-        totals = np.zeros(len(_COUNTS))
+        losses = torch.zeros(4, dtype=torch.float64, device=device)
+        predictions, all_pairs, unigram_loss = 0, 0, 0.0
         with torch.inference_mode():
             for batch in self._batches():
                 pairs = int((batch.next_sentence_labels >= 0).sum())
                 with torch.autocast(device.type, torch.bfloat16, enabled=is_bf16):
                     output = model(batch.to(device), len(batch.masked_ids), pairs)
-                totals += np.array(
-                    [
-                        float(output.mlm_loss_sum),
-                        float(output.mlm_correct),
-                        len(batch.masked_ids),
-                        float(output.nsp_loss_sum),
-                        float(output.nsp_correct),
-                        pairs if self._has_nsp else 0,
-                        self._unigram_costs[batch.masked_ids.numpy()].sum(),
-                    ]
+                sums = (
+                    *(output.mlm_loss_sum, output.mlm_correct),
+                    *(output.nsp_loss_sum, output.nsp_correct),
                 )
-        return [float(total) for total in totals]
+                losses = losses + torch.stack([value.to(torch.float64) for value in sums])
+                predictions += len(batch.masked_ids)
+                all_pairs += pairs if self._has_nsp else 0
+                unigram_loss += float(self._unigram_costs[batch.masked_ids.numpy()].sum())
+        mlm_loss, mlm_correct, nsp_loss, nsp_correct = HostCopy(losses).read()
+        return [
+            *(mlm_loss, mlm_correct, predictions),
+            *(nsp_loss, nsp_correct, all_pairs, unigram_loss),
+        ]

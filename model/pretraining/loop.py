@@ -77,7 +77,6 @@ def train(job: TrainingJob, *, stop: StopRequest) -> None:
 class PretrainingModule(TrainingModule[StepBatch]):
     """Training module of a phase."""
 
-    is_read_late = True
     advice = (
         "Lower optimizer.learning_rate or lengthen schedule.warmup_ratio. "
         f"See {PAGE}#the-loss-becomes-nan"
@@ -138,7 +137,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
         )
 
     def dropout_key(self, number: int) -> int:
-        step = self.setup.state.carried.steps + self.steps
+        step = self.setup.state.earlier_phases.steps + self.steps
         return key_for(self.config.seed, "dropout", step, self.group.rank, number)
 
     def training_step(

@@ -64,7 +64,7 @@ def read_finished(job: TrainingJob) -> FinishedTraining:
     files = {
         **save_model(model, pad_token_id=pad_id),
         OPTIMIZER_FILE: save_tensors(dict(sorted(published.tensors["optimizer"].items()))),
-        STATE_FILE: to_json(_carried_on(job, state)),
+        STATE_FILE: to_json(_next_phase_state(job, state)),
     }
     return FinishedTraining(
         files=files,
@@ -106,15 +106,15 @@ def _published(job: TrainingJob) -> tuple[LoadedCheckpoint, PhaseState, tuple[st
     return best, state, (*_notes(last), note)
 
 
-def _carried_on(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
+def _next_phase_state(job: TrainingJob, state: PhaseState) -> dict[str, Any]:
     """Return the state that a following phase needs."""
     # The time is part of the result only if the budget is in minutes.
     by_time = job.config.budget.max_minutes is not None
-    seconds = state.carried.seconds + state.done.seconds if by_time else 0.0
+    seconds = state.earlier_phases.seconds + state.done.seconds if by_time else 0.0
     return {
         "optimizer": job.config.optimizer.name,
-        "steps": state.carried.steps + state.done.steps,
-        "tokens": state.carried.tokens + state.done.tokens,
+        "steps": state.earlier_phases.steps + state.done.steps,
+        "tokens": state.earlier_phases.tokens + state.done.tokens,
         "seconds": seconds,
     }
 

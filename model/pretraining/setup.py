@@ -100,8 +100,8 @@ def open_setup(
     model.to(group.device)  # first: the optimizer's state is on this device
     optimizer = build_optimizer(model.named_parameters(), config.optimizer)
     state = PhaseState()
-    if config.init_from_phase is not None and config.optimizer_state == "restore":
-        state.carried = _carry(job, optimizer=optimizer)
+    if job.checkpoint is not None and config.optimizer_state == "restore":
+        state.earlier_phases = _load_optimizer_state(job, job.checkpoint, optimizer=optimizer)
     device = f"{group.world_size} x {device_name(group.device)}, {config.precision}"
 
     def load_state(given: dict[str, Any], where: str) -> None:
@@ -129,16 +129,11 @@ def open_setup(
 
 def open_instances(job: TrainingJob, *, model: BertForPretraining) -> InstanceDataset:
     """Open the job's training instances and check them against the model."""
-    longest = int(job.instances.statistics["max_seq_length"])
-    if longest > model.config.max_position_embeddings:
-        raise InstanceDataError(
-            f"{job.instances.data}: the instances have up to {longest} tokens, the model has "
-            f"positions for {model.config.max_position_embeddings}: use shorter instances, or a "
-            "model with more max_position_embeddings"
-        )
     check_objective(job)
     return InstanceDataset.open(
-        job.instances, vocab_size=model.vocab_size, max_seq_length=longest, part="training"
+        job.instances,
+        vocab_size=model.vocab_size,
+        max_seq_length=model.config.max_position_embeddings,
     )
 
 
@@ -174,19 +169,6 @@ def check_objective(job: TrainingJob) -> None:
         )
 
 
-def file_url(given: StageInput, path: str) -> str:
-    """URL of an artifact's file, by its logical name.
-
-    Raises:
-        CheckpointError: it has none of that name.
-    """
-    for entry in given.files:
-        if entry.path == path:
-            return f"{given.data}/{entry.stored_name}"
-    names = ", ".join(entry.path for entry in given.files)
-    raise CheckpointError(f"{given.data}: expected a file {path}, found {names}")
-
-
 def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:
     """The model as it is before the phase's first step: new, or as a checkpoint has it."""
     config = job.config
@@ -196,7 +178,7 @@ def open_model(job: TrainingJob, *, vocab: InputFile) -> BertForPretraining:
             config.model, vocab_size=vocab_size, objective=config.objective, seed=config.seed
         )
     if job.checkpoint is not None:
-        folder, beside = job.checkpoint.data, file_url(job.checkpoint, VOCAB_FILE)
+        folder, beside = job.checkpoint.data, input_file(job.checkpoint, VOCAB_FILE).url
     elif config.init_checkpoint is not None:
         folder = config.init_checkpoint.rstrip("/")
         beside = vocabulary_url(folder)
@@ -249,12 +231,11 @@ def _check_vocabulary(theirs: str, ours: InputFile, *, found: int, expected: int
         )
 
 
-def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
+def _load_optimizer_state(
+    job: TrainingJob, checkpoint: StageInput, *, optimizer: Optimizer
+) -> Amounts:
     """Load the optimizer state of the previous phase; return its amount of training."""
-    if job.checkpoint is None:
-        raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
-    where = file_url(job.checkpoint, STATE_FILE)
-    before = json.loads(read_file(where))
+    before = json.loads(read_file(input_file(checkpoint, STATE_FILE).url))
     name = job.config.optimizer.name
     if before["optimizer"] != name:
         raise ConfigError(
@@ -268,6 +249,6 @@ def _carry(job: TrainingJob, *, optimizer: Optimizer) -> Amounts:
             "position in the schedule is not known in minutes: give both budgets in one unit, or "
             "set optimizer_state to reset"
         )
-    where = file_url(job.checkpoint, OPTIMIZER_FILE)
+    where = input_file(checkpoint, OPTIMIZER_FILE).url
     optimizer.load_state_dict(load_tensors(read_file(where)), where=where)
     return Amounts(steps=before["steps"], tokens=before["tokens"], seconds=before["seconds"])

@@ -57,8 +57,8 @@ class PhaseState:
 
     Attributes:
         done: Amount of training in this phase.
-        carried: Amount in earlier phases, if the optimizer state is carried over; the position in
-            the learning rate schedule is the sum of both.
+        earlier_phases: Amount in earlier phases, if the optimizer state is restored; the position
+            in the learning rate schedule is the sum of both.
         loader: State of the loader.
         instances: Instances trained on in this phase.
         recent: Losses of the last steps, at most RECENT_STEPS.
@@ -75,7 +75,7 @@ class PhaseState:
     """
 
     done: Amounts = field(default_factory=Amounts)
-    carried: Amounts = field(default_factory=Amounts)
+    earlier_phases: Amounts = field(default_factory=Amounts)
     loader: LoaderState = field(default_factory=LoaderState)
     instances: int = 0
     recent: list[float] = field(default_factory=list)
@@ -105,7 +105,7 @@ class PhaseState:
             given = dict(data)
             return cls(
                 done=Amounts(**given.pop("done")),
-                carried=Amounts(**given.pop("carried")),
+                earlier_phases=Amounts(**given.pop("earlier_phases")),
                 loader=LoaderState(*given.pop("loader")),
                 interval=IntervalSums(**given.pop("interval")),
                 **given,
@@ -142,7 +142,7 @@ def schedule_position(state: PhaseState, budget: BudgetConfig) -> tuple[float, f
     """Return the position of the next step in the learning rate schedule, the default end of the
     schedule, and their unit."""
     unit, amount = budget_unit(budget)
-    before = state.carried.in_unit(unit)
+    before = state.earlier_phases.in_unit(unit)
     return before + state.done.in_unit(unit), before + amount, unit
 
 

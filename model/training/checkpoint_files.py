@@ -31,7 +31,6 @@ from schemas.errors import CheckpointError
 from schemas.manifest import RelativePath
 
 RECORD_FILE = "checkpoint.json"
-FORMAT = 1
 
 
 class DamagedCheckpointError(CheckpointError):
@@ -63,7 +62,6 @@ class CheckpointRecord(_Model):
         state: JSON values of the caller.
     """
 
-    format: int = FORMAT
     step: int = Field(ge=0)
     number: int = Field(ge=1)
     loss: float | None = Field(alias="score")
@@ -82,12 +80,10 @@ class CheckpointRecord(_Model):
 
         Raises:
             DamagedCheckpointError: The file is damaged.
-            CheckpointError: Another version of bertloom wrote it.
         """
         try:
             whole = json.loads(data)
             record, expected = whole["checkpoint"], whole["sha256"]
-            version = record["format"]
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedCheckpointError(
                 f"{url}: expected the record of a checkpoint, got: {error!r}"
@@ -95,11 +91,6 @@ class CheckpointRecord(_Model):
         if _digest(record) != expected:
             raise DamagedCheckpointError(
                 f"{url}: the sha256 of its content differs from the stored one"
-            )
-        if version != FORMAT:
-            raise CheckpointError(
-                f"{url}: expected a checkpoint of format {FORMAT}, got {version}: another "
-                "version of bertloom wrote it. Use that one, or start in another folder"
             )
         try:
             return cls.model_validate(record)

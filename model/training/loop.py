@@ -91,9 +91,6 @@ class TrainingModule(ABC, Generic[Batch]):
     checkpoint_config: CheckpointConfig
     is_bf16: bool
     is_compiled: bool = False
-    is_read_late: bool = False
-    """Whether `on_step_end` may come after the next step was queued, so that a GPU never waits for
-    the host. The state is then counted in `count_step`."""
     is_resumed: bool
     """Whether the training resumes from one of its checkpoints."""
 
@@ -133,13 +130,13 @@ class TrainingModule(ABC, Generic[Batch]):
     def mean_loss(self, batch: Batch, sums: list[float]) -> float:
         """Return the batch's loss from the sums of its micro-batches."""
 
+    @abstractmethod
     def count_step(self, batch: Batch) -> None:
-        """Count a step in the state before its results are known, with `is_read_late`."""
-        del batch
+        """Count a step in the state, before its results are known."""
 
     @abstractmethod
     def on_step_end(self, batch: Batch, metrics: StepMetrics) -> None:
-        """Log a step. Count it in the state, too, unless `is_read_late`."""
+        """Log the last counted step. On a GPU the next step is already queued."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -246,8 +243,8 @@ class Trainer(Generic[Batch]):
     ) -> None:
         self.training, self.group, self.checkpoints = training, group, checkpoints
         self._stop = stop
-        # A CPU has computed a step when it is queued.
-        self._reads_late = training.is_read_late and group.device.type != "cpu"
+        # A GPU must not wait for the host. A CPU has computed a step when it is queued.
+        self._reads_late = group.device.type != "cpu"
         self._is_stopping = self._should_save = False
         self._queued: _QueuedStep | None = None
         self._model = _wrap(training, group=group)

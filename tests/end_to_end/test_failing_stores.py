@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from support.fake_gcs import FakeGcs, gcs_environment
+from support.full_recipe import whole_recipe
+from support.recipe_runs import published, run_recipe_file
 
 from benchmarks.object_store import Proxy, S3Server, environment
 from flows.cli.doctor import check_store
@@ -19,45 +20,12 @@ from pipelines.io.file_systems import file_system
 
 pytestmark = pytest.mark.network
 
-_RECIPE = """
-name: buckets
-build_documents:
-  sources:
-    - {{kind: wikipedia, name: wiki, paths: ["{raw}/*.xml.bz2"], target_split_bytes: 4096}}
-    - {{kind: books, name: tales, paths: ["{raw}/books.tar.gz"], target_split_bytes: 32768}}
-build_vocabulary: {{vocab_size: 400}}
-build_instances:
-  short: {{max_seq_length: 32, held_out_fraction: 0.1, masking: {{max_predictions_per_seq: 6}}}}
-pretrain:
-  first: &phase
-    instances: short
-    model: {{num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 2,
-        max_position_embeddings: 32}}
-    budget: {{max_steps: 4}}
-    batch: {{global_batch_size: 8, per_device_max_tokens: 4096}}
-    checkpoints: {{save_steps: 2}}
-    num_threads: 1
-  second:
-    {{<<: *phase, model: null, init_from_phase: first, optimizer_state: restore,
-        budget: {{max_steps: 2}}}}
-build_examples:
-  cola: {{task: cola, data_dir: "{raw}/tasks/cola", max_samples: {{train: 32, dev: 32, test: 8}}}}
-finetune:
-  cola:
-    examples: cola
-    init_from_phase: second
-    max_seq_length: 32
-    batch_size: [16]
-    learning_rate: [1.0e-3]
-    num_epochs: [1]
-    restarts: 1
-    num_threads: 1
-"""
-# Every item is recorded, however little work it is.
-_COMMAND = (
-    "from pipelines.beam import shard_job as jobs; jobs.MIN_REMOTE_SECONDS = 0.0; "
-    "from flows.cli.app import main; main()"
-)
+_SHORT = [
+    "pretrain.first.budget.max_steps=4",
+    "pretrain.first.checkpoints.save_steps=2",
+    "pretrain.second.budget.max_steps=2",
+    "finetune.cola.restarts=1",
+]
 _RETRIED = ("500", "503", "reset", "torn", "lost", "cut")
 
 FAULTY_RUNS = int(os.environ.get("BERTLOOM_FAULTS") or 1)
@@ -87,9 +55,10 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undisturbed(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the contents that a run with a local store publishes."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    done = _run(folder, raw=str(raw), store=str(folder / "store"), more={}, workers=1)
+    store = folder / "store"
+    done = _run(folder, raw=str(raw), store=str(store), more={}, workers=1)
     assert done.returncode == 0, done.stderr
-    return _contents(str(folder / "store"))
+    return published(store)
 
 
 @pytest.fixture(params=["s3", "gs"])
@@ -111,19 +80,13 @@ def place(request: pytest.FixtureRequest, raw: Path) -> _Place:
 def _run(
     folder: Path, *, raw: str, store: str, more: dict[str, str], workers: int
 ) -> subprocess.CompletedProcess[str]:
-    recipe = folder / "buckets.yaml"
-    recipe.write_text(_RECIPE.format(raw=raw), encoding="utf-8")
-    options = ["--store", store, "--engine", "local", "--workers", str(workers)]
-    # What was digested and fetched before is not known to it.
-    given = {**os.environ, **more, "BERTLOOM_CACHE": str(folder / "cache")}
-    command = [sys.executable, "-c", _COMMAND, "run", str(recipe), *options]
-    return subprocess.run(command, env=given, capture_output=True, text=True)
-
-
-def _contents(store: str) -> dict[str, str]:
-    """Content digest by stage and key, of what is published."""
-    pointers = ArtifactStore(store, create=False).pointers()
-    return {f"{pointer.stage} {pointer.cache_key}": pointer.content_digest for pointer in pointers}
+    recipe = folder / "whole.yaml"
+    text = whole_recipe(pages=f"{raw}/*.xml.bz2", books=f"{raw}/books.tar.gz", tasks=f"{raw}/tasks")
+    recipe.write_text(text, encoding="utf-8")
+    options = ["--workers", str(workers), *(f"--set={override}" for override in _SHORT)]
+    # The process does not know earlier digests and downloads.
+    environ = {**os.environ, **more, "BERTLOOM_CACHE": str(folder / "cache")}
+    return run_recipe_file(recipe, store, *options, env=environ)
 
 
 @pytest.mark.failures
@@ -139,7 +102,7 @@ def test_whole_flow_completes_when_one_request_in_twenty_fails(
     assert "Traceback" not in done.stderr + done.stdout
     assert set(proxy.harmed) == set(_RETRIED)
     assert sum(proxy.harmed.values()) >= len(proxy.requests) // 20
-    assert _contents(store) == undisturbed
+    assert published(store) == undisturbed
     assert {finding.state for finding in check_store(store)} == {"ok"}
     assert _left_over(store) == []
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -12,8 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from support.full_recipe import published, run_command, run_whole, write_whole_flow
+from support.full_recipe import write_whole_flow
 from support.lineage_schema import LineageSchemas
+from support.recipe_runs import (
+    command_line,
+    kill,
+    published,
+    run_recipe_file,
+    start_recipe_file,
+)
 
 from flows.bert import recipe_steps
 from flows.recipes.loader import load_recipe
@@ -31,7 +38,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class _Undisturbed(NamedTuple):
-    """Run the recipe without interruption."""
+    """A run without interruption."""
 
     store: Path
     published: dict[str, str]
@@ -49,7 +56,7 @@ def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> _Undi
         patch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(events))
         patch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
         clock = time.monotonic()
-        process = run_whole(recipe, store)
+        process = run_recipe_file(recipe, store)
         seconds = time.monotonic() - clock
     assert process.returncode == 0, process.stderr
     return _Undisturbed(store, published(store), seconds, events)
@@ -75,19 +82,11 @@ def test_events_of_whole_flow_are_valid_and_name_each_artifact(
 
 
 def _kill_after(seconds: float, recipe: Path, store: Path) -> bool:
-    """Start a run and kill it and all it started; whether it was still running."""
-    process = subprocess.Popen(
-        run_command("run", str(recipe), "--store", str(store), "--engine", "local"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
+    """Start a run and kill it after some time; return False if it has ended before."""
+    process = start_recipe_file(recipe, store)
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return process.returncode == -signal.SIGKILL
+    return kill(process)
 
 
 @pytest.mark.parametrize("number", range(KILLS))
@@ -100,11 +99,11 @@ def test_killed_at_a_random_moment(
     # On a machine that is faster now than it was then, the run may be over: it is killed sooner.
     while not _kill_after(moment, recipe, store):
         moment, store = moment * 0.7, tmp_path / f"store-{moment:.3f}"
-    again = run_whole(recipe, store)
+    again = run_recipe_file(recipe, store)
     assert again.returncode == 0, again.stderr
     assert published(store) == undisturbed.published
     verified = subprocess.run(
-        run_command("verify", "--store", str(store)), check=False, capture_output=True, text=True
+        command_line("verify", "--store", str(store)), capture_output=True, text=True
     )
     assert verified.returncode == 0, verified.stdout
     assert not list((store / "work").rglob("*.safetensors"))

@@ -6,9 +6,7 @@ import contextlib
 import errno
 import io
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +20,8 @@ import pytest
 from support.corpus_builder import small_recipe_file
 from support.fake_gcs import FakeGcs, gcs_environment, use_gcs
 from support.paths import PYTHONPATH, ROOT
+from support.recipe_runs import kill, run_recipe_file, start_recipe_file
+from support.recipe_runs import published as published_contents
 from support.store_builder import STAGE, damage, file_of, prepared, published
 from support.store_races import check_swaps, check_that_one_swap_wins
 
@@ -308,6 +308,8 @@ def _check_writes(backend: StoreBackend, proxy: Proxy, fault: str) -> None:
     assert backend.compare_and_swap(path, b"later", expected=b"mine")
     proxy.next = ["", fault]
     assert not backend.compare_and_swap(path, b"too late", expected=b"mine")
+    proxy.next = [fault]
+    assert backend.compare_and_swap(path, b"later", expected=b"later")
     assert backend.read(path) == b"later"
     proxy.next = ["", fault]
     assert backend.compare_and_delete(path, expected=b"mine") is None
@@ -351,16 +353,6 @@ def test_large_upload_exists_when_last_response_is_lost(
     assert proxy.harmed["lost"] == 1
 
 
-def _command(recipe: Path, store: str, *, workers: int) -> list[str]:
-    # Every item is recorded, however little work it is.
-    code = (
-        "from pipelines.beam import shard_job as jobs; jobs.MIN_REMOTE_SECONDS = 0.0; "
-        "from flows.cli.app import main; main()"
-    )
-    options = ["--store", store, "--engine", "local", "--workers", str(workers)]
-    return [sys.executable, "-c", code, "run", str(recipe), *options]
-
-
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_recipe_file(tmp_path_factory.mktemp("corpus"))
@@ -368,15 +360,9 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    store = str(tmp_path_factory.mktemp("undisturbed") / "store")
-    subprocess.run(_command(recipe, store, workers=1), check=True, capture_output=True)
-    return _contents(store)
-
-
-def _contents(store: str) -> dict[str, str]:
-    """Return the content digest of each published artifact, by stage."""
-    pointers = ArtifactStore(store, create=False).pointers()
-    return {pointer.stage: pointer.content_digest for pointer in pointers}
+    store = tmp_path_factory.mktemp("undisturbed") / "store"
+    run_recipe_file(recipe, store, check=True)
+    return published_contents(store)
 
 
 @pytest.mark.slow
@@ -384,25 +370,17 @@ def test_killed_run_on_s3_resumes(bucket: str, recipe: Path, undisturbed: dict[s
     store = f"{bucket}/store"
     fs, path = file_system(store)
     for stage in ("build-documents", "build-instances"):
-        process = subprocess.Popen(
-            _command(recipe, store, workers=2),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = start_recipe_file(recipe, store, "--workers", "2")
         try:
             while process.poll() is None and not fs.find(f"{path}/pieces/{stage}"):
                 time.sleep(0.02)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        assert process.returncode == -signal.SIGKILL
+            was_killed = kill(process)
+        assert was_killed
         assert not fs.find(f"{path}/keys/{stage}")
-    done = subprocess.run(
-        _command(recipe, store, workers=2), check=True, capture_output=True, text=True
-    )
+    done = run_recipe_file(recipe, store, "--workers", "2", check=True)
     assert "reused" in done.stdout
-    assert _contents(store) == undisturbed
+    assert published_contents(store) == undisturbed
 
 
 # Requests

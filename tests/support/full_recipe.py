@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-
-import yaml
 
 from flows.sample import write_sample
 
@@ -53,28 +48,15 @@ finetune:
 """
 
 
+def whole_recipe(*, pages: str, books: str, tasks: str) -> str:
+    """Return the recipe as YAML, given the paths or URLs of its raw files."""
+    return _RECIPE.format(pages=pages, books=books, tasks=tasks)
+
+
 def write_whole_flow(folder: Path) -> Path:
-    """Write the recipe with its raw files; its path."""
+    """Write the recipe with its raw files, and return its path."""
     raw = write_sample(str(folder / "raw"), articles=60, tales=2, pages_per_stream=20)
-    text = _RECIPE.format(pages=raw.pages, books=raw.books, tasks=raw.tasks)
-    yaml.safe_load(text)
     path = folder / "whole.yaml"
+    text = whole_recipe(pages=raw.pages, books=raw.books, tasks=raw.tasks)
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def run_command(*arguments: str) -> list[str]:
-    """Return the command line that runs `bertloom` with arguments in a new process."""
-    return [sys.executable, "-c", "from flows.cli.app import main; main()", *arguments]
-
-
-def run_whole(recipe: Path, store: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """Run the recipe with the local engine to its end."""
-    command = run_command("run", str(recipe), "--store", str(store), "--engine", "local", *more)
-    return subprocess.run(command, check=False, capture_output=True, text=True)
-
-
-def published(store: Path) -> dict[str, str]:
-    """Content digest by stage and cache key, of everything that is published."""
-    pointers = [json.loads(path.read_text()) for path in (store / "keys").rglob("*.json")]
-    return {f"{item['stage']} {item['cache_key']}": item["content_digest"] for item in pointers}

@@ -399,7 +399,7 @@ def test_figures_are_drawn_once(run: Run) -> None:
     store.backend.delete_folder("reports/figures")
     first = report_page(store, record)
     names = store.backend.names("reports/figures")
-    assert len(names) == 6  # lengths of documents and instances, curves, results, restarts, lineage
+    assert len(names) == 5  # lengths of documents and instances, curves, results, restarts
     for name in names:
         figure = load_json(store.backend.read(name))
         store.backend.replace(name, dump_json({**figure, "note": "from the cache"}))

@@ -22,7 +22,7 @@ from support.batch_builder import (
 )
 
 from model.encoder.heads import BertForPretraining
-from model.encoder.hf_config import READ_ACTIVATIONS, hf_config, model_config
+from model.encoder.hf_config import READ_ACTIVATIONS, HFConfig, hf_config
 from model.encoder.hf_weights import LoadedModel, load_pretrained, save_model
 from schemas.errors import CheckpointError
 from schemas.model_configs import Objective
@@ -371,4 +371,6 @@ def test_each_name_of_gelu_means_what_transformers_computes() -> None:
 def test_old_config_without_model_type_is_read() -> None:
     described = hf_config(small_config(), vocab_size=VOCAB, objective="mlm")
     del described["model_type"], described["position_embedding_type"]
-    assert model_config(described, where="x") == (small_config(), VOCAB, "mlm")
+    config = HFConfig.model_validate(described)
+    assert config.shape(where="x") == small_config()
+    assert (config.vocab_size, config.objective) == (VOCAB, "mlm")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from model.finetuning import loop
 from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.loop import train_trial
 from model.finetuning.saved_models import load_task_model
-from model.finetuning.setup import has_upper_case, open_trial
+from model.finetuning.setup import TrialSetup, has_upper_case, open_trial
 from model.launch.stopping import StopRequest
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
@@ -158,6 +159,28 @@ def test_restarts_differ_in_order_and_in_new_weights_alone(
     first, second = orders[0][:40], orders[0][40:]
     assert sorted(first) == sorted(second) == list(range(40))
     assert first != second
+
+
+def test_consecutive_trials_share_features_but_not_weights(
+    sst: StageInput, kinds: dict[str, StageInput], tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path / "bert")
+
+    def opened(restart: int, examples: StageInput = sst) -> TrialSetup:
+        config = trial_config(folder, restart=restart)
+        return open_trial(trial_job(tmp_path / "work", examples, config=config))
+
+    first, second = opened(0), opened(1)
+    assert first.splits["train"].features is second.splits["train"].features
+    with torch.no_grad():
+        second.model.bert.embeddings.word.weight.zero_()
+    words = first.model.bert.embeddings.word.weight
+    assert torch.equal(opened(2).model.bert.embeddings.word.weight, words)
+    assert opened(0, kinds["sts-b"]).splits["train"].features.kind == "regression"
+    # Another checkpoint in the same folder is read.
+    shutil.rmtree(folder)
+    write_checkpoint(tmp_path / "bert", intermediate_size=48)
+    assert opened(0).model.config.intermediate_size == 48
 
 
 @pytest.mark.parametrize("task", ["sst-2", "sts-b", "swag", "squad-1.1", "conll-2003"])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -24,7 +23,6 @@ from model.monitoring.throughput import (
     batch_flops,
     forward_flops,
     listed_peak,
-    measure_flops,
     model_flops_utilization,
     peak_flops,
     peak_memory,
@@ -139,15 +137,6 @@ def test_formula_matches_counted_flops_of_hugging_face_model() -> None:
     assert counter.get_total_flops() == pytest.approx(expected, rel=1e-3)
 
 
-def test_flops_of_bert_base_at_length_512() -> None:
-    base = ModelConfig.model_validate({"preset": "base"})
-    lengths: npt.NDArray[np.int64] = np.array([512])
-    flops = forward_flops(base, vocab_size=30_522, lengths=lengths, predictions=77, pooled=1)
-    weights = 12 * 12 * 768 * 768  # of the blocks' dense layers: 85 million
-    by_hand = 2 * (512 * weights + 12 * 2 * 768 * 512 * 512 + 77 * 768 * (768 + 30_522))
-    assert flops == by_hand + 2 * (768 * 768 + 2 * 768)
-
-
 def test_causal_attention_counts_pairs_up_to_the_diagonal() -> None:
     arguments: dict[str, Any] = {"vocab_size": 1, "lengths": np.array([3, 1]), "predictions": 0}
     difference = forward_flops(SMALL, **arguments) - forward_flops(SMALL, **arguments, causal=True)
@@ -185,18 +174,13 @@ def test_large_batches_do_not_overflow() -> None:
     ("name", "number_format", "tera"),
     [
         ("NVIDIA H200", "bf16", 989.5),
-        ("NVIDIA H200 NVL", "bf16", 835.5),
         ("NVIDIA H100 80GB HBM3", "tf32", 494.5),
-        ("NVIDIA H100 PCIe", "bf16", 756.5),
         ("NVIDIA A100-SXM4-80GB", "bf16", 312),
-        ("NVIDIA A100 80GB PCIe", "tf32", 156),
         ("A100-SXM4-40GB", "fp32", 19.5),
         ("NVIDIA L4", "bf16", 121),
-        ("NVIDIA L40S", "bf16", 362.05),
         ("Tesla V100-SXM2-16GB", "fp32", 15.7),
         ("Tesla T4", "fp32", 8.1),
         ("NVIDIA GeForce RTX 4090", "bf16", 165.2),
-        ("NVIDIA GeForce RTX 3090", "tf32", 35.6),
     ],
 )
 def test_peak_of_listed_device(name: str, number_format: throughput.Format, tera: float) -> None:
@@ -211,8 +195,6 @@ def test_peak_of_listed_device(name: str, number_format: throughput.Format, tera
         "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
         "NVIDIA H200 MIG 1g.18gb",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
-        "NVIDIA GeForce RTX 4090 D",
-        "NVIDIA A10G",
         "NVIDIA H20",
         "Some new device",
     ],
@@ -224,14 +206,6 @@ def test_slices_and_variants_of_listed_devices_have_no_listed_peak(name: str) ->
 def test_device_without_bf16_units_has_no_bf16_peak() -> None:
     assert listed_peak("Tesla V100-SXM2-16GB", number_format="bf16") is None
     assert listed_peak("Tesla T4", number_format="tf32") is None
-
-
-def test_data_sheets_are_consistent() -> None:
-    for pattern, sheet in throughput._DATA_SHEETS.items():
-        assert (sheet.bf16 is None) == (sheet.tf32 is None), pattern
-        if sheet.bf16 is not None and sheet.tf32 is not None:
-            assert sheet.bf16 == pytest.approx(2 * sheet.tf32, rel=0.05), pattern
-            assert sheet.tf32 >= sheet.fp32, pattern
 
 
 @pytest.mark.parametrize(
@@ -263,12 +237,6 @@ def test_cpu_peak_is_measured_briefly(precision: throughput.Precision) -> None:
     assert peak.source == "measured matmul"
     assert peak.format == precision
     assert 1e8 < peak.flops < 1e15
-
-
-def test_measurement_leaves_global_generator_unchanged() -> None:
-    before = torch.get_rng_state()
-    measure_flops("cpu", precision="fp32", seconds=0.02)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_other_device_types_have_no_peak() -> None:

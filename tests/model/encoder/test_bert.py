@@ -333,7 +333,12 @@ def test_attention_drops_at_its_rate() -> None:
         attention.qkv.bias[256:] = 1.0
         attention.output.weight.copy_(torch.eye(128))
     layout = attention_layout(
-        np.array([64] * 32), padded_length=None, heads=2, device=torch.device("cpu"), flash=False
+        np.array([64] * 32),
+        padded_length=None,
+        heads=2,
+        device=torch.device("cpu"),
+        flash=False,
+        has_dropout=True,
     )
     found = attention(torch.zeros(64 * 32, 128), layout)
     # Uniform probabilities: 64 of 1/64 a token and head, each kept with probability 0.7.
@@ -420,12 +425,14 @@ def test_initial_weights() -> None:
 
 def test_groups_cover_all_instances_once_and_waste_little() -> None:
     lengths = rng_for(0, "test", "groups").integers(5, 513, 200)
-    groups = plan_groups(lengths, heads=12)
+    groups = plan_groups(lengths, heads=12, has_dropout=True)
     assert sorted(np.concatenate(groups).tolist()) == list(range(200))
     done = sum(len(group) * int(lengths[group].max()) ** 2 for group in groups)
     assert done < 1.05 * int((lengths**2).sum())
-    assert len(plan_groups(np.full(16, 128), heads=4)) == 1
-    assert len(plan_groups(np.full(64, 512), heads=12)) == 64  # large ones gain nothing together
+    assert len(plan_groups(np.full(16, 128), heads=4, has_dropout=True)) == 1
+    # Large ones gain nothing together with dropout; without, one call computes all.
+    assert len(plan_groups(np.full(64, 512), heads=12, has_dropout=True)) == 64
+    assert len(plan_groups(np.full(64, 512), heads=12, has_dropout=False)) == 1
 
 
 @pytest.mark.slow
