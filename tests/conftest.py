@@ -42,20 +42,23 @@ settings.register_profile(
 settings.load_profile("any-machine")
 
 
-# What takes minutes comes first: begun last, it would leave the other processes without work.
+# The longest modules come first: started last, one would run while the other process has no work.
 _LONGEST = (
     "test_real_corpus",
     "test_training",
     "test_prefect_server",
+    "test_prefect_deployments",
     "test_object_store",
     "test_killed_flow",
-    "test_bert",
-    "test_dataflow",
+    "test_failing_stores",
     "test_pretrain",
+    "test_prefect_flows",
+    "test_damage",
+    "test_accelerator",
+    "test_cli",
+    "test_health",
     "test_corpus",
-    "test_shared_runs",
-    "test_finetune",
-    "test_checkpoints",
+    "test_snapshots",
 )
 
 

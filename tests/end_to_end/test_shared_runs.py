@@ -183,6 +183,7 @@ def test_command_reaches_stage_in_few_calls(
     assert len(frames) <= 1 + MAX_FRAMES, "\n".join(frames)
 
 
+@pytest.mark.slow
 @pytest.mark.network
 def test_command_reaches_stage_in_few_calls_with_prefect(
     prefect_server: None, fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -40,6 +40,7 @@ def margins(manifests: dict[str, Manifest]) -> dict[str, float]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_tagging_gains_20_points_at_reduced_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

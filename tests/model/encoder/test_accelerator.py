@@ -123,6 +123,7 @@ def test_aligned_logits_give_equal_losses_and_gradients(monkeypatch: pytest.Monk
         torch.testing.assert_close(aligned, plain, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_flash", [True, False], ids=["flash", "padded"])
 def test_compiled_blocks_fit_batches_of_any_fill(
     has_flash: bool, monkeypatch: pytest.MonkeyPatch
