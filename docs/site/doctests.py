@@ -14,7 +14,7 @@ class Doctests(griffe.Extension):
     """Puts each example between fences."""
 
     def on_object(self, *, obj: griffe.Object, **_given: Any) -> None:
-        """Of any class, function or module that has a docstring."""
+        """Put fences around the examples of a class, function or module."""
         if obj.docstring is not None:
             text = obj.docstring.value
             obj.docstring.value = _EXAMPLE.sub(r"```pycon\n\1\n```\n", text)

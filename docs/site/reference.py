@@ -90,7 +90,7 @@ KEYLESS = ("publish", "execution", "sweep")
 """Sections that no stage gets."""
 
 UNWRITTEN = {"expanded_sweep"}
-"""What nobody writes."""
+"""Sections that bertloom fills in."""
 
 HOMES: dict[type[Config], str] = {}
 """Anchor of the section of each configuration."""
@@ -184,7 +184,7 @@ def _schema(model: type[Config]) -> dict[str, Any]:
 
 
 def _type(schema: dict[str, Any], inner: list[str]) -> str:
-    """What may stand there, in words; `inner` are the paths of the sections it may hold."""
+    """Return the type of a field as text; `inner` are the paths of the sections that it accepts."""
     if "oneOf" in schema or "$ref" in schema:
         return " or ".join(f"[{_kind(path)}]({_link(path)})" for path in inner)
     if "anyOf" in schema:

@@ -193,7 +193,7 @@ class TaskModel(nn.Module):
         return logits.squeeze(1) if self.kind == "regression" else logits
 
     def _read_positions(self, batch: TaskBatch) -> torch.Tensor | None:
-        """Return the positions that the head reads besides [CLS]; None: all."""
+        """Return the positions that the head reads in addition to [CLS], or None for all."""
         if self.lstm is not None or self.kind == "span":
             return None
         return batch.tokens.starts[:0] if batch.positions is None else batch.positions

@@ -190,7 +190,7 @@ def fill_table(
         table: Table of the paper.
         rows: Our rows.
         results: Results of all entries.
-        columns: Columns, also of ours that the paper lacks. Default: those of the paper.
+        columns: Columns, including ours that the paper lacks. Default: the columns of the paper.
         axis: Axis of the sweep whose variants are our rows.
         notes: Notes on our rows, after those of the table.
         comparisons: Tests of our rows.
@@ -271,7 +271,7 @@ def _cells(
 
 
 def score_cell(row: ResultRow, *, is_ensemble: bool) -> FilledCell | None:
-    """Return the mean over restarts, or else the score of the one model or of the ensemble."""
+    """Return the mean over restarts; without one, the score of the model or the ensemble."""
     is_mean = not is_ensemble and row.mean is not None
     value = row.mean if is_mean else row.ensemble if is_ensemble else row.best
     if value is None:

@@ -94,7 +94,7 @@ class PaperTable:
         )
 
     def value(self, system: str, column: str) -> float | None:
-        """Return the number of a system by its key, or else its name; None if there is none."""
+        """Return the number of a system by its key or its name; None if it has none."""
         keys = [known.key for known in self.columns]
         for known in self.systems:
             if system == (known.key or known.name) and column in keys:

@@ -40,7 +40,7 @@ def entities_of(tags: Sequence[str]) -> list[Entity]:
         ValueError: A text is not a tag (`is_tag`).
     """
     entities: list[Entity] = []
-    is_open = False  # whether the last entity can go on
+    is_open = False  # whether the next tag can extend the last entity
     for position, tag in enumerate(tags):
         role, type_ = _parts(tag)
         if is_open and role in "IE" and type_ == entities[-1].type:

@@ -209,7 +209,7 @@ def _python_error(text: str) -> str:
 
 
 def find_bertloom_error(error: BaseException | None) -> BertloomError | None:
-    """Return the error of ours among an exception and its causes, or None."""
+    """Return the BertloomError among an exception and its causes, or None."""
     while error is not None and not isinstance(error, BertloomError):
         error = error.__cause__ or error.__context__
     return error

@@ -147,7 +147,7 @@ class PortableRunner(EngineRunner):
         return [SKIP_PIP_FREEZE_FLAG]
 
     def server_flags(self, jars: ServerJars) -> list[str]:
-        """Return the options of a job that is submitted to a job server of ours."""
+        """Return the options of a job that is submitted to a job server that bertloom started."""
         del jars
         return []
 

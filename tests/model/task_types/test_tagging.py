@@ -326,7 +326,7 @@ def test_each_word_of_wikigold_is_tagged_once_with_most_context(wikigold, cased,
             ids, places = unit(features, number)
             begin = plan.first[number - at]
             assert ids[1:-1] == flat[starts[begin] : starts[plan.last[number - at]]]
-            # The word whose first piece is there, by its distance from the start of the window.
+            # Position of the word whose first piece is at this place of the window.
             tagged += [int(np.searchsorted(starts, starts[begin] + place - 1)) for place in places]
         assert tagged == list(range(len(words)))
         at += len(plan.first)
