@@ -14,7 +14,6 @@ from pipelines.mediawiki.multistream import (
 )
 from schemas.errors import CorruptInputError, InputError
 
-
 PAGES = [page(number) for number in range(1, 21)]
 
 
