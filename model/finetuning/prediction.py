@@ -31,7 +31,7 @@ from model.tasks.examples import read_examples
 from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
-from schemas.errors import PredictionsError, TrainingError
+from schemas.errors import CheckpointError, PredictionsError, TrainingError
 from schemas.finetune_configs import FeaturesConfig
 
 
@@ -88,13 +88,19 @@ class Predictor(Encoding):
         """
         tuned = load_task_model(folder)
         about = validate(_About, tuned.about, where=f"{folder}: config.json, bertloom")
+        task, kind = find_task(about.task), tuned.model.kind
+        if task.type != kind:
+            raise CheckpointError(
+                f"{folder}: config.json: expected a head for {task.type}, the type of "
+                f"{task.name}, got one for {kind}: the file was changed"
+            )
         vocab = read_vocab(vocabulary_url(folder))
         chosen = choose_worker_device(device)
         return cls(
             folder=folder,
             model=tuned.model.to(chosen).eval(),
             tokenizer=WordPieceTokenizer(vocab, lowercase=about.lowercase),
-            task=find_task(about.task),
+            task=task,
             labels=tuple(tuned.labels),
             config=about.features,
             threshold=about.threshold,
