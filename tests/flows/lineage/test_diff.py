@@ -7,12 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from support.cli_runner import Cli
 from support.lineage_builder import RUN_ID, put, put_recipe, put_run, raw_file
 
 from flows.lineage.diff import Change, difference, run_differences, run_lines
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run
+from pipelines.documents.records import text_digest
+from pipelines.io.shards import ShardWriter
+from schemas.arrow import DOCUMENTS
 from schemas.manifest import Environment, Manifest
 
 
@@ -123,3 +128,39 @@ def test_differences_of_runs_have_causes_by_step(store: ArtifactStore) -> None:
     assert rows["finetune.cola"][3] == "4 trials the same"
     assert rows[trial][3].endswith("(the same content)")
     assert len(run_lines(steps, show_all=True)) == len(steps) == len(first) + 1
+
+
+def corpus(store: ArtifactStore, texts: dict[int, tuple[int, str]]) -> str:
+    rows: list[dict[str, Any]] = [
+        {
+            "document_id": f"wiki:{page}:{revision}", "source": "wiki", "title": f"Page {page}",
+            "sentences": [text], "digest": text_digest([text]), "file": "0" * 64, "byte_start": 0,
+            "byte_end": 1, "page_id": page, "revision_id": revision, "timestamp": "",
+        }
+        for page, (revision, text) in texts.items()
+    ]  # fmt: skip
+    attempt = store.begin("build-documents")
+    with ShardWriter("part-00000.arrow", schema=DOCUMENTS, output=attempt.output) as writer:
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=DOCUMENTS))
+    made = put(
+        store, "build-documents", key=attempt.artifact_id, artifact_id=attempt.artifact_id,
+        artifact_path=attempt.location, files=(writer.entry(),), table_name="documents",
+    )  # fmt: skip
+    return made.artifact_id
+
+
+def test_added_removed_and_changed_documents(store: ArtifactStore, cli: Cli) -> None:
+    old = {page: (page * 10, f"Text of page {page}.") for page in range(1, 9)}
+    new = {**old, 3: (31, "Text of page three."), 9: (90, "A new one."), 4: (41, old[4][1])}
+    del new[5]
+    ids = [corpus(store, texts) for texts in (old, new)]
+    result = cli("diff", *ids, "--store", store.root)
+    assert result.code == 0, result.err
+    assert "documents: 1 came, 1 went, 1 changed, 6 same" in result.out
+    assert "came: Page 9 (wiki:9:90)" in result.out
+    assert "went: Page 5 (wiki:5:50)" in result.out
+    assert "changed: Page 3 (wiki:3:31, revision 30 -> 31)" in result.out
+    assert "Text of page [-3.-] {+three.+}" in result.out
+    changes = json.loads(cli("diff", *ids, "--store", store.root, "--json", "--examples", "0").out)
+    assert changes["documents"]["counts"] == {"came": 1, "went": 1, "changed": 1, "same": 6}
+    assert changes["documents"]["examples"] == {}

@@ -17,14 +17,12 @@ from support.corpus_builder import small_recipe, small_sample
 
 from flows.lineage.raw_source import read_raw, web_root
 from flows.lineage.row_trace import DocumentTrace, Trace, segment_ids, trace_row
-from flows.lineage.shards import Shard, find_shard, read_row, read_rows, rows_with
+from flows.lineage.shards import Shard, find_shard, read_row
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from pipelines.documents.duplicates import DUPLICATES_FILE
-from pipelines.io.shards import ShardWriter
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
-from schemas.arrow import DOCUMENTS
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError, ConfigError
 from schemas.manifest import Manifest, RawInput
 
@@ -187,11 +185,14 @@ def test_invalid_base_of_dump_gives_no_url(tmp_path: Path, base: str) -> None:
 
 
 def test_rows_of_tokens_and_documents(corpus: Corpus) -> None:
-    tokens = corpus.made["build-tokens"]
-    for entry in tokens.files[:4]:
-        for number in {0, (entry.rows or 1) - 1}:
+    tokens, locations = corpus.made["build-tokens"], []
+    for entry in tokens.files:
+        for number in range(entry.rows or 0):
             trace = trace_row(corpus.shard("build-tokens", entry.path), number)
             (document,) = trace.segments.values()
+            locations.append(document.document)
+            if number:
+                continue
             row = read_row(corpus.table(tokens, entry.path), number)
             assert document.document_id == row["document_id"]
             assert document.tokens == trace.location
@@ -202,6 +203,24 @@ def test_rows_of_tokens_and_documents(corpus: Corpus) -> None:
             (same,) = again.segments.values()
             assert same.document_id == document.document_id
             assert same.tokens is None
+    # Documents with equal ids have their own traces.
+    assert len(locations) == len(set(locations)) > 0
+
+
+def test_damaged_record_batch_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "part.arrow"
+    table = pa.table({"text": [random.Random(n).randbytes(2000).hex() for n in range(30)]})
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(path, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=10)
+    shard = Shard("", None, location=str(path))
+    assert read_row(shard.table(), 15) == {"text": table["text"][15].as_py()}
+    data = bytearray(path.read_bytes())
+    frame = data.rfind(b"\x28\xb5\x2f\xfd", 0, len(data) // 2)
+    data[frame : frame + 4] = bytes(4)
+    path.write_bytes(data)
+    with pytest.raises(ArtifactCorruptError):
+        read_row(shard.table(), 15)
 
 
 def test_rows_without_a_trace_are_errors(corpus: Corpus) -> None:
@@ -219,41 +238,3 @@ def test_rows_without_a_trace_are_errors(corpus: Corpus) -> None:
     ):
         with pytest.raises(ConfigError):
             trace_row(other, 0)
-
-
-def test_rows_of_compressed_record_batches(tmp_path: Path) -> None:
-    rows = [
-        dict.fromkeys(DOCUMENTS.names)
-        | {"document_id": f"d{number % 7}", "title": f"title {number}", "source": "s", "file": ""}
-        | {"sentences": [random.Random(number).randbytes(2000).hex()], "digest": bytes(16)}
-        | {"byte_start": 0, "byte_end": 1}
-        for number in range(30)
-    ]
-    with ShardWriter(
-        "part.arrow", schema=DOCUMENTS, output=str(tmp_path), compression="zstd"
-    ) as writer:
-        for start in range(0, 30, 10):
-            writer.write(pa.RecordBatch.from_pylist(rows[start : start + 10], schema=DOCUMENTS))
-    url = f"{tmp_path}/{writer.entry().stored_name}"
-    table = Shard("", None, location=url).table()
-    for number in (0, 9, 10, 29):
-        assert read_row(table, number)["title"] == f"title {number}"
-    titles = [row["title"] for row in read_rows(table, start=8, count=14)]
-    assert titles == [f"title {number}" for number in range(8, 22)]
-    assert len(read_rows(table, start=28, count=14)) == 2
-    assert rows_with(table, "document_id", "d2") == [2, 9, 16, 23]
-    data = bytearray(Path(url).read_bytes())
-    frame = data.rfind(b"\x28\xb5\x2f\xfd", 0, len(data) // 2)
-    data[frame : frame + 4] = bytes(4)
-    Path(url).write_bytes(data)
-    with pytest.raises(ArtifactCorruptError):
-        read_row(Shard("", None, location=url).table(), 15)
-
-
-def test_documents_with_equal_ids_have_their_own_traces(corpus: Corpus) -> None:
-    locations = [
-        trace_row(corpus.shard("build-tokens", entry.path), number).segments["document"].document
-        for entry in corpus.made["build-tokens"].files
-        for number in range(entry.rows or 0)
-    ]
-    assert len(locations) == len(set(locations)) > 0

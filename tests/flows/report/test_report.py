@@ -10,20 +10,22 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.cli_runner import Cli
+from support.fake_stages import FakeStages
 from support.lineage_builder import put, raw_file
 from support.paths import ROOT
 from support.report_builder import Written
 
 from flows.lineage.graph import overview, upstream_graph
-from flows.report.corpus import UnknownTemplates, read_corpus
 from flows.report.page import report_page, section, write_report
 from flows.report.records import Texts, read_texts
 from flows.report.results import read_tables
-from flows.report.run_steps import Built, read_steps
+from flows.report.run_steps import Built, collect_warnings, read_steps
 from flows.report.training_curves import average_points, read_phases
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, write_run
 from schemas.checksummed import dump_json, load_json, load_page
@@ -255,6 +257,7 @@ def test_hostile_source_texts_are_escaped(run: Run) -> None:
     text = section("documents", texts=texts, corpus=None, shows_text=True)
     page = Page(f'<section id="documents">{text}</section>')
     assert not {"script", "img"} & set(page.tags)
+    assert text.count('<ol class="sentences" dir="auto"') >= 3
     assert HOSTILE in page.sections["documents"]
     assert "\u202e" not in text  # it would reverse the rest of the line
     assert "\u05e9\u05dc\u05d5\u05dd" in text
@@ -270,30 +273,6 @@ def test_secrets_are_redacted(run: Run) -> None:
     text = report_page(store, made.record.model_copy(update=update))
     assert "bucket/dump" in text
     assert SECRET not in text
-
-
-def test_unknown_templates_appear_once_with_and_without_texts(run: Run) -> None:
-    store, record = run
-    steps = read_steps(store, record)
-    corpus = read_corpus(store, steps)
-    assert corpus is not None
-    corpus = corpus._replace(templates=[UnknownTemplates("wiki", 7, 0.001, "odd 4, rare 3")])
-    for texts in (Texts(), Texts(problem="damaged")):
-        both = section("corpus", corpus=corpus, steps=steps)
-        both += section("dropped", corpus=corpus, texts=texts)
-        assert len(re.findall(r"\bodd\b", both)) == 1
-        assert "100.0" in both
-
-
-def test_text_from_right_to_left_keeps_numbers_and_order(run: Run) -> None:
-    page = report_page(*run)
-    assert page.count('<ol class="sentences" dir="auto"') >= 3
-    decoded = re.findall(r'<p class="decoded" dir="auto">(.*?)</p>', page, re.S)
-    assert decoded
-    for text in decoded:  # labels do not decide the direction of a segment
-        labels = re.findall(r"<(?:b|ruby|rt|small)\b[^>]*>|<span class=.special.[^>]*>", text)
-        assert labels
-        assert all(" dir=" in tag for tag in labels)
 
 
 @pytest.mark.parametrize("content", [None, b"\0" * 100], ids=["missing", "damaged"])
@@ -413,3 +392,54 @@ def test_report_command_writes_the_page_of_any_run(
     ambiguous = cli("report", "20", "--store", store.root)
     assert (ambiguous.code, older.run_id in ambiguous.err) == (1, True)
     assert "'other'" in cli("report", "other", "--store", store.root).err
+
+
+TEXT = "The masked-LM loss (6.91) is no better than that of <word> frequencies alone (6.88)"
+
+
+def warned(text: str = TEXT, kind: str = "unigram-loss") -> dict[str, Any]:
+    return {"warnings": [{"kind": kind, "text": text}]}
+
+
+def test_warnings_of_evaluated_trials_are_omitted(store: ArtifactStore) -> None:
+    phase = put(store, "pretrain", statistics=warned())
+    evaluated = put(store, "finetune", key="read", statistics=warned("one restart", "chance"))
+    alone = put(store, "finetune", key="alone", statistics=warned("alone", "chance"))
+    worst = warned("1 of 3 restarts: one restart", "chance")
+    evaluation = put(store, "evaluate", {"r0": evaluated}, statistics=worst)
+    built = [
+        Built("pretrain.phase-1", phase),
+        Built("finetune.a.r0", evaluated),
+        Built("finetune.b.r0", alone),
+        Built("evaluate.a", evaluation),
+    ]
+    assert [tuple(warning) for warning in collect_warnings(built)] == [
+        ("pretrain.phase-1", "unigram-loss", TEXT),
+        ("finetune.b.r0", "chance", "alone"),
+        ("evaluate.a", "chance", "1 of 3 restarts: one restart"),
+    ]
+
+
+def test_step_reports_its_warnings_when_it_is_built_and_not_when_cached(
+    fakes: FakeStages, store: ArtifactStore
+) -> None:
+    warnings = repr(warned()["warnings"])
+    text = (fakes.package / "stages.py").read_text()
+    made = 'statistics={"vocab_size": config.vocab_size'
+    fakes.write("stages", text.replace(made, f'{made}, "warnings": {warnings}'))
+    recipe = fakes.recipe(store.root)
+    first, second = list[str](), list[str]()
+    run_recipe(recipe, log=first.append, engine="local")
+    results = run_recipe(recipe, log=second.append, engine="local")
+    assert first.count(f"  warning: {TEXT}") == 1
+    assert not any("warning" in line for line in second)
+    assert [result.label for result in results if result.warnings] == ["build-vocabulary"]
+
+
+def test_page_has_a_box_of_warnings_after_its_summary(run: Run) -> None:
+    changed = Written(*run)
+    changed.publish("pretrain.third", statistics=warned(), counters={"steps": 5, "tokens": 9})
+    page = report_page(changed.store, changed.record)
+    assert page.index('id="summary"') < page.index('id="warnings"') < page.index('id="corpus"')
+    assert html.escape(TEXT) in page
+    assert "<strong>pretrain.third</strong>" in page
