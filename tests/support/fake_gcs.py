@@ -1,9 +1,9 @@
 """Server with the part of GCS's JSON API that gcsfs uses.
 
 It has one bucket, `bucket`. Byte ranges, generations and conditions, listings by prefix and
-delimiter in pages, uploads in one piece or in resumable chunks, copies and
-batches of deletes are as Google documents them. A request, parameter or field that it does not
-know is answered with 400 and recorded in `unknown`, so that none goes unnoticed.
+delimiter in pages, uploads in one piece or in resumable chunks, and copies are as Google documents
+them. A request, parameter or field that it does not know is answered with 400 and recorded in
+`unknown`, so that none goes unnoticed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ BUCKET = "bucket"
 QUANTUM = 256 << 10
 """Bytes that divide the size of every chunk of an upload but the last."""
 
-_MOST_DELETES = 100
 _IF_MATCH = "ifGenerationMatch"
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 _CHUNK = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
-_DELETE_PART = re.compile(rb"\nDELETE (\S+) HTTP/1\.1\n")
 
 Query = Mapping[str, str]
 
@@ -86,13 +84,11 @@ class FakeGcs(LocalServer):
 
     Args:
         page: most names that a page of a listing holds.
-        chunk: most bytes that are kept of one chunk of an upload (the rest has to be sent again),
-            or copied by one request; None for all.
         token: what clients have to present; "" for nothing.
     """
 
-    def __init__(self, *, page: int = 1000, chunk: int | None = None, token: str = "") -> None:
-        self.page, self.chunk, self.token = page, chunk, token
+    def __init__(self, *, page: int = 1000, token: str = "") -> None:
+        self.page, self.token = page, token
         self.stored: dict[str, Stored] = {}
         self.uploads: dict[str, Upload] = {}
         self.unknown: list[str] = []
@@ -105,10 +101,6 @@ class FakeGcs(LocalServer):
         self.before_upload: list[Callable[[], None]] = []
         """Done once each, just before the next upload is looked at."""
 
-        self.batch_faults: list[int] = []
-        """Statuses that the next deletes of batches get instead of being done."""
-
-        self._copies: set[str] = set()
         self._lock = threading.RLock()
         super().__init__(_Handler, gcs=self)
 
@@ -200,18 +192,17 @@ class FakeGcs(LocalServer):
         return {"kind": "storage#objects", **{key: value for key, value in found.items() if value}}
 
     def copy(self, source: str, target: str, query: Query) -> dict[str, Any]:
-        """Copy an object, or the first part of a large one with a token to continue."""
+        """Copy an object."""
         with self._lock:
             found = self.find(source, query)
-            token = query.get("rewriteToken", "")
-            if token and token not in self._copies:
-                raise RefusedError(400, "Invalid rewrite token")
-            answer = {"kind": "storage#rewriteResponse", "objectSize": str(len(found.data))}
-            if not token and self.chunk is not None and len(found.data) > self.chunk:
-                self._copies.add(token := uuid.uuid4().hex)
-                return {**answer, "done": False, "rewriteToken": token}
             made = self.write(target, found.data, condition=None, kind=found.kind)
-            return {**answer, "done": True, "resource": made}
+        size = str(len(found.data))
+        return {
+            "kind": "storage#rewriteResponse",
+            "objectSize": size,
+            "done": True,
+            "resource": made,
+        }
 
     def keep(self, number: str, given: bytes, *, begin: int, total: int | None) -> Upload:
         """Keep what there is of a chunk; the upload is over once there are `total` bytes."""
@@ -225,9 +216,8 @@ class FakeGcs(LocalServer):
             if begin > there:
                 raise RefusedError(400, f"chunk starts at byte {begin}, expected {there}")
             given = given[there - begin :]
-            if there + len(given) != total or (self.chunk or len(given)) < len(given):
-                most = min(self.chunk or len(given), len(given))
-                given = given[: most // QUANTUM * QUANTUM]
+            if there + len(given) != total:
+                given = given[: len(given) // QUANTUM * QUANTUM]
             upload.data += given
             if len(upload.data) == total:
                 data, condition = bytes(upload.data), upload.condition
@@ -336,30 +326,6 @@ class _Handler(BaseHTTPRequestHandler):
             raise self._not_known("such a copy is")
         self._answer(200, self.gcs.copy(source, target, query))
 
-    def _batch(self, names: list[str], query: Query, body: bytes) -> None:
-        asked = _DELETE_PART.findall(body)
-        if not 0 < len(asked) <= _MOST_DELETES or body.count(b"\n--") != len(asked) + 1:
-            raise self._not_known("such a batch is")
-        parts = []
-        for part in asked:
-            place = urlsplit(part.decode())
-            name = unquote(place.path.removeprefix(f"/storage/v1/b/{BUCKET}/o/"))
-            status, message = 204, ""
-            try:
-                if self.gcs.batch_faults and (status := self.gcs.batch_faults.pop(0)):
-                    raise RefusedError(status, "Backend Error")
-                self.gcs.delete(name, dict(parse_qsl(place.query)))
-                status = 204
-            except RefusedError as error:
-                status = error.status
-                message = json.dumps({"error": {"code": status, "message": error.message}})
-            parts.append(
-                "--batch_of_answers\r\nContent-Type: application/http\r\n\r\n"
-                f"HTTP/1.1 {status} Said\r\nContent-Length: {len(message)}\r\n\r\n{message}\r\n"
-            )
-        text = "".join(parts) + "--batch_of_answers--"
-        self._answer(200, text.encode(), Content_Type="multipart/mixed; boundary=batch_of_answers")
-
     # Uploads
 
     def _upload(self, names: list[str], query: Query, body: bytes) -> None:
@@ -442,10 +408,9 @@ _ROUTES: list[tuple[str, str, _Answer, set[str]]] = [
     ("GET", _OBJECTS, _Handler._list, _LISTING),
     ("GET", f"(?:/download)?{_OBJECTS}/([^/]+)", _Handler._get, {"alt", *_GIVEN}),
     ("DELETE", f"{_OBJECTS}/([^/]+)", _Handler._delete, _GIVEN),
-    ("POST", f"{_OBJECTS}/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)", _Handler._copy, {"rewriteToken"}),
+    ("POST", f"{_OBJECTS}/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)", _Handler._copy, set()),
     ("POST", f"/upload{_OBJECTS}", _Handler._upload, _SENT),
     ("PUT", f"/upload{_OBJECTS}", _Handler._upload, _SENT),
     ("DELETE", f"/upload{_OBJECTS}", _Handler._give_up, _SENT),
-    ("POST", "/batch/storage/v1", _Handler._batch, set()),
 ]
 """Method, path, what answers, and the parameters that it knows."""
