@@ -85,13 +85,10 @@ def test_part_of_an_item_counts_and_does_not_fall(tmp_path: Path) -> None:
 
 
 def test_fraction_of_compressed_item_is_reported(tmp_path: Path) -> None:
-    """Progress of one gzip file: one item with any number of shards."""
     data = gzip.compress(os.urandom(20 << 20))
     updates = Updates()
-    with progress_listener(updates.append), watch(tmp_path, total=1), item_scope(0):
-        source = io.BytesIO(data)
-        for _ in decompressed(source, "gz", start=0, end=len(data)):
-            (tmp_path / "part-00000-000.arrow").touch()
+    with progress_listener(updates.append), watch(tmp_path), item_scope(0):
+        for _ in decompressed(io.BytesIO(data), "gz", start=0, end=len(data)):
             time.sleep(0.02)
     reported = {update.done for update in updates[:-1]}
     assert len(reported) > 3
@@ -116,26 +113,13 @@ def test_items_of_an_engine_are_read_from_the_files_of_its_workers(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_progress_files_of_a_detached_job_are_kept(tmp_path: Path) -> None:
-    (tmp_path / ".progress-1-a").write_text("{}")
-    with pytest.raises(KeyboardInterrupt), watch(tmp_path):
-        raise KeyboardInterrupt
-    assert (tmp_path / ".progress-1-a").exists()
-
-
 @pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2), ("threads", 2)])
-def test_job_rises_from_0_to_all_items(tmp_path: Path, runner: str, workers: int) -> None:
-    """Also of a job without shards, such as the counting of words."""
+def test_progress_of_job_rises_to_all_items(tmp_path: Path, runner: str, workers: int) -> None:
     updates = Updates()
     items = [Item(number, 1 + number) for number in range(4)]
+    execution = ExecutionConfig(runner=runner, workers=workers)
     with progress_listener(updates.append):
-        run_shard_job(
-            "job",
-            items,
-            work=SlowWork(),
-            output=str(tmp_path),
-            execution=ExecutionConfig(runner=runner, workers=workers),
-        )
+        run_shard_job("job", items, work=SlowWork(), output=str(tmp_path), execution=execution)
     values = [update.done for update in updates]
     assert values == sorted(values)
     assert any(0 < value < 4 for value in values)
@@ -175,8 +159,9 @@ def test_unavailable_store_does_not_stop_the_updates(
             updates.wait_for(1)
 
 
-def test_interrupted_job_does_not_end_at_100_percent(tmp_path: Path) -> None:
+def test_interrupted_job_does_not_end_at_100_percent_and_keeps_its_files(tmp_path: Path) -> None:
     updates = Updates()
+    (tmp_path / ".progress-1-a").write_text("{}")
     with (
         pytest.raises(KeyboardInterrupt),
         progress_listener(updates.append),
@@ -184,40 +169,25 @@ def test_interrupted_job_does_not_end_at_100_percent(tmp_path: Path) -> None:
     ):
         raise KeyboardInterrupt
     assert all(update.done < 9 for update in updates)
+    assert (tmp_path / ".progress-1-a").exists()
 
 
-def test_only_jobs_of_the_block_are_told(tmp_path: Path) -> None:
-    told: list[ProgressUpdate] = []
-    with progress_listener(told.append):
-        pass
-    with watch(tmp_path, total=1):
-        pass
-    assert told == []
-
-
-def test_a_listener_that_fails_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_listener_that_fails_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="pipelines")
-    told: list[ProgressUpdate] = []
-    calls = []
+    updates, calls = Updates(), Updates()
 
-    def fail(reading: ProgressUpdate) -> None:
-        calls.append(reading)
+    def fail(update: ProgressUpdate) -> None:
+        calls.append(update)
         raise RuntimeError("the page is gone")
 
-    with progress_listener(fail), progress_listener(told.append):
-        for _ in range(2):
-            with watch(tmp_path, total=1):
-                pass
-        path = tmp_path / "reading.json"
-        with forward_progress(tmp_path):
-            for step in range(3):
-                ProgressFile(path, job="train", unit="step").write(step, total=3)
-    assert told
-    assert len(calls) <= 3  # once a job
+    with progress_listener(fail), progress_listener(updates.append), watch(tmp_path) as job:
+        job.record(0, ItemProgress(0.5))
+        updates.wait_for(0.5)
+    assert len(calls) == 1
     assert "the page is gone" in caplog.text
 
 
-def test_another_processs_readings_are_told(tmp_path: Path) -> None:
+def test_progress_file_of_training_process_is_forwarded(tmp_path: Path) -> None:
     told: list[ProgressUpdate] = []
     path = tmp_path / "reading.json"
     path.write_text(json.dumps(ProgressUpdate("old", 9, 9, "step")._asdict()))
@@ -230,10 +200,9 @@ def test_another_processs_readings_are_told(tmp_path: Path) -> None:
     assert told[-1].first == 5
 
 
-def test_nothing_is_written_where_nothing_can_be(tmp_path: Path) -> None:
-    file = ProgressFile(tmp_path / "gone" / "reading.json", job="train", unit="step")
-    file.write(1, total=2)
-    ProgressFile(None, job="train", unit="step").write(1, total=2)
+def test_progress_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
+    for path in (tmp_path / "gone" / "reading.json", None):
+        ProgressFile(path, job="train", unit="step").write(1, total=2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -249,12 +218,3 @@ def test_nothing_is_written_where_nothing_can_be(tmp_path: Path) -> None:
 )
 def test_time_left_is_at_the_pace_of_this_start(update: ProgressUpdate, left: float | None) -> None:
     assert update.seconds_left() == left
-
-
-def test_bars_have_different_lines() -> None:
-    lines = progress.TerminalLines()
-    with lines.reserve() as first:
-        with lines.reserve() as second:
-            assert {first, second} == {0, 1}
-        with lines.reserve() as again:
-            assert again == second
