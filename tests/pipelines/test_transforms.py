@@ -230,31 +230,24 @@ def _instances(tokens: list[Any], step: PairAndMask, path: Path) -> list[Any]:
     return sorted(instances, key=str)
 
 
-def test_pools_do_not_depend_on_the_order_of_arrival(one_shard: Job, tmp_path: Path) -> None:
-    """No random B comes from A's own document."""
-    tokens = _job_tokens(one_shard)
-    step = PairAndMask(INSTANCES, vocab=one_shard.vocab, num_pools=3)
-    instances = _instances(tokens, step, tmp_path / "forward")
-    assert instances == _instances(tokens[::-1], step, tmp_path / "backward")
-    random = [(key, record[5]) for key, record in instances if record[4] == 1]
-    assert random
-    assert all(a != b for a, b in random)
-
-
-def test_default_number_of_pools_grows_with_the_tokens(one_shard: Job, tmp_path: Path) -> None:
-    """Instances are those of the number of pools that `negative_pool_bytes` asks for."""
+def test_pools_depend_on_the_number_of_tokens_and_not_on_their_order(
+    one_shard: Job, tmp_path: Path
+) -> None:
     tokens = _job_tokens(one_shard)
     size = 2 * sum(len(document.token_ids) for _, document in tokens)
     config = INSTANCES.model_copy(update={"negative_pool_bytes": size // 3 + 1})
     default, three, one = (
         _instances(
-            tokens,
+            tokens[::order],
             PairAndMask(config, vocab=one_shard.vocab, num_pools=num_pools),
             tmp_path / f"pools-{num_pools}",
         )
-        for num_pools in (None, 3, 1)
+        for order, num_pools in ((1, None), (-1, 3), (1, 1))
     )
     assert default == three != one
+    random = [(key, record[5]) for key, record in default if record[4] == 1]
+    assert random
+    assert all(a != b for a, b in random)  # no random B is from A's own document
 
 
 def document(text: str, **more: Any) -> Document:

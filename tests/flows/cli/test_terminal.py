@@ -24,7 +24,6 @@ from flows.run.events import Event, RunStarted, StepFailed, StepFinished
 from flows.run.log_lines import event_lines
 from flows.run.plan import PlannedStep
 from flows.running import run_recipe
-from pipelines import progress
 from schemas.errors import InputError
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
@@ -167,15 +166,3 @@ def test_time_left_is_the_estimate_of_the_plan(
         printer.on_event(RunStarted(event.run))
         printer.on_event(replace(event, result=result, remaining=remaining))
         assert text in _CONTROL.sub("", read())
-
-
-def test_progress_bars_of_processes_have_different_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress.tempfile, "gettempdir", lambda: str(tmp_path))
-    with terminal(monkeypatch):
-        one, other = progress.TerminalLines(), progress.TerminalLines()
-        with one.reserve() as first, other.reserve() as second, one.reserve() as third:
-            assert (first, second, third) == (0, 1, 2)
-        with other.reserve() as again:
-            assert again == 0

@@ -229,21 +229,6 @@ def test_damaged_part_and_those_after_it_are_built_again(
     assert job.left() == ["json"]
 
 
-def test_changed_dump_reuses_nothing(
-    tmp_path: Path, cleaned: collections.Counter[int | None]
-) -> None:
-    job = _job(tmp_path, _wikipedia(tmp_path))
-    _interrupt(job, 3)
-    path = tmp_path / "xxwiki.xml.gz"
-    path.write_bytes(gzip.compress(dump([*_pages(), page(51)])))
-    cleaned.clear()
-    job.run("second")
-    anew = collections.Counter(cleaned)
-    assert set(anew.values()) == {1}
-    assert min(filter(None, anew)) == 2  # the first that is no redirect
-    assert job.left() == sorted(["json", *(f"part-{part:05d}.json" for part in range(3))])
-
-
 def _with_wrong_byte(data: bytes, at: float) -> bytes:
     place = int(len(data) * at)
     return data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]

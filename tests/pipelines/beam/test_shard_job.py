@@ -160,11 +160,6 @@ def test_memory_store_is_refused_to_other_processes() -> None:
         _run(_Work(), "memory://jobs", workers=2)
 
 
-def test_unknown_runner_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'moon': choose one of local"):
-        get_runner(ExecutionConfig(runner="moon"))
-
-
 def test_error_of_a_pipeline_names_its_job() -> None:
     def build(pipeline: beam.Pipeline) -> None:
         _ = pipeline | beam.Create([1]) | beam.Map(lambda one: one / 0)

@@ -162,19 +162,6 @@ def test_digest_cache_is_one_for_all_threads_when_first_used_in_parallel(folder)
     assert all(cache is caches[0] for cache in caches)
 
 
-def test_digests_of_earlier_versions_are_removed(folder, monkeypatch):
-    monkeypatch.setattr(user_cache, "_MOST_STALE_LINES", 3)
-    path = folder / "a.txt"
-    for number in range(5):
-        path.write_text(str(number))
-        last = digest_file(str(path))
-    assert len(cache_file().read_bytes().split()) > 5
-    reads = count_reads(monkeypatch)
-    assert digest_file(str(path)) == last
-    assert reads == []
-    assert len(cache_file().read_bytes().splitlines()) == 2  # of which the first is empty
-
-
 def test_cache_that_cannot_be_written_is_ignored(folder, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "file" / "cache"))

@@ -140,18 +140,6 @@ def _runner(cluster: FakeFlink, **fields: Any) -> FlinkRunner:
     return runner
 
 
-def test_jobs_are_found_and_cancelled_by_name(cluster: FakeFlink) -> None:
-    cluster.jobs += [
-        {"jid": "1", "name": "mine", "state": "FINISHED"},
-        {"jid": "3", "name": "another", "state": "RUNNING"},
-    ]
-    runner = _runner(cluster)
-    (job,) = runner.find_jobs("mine")
-    assert job == SubmittedJob("mine", "flink", "7", f"{cluster.url}/#/job/7/overview")
-    runner.cancel_all(Submission("mine"))
-    assert cluster.requests[-1] == "PATCH /jobs/7?mode=cancel"
-
-
 def test_run_waits_for_the_job_of_an_earlier_run(cluster: FakeFlink) -> None:
     reported: list[SubmittedJob] = []
 
@@ -159,10 +147,12 @@ def test_run_waits_for_the_job_of_an_earlier_run(cluster: FakeFlink) -> None:
         reported.append(job)
         cluster.jobs[0]["state"] = "FINISHED"
 
+    cluster.jobs.append({"jid": "1", "name": "mine", "state": "FINISHED"})
     for name in ("mine", "another"):
         with submission_scope(Submission(name, on_submitted=finish)):
             _runner(cluster).attach("build-documents")
-    assert [(job.name, job.id, job.attached) for job in reported] == [("mine", "7", True)]
+    page = f"{cluster.url}/#/job/7/overview"
+    assert reported == [SubmittedJob("mine", "flink", "7", page, attached=True)]
 
 
 @pytest.mark.parametrize("detach", [False, True])

@@ -54,10 +54,46 @@ def test_each_runner_makes_options_that_beam_knows(name: str) -> None:
     assert names >= known.keys()
 
 
-@pytest.mark.parametrize("name", sorted(GIVEN))
-def test_each_engine_names_the_fields_that_it_needs(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"the {name} runner needs .*execution\.{name}\."):
-        get_runner(ExecutionConfig(runner=name))
+def _flink(*options: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "runner": "flink",
+        "flink": {"master": "localhost:1", **fields},
+        "beam_options": options,
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "match"),
+    [
+        ({"runner": "moon"}, ConfigError, "'moon': choose one of local"),
+        *(({"runner": name}, ConfigError, rf"execution\.{name}\.") for name in GIVEN),
+        (
+            {"runner": "spark", "spark": {"master": "yarn", "worker_command": "/b"}},
+            ConfigError,
+            r"spark\.master: .*yarn",
+        ),
+        (_flink(environment="docker"), ValidationError, "image"),
+        (_flink(image="i:1"), ValidationError, "image"),
+        (_flink(environment="external"), ValidationError, "worker_pool"),
+        (_flink(job_endpoint="h:1", job_server="x.jar"), ValidationError, "job_endpoint"),
+        (_flink(parallelism=0), ValidationError, "parallelism"),
+        # Workers elsewhere need a way to the code.
+        (_flink(master="cluster.example:1"), ConfigError, r"set execution\.flink\.worker_command"),
+        (_flink("--parallelism=3", parallelism=2), ConfigError, "--parallelism"),
+        (_flink("--environment_type=EXTERNAL", worker_command="/b"), ConfigError, "environment_"),
+        (_flink("--job_name=mine"), ConfigError, "--job_name"),
+    ],
+)
+def test_invalid_configuration_is_refused(
+    config: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        get_runner(ExecutionConfig.model_validate(config))
+
+
+def test_shared_folder_is_a_way_to_the_code() -> None:
+    config = {**_flink(master="cluster.example:1"), "shared_filesystem": True}
+    assert get_runner(ExecutionConfig.model_validate(config)).flags
 
 
 @pytest.mark.parametrize(
@@ -74,28 +110,6 @@ def test_workers_get_the_code_by_their_environment(
 ) -> None:
     flags = get_runner(execution("flink", **fields)).flags
     assert flags == (f"--environment_type={environment}", f"--environment_config={config}")
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"environment": "docker"}, "image"),
-        ({"image": "i:1"}, "image"),
-        ({"environment": "external"}, "worker_pool"),
-        ({"job_endpoint": "h:1", "job_server": "x.jar"}, "job_endpoint"),
-        ({"parallelism": 0}, "parallelism"),
-    ],
-)
-def test_contradictory_fields_are_refused(fields: dict[str, Any], field: str) -> None:
-    with pytest.raises(ValidationError, match=field):
-        execution("flink", **fields)
-
-
-def test_workers_elsewhere_need_a_way_to_the_code() -> None:
-    there = execution("flink", master="cluster.example:8081")
-    with pytest.raises(ConfigError, match=r"set execution\.flink\.worker_command"):
-        get_runner(there)
-    assert get_runner(there.model_copy(update={"shared_filesystem": True})).flags
 
 
 def test_dataflow_job_ships_the_code_unless_an_option_does() -> None:
@@ -124,20 +138,6 @@ def test_spark_gets_a_worker_per_core_and_keeps_them_between_stages() -> None:
 def test_beam_options_alone_configure_a_portable_runner() -> None:
     options = ("--job_endpoint=localhost:9", "--environment_type=EXTERNAL")
     assert get_runner(ExecutionConfig(runner="portable", beam_options=options)).flags == options
-
-
-@pytest.mark.parametrize(
-    ("fields", "option"),
-    [
-        ({"parallelism": 2}, "--parallelism=3"),
-        ({"worker_command": "/b"}, "--environment_type=EXTERNAL"),
-        ({}, "--job_name=mine"),
-    ],
-)
-def test_beam_option_that_a_field_sets_is_refused(fields: dict[str, Any], option: str) -> None:
-    config = execution("flink", **fields).model_copy(update={"beam_options": (option,)})
-    with pytest.raises(ConfigError, match=option.partition("=")[0]):
-        get_runner(config)
 
 
 # Preflight checks
