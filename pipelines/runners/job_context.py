@@ -179,7 +179,7 @@ def root_cause(text: str) -> str:
         errors = (line for line in python.splitlines() if line and not line[0].isspace())
         return next(errors, "")[:_MAX_CAUSE]
     causes = map(_without_classes, [*reversed(_CAUSE.findall(text)), *lines[:1]])
-    return next((cause for cause in causes if cause not in ("", "null", "None")), "")
+    return next((cause for cause in causes if cause not in ("", "]", "null", "None")), "")
 
 
 def _without_classes(cause: str) -> str:

@@ -127,16 +127,22 @@ def _interrupt(job: _Job, number: int, attempt: str = "first", *, store: str = "
 
 
 @pytest.fixture
-def cleaned(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[int | None]:
-    """Count how often each page was cleaned."""
-    found: collections.Counter[int | None] = collections.Counter()
-    clean = pages.clean_page
+def cleaned(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[str]:
+    """Count how often each page, book or row was cleaned."""
+    found: collections.Counter[str] = collections.Counter()
 
-    def counted(item: Any, *args: Any, **options: Any) -> Any:
-        found[item.page_id] += 1
-        return clean(item, *args, **options)
+    def count_calls(module: Any, name: str) -> None:
+        clean = getattr(module, name)
 
-    monkeypatch.setattr(pages, "clean_page", counted)
+        def counted(item: Any, *args: Any, **options: Any) -> Any:
+            found[str(item)] += 1
+            return clean(item, *args, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count_calls(pages, "clean_page")
+    count_calls(books, "_document")
+    count_calls(text, "_document")
     return found
 
 
@@ -153,40 +159,13 @@ def _job(folder: Path, source: AnySource, *, max_shard_bytes: int = 3_000) -> _J
     )
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_dump_resumes_after_each_file_and_no_page_is_cleaned_twice(
-    tmp_path: Path,
-    suffix: str,
-    cleaned: collections.Counter[int | None],
-) -> None:
-    job = _job(tmp_path, _wikipedia(tmp_path, suffix))
-    whole = job.run("whole", store="alone", pieces=False)
-    once = collections.Counter(cleaned)
-    assert len(whole.files) == 5
-    assert set(once.values()) == {1}
-    names = {name for name in whole.counters if name.startswith("pages-dropped-")}
-    assert {name.partition("@")[0].removeprefix("pages-dropped-") for name in names} == {
-        *("redirect", "namespace", "no-text-left", "malformed"),
-    }
-    assert whole.counters["templates-unknown"] > 100
-    assert len(whole.details[1]) == 7
-    for number in range(1, len(whole.files)):
-        store = f"store-{number}"
-        cleaned.clear()
-        _interrupt(job, number, store=store)
-        assert job.left(store) == [f"part-{part:05d}.json" for part in range(number)]
-        assert _said(job.run("second", store=store)) == _said(whole)
-        assert cleaned == once
-        assert job.left(store) == ["json"]
-    assert _said(job.run("third", store="alone")) == _said(whole)  # no worker ended
-
-
 def test_item_survives_the_death_of_each_of_its_workers(
-    tmp_path: Path, cleaned: collections.Counter[int | None]
+    tmp_path: Path, cleaned: collections.Counter[str]
 ) -> None:
     job = _job(tmp_path, _wikipedia(tmp_path, ".zst"))
     whole = job.run("whole", store="alone", pieces=False)
     once = collections.Counter(cleaned)
+    assert set(once.values()) == {1}
     cleaned.clear()
     for number in range(1, len(whole.files)):
         _interrupt(job, number, f"attempt-{number % 3}")
@@ -209,7 +188,7 @@ def _cut(path: Path) -> None:
 )
 def test_damaged_part_and_those_after_it_are_built_again(
     tmp_path: Path,
-    cleaned: collections.Counter[int | None],
+    cleaned: collections.Counter[str],
     damage: Callable[[Path], None],
     what: str,
     part: int,
@@ -346,43 +325,39 @@ def _lines_of_books(folder: Path) -> AnySource:
     return BookCorpusSource(name="books", paths=(path,), lines_per_document=7)
 
 
-_OTHERS = {
-    _tar: 20_000,
-    _loose: 20_000,
-    _jsonl: 30_000,
-    _parquet: 30_000,
-    _lines_of_books: 9_000,
+_SOURCES: dict[str, tuple[Callable[[Path], AnySource], int]] = {
+    **{
+        f"dump{suffix}": (functools.partial(_wikipedia, suffix=suffix), 3_000)
+        for suffix in COMPRESS
+    },
+    "tar": (_tar, 20_000),
+    "loose books": (_loose, 20_000),
+    "jsonl": (_jsonl, 30_000),
+    "parquet": (_parquet, 30_000),
+    "lines of books": (_lines_of_books, 9_000),
 }
-"""And a size of shards that makes a few."""
+"""Sources, and a size of shards that makes a few."""
 
 
-@pytest.mark.parametrize("written", _OTHERS, ids=lambda function: function.__name__)
-def test_other_sources_resume_after_each_file(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    written: Callable[[Path], AnySource],
+@pytest.mark.parametrize("name", _SOURCES)
+def test_item_resumes_after_each_file_and_cleans_nothing_twice(
+    tmp_path: Path, cleaned: collections.Counter[str], name: str
 ) -> None:
-    worked = 0
-    for module, name in ((books, "_document"), (text, "_document")):
-        function = getattr(module, name)
-
-        def counted(*args: Any, function: Any = function, **options: Any) -> Any:
-            nonlocal worked
-            worked += 1
-            return function(*args, **options)
-
-        monkeypatch.setattr(module, name, counted)
+    write, max_shard_bytes = _SOURCES[name]
     (tmp_path / "raw").mkdir()
-    job = _job(tmp_path, written(tmp_path / "raw"), max_shard_bytes=_OTHERS[written])
+    job = _job(tmp_path, write(tmp_path / "raw"), max_shard_bytes=max_shard_bytes)
     whole = job.run("whole", store="alone", pieces=False)
-    once = worked
-    plain = {name: n for name, n in whole.counters.items() if "@" not in name}
-    for things in ("books", "rows", "documents"):
-        check_balance(plain, things, where=written.__name__)
+    once = collections.Counter(cleaned)
+    plain = {counter: n for counter, n in whole.counters.items() if "@" not in counter}
+    for things in ("pages", "books", "rows", "documents"):
+        check_balance(plain, things, where=name)
     assert 3 < len(whole.files) < 8
     for number in range(1, len(whole.files)):
-        worked = 0
-        _interrupt(job, number, store=str(number))
-        assert _said(job.run("second", store=str(number))) == _said(whole)
-        assert worked == once
-        assert job.left(str(number)) == ["json"]
+        store = f"store-{number}"
+        cleaned.clear()
+        _interrupt(job, number, store=store)
+        assert job.left(store) == [f"part-{part:05d}.json" for part in range(number)]
+        assert _said(job.run("second", store=store)) == _said(whole)
+        assert cleaned == once
+        assert job.left(store) == ["json"]
+    assert _said(job.run("third", store="alone")) == _said(whole)  # no worker died
