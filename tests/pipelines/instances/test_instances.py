@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pipelines.counters import Counters, check_balance
@@ -17,7 +16,6 @@ from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.instances.pairing import InstanceBatch, create_instances
 from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
-from schemas.arrow import instances_schema
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
 
 CLS, SEP, MASK, SIZE = 101, 102, 103, 30_522
@@ -162,16 +160,6 @@ def _assert_run(tokens: list[int], document: list[int]) -> None:
     assert tokens
     start = document.index(tokens[0])
     assert document[start : start + len(tokens)] == tokens
-
-
-def test_columns_are_those_of_the_table() -> None:
-    batch, _ = make({0: random_documents(3)}, InstancesConfig(max_seq_length=512))
-    names = {field.name for field in fields(InstanceBatch) if not field.name.endswith("offsets")}
-    schema = instances_schema(SIZE)
-    assert names == set(schema.names)
-    for field in schema:
-        kind = field.type.value_type if pa.types.is_list(field.type) else field.type
-        assert pa.from_numpy_dtype(getattr(batch, field.name).dtype) == kind
 
 
 def test_documents_add_up() -> None:
