@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import multiprocessing.util
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,15 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.corpus_builder import small_recipe
 from support.item_runs import run_stages, told
-from support.paths import PYTHONPATH
 
 from flows.sample import write_sample
-from pipelines.beam.shard_job import run_shard_job
-from pipelines.beam.shard_work import BucketReduce, WorkResult
+from pipelines.beam.shard_work import WorkResult
 from pipelines.documents import bucket_tables, duplicates
 from pipelines.documents.duplicates import (
     BUCKETS,
-    DUPLICATES_FILE,
     Duplicates,
     buckets_for,
     duplicate_key_blobs,
@@ -36,7 +31,6 @@ from pipelines.io.file_systems import file_system
 from pipelines.io.shards import ShardWriter, open_shard
 from schemas.arrow import DOCUMENTS, DUPLICATES
 from schemas.errors import RunnerError
-from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry
 
 Shard = Sequence[tuple[str, str]]
@@ -274,52 +268,3 @@ def test_restored_pieces_may_be_dealt_to_other_buckets(
     assert second["build-documents"].reuse.items_reused == second["build-documents"].reuse.items
     assert second["build-documents"].counters["duplicates-same-text"] > 0
     assert told(second) == told(first)
-
-
-class _Piece(NamedTuple):
-    number: int
-    rows: tuple[tuple[str, str], ...]
-    weight: int = 1
-    name: str = "made-up"
-
-
-class _SendKeys:
-    """Work without files whose blobs are those of made-up documents."""
-
-    def setup(self) -> None:
-        """Nothing to open."""
-
-    def process(self, piece: _Piece) -> WorkResult:
-        entry = _entry(piece.number, piece.rows)
-        blobs = duplicate_key_blobs(_keys(piece.rows), shard=entry.path)
-        return WorkResult(piece.number, [entry], blobs=blobs)
-
-
-@pytest.mark.parametrize(
-    "execution",
-    [ExecutionConfig(), ExecutionConfig(workers=2), ExecutionConfig(runner="threads", workers=2)],
-    ids=["one", "two", "threads"],
-)
-def test_a_job_finds_them_with_any_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execution: ExecutionConfig
-) -> None:
-    multiprocessing.util.get_temp_dir()  # for the fork server's socket: its path must be short
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)  # of worker processes
-    shards = [tuple((f"{s}-{n % 9}", f"w{n % 30} t") for n in range(s * 3, 40)) for s in range(7)]
-    done = run_shard_job(
-        "find",
-        [_Piece(number, rows) for number, rows in enumerate(shards)],
-        work=_SendKeys(),  # type: ignore[arg-type]
-        output=str(tmp_path / "out"),
-        execution=execution,
-        grouping=BucketReduce(
-            functools.partial(find_duplicates_in_bucket, output=str(tmp_path / "out"))
-        ),
-    )
-    found = write_duplicates(done.groups, output=str(tmp_path / "out"), shards=done.files)
-    assert _rows(found, tmp_path / "out") == _expected(shards)
-    assert found.file.path == DUPLICATES_FILE
-    assert list(temporary.iterdir()) == []  # the blobs on disk went with the job

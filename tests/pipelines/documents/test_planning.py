@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
 import hashlib
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from support.dump_builder import page, write_multistream
 
 from pipelines.documents.plan import plan, raw_inputs
 from pipelines.io import raw_files
-from pipelines.io.raw_files import parallel_map
 from pipelines.io.user_cache import cache_value, cached_value
 from pipelines.mediawiki import multistream
 from pipelines.sources import wikipedia
@@ -107,31 +104,6 @@ def test_unwritable_cache_is_logged_once(
     for number in range(3):
         cache_value("streams", hashlib.sha256(b"%d" % number).hexdigest(), [number])
     assert caplog.text.count(f"{tmp_path / 'file'}: cannot be written") == 1
-
-
-def test_a_changed_file_is_planned_anew(tmp_path: Path) -> None:
-    (path,) = _dumps(tmp_path / "a", count=1)
-    config = _config(path)
-    before = plan(config)
-    path.write_bytes(path.read_bytes() + bz2.compress(b"\n"))
-    after = plan(config)
-    assert after[0].split.file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert before != after
-
-
-def test_files_are_looked_at_side_by_side_in_their_order() -> None:
-    meeting = threading.Barrier(3, timeout=60)
-
-    def look(item: int) -> int:
-        meeting.wait()  # would break if they came one after another
-        if item > 2:
-            raise ValueError(f"item {item}")
-        return item * 2
-
-    assert parallel_map(look, range(3)) == [0, 2, 4]
-    assert parallel_map(look, []) == []
-    with pytest.raises(ValueError, match="item 3"):  # the first error
-        parallel_map(look, range(3, 6))
 
 
 def test_believed_checksum_spares_reading_and_changes_nothing_else(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.corpus_builder import small_recipe, small_sample
 from support.counting_fs import CountedFiles
 
-from flows.lineage.preview import head
-from flows.lineage.shards import find_shard
-from flows.running import run_recipe
-from flows.store.artifacts import ArtifactStore
 from pipelines.beam.shard_work import SharedInput, WorkResult, sum_counters
 from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
@@ -187,32 +181,6 @@ def test_the_share_is_that_of_the_documents_and_the_choice_is_for_good() -> None
     chosen = np.flatnonzero(is_held_out(ids, share=0.005))
     # Models of one version are evaluated on documents that those of another have not seen either.
     assert chosen[:5].tolist() == [281, 369, 379, 781, 1129]
-
-
-@pytest.mark.parametrize("batches", [1, 4])
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
-def test_the_parts_of_a_shard_are_the_shard(tmp_path: Path, share: float, batches: int) -> None:
-    corpus = Corpus(tmp_path, names(40, 0, 25), batches=batches)
-    urls = [f"{corpus.folder}/{entry.stored_name}" for entry in corpus.tokens.files]
-    shards = TokenShards(urls, vocab_size=corpus.vocab_size, share=share)
-    for number, url in enumerate(urls):
-        with open_shard(url) as reader:
-            expected = reader.read_all().to_pylist()
-        found: dict[int, dict[str, Any]] = {}
-        for part in shards.read(number):
-            for index, row in enumerate(part.rows.tolist()):
-                sentences = slice(*part.sentence_offsets[index : index + 2])
-                tokens = slice(*part.document_bounds[index : index + 2])
-                found[row] = {
-                    "document_id": part.document_ids[index],
-                    "token_ids": part.token_ids[tokens].tolist(),
-                    "sentence_lengths": part.sentence_lengths[sentences].tolist(),
-                    "split_id": None,
-                }
-        assert [found[row] for row in range(len(expected))] == expected
-        held_out = {(number, row) for row in shards.held_out(number).rows.tolist()}
-        assert held_out == {item for item in corpus.held_out(share) if item[0] == number}
-        assert not shards.training(number).document_ids
 
 
 def test_edited_page_stays_in_its_part() -> None:
@@ -401,31 +369,6 @@ def test_pools_of_held_out_documents_are_large_enough_but_bounded(
     # Few shards are opened, but for a pool that could draw nothing.
     assert len(pool(documents=1000, others=0)) == 2
     assert len(pool(documents=10_000, others=10_000)) <= len(urls) == len(opened)
-
-
-def test_head_shows_held_out_instances_with_their_documents(tmp_path: Path) -> None:
-    recipe = small_recipe(small_sample(tmp_path / "sample"))
-    recipe = recipe.model_copy(update={"store": str(tmp_path / "store")})
-    run_recipe(recipe, log=lambda _: None, engine="local")
-    store, name = ArtifactStore(recipe.store), "test/build-instances.length-64"
-
-    def text(path: str) -> str:
-        shard = find_shard(path, open_store=lambda: store)
-        return "\n".join(line.plain for line in head(shard, rows=1000))
-
-    assert text(name) == text(f"{name}:0")
-    pointer = store.ref(name)
-    assert pointer is not None
-    manifest = store.read_manifest(pointer.manifest)
-    entry = next(entry for entry in manifest.files if entry.path.startswith("__held-out__/"))
-    shown = text(f"{name}:{entry.path}")
-    assert shown.count(".arrow row ") == entry.rows
-    assert text(f"{name}:{entry.path.removeprefix('__held-out__/')}") == shown
-    assert text(f"{store.root}/{manifest.data_path}/{entry.stored_name}") == shown
-    documents = re.findall(r"(?:; document |B from document )([^,\n]+)", shown)
-    assert len(documents) >= (entry.rows or 0) > 0
-    ids = [re.sub(r"^(samplewiki:\d+):\d+$", r"\1", document) for document in documents]
-    assert is_held_out(ids, share=0.1).all()
 
 
 def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(

@@ -6,12 +6,9 @@ import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.data.dataset import InstanceRows
-from model.data.targets import apply_dynamic_masks
 from pipelines.instances.masking import (
     MASKING_STRATEGIES,
     MaskedTokens,
@@ -196,43 +193,3 @@ def test_ids_beyond_16_bits() -> None:
     assert masked.original_ids.dtype == np.uint32
     assert masked.original_ids.tolist() == [one.ids[p] for p in masked.positions]
     assert masked.input_ids.max() < 100_000
-
-
-@pytest.mark.parametrize("way", ["stored", "dynamic"])
-@pytest.mark.parametrize("mix", MIXES)
-def test_the_mixes_of_table_8_are_those_that_are_drawn(mix: tuple[int, ...], way: str) -> None:
-    masked_share, kept, random = (share / 100 for share in mix)
-    config = config_of(mix, masked_lm_prob=0.5, max_predictions_per_seq=60)
-    instances = [instance(key, list(range(200, 320))) for key in range(200)]
-    made = mask(instances, config)
-    ids, originals = made.input_ids, made.original_ids
-    if way == "dynamic":  # in place of stored ones of another mix
-        offsets = 122 * np.arange(201)
-        before = mask(instances, MaskingConfig(max_predictions_per_seq=60))
-        given = InstanceRows(
-            rows=np.arange(200),
-            input_ids=before.input_ids,
-            offsets=offsets,
-            segment_b_start=np.full(200, 122),
-            masked_positions=before.positions,
-            masked_ids=before.original_ids,
-            masked_offsets=before.offsets.astype(np.int64),
-            next_sentence_label=np.full(200, -1),
-        )
-        anew = apply_dynamic_masks(
-            given, np.full(200, 3), seed=1, vocabulary=VOCABULARY, config=config
-        )
-        ids, originals = anew.input_ids, anew.masked_ids
-        assert not np.array_equal(anew.masked_positions, made.positions)
-        made = made._replace(positions=anew.masked_positions)
-    assert len(originals) == 200 * 60
-    found = ids.reshape(200, 122)[np.repeat(np.arange(200), 60), made.positions]
-    # A random token may be [MASK] or the original token.
-    by_chance = random / SIZE
-    for count, share in (
-        ((found == MASK).sum(), masked_share + by_chance),
-        ((found == originals).sum(), kept + by_chance),
-        (((found != MASK) & (found != originals)).sum(), random - 2 * by_chance),
-    ):
-        deviation = (len(found) * share * (1 - share)) ** 0.5
-        assert count == pytest.approx(len(found) * share, abs=5 * deviation + 1e-9)

@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from pipelines.wordpiece.tokenizer import (
-    MAX_CACHED_CHARACTERS,
-    ChunkCache,
     Sentences,
     WordPieceTokenizer,
     bert_normalizer,
@@ -110,15 +108,6 @@ def test_marks_that_are_kept_stand_in_canonical_order() -> None:
     assert shared_pre_tokenizer(lowercase=False).words(text) == [text]
 
 
-@CASES
-@settings(max_examples=300)
-@given(text=TEXT)
-def test_words_are_the_librarys(lowercase: bool, text: str) -> None:
-    normalized = bert_normalizer(lowercase=lowercase).normalize_str(text)
-    expected = [word for word, _ in bert_pre_tokenizer().pre_tokenize_str(normalized)]
-    assert shared_pre_tokenizer(lowercase=lowercase).words(text) == expected
-
-
 def test_special_tokens_in_the_text_are_text() -> None:
     tokenizer = WordPieceTokenizer(VOCAB, lowercase=True)
     found = tokenizer.encode("[MASK] [sep] [PAD]")
@@ -168,27 +157,6 @@ def test_batches_keep_every_sentence(sentences: list[str], max_bytes: int) -> No
     for batch in batches:
         size = sum(len(s.encode()) for s in batch.to_pylist())
         assert len(batch) == 1 or size <= max_bytes
-
-
-def test_chunk_cache_keeps_short_chunks_up_to_its_limit() -> None:
-    encoded: list[str] = []
-
-    def lengths(chunks: list[str]) -> tuple[list[int], list[int]]:
-        encoded.extend(chunks)
-        return [len(chunk) for chunk in chunks], list(range(len(chunks) + 1))
-
-    cache = ChunkCache(lengths, np.uint16, max_chunks=3)
-    long, short = "b" * (MAX_CACHED_CHARACTERS + 1), "a" * MAX_CACHED_CHARACTERS
-    for chunks, new in (
-        ([long, short], [short, long]),
-        ([short, "cc"], ["cc"]),
-        ([short, long], [long]),
-        (["d", "e", "cc"], ["d", "e", "cc"]),  # no room for two more
-        (["d", "e", "cc"], []),
-    ):
-        encoded.clear()
-        assert cache.rows(chunks).to_pylist() == [[len(chunk)] for chunk in chunks]
-        assert encoded == new
 
 
 def test_vocabularies_above_65536_have_uint32_ids() -> None:
