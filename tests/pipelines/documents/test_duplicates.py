@@ -217,17 +217,24 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
         ]
 
 
-def test_the_bytes_are_those_of_one_batch_of_rows_in_order(tmp_path: Path) -> None:
-    """However many buckets there are, and whichever of them is reported first."""
+def test_the_bytes_are_those_of_one_batch_of_rows_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many buckets there are, whichever of them is reported first, in any store."""
     shards = [[(f"{s}-{n % 40}", f"w{n % 50} t") for n in range(s * 7, 90)] for s in range(5)]
     with ShardWriter("expected.arrow", schema=DUPLICATES, output=str(tmp_path)) as shard:
         shard.write(pa.RecordBatch.from_pylist(_expected(shards), schema=DUPLICATES))
     for buckets in (1, 64, 1000):
         found = _write(shards, tmp_path, buckets=buckets)
         assert found.file.sha256 == shard.entry().sha256
-    reports = _reports(shards, tmp_path)
-    found = write_duplicates(reports[::-1], output=str(tmp_path), shards=_entries(shards)[::-1])
+    monkeypatch.setattr(duplicates, "_SMALL_BUCKET", 0)
+    memory = f"memory://{tmp_path.name}/documents"
+    reports = _reports(shards, memory)
+    assert sum(len(report.files) for report in reports) > 20
+    found = write_duplicates(reports[::-1], output=memory, shards=_entries(shards)[::-1])
     assert found.file.sha256 == shard.entry().sha256
+    fs, folder = file_system(memory)  # the files of the buckets are gone
+    assert fs.find(folder) == [f"{folder}/{found.file.stored_name}"]
 
 
 def test_more_documents_get_more_buckets() -> None:
@@ -239,22 +246,6 @@ def test_rows_of_a_shard_that_nobody_reported_are_refused(tmp_path: Path) -> Non
     reports = _reports([[("a", "x")], [("b", "x")]], tmp_path)
     with pytest.raises(RunnerError, match="part-00001-000"):
         write_duplicates(reports, output=str(tmp_path), shards=_entries([[("a", "x")]]))
-
-
-def test_in_an_object_store_the_buckets_files_go_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory_folder = f"memory://{tmp_path.name}/documents"
-    monkeypatch.setattr(duplicates, "_SMALL_BUCKET", 0)
-    shards = [[(f"{s}-{n % 9}", f"w{n % 30} t") for n in range(40)] for s in range(4)]
-    reports = _reports(shards, memory_folder)
-    assert sum(len(report.files) for report in reports) > 20
-    found = write_duplicates(reports, output=memory_folder, shards=_entries(shards))
-    assert _rows(found, memory_folder) == _expected(shards)
-    fs, folder = file_system(memory_folder)
-    assert [str(name).removeprefix(f"{folder}/") for name in fs.find(folder)] == [
-        found.file.stored_name
-    ]
 
 
 def test_restored_pieces_may_be_dealt_to_other_buckets(
