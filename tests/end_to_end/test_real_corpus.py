@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from support.corpus_builder import run_corpus
 
-from pipelines.documents.exclusions import document_shards, sentences_of
+from pipelines.documents.exclusions import document_shards
 from pipelines.io.shards import open_shard
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 from schemas.corpus_configs import (
@@ -134,7 +134,7 @@ def test_cleaned_wikipedia_has_no_markup(english: Run) -> None:
     found: Counter[str] = Counter()
     for batch in _documents(english):
         if batch.num_rows and batch.column("source")[0].as_py() == "enwiki":
-            text = "\n".join(sentences_of(batch).to_pylist())
+            text = "\n".join(batch.column("sentences").flatten().to_pylist())
             found.update({mark: text.count(mark) for mark in RESIDUE if mark in text})
             # Two marks that prose itself may hold: rename(), f''.
             found["()"] += len(re.findall(r"(?<!\w)\(\)", text))
@@ -150,7 +150,7 @@ def test_ids_equal_those_of_tokenizers_for_every_sentence(english: Run, real_dat
     library = bert_tokenizer(ours.vocab, lowercase=True)
     compared = 0
     for batch in _documents(english):
-        sentences = sentences_of(batch).to_pylist()
+        sentences = batch.column("sentences").flatten().to_pylist()
         ids, lengths = ours.encode_sentences(sentences)
         expected = [found.ids for found in library.encode_batch_fast(sentences)]
         assert lengths.tolist() == list(map(len, expected))
