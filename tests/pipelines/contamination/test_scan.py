@@ -16,6 +16,7 @@ from support.corpus_builder import as_input
 from support.document_builder import Written, write_documents
 
 from pipelines.contamination import MATCHES_FILE, PASSAGES_FILE
+from pipelines.contamination.scan import NgramTable, WordStream
 from pipelines.documents.exclusions import EXCLUSIONS_FILE
 from pipelines.documents.word_hashes import WordHasher, normalized_words, word_window
 from pipelines.find_contamination import find_contamination
@@ -279,3 +280,28 @@ def test_word_hasher_forgets_what_exceeds_its_memory(chunk: str) -> None:
         assert tracemalloc.get_traced_memory()[0] < 300_000
     finally:
         tracemalloc.stop()
+
+
+def test_runs_are_those_that_a_loop_finds() -> None:
+    draws = random.Random(3)
+    texts = [" ".join(draws.choices("ab東c", k=draws.randrange(9))) for _ in range(60)]
+    words = WordHasher().words(pa.array(texts))
+    stream = WordStream(words)
+    for weight in (2, 3, 5, 8):
+        expected = []
+        for start, end in zip(words.offsets, words.offsets[1:], strict=False):
+            for first in range(start, end):
+                sums = np.cumsum(words.weights[first:end])
+                if len(at := np.flatnonzero(sums >= weight)):
+                    expected.append((first, first + int(at[0]) + 1))
+        runs = stream.ngrams(weight)
+        assert list(zip(runs.starts.tolist(), runs.ends.tolist(), strict=True)) == expected
+        seen: dict[int, tuple[int, ...]] = {}
+        for start, end, value in zip(*(column.tolist() for column in runs), strict=True):
+            text = tuple(words.hashes[start:end].tolist())
+            assert seen.setdefault(value, text) == text
+        table = NgramTable(weight, 100, np.unique(runs.values)[::2])
+        found = stream.matches(table)
+        is_in = np.isin(runs.values, table.hashes)
+        assert found.starts.tolist() == runs.starts[is_in].tolist()
+        assert table.hashes[found.values - 100].tolist() == runs.values[is_in].tolist()
