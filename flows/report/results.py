@@ -80,9 +80,27 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
     except StoreError as error:
         return Results(problem=str(error))
 
-    def figure(kind: str, draw: Callable[..., Figure]) -> Figure:
-        return cached_figure(store, kind, [built], draw)
+    return show_results(
+        tables,
+        get_figure=lambda kind, draw: cached_figure(store, kind, [built], draw),
+        links=_links(tables, steps),
+    )
 
+
+def show_results(
+    tables: Tables,
+    *,
+    get_figure: Callable[[str, Callable[..., Figure]], Figure] = lambda kind, draw: draw(name=kind),
+    links: Mapping[str, str] = {},
+) -> Results:
+    """Return the tables and charts of a run.
+
+    Args:
+        tables: Tables of the run.
+        get_figure: Function from the kind of a figure and the function that draws it to the
+            figure, for example from a cache. Default: draw it.
+        links: Link to the evaluation of each reference in a table.
+    """
     rows, is_sweep = tables.main, any(table.axis for table in tables.tables)
     by_task = [] if is_sweep else task_results(tables)
     grids = [results_table(rows), entries_table(rows)] if rows else []
@@ -92,18 +110,20 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
     for table in tables.tables:
         if table.rows:
             chart = chart_of(table)
-            drawing = figure(table.key, partial(sweep_figure, chart)) if chart else None
+            drawing = get_figure(table.key, partial(sweep_figure, chart)) if chart else None
             differences = variants_table(table) if table.comparisons else None
             views.append(TableView(paper_table(table), differences, drawing))
     return Results(
         tables=tables,
         overview=overview_table(by_task) if by_task else None,
-        overview_figure=figure("overview", partial(overview_figure, by_task)) if by_task else None,
+        overview_figure=get_figure("overview", partial(overview_figure, by_task))
+        if by_task
+        else None,
         grids=grids,
         paper=views,
         is_sweep=is_sweep,
-        figure=figure("results", partial(restarts_figure, rows)) if rows else None,
-        links=_links(tables, steps),
+        figure=get_figure("results", partial(restarts_figure, rows)) if rows else None,
+        links=links,
     )
 
 
