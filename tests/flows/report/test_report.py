@@ -6,8 +6,6 @@ import html
 import json
 import re
 import shutil
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ import pytest
 from support.cli_runner import Cli
 from support.fake_stages import FakeStages
 from support.lineage_builder import put, raw_file
-from support.paths import ROOT
 from support.report_builder import Written
 
 from flows.lineage.graph import overview, upstream_graph
@@ -308,34 +305,6 @@ def test_figures_are_drawn_once(run: Run) -> None:
     for name in names:
         store.backend.replace(name, b"{}x")
     assert report_page(store, record) == first  # damaged, and drawn again
-
-
-_CACHED = """
-import sys
-from flows.store.artifacts import ArtifactStore
-from flows.report.page import write_report
-from flows.store.runs import read_run
-store = ArtifactStore(sys.argv[1], create=False)
-print(write_report(store, read_run(store, sys.argv[2])))
-print([name for name in ("matplotlib", "torch", "prefect", "apache_beam", "httpx", "openlineage")
-       if name in sys.modules])
-"""
-
-
-def test_report_with_cached_figures_does_not_import_matplotlib(run: Run) -> None:
-    store, record = run
-    write_run(store, record)
-    write_report(store, record)
-    done = subprocess.run(
-        [sys.executable, "-c", _CACHED, store.root, record.run_id],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    url, loaded = done.stdout.splitlines()
-    assert loaded == "[]"
-    assert Path(url).is_file()
 
 
 def test_phases_are_placed_end_to_end(run: Run) -> None:
