@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.cli_runner import Cli
+from support.evaluation_builder import TASKS, evaluations, written
 from support.fake_stages import FakeStages
 from support.lineage_builder import put, raw_file
 from support.report_builder import Written
@@ -19,12 +20,15 @@ from support.report_builder import Written
 from flows.lineage.graph import overview, upstream_graph
 from flows.report.page import report_page, section, write_report
 from flows.report.records import Texts, read_texts
+from flows.report.result_charts import overview_figure
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, collect_warnings, read_steps
+from flows.report.task_results import TaskResult
 from flows.report.training_curves import average_points, read_phases
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, write_run
+from model.tables.results import result_rows
 from schemas.checksummed import dump_json, load_json, load_page
 from schemas.errors import StoreError
 from schemas.manifest import Reuse
@@ -133,6 +137,17 @@ def test_top_of_page_has_headline_table_and_chart(run: Run) -> None:
     assert cells["difference (95 % interval)"].startswith("+40.0 (")
     assert summary.count("<svg") == 1
     assert all(item.sentence in html.unescape(summary) for item in tables.verdicts[1:])
+
+
+def test_overview_chart_stays_within_its_axis() -> None:
+    entries = (written("cola", "cola", [-0.1, 0.1]), written("sst-2", "sst-2", [1.0, 1.0]))
+    rows = result_rows(evaluations(*entries), tasks=TASKS)
+    results = [TaskResult(r.task, r.model_copy(update={"majority": 0.0})) for r in rows]
+    figure = overview_figure(results, name="x")
+    places = re.findall(r'<use [^>]*x="([\d.]+)"[^>]*--series-1', figure.panels[0].svg)
+    first, second = map(float, places)
+    assert first < second <= 288
+    assert [key.label for key in figure.legend] == ["pretrained", "majority class"]
 
 
 def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:
