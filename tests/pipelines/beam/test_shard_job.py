@@ -40,7 +40,7 @@ from pipelines.io.files import FileWriter
 from pipelines.io.shards import ShardWriter
 from pipelines.io.splits import SourceFile, Split
 from pipelines.io.stage_inputs import InputFile
-from pipelines.runners.direct import DirectRunner
+from pipelines.runners.direct import LocalRunner
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import RUNNERS, get_runner
 from pipelines.runners.runner import Runner
@@ -329,7 +329,7 @@ def test_names_of_token_shards_are_not_in_the_graph(tmp_path: Path) -> None:
     assert sizes[1] < 1 << 20
 
 
-class _Elsewhere(DirectRunner):
+class _Elsewhere(LocalRunner):
     """Runner like an engine, which gets several elements, in this process."""
 
     is_local = False
