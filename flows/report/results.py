@@ -79,10 +79,9 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
         tables = read_tables(store, built.manifest)
     except StoreError as error:
         return Results(problem=str(error))
-
     return show_results(
         tables,
-        get_figure=lambda kind, draw: cached_figure(store, kind, [built], draw),
+        figure=lambda kind, draw: cached_figure(store, kind, [built], draw),
         links=_links(tables, steps),
     )
 
@@ -90,15 +89,14 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
 def show_results(
     tables: Tables,
     *,
-    get_figure: Callable[[str, Callable[..., Figure]], Figure] = lambda kind, draw: draw(name=kind),
-    links: Mapping[str, str] = {},
+    figure: Callable[[str, Callable[..., Figure]], Figure] = lambda kind, draw: draw(name=kind),
+    links: Mapping[str, str] | None = None,
 ) -> Results:
     """Return the tables and charts of a run.
 
     Args:
         tables: Tables of the run.
-        get_figure: Function from the kind of a figure and the function that draws it to the
-            figure, for example from a cache. Default: draw it.
+        figure: Returns a figure by its kind and a function that draws it, such as from a cache.
         links: Link to the evaluation of each reference in a table.
     """
     rows, is_sweep = tables.main, any(table.axis for table in tables.tables)
@@ -110,20 +108,18 @@ def show_results(
     for table in tables.tables:
         if table.rows:
             chart = chart_of(table)
-            drawing = get_figure(table.key, partial(sweep_figure, chart)) if chart else None
+            drawing = figure(table.key, partial(sweep_figure, chart)) if chart else None
             differences = variants_table(table) if table.comparisons else None
             views.append(TableView(paper_table(table), differences, drawing))
     return Results(
         tables=tables,
         overview=overview_table(by_task) if by_task else None,
-        overview_figure=get_figure("overview", partial(overview_figure, by_task))
-        if by_task
-        else None,
+        overview_figure=figure("overview", partial(overview_figure, by_task)) if by_task else None,
         grids=grids,
         paper=views,
         is_sweep=is_sweep,
-        figure=get_figure("results", partial(restarts_figure, rows)) if rows else None,
-        links=links,
+        figure=figure("results", partial(restarts_figure, rows)) if rows else None,
+        links=links or {},
     )
 
 
