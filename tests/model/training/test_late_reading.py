@@ -9,18 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.finetuning_builder import (
-    sentiment,
-    text_rows,
-    trial_config,
-    trial_job,
-    write_checkpoint,
-)
 from support.training_builder import SmallCorpus, curve_lines
 
 from model.data.batches import StepBatch
 from model.encoder import bert
-from model.finetuning.loop import train_trial
 from model.launch.distributed import ProcessGroup
 from model.launch.stopping import StopRequest
 from model.pretraining import evaluation
@@ -99,24 +91,6 @@ def test_late_reading_changes_nothing_in_curves_and_checkpoints(
     ]
     assert states[0] == states[1]
     assert curve_lines(tmp_path / "late") == curve_lines(tmp_path / "at-once")
-
-
-def test_late_reading_changes_nothing_in_a_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    more = {"augmentation": text_rows(20, split="augmentation")}
-    examples = sentiment(tmp_path / "examples", **more)
-    config = trial_config(write_checkpoint(tmp_path / "bert"), checkpoints={"save_steps": 3})
-    files = []
-    for name in ("at-once", "late"):
-        if name == "late":
-            _read_late(monkeypatch)
-        job = trial_job(tmp_path / name, examples, config=config)
-        train_trial(job, stop=StopRequest())
-        found = {path.name: path.read_bytes() for path in job.results().iterdir()}
-        del found["timing.json"]
-        files.append(found)
-    assert files[0] == files[1]
 
 
 def test_held_out_evaluation_reads_its_sums_once(

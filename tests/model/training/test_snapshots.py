@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,10 @@ import torch
 from safetensors.torch import load_file
 from support.finetuning_builder import sentiment, trial_config, trial_job
 from support.training_builder import (
-    NO_DROPOUT,
     SmallCorpus,
     as_phase,
     curve_lines,
     published,
-    start_process,
     tiny_config,
 )
 
@@ -164,36 +160,6 @@ def test_best_model_needs_held_out_instances(small_corpus: SmallCorpus, tmp_path
         train(job.model_copy(update={"instances": instances}), stop=StopRequest())
     with pytest.raises(ValueError, match="eval_steps"):
         tiny_config(keep="best")
-
-
-@pytest.mark.slow
-def test_snapshots_when_killed_and_on_two_processes(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
-    job = small_corpus.job(tmp_path / "whole", model=NO_DROPOUT, snapshot_steps=STEPS)
-    whole = published(job)
-    killed = job.model_copy(update={"work": str(tmp_path / "killed")})
-    process = start_process(killed)
-    snapshot = tmp_path / "killed" / "snapshots"
-    end = time.monotonic() + 60
-    while not list(snapshot.glob("step-00000007-*/checkpoint.json")):
-        assert process.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.005)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    assert contents(published(killed)) == contents(whole)
-    config = job.config.model_copy(update={"num_processes": 2})
-    two = job.model_copy(update={"work": str(tmp_path / "two"), "config": config})
-    two.run()
-    other = stage._publish(two, output=str(tmp_path / "two" / "artifact"))
-    assert contents(other).keys() == contents(whole).keys()
-    for step in (4, 7):
-        file = f"artifact/{snapshot_folder(step)}/model.safetensors"
-        one, same = (load_file(tmp_path / name / file) for name in ("whole", "two"))
-        for name, value in one.items():
-            torch.testing.assert_close(same[name], value, rtol=0, atol=1e-4)
 
 
 def test_finetuning_starts_from_snapshot(small_corpus: SmallCorpus, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import math
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import threading
@@ -51,7 +50,6 @@ from model.training.checkpoints import CheckpointInfo, Checkpoints, LoadedCheckp
 from model.training.loop import Trainer
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE
 from schemas.errors import (
-    ArtifactCorruptError,
     CheckpointError,
     ConfigError,
     DivergenceError,
@@ -167,18 +165,6 @@ def test_other_objectives_train(small_corpus: SmallCorpus, tmp_path: Path, objec
     lines = curve_lines(tmp_path, "train")
     assert "nsp_loss" not in lines[0]
     assert lines[-1]["mlm_loss"] < lines[0]["mlm_loss"]
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_other_optimizers_resume_exactly(
-    small_corpus: SmallCorpus, tmp_path: Path, optimizer: str
-) -> None:
-    options = {"name": optimizer, "learning_rate": 3e-3}
-    whole = finish(small_corpus.job(tmp_path / "whole", optimizer=options))
-    part = small_corpus.job(tmp_path / "part", optimizer=options)
-    with pytest.raises(TrainingError, match="step 5"):
-        train(part, stop=StopAfter(5, work=part.work))
-    assert same_tensors(whole["tensors"], finish(part)["tensors"])
 
 
 def test_bf16_is_close_to_fp32(small_corpus: SmallCorpus, tmp_path: Path) -> None:
@@ -393,40 +379,6 @@ def test_divergence_names_step_rows_and_checkpoint(
     assert all(bool(tensor.isfinite().all()) for tensor in saved.tensors["model"].values())
 
 
-def test_damaged_shard_is_refused_before_first_step(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
-    original = small_corpus.instances[32]
-    shutil.copytree(original.data, tmp_path / "instances")
-    instances = original.model_copy(update={"data": str(tmp_path / "instances")})
-    job = small_corpus.job(tmp_path / "work").model_copy(update={"instances": instances})
-    shard = Path(instances.data) / instances.files[0].stored_name
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 1
-    shard.write_bytes(data)
-    for _ in range(2):
-        with pytest.raises((ArtifactCorruptError, InstanceDataError), match=shard.name):
-            train(job, stop=StopRequest())
-        shard.unlink(missing_ok=True)
-    assert not (tmp_path / "work" / "curves").exists()
-
-
-def test_instances_that_do_not_fit_are_refused(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    short = {
-        "num_hidden_layers": 1,
-        "hidden_size": 16,
-        "num_attention_heads": 1,
-        "max_position_embeddings": 48,
-    }
-    with pytest.raises(InstanceDataError, match="64"):
-        train(small_corpus.job(tmp_path, length=64, model=short), stop=StopRequest())
-    job = small_corpus.job(tmp_path)
-    statistics = {**job.instances.statistics, "vocab_size": 30_522}
-    other = job.instances.model_copy(update={"statistics": statistics})
-    with pytest.raises(InstanceDataError, match=r"30,?522"):
-        train(job.model_copy(update={"instances": other}), stop=StopRequest())
-
-
 def test_more_processes_than_gpus_is_an_error(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
@@ -491,17 +443,6 @@ def test_run_killed_after_checkpoint_of_last_step_ends_as_any_other(
     assert same_tensors(whole["tensors"], again["tensors"])
     assert curve_lines(tmp_path / "killed") == curve_lines(tmp_path / "whole")
     assert [line["step"] for line in curve_lines(tmp_path / "killed", "train")] == [3, 6, 9, 10]
-
-
-def test_optimizer_state_lies_on_the_device_of_the_weights(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
-    job = small_corpus.job(tmp_path)
-    elsewhere = ProcessGroup(
-        0, 1, torch.device("meta")
-    )  # any device that is not the one to build on
-    setup = open_setup(job, group=elsewhere, checkpoints=checkpoints(job))
-    assert {tensor.device.type for tensor in setup.optimizer.state_dict().values()} == {"meta"}
 
 
 def test_seconds_include_waiting_for_data_and_exclude_evaluation(
