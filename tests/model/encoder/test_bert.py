@@ -131,7 +131,7 @@ def test_gradient_uses_the_mask_of_the_forward_pass(
 ) -> None:
     """Central differences in float32, every pass under the same key."""
     model = model_of(dropout=0.4, is_causal=is_causal, initializer_range=0.1)
-    batch = batch_of((12, 33, 33, 4), padded_length=padded_length)
+    batch = batch_of((12, 33, 33, 5), padded_length=padded_length)
 
     def loss() -> torch.Tensor:
         seed_dropout(model, 11)

@@ -133,11 +133,12 @@ def test_old_names_are_read(tmp_path: Path) -> None:
             ): tensor
             for name, tensor in tensors.items()
         }
+        bias = old.pop("cls.predictions.bias")
         return {
             **old,
             "bert.embeddings.position_ids": torch.arange(512)[None],
             "cls.predictions.decoder.weight": old[WORDS].clone(),
-            "cls.predictions.decoder.bias": old.pop("cls.predictions.bias"),
+            "cls.predictions.decoder.bias": bias,
         }
 
     loaded = load(change(written(tmp_path, model), to_old))

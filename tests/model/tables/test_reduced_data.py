@@ -76,18 +76,6 @@ def test_of_other_data_what_was_left_out_is_a_cut(tmp_path: Path) -> None:
     }
 
 
-def test_tagging_is_counted_in_sentences(tmp_path: Path) -> None:
-    path = tmp_path / "eng.train"
-    path.write_text("-DOCSTART- O\n\nAnna B-PER\nlives O\n\nBoris B-PER\n\n")
-    made = build_examples(
-        ExamplesConfig(task="conll-2003", data_files={"train": (str(path),), "dev": (str(path),)}),
-        inputs={},
-        output=str(tmp_path / "out"),
-        execution=ExecutionConfig(),
-    )
-    assert made.statistics["cut"]["train"] == {"kept": 2, "of": 14_041, "unit": "sentences"}
-
-
 def test_sizes_are_of_splits_that_the_tasks_have() -> None:
     known = [task for task in tasks.TASKS.values() if task.sizes]
     assert len(known) >= 14
