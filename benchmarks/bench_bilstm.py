@@ -10,16 +10,17 @@ or gradients differ by more than 0.0001.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils import rnn
 
+from benchmarks.timing import parser_for, ratio, take_turns
 from model.finetuning.window_lstm import WindowLSTM, lay_out_windows
 
 _SIZE, _WINDOWS, _LONGEST = 128, 16, 128
@@ -36,7 +37,7 @@ def over_packed(peer: nn.LSTM, x: torch.Tensor, counts: torch.Tensor) -> torch.T
 def step(
     layer: nn.Module, x: torch.Tensor, read: Callable[[], torch.Tensor]
 ) -> tuple[float, list[torch.Tensor]]:
-    """Seconds of one step, and what it found."""
+    """Return the seconds of one step, and outputs and gradients."""
     layer.zero_grad()
     x.grad = None
     began = time.perf_counter()
@@ -48,8 +49,7 @@ def step(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeat", type=int, default=9)
+    parser = parser_for(__doc__, repeat=9)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -69,18 +69,15 @@ def main() -> None:
         "ours": (ours, lambda: ours.over_windows(x, windows)),
         "torch, packed": (peer, lambda: over_packed(peer, x, counts)),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(given.repeat + 1):
-        found = {name: step(layer, x, read) for name, (layer, read) in sides.items()}
-        for a, b in zip(*(values for _, values in found.values()), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
-        if turn:  # the first is a warm-up
-            for name, (spent, _) in found.items():
-                seconds[name].append(spent)
-    medians = {name: statistics.median(each) for name, each in seconds.items()}
-    for name, median in medians.items():
-        print(f"{name:<14} {median * 1000:7.1f} ms a step")
-    print(f"ratio {medians['torch, packed'] / medians['ours']:.1f}")
+    (_, found), (_, expected) = (step(layer, x, read) for layer, read in sides.values())
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    steps = {name: partial(step, layer, x, read) for name, (layer, read) in sides.items()}
+    rounds = take_turns(steps, repeat=given.repeat, warmup=0)
+    seconds = {name: [spent for spent, _ in each] for name, each in rounds.items()}
+    for name, each in seconds.items():
+        print(f"{name:<14} {statistics.median(each) * 1000:7.1f} ms a step")
+    print(f"ours is {ratio(seconds['ours'], seconds['torch, packed'])}")
 
 
 if __name__ == "__main__":

@@ -17,10 +17,8 @@ recall = matching words / words by hand; precision = matching words / our words.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import difflib
-import os
 import re
 import tarfile
 import time
@@ -28,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.timing import add_data_option, parser_for
 from pipelines.books.clean_book import clean_book
 from pipelines.sources.books import decode_book
 from schemas.errors import InputError
@@ -200,9 +199,8 @@ def report(title: str, scores: list[Score]) -> None:
 
 def main() -> None:
     """Measure, and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    default = os.environ.get("BERTLOOM_DATA", Path(__file__).parents[2] / "shared" / "data")
-    parser.add_argument("--data", type=Path, default=default, help="folder of the real data")
+    parser = parser_for(__doc__)
+    add_data_option(parser)
     result = measure(parser.parse_args().data / "books", align=True)
     report("as it is", result.as_it_is)
     report("headings set aside", result.set_aside)

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.timing import cpu_seconds, parser_for
 from flows.sample import write_sample
 from pipelines import build_documents as documents_job
 from pipelines import build_instances as instances_job
@@ -99,7 +100,7 @@ def run_stages(
 
 
 def run_bare(dump: str, folder: Path, *, vocab: str, split_mb: float) -> dict[str, float]:
-    """The same work objects in a plain loop: no Beam."""
+    """Run the same work objects in a plain loop, without Beam."""
     documents, instances = _configs(dump, split_mb)
     seconds: dict[str, float] = {}
     for name in ("documents", "tokens", "instances"):
@@ -178,17 +179,11 @@ def step_seconds(dump: str, split_mb: float) -> dict[str, float]:
         "sentences, digests": rows,
         "Arrow, zstd, sha256": write,
     }
-    totals = {name: _cpu(step) for name, step in chain.items()}
+    totals = {name: cpu_seconds(step) for name, step in chain.items()}
     before = [0.0, *list(totals.values())[:-1]]
     return {
         name: total - earlier for (name, total), earlier in zip(totals.items(), before, strict=True)
     }
-
-
-def _cpu(step: Callable[[], None]) -> float:
-    started = time.process_time()
-    step()
-    return time.process_time() - started
 
 
 def peak_memory(command: list[str]) -> float:
@@ -220,7 +215,7 @@ def _pss(process: psutil.Process) -> int:
     return int(process.memory_full_info().pss)
 
 
-def _learnt_vocabulary(dump: str, folder: Path) -> str:
+def _train_vocabulary(dump: str, folder: Path) -> str:
     """Train a vocabulary on a small sample, once."""
     source = WikipediaSource(name="samplewiki", paths=(dump,))
     (folder / "d").mkdir()
@@ -243,7 +238,7 @@ def _report_rates(megabytes: float, split_mb: float, repeat: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         small = write_sample(str(folder / "small"), tales=0)
-        vocab = _learnt_vocabulary(small.pages, folder)
+        vocab = _train_vocabulary(small.pages, folder)
         dump = write_sample(str(folder / "large"), size_mb=megabytes, tales=0).pages
         with bz2.open(dump) as stream:
             xml = sum(len(chunk) for chunk in iter(lambda: stream.read(1 << 20), b"")) / 1e6
@@ -261,7 +256,7 @@ def _report_rates(megabytes: float, split_mb: float, repeat: int) -> None:
         for label, took in medians.items():
             print(f"{label:10} {took:7.2f} s  {xml / took:6.2f} MB/s of XML")
         share = 1 - medians["bare"] / medians["1 worker"]
-        print(f"Beam's share of one worker's time: {share:.1%} (asked: at most 15 %)")
+        print(f"Beam's share of one worker's time: {share:.1%} (goal: at most 15 %)")
         print(f"two workers against one: {medians['1 worker'] / medians['2 workers']:.2f}x")
         rate = xml / medians["1 worker"]
         print(f"English Wikipedia ({ENWIKI_XML_MB / 1000:.0f} GB of XML) at this rate: "
@@ -290,14 +285,13 @@ def _report_memory(megabytes: float, split_mb: float) -> None:
             command = [sys.executable, "-m", "benchmarks.bench_corpus", "--run-job", job]
             peaks[factor] = peak_memory(command)
             print(f"{factor}x ({megabytes * factor:.0f} MB of XML): peak {peaks[factor]:.0f} MB")
-    print(f"4x against 1x: {peaks[4] / peaks[1]:.3f} (asked: at most 1.15, under 2,000 MB)")
+    print(f"4x against 1x: {peaks[4] / peaks[1]:.3f} (goal: at most 1.15, under 2,000 MB)")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_for(__doc__, repeat=3)
     parser.add_argument("--megabytes", type=float, default=100, help="MB of XML (default 100)")
     parser.add_argument("--split-mb", type=float, default=2, help="MB of bz2 a split (default 2)")
-    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--memory", action="store_true", help="peak memory at 1x and 4x instead")
     parser.add_argument("--run-job", help=argparse.SUPPRESS)
     options = parser.parse_args()

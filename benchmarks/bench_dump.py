@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.timing import parser_for, take_turns
 from flows.sample import write_sample
 from pipelines.build_documents import build_documents
 from schemas.corpus_configs import DocumentsConfig, WikipediaSource
@@ -78,24 +79,31 @@ def build(dump: str, output: str) -> None:
 
 def compare(dump: Path, wikiextractor: str, *, repeat: int) -> tuple[float, float, int]:
     """Return the median CPU seconds of bertloom and WikiExtractor, and the number of articles."""
-    ours, theirs, articles = list[float](), list[float](), 0
-    for _ in range(repeat):
+    articles = 0
+
+    def build_documents() -> float:
+        module = "benchmarks.bench_dump"
         with tempfile.TemporaryDirectory() as output:
-            module = "benchmarks.bench_dump"
-            ours.append(cpu_seconds([sys.executable, "-m", module, "--build", str(dump), output]))
+            return cpu_seconds([sys.executable, "-m", module, "--build", str(dump), output])
+
+    def extract() -> float:
+        nonlocal articles
+        command = [wikiextractor, str(dump), "--no-templates", "--json", "--processes", "1"]
         with tempfile.TemporaryDirectory() as output:
-            command = [wikiextractor, str(dump), "--no-templates", "--json", "--processes", "1"]
-            theirs.append(cpu_seconds([*command, "--quiet", "--output", output]))
+            seconds = cpu_seconds([*command, "--quiet", "--output", output])
             articles = count_articles(Path(output))
+        return seconds
+
+    sides = {"ours": build_documents, "theirs": extract}
+    ours, theirs = take_turns(sides, repeat=repeat, warmup=0).values()
     return statistics.median(ours), statistics.median(theirs), articles
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_for(__doc__, repeat=3)
     parser.add_argument("--wikiextractor", default=shutil.which("wikiextractor"))
     parser.add_argument("--megabytes", type=float, default=85, help="MB of XML (default 85)")
-    parser.add_argument("--repeat", type=int, default=3, help="alternating runs (default 3)")
     parser.add_argument("--build", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.build:

@@ -10,21 +10,19 @@ launching process's peak over that of a small job.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import hashlib
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 import pyarrow as pa
 
+from benchmarks.timing import parser_for, peak_memory
 from pipelines.beam.shard_job import run_shard_job
 from pipelines.beam.shard_work import BucketReduce, WorkResult
 from pipelines.documents.duplicates import (
@@ -97,10 +95,6 @@ def _find(rows: int, equal: float, folder: str) -> int:
     return table.file.rows or 0
 
 
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-
-
 def _workers() -> list[psutil.Process]:
     """Return the worker processes, which stay after a job, and their fork server."""
     return psutil.Process().children(recursive=True)
@@ -113,21 +107,19 @@ def _cpu_seconds() -> float:
 
 def _largest_worker() -> int:
     """Return the peak memory of the largest worker in bytes."""
-    statuses = [Path(f"/proc/{worker.pid}/status").read_text("utf-8") for worker in _workers()]
-    peaks = [line.split()[1] for text in statuses for line in text.splitlines() if "VmHWM" in line]
-    return max(map(int, peaks)) << 10
+    return max(peak_memory(worker.pid) for worker in _workers())
 
 
 def measure(rows: int, equal: float) -> None:
     """Run a small job and then one of `rows` documents, and print the figures of the second."""
     with tempfile.TemporaryDirectory() as folder:
         _find(_SMALL_JOB_ROWS, equal, folder)
-        peak, cpu = _peak_bytes(), _cpu_seconds()
+        peak, cpu = peak_memory(), _cpu_seconds()
         table_rows = _find(rows, equal, folder)
         largest = _largest_worker()
     figures = {
         "rows": table_rows,
-        "growth": _peak_bytes() - peak,
+        "growth": peak_memory() - peak,
         "largest_worker": largest,
         "cpu": _cpu_seconds() - cpu,
     }
@@ -143,7 +135,7 @@ def _measure_in_new_process(rows: int, equal: float) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_for(__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 4_000_000])
     parser.add_argument("--equal", type=float, nargs="+", default=[0.02])
     options = parser.parse_args(arguments)

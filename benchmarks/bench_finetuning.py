@@ -21,11 +21,9 @@ process with glibc's default memory settings; a real run tunes them in the proce
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import logging
-import os
 import statistics
 import tempfile
 import time
@@ -37,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from benchmarks.timing import add_data_option, parser_for, ratio, take_turns
 from model.data.permutation import permute
 from model.encoder.heads import BertForPretraining
 from model.encoder.hf_weights import save_model
@@ -92,8 +91,8 @@ def real_examples(data: Path, *, count: int) -> pa.Table:
     return table.take(pa.array(chosen[:count]))
 
 
-def made_up_examples(*, count: int) -> tuple[pa.Table, list[str]]:
-    """Sentences of random words with the lengths of SST-2's, and a vocabulary of those words."""
+def random_examples(*, count: int) -> tuple[pa.Table, list[str]]:
+    """Return sentences of random words, as long as SST-2's, and a vocabulary of the words."""
     rng = rng_for(0, "bench-finetuning", "sentences")
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = {"".join(rng.choice(letters, 6)) for _ in range(VOCAB)}
@@ -239,18 +238,9 @@ def peer_side(checkpoint: str, table: pa.Table, *, folder: Path, grouped: bool) 
     return run
 
 
-def measure(sides: dict[str, Side], *, repeat: int) -> dict[str, list[Pace]]:
-    """Time each side in turn, after one warm-up round."""
-    found: dict[str, list[Pace]] = {name: [] for name in sides}
-    for _ in range(repeat + 1):
-        for name, side in sides.items():
-            found[name].append(side())
-    return {name: paces[1:] for name, paces in found.items()}
-
-
 def report(found: dict[str, list[Pace]], *, examples: int) -> None:
     """Print the speed of each side, and how many times as fast the first one is."""
-    ours = next(iter(found.values()))
+    ours = [pace.steps for pace in next(iter(found.values()))]
     for name, paces in found.items():
         seconds = [pace.steps for pace in paces]
         texts = examples / statistics.median(pace.features for pace in paces)
@@ -258,35 +248,29 @@ def report(found: dict[str, list[Pace]], *, examples: int) -> None:
             f"  {name:14} {examples / statistics.median(seconds):8,.0f} examples/s   features "
             f"{texts:10,.0f} examples/s"
         )
-        if paces is not ours:
-            ratios = [a.steps / b.steps for a, b in zip(paces, ours, strict=True)]
-            line += (
-                f"   ours is x{statistics.median(ratios):.2f} ({min(ratios):.2f} to "
-                f"{max(ratios):.2f})"
-            )
+        if seconds != ours:
+            line += f"   ours is {ratio(ours, seconds)}"
         print(line, flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    default = os.environ.get("BERTLOOM_DATA", Path(__file__).parents[2] / "shared" / "data")
-    parser.add_argument("--data", type=Path, default=default, help="folder of the real data")
+    parser = parser_for(__doc__, repeat=5)
+    add_data_option(parser)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--preset", choices=PRESETS, default="mini")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     logging.disable(logging.WARNING)
     count = options.steps * BATCH
-    data = Path(options.data)
+    data: Path = options.data
     if (data / "glue" / "SST-2").is_dir():
         table, what = real_examples(data, count=count), "SST-2"
         vocab = read_vocab(str(data / "vocab" / "bert-base-uncased" / VOCAB_FILE))
     else:
         print(f"no real data at {data}: name its folder with --data to see that")
-        table, vocab = made_up_examples(count=count)
-        what = "made-up sentences"
+        table, vocab = random_examples(count=count)
+        what = "random sentences"
     layers, hidden, heads = PRESETS[options.preset]
     print(
         f"torch {torch.__version__}, {options.threads} threads: {len(table):,} examples of {what}, "
@@ -302,7 +286,7 @@ def main() -> None:
             "peer": peer_side(checkpoint, table, folder=folder, grouped=False),
             "peer, grouped": peer_side(checkpoint, table, folder=folder, grouped=True),
         }
-        report(measure(sides, repeat=options.repeat), examples=len(table))
+        report(take_turns(sides, repeat=options.repeat), examples=len(table))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,11 @@ compare with another version, run the command in its checkout as well.
 
 from __future__ import annotations
 
-import argparse
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.dump_parts import read_articles
+from benchmarks.timing import add_data_option, parser_for
 from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE
 from pipelines.mediawiki.wikitext import (
     UnknownTemplates,
@@ -72,12 +71,13 @@ def show(wiki: str, counts: Counts) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, default=os.environ.get("BERTLOOM_DATA"))
+    parser = parser_for(__doc__)
+    add_data_option(parser)
     parser.add_argument("--dump", action="append", default=[], metavar="LANGUAGE=FILE")
     options = parser.parse_args()
-    data = Path(options.data or Path(__file__).parents[2] / "shared" / "data")
-    wikis = {name: (code, sorted(data.glob(pattern))) for name, (code, pattern) in DUMPS.items()}
+    wikis = {
+        name: (code, sorted(options.data.glob(pattern))) for name, (code, pattern) in DUMPS.items()
+    }
     if options.dump:
         dumps = [dump.partition("=") for dump in options.dump]
         wikis = {Path(file).name: (code, [Path(file)]) for code, _, file in dumps}

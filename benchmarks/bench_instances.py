@@ -13,10 +13,7 @@ between runs with and without it. "Label from length" is the accuracy that
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.plain_instances import Document, plain_instances
+from benchmarks.timing import add_data_option, cpu_seconds, parser_for
 from pipelines.arrays import offsets_of
 from pipelines.counters import Counters
 from pipelines.documents.build_shard import read_documents
@@ -107,14 +105,9 @@ def real_documents(
         yield name, documents, vocabulary
 
 
-def process_time(work: Callable[[], Any], repeat: int) -> float:
-    """Median seconds."""
-    seconds = []
-    for _ in range(repeat):
-        start = time.process_time()
-        work()
-        seconds.append(time.process_time() - start)
-    return statistics.median(seconds)
+def median_seconds(work: Callable[[], Any], repeat: int) -> float:
+    """Return the median CPU seconds of some calls."""
+    return statistics.median(cpu_seconds(work) for _ in range(repeat))
 
 
 def _pair_only(documents: TokenDocuments, pool: NextSentencePool, config: InstancesConfig) -> None:
@@ -180,9 +173,8 @@ def measure_plain(
     """Return tokens per second, mean fill, random share and guess accuracy of the reference."""
     lists = as_lists(documents, tokens=PLAIN_TOKENS)
     source = sum(len(sentence) for document in lists for sentence in document)
-    start = time.process_time()
-    made = list(plain_instances(lists, config, vocabulary))
-    seconds = time.process_time() - start
+    made: list[Any] = []
+    seconds = cpu_seconds(lambda: made.extend(plain_instances(lists, config, vocabulary)))
     length = config.max_seq_length
     lengths = np.array([len(one.input_ids) for one in made])
     labels = np.array([int(one.is_random) for one in made])
@@ -201,10 +193,10 @@ def report(
     def seconds(strategy: str) -> float:
         changed = masking.model_copy(update={"strategy": strategy})
         other = config.model_copy(update={"masking": changed})
-        return process_time(lambda: _create(pool, other, vocabulary), repeat)
+        return median_seconds(lambda: _create(pool, other, vocabulary), repeat)
 
     totals = _create(pool, config, vocabulary)
-    paired = process_time(lambda: _pair_only(documents, pool, config), repeat)
+    paired = median_seconds(lambda: _pair_only(documents, pool, config), repeat)
     unmasked, whole = seconds("none"), seconds("wordpiece")
     words, spans = seconds("whole-word"), seconds("span")
     plain, plain_fill, plain_random, plain_guess = measure_plain(documents, config, vocabulary)
@@ -226,11 +218,9 @@ def report(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = parser_for(__doc__, repeat=5)
+    add_data_option(parser)
     parser.add_argument("--tokens", type=int, default=5_000_000, help="tokens of each corpus")
-    parser.add_argument("--repeat", type=int, default=5, help="runs; the median is reported")
-    default = os.environ.get("BERTLOOM_DATA", Path(__file__).parents[2] / "shared" / "data")
-    parser.add_argument("--data", type=Path, default=default, help="folder of the real data")
     options = parser.parse_args()
     is_continuation = np.random.default_rng(1).random(30_522) < 0.15
     vocabulary = VocabularyIds(30_522, 101, 102, 103, is_continuation)

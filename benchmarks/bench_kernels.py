@@ -10,11 +10,9 @@ figure. Shapes are those of a micro-batch of 4,096 tokens of `mini` (H=256, 4 he
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.bench_pretraining import VOCAB, packing_lengths
+from benchmarks.timing import cpu_seconds, parser_for, ratio, take_turns
 from model.encoder.attention import SelfAttention
 from model.encoder.attention_layout import attention_layout
 from model.encoder.dropout import Dropout
@@ -167,16 +166,9 @@ PARTS: dict[str, Callable[[], Sides]] = {
 }
 
 
-def seconds_of(step: Step) -> float:
-    start = time.process_time()
-    step()
-    return time.process_time() - start
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = parser_for(__doc__, repeat=15)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--part", nargs="*", choices=[*PARTS], default=[*PARTS])
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -184,11 +176,10 @@ def main() -> None:
     print(f"torch {torch.__version__}, {arguments.threads} threads, processor time")
     for part in arguments.part:
         for name, ours, plain in PARTS[part]():
-            pairs = [(seconds_of(ours), seconds_of(plain)) for _ in range(arguments.repeat + 2)][2:]
-            own, other = (statistics.median(each) for each in zip(*pairs, strict=True))
-            ratio = statistics.median(theirs / mine for mine, theirs in pairs)
-            times = f"{own * 1e3:9.1f} ms, plain {other * 1e3:9.1f} ms"
-            print(f"{part:10} {name:30} {times}: x{ratio:.2f}", flush=True)
+            sides = {"ours": partial(cpu_seconds, ours), "plain": partial(cpu_seconds, plain)}
+            own, other = take_turns(sides, repeat=arguments.repeat, warmup=2).values()
+            times = f"{median(own) * 1e3:9.1f} ms, plain {median(other) * 1e3:9.1f} ms"
+            print(f"{part:10} {name:30} {times}: {ratio(own, other)}", flush=True)
 
 
 if __name__ == "__main__":

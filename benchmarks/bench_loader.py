@@ -12,8 +12,8 @@ interleaved; prints the median of `--repeat` rounds.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
+import functools
 import os
 import pstats
 import statistics
@@ -28,6 +28,7 @@ import pyarrow as pa
 import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
+from benchmarks.timing import cpu_seconds, parser_for, take_turns
 from model.data.collator import Layout, MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.data.loader import PretrainingDataLoader
@@ -186,9 +187,9 @@ def our_batches(
 
 def seconds_for(batches: Iterator[int], count: int) -> tuple[float, int]:
     """Return the process time and real tokens of the given number of batches."""
-    start = time.process_time()
-    tokens = sum(next(batches) for _ in range(count))
-    return time.process_time() - start, tokens
+    tokens: list[int] = []
+    seconds = cpu_seconds(lambda: tokens.extend(next(batches) for _ in range(count)))
+    return seconds, sum(tokens)
 
 
 def show_profile(batches: Iterator[int], count: int) -> None:
@@ -222,13 +223,13 @@ def measure(folder: Path, data: StageInput, *, repeat: int, profile: str) -> Non
     runs = {name: make() for name, make in ours.items()}
     runs["torch DataLoader, padded"] = plain_batches(folder)
     counts = {name: 200 if name in ours else 20 for name in runs}
-    speeds: dict[str, list[float]] = {name: [] for name in runs}
-    for name, batches in runs.items():
-        seconds_for(batches, counts[name])  # first touch of the pages, first windows
-    for _ in range(repeat):
-        for name, batches in runs.items():
-            seconds, tokens = seconds_for(batches, counts[name])
-            speeds[name].append(tokens / seconds)
+    sides = {
+        name: functools.partial(seconds_for, batches, counts[name])
+        for name, batches in runs.items()
+    }
+    # The warm-up touches the pages, and fills the first windows.
+    rounds = take_turns(sides, repeat=repeat)
+    speeds = {name: [tokens / seconds for seconds, tokens in each] for name, each in rounds.items()}
     plain = statistics.median(speeds["torch DataLoader, padded"])
     for name, found in speeds.items():
         speed = statistics.median(found)
@@ -244,10 +245,9 @@ def measure(folder: Path, data: StageInput, *, repeat: int, profile: str) -> Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = parser_for(__doc__, repeat=5)
     parser.add_argument("--tokens", type=int, default=40_000_000, help="tokens in all shards")
     parser.add_argument("--shards", type=int, default=100, help="number of shards")
-    parser.add_argument("--repeat", type=int, default=5, help="rounds; the median is reported")
     parser.add_argument("--profile", default="", help="print a profile of our loader")
     options = parser.parse_args()
     torch.set_num_threads(1)

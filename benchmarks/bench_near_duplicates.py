@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.timing import add_data_option, parser_for, peak_memory
 from pipelines.build_documents import build_documents
 from pipelines.find_near_duplicates import find_near_duplicates
 from pipelines.io.shards import open_shard
@@ -94,7 +94,7 @@ def _with_copies(texts: Sequence[str]) -> list[str]:
 
 
 def _corpus(texts: Sequence[str], folder: Path) -> StageInput:
-    """Documents of these texts, in shards of about a thousand."""
+    """Write documents of these texts, in shards of about a thousand."""
     folder.mkdir()
     for first in range(0, len(texts), 1_000):
         rows = enumerate(texts[first : first + 1_000], first)
@@ -109,24 +109,14 @@ def _corpus(texts: Sequence[str], folder: Path) -> StageInput:
 
 
 def _measure(kind: str, where: Path) -> None:
-    """Prints one line: what was found, seconds and bytes."""
+    """Print the pairs that were found, CPU seconds and bytes in one line."""
     documents = StageInput.model_validate_json(
         (where / "documents.json").read_text(encoding="utf-8")
     )
     began = time.process_time()
     found: Any = _ours(documents, where) if kind == "ours" else _peer(documents)
     cpu = time.process_time() - began
-    print(json.dumps({"found": found, "cpu": cpu, "memory": _peak_memory()}))
-
-
-def _peak_memory() -> int:
-    """Bytes of this process. `ru_maxrss` would have those of the one that started it, too."""
-    (line,) = (
-        x
-        for x in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-        if "VmHWM" in x
-    )
-    return int(line.split()[1]) << 10
+    print(json.dumps({"found": found, "cpu": cpu, "memory": peak_memory()}))
 
 
 def _ours(documents: StageInput, where: Path) -> list[tuple[str, str]]:
@@ -141,7 +131,7 @@ def _ours(documents: StageInput, where: Path) -> list[tuple[str, str]]:
 
 
 def _ngrams(documents: StageInput) -> Iterator[tuple[str, set[str]]]:
-    """The documents that are no duplicates, each with its n-grams as text."""
+    """Yield the documents that are no duplicates, each with its n-grams as text."""
     from pipelines.counters import Counters
     from pipelines.documents.exclusions import kept_documents, shard_items
     from pipelines.wordpiece.tokenizer import shared_pre_tokenizer
@@ -158,7 +148,7 @@ def _ngrams(documents: StageInput) -> Iterator[tuple[str, set[str]]]:
 
 
 def _peer(documents: StageInput) -> list[tuple[str, str]]:
-    """Pairs of documents that `datasketch` takes for near."""
+    """Return the pairs of documents that `datasketch` finds."""
     from datasketch import MinHash, MinHashLSH
 
     lsh = MinHashLSH(threshold=CONFIG.threshold, num_perm=CONFIG.num_perm)
@@ -172,7 +162,7 @@ def _peer(documents: StageInput) -> list[tuple[str, str]]:
 
 
 def _brute_force(documents: StageInput) -> tuple[list[str], Any]:
-    """The names of documents, and the Jaccard similarities of all pairs that share an n-gram."""
+    """Return names, and the Jaccard similarities of all pairs that share an n-gram."""
     import numpy as np
     from scipy import sparse
 
@@ -203,8 +193,8 @@ def _judge(found: Mapping[str, Any], documents: StageInput) -> None:
     settled = [any(one in left for one in pair) for pair in near]
     print(f"brute force: {len(near):,} pairs at {CONFIG.threshold} among {len(names):,} documents")
     print(
-        f"ours: {len(left):,} excluded, precision {sum(right) / len(right):.4f} (each with the one "
-        f"that stays), recall {sum(settled) / len(settled):.4f} (pairs of which not both stay)"
+        f"ours: {len(left):,} excluded, precision {sum(right) / len(right):.4f}, recall "
+        f"{sum(settled) / len(settled):.4f} (pairs of which not both are kept)"
     )
     pairs = {frozenset((numbers[one], numbers[other])) for one, other in found["datasketch"]}
     print(
@@ -214,16 +204,16 @@ def _judge(found: Mapping[str, Any], documents: StageInput) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", default=os.environ.get("BERTLOOM_DATA", "../shared/data"))
+    parser = parser_for(__doc__)
+    add_data_option(parser)
     parser.add_argument("--documents", type=int, nargs="+", default=[5_000, 2_200, 8_800])
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.measure:
         _measure(options.measure[0], Path(options.measure[1]))
         return
-    wikipedia = sorted(Path(options.data, "wikipedia").glob("en-*.xml.bz2"))
-    wikibooks = sorted(Path(options.data, "wikibooks").glob("*.xml.bz2"))
+    wikipedia = sorted((options.data / "wikipedia").glob("en-*.xml.bz2"))
+    wikibooks = sorted((options.data / "wikibooks").glob("*.xml.bz2"))
     with tempfile.TemporaryDirectory() as folder:
         pages = list(_pages([*wikipedia, *wikibooks], Path(folder, "pages")))
         for amount in options.documents:

@@ -8,7 +8,6 @@ to be equal. Requests are counted, not timed: what one takes depends on the netw
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -18,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.object_store import Proxy, S3Server, environment
+from benchmarks.timing import parser_for
 from flows.store.artifacts import ArtifactStore
 
 _RUN = "from flows.cli.app import main; main()"
@@ -42,7 +42,7 @@ def contents(store: str) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_for(__doc__)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

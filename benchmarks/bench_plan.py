@@ -13,7 +13,6 @@ one has a hundred.
 
 from __future__ import annotations
 
-import argparse
 import bz2
 import functools
 import hashlib
@@ -32,6 +31,7 @@ import apache_beam as beam
 import fsspec
 from fsspec import AbstractFileSystem
 
+from benchmarks.timing import parser_for
 from pipelines.beam.pipeline import shard_pipeline
 from pipelines.beam.shard_job import group_items
 from pipelines.beam.shard_work import SharedInput, write_plan
@@ -210,17 +210,13 @@ def _stage(
     )
 
 
-def _seconds() -> float:
-    return time.process_time()
-
-
 def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
     """Plan one stage in this process."""
     fsspec.register_implementation(PROTOCOL, SimulatedDumps, clobber=True)
     planning, work, shared = _stage(stage, files=files, splits=splits, passes=passes)
-    began = _seconds()
+    began = time.process_time()
     planned = planning()
-    known = _seconds()
+    known = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         key = colocation_key(planned) if stage == "build-instances" else None
         elements = group_items(planned, max_elements=4096, colocate_by=key)
@@ -233,9 +229,9 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
                 with shared.written(f"{folder}/.input"):
                     plan_bytes += int(fs.info(f"{folder}/.input")["size"])
                     graph = _graph(work, plan, ranges)
-    dealt = _seconds()
+    dealt = time.process_time()
     made = _entries(files * splits, passes=passes if stage == "build-instances" else 1)
-    before = _seconds()
+    before = time.process_time()
     content_digest(made)
     logical_digest(made)
     return Planned(
@@ -244,7 +240,7 @@ def measure(stage: str, *, files: int, splits: int, passes: int) -> Planned:
         documents=files * splits * (SPLIT_BYTES // STREAM_BYTES) * PAGES_A_STREAM,
         plan_seconds=round(known - began, 1),
         deal_seconds=round(dealt - known, 1),
-        manifest_seconds=round(_seconds() - before, 1),
+        manifest_seconds=round(time.process_time() - before, 1),
         graph_bytes=len(graph),
         elements=len(ranges),
         plan_bytes=plan_bytes,
@@ -266,7 +262,7 @@ def _graph(work: Any, plan: Any, ranges: Any) -> bytes:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_for(__doc__)
     parser.add_argument("--files", type=int, default=80)
     parser.add_argument("--splits", type=int, default=1000, help="of each file")
     parser.add_argument("--passes", type=int, default=10)

@@ -26,10 +26,8 @@ draws from torch's global generator, in this process only.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -41,6 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
+from benchmarks.timing import parser_for, ratio, take_turns, wall_seconds
 from model.data.batches import PretrainingBatch, TokenBatch
 from model.encoder.dropout import seed_dropout
 from model.encoder.heads import BertForPretraining
@@ -72,7 +71,7 @@ PARTS = {
 
 
 def batch_of(lengths: npt.NDArray[np.int64], *, padded_length: int | None) -> PretrainingBatch:
-    """Random instances of these lengths; the same ones in every layout."""
+    """Return random instances of these lengths, the same in every layout."""
     widths = lengths if padded_length is None else np.full(len(lengths), padded_length)
     starts = offsets_of(widths)[:-1]
     ids, segments, positions = (np.zeros(int(widths.sum()), np.int64) for _ in range(3))
@@ -111,7 +110,7 @@ def precision(*, bf16: bool, device: str = "cpu") -> contextlib.AbstractContextM
 
 
 def our_step(preset: str, batches: list[PretrainingBatch], *, bf16: bool) -> list[Step]:
-    """A step on each of the batches, of one and the same model."""
+    """Return a step on each of the batches, all of one model."""
     model = BertForPretraining(ModelConfig.model_validate({"preset": preset}), vocab_size=VOCAB)
     config = OptimizerConfig(name="adamw", adam_epsilon=1e-6, max_grad_norm=1.0)
     optimizer = build_optimizer(model.named_parameters(), config)
@@ -179,14 +178,9 @@ def peer_steps(
 
 
 def measure(sides: dict[str, Step], *, repeat: int) -> dict[str, list[float]]:
-    """Seconds of each side's steps, in turn, after two that do not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(repeat + 2):
-        for name, step in sides.items():
-            start = time.perf_counter()
-            step()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: each[2:] for name, each in seconds.items()}
+    """Return the seconds of each side's steps."""
+    timed = {name: partial(wall_seconds, step) for name, step in sides.items()}
+    return take_turns(timed, repeat=repeat, warmup=2)
 
 
 def report(title: str, tokens: int, seconds: dict[str, list[float]]) -> None:
@@ -194,18 +188,9 @@ def report(title: str, tokens: int, seconds: dict[str, list[float]]) -> None:
     print(f"{title}: {tokens:,} tokens a step", flush=True)
     ours = next(iter(seconds.values()))
     for name, each in seconds.items():
-        ratios = [theirs / mine for theirs, mine in zip(each, ours, strict=True)]
-        print(
-            f"  {name:16} {tokens / statistics.median(each):10,.0f} tokens/s "
-            f"{statistics.median(each) * 1e3:8,.0f} ms"
-            + (
-                ""
-                if each is ours
-                else f"   ours is x{statistics.median(ratios):.2f} "
-                f"({min(ratios):.2f} to {max(ratios):.2f})"
-            ),
-            flush=True,
-        )
+        median = statistics.median(each)
+        line = f"  {name:16} {tokens / median:10,.0f} tokens/s {median * 1e3:8,.0f} ms"
+        print(line if each is ours else f"{line}   ours is {ratio(ours, each)}", flush=True)
 
 
 def compare(name: str, part: Part, *, repeat: int) -> None:
@@ -263,9 +248,8 @@ def compare_packing(folder: Path | None, *, repeat: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = parser_for(__doc__, repeat=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--part", nargs="*", choices=[*PARTS, "packing"], default=None)
     parser.add_argument("--instances", type=Path, help="folder of instance shards, for packing")
     arguments = parser.parse_args()

@@ -10,7 +10,6 @@ equal. Each round changes another part. Prints medians of CPU and wall seconds w
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.dump_parts import change_part, write_parts
+from benchmarks.timing import parser_for
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.sample import write_sample
@@ -69,9 +69,8 @@ def share(results: Sequence[StepResult]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_for(__doc__, repeat=3)
     parser.add_argument("--articles", type=int, default=30_000)
-    parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -106,7 +105,7 @@ def main() -> int:
     reused, process, clock, process_anew, clock_anew = map(
         statistics.median, zip(*rounds, strict=True)
     )
-    print(f"work reused            {reused:.1%}  (bar {GOAL:.0%})")
+    print(f"work reused            {reused:.1%}  (goal {GOAL:.0%})")
     print(f"one part changed       {process:6.1f} s of this process, {clock:6.1f} s")
     print(f"from nothing, equal    {process_anew:6.1f} s of this process, {clock_anew:6.1f} s")
     print(f"ratio                  {process_anew / process:.1f}x, {clock_anew / clock:.1f}x")

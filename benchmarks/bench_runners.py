@@ -19,7 +19,6 @@ process, the processes that it started, our workers, and Flink's and Spark's Jav
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -38,6 +37,7 @@ import psutil
 
 from benchmarks.bench_corpus import as_input
 from benchmarks.object_store import counted_s3, environment
+from benchmarks.timing import parser_for
 from flows.sample import write_sample
 from pipelines.build_documents import build_documents
 from pipelines.build_instances import build_instances
@@ -138,13 +138,13 @@ def _cpu(process: psutil.Process) -> float:
 def make_corpus(
     dumps: Sequence[str], place: str, how: ExecutionConfig, *, vocab_size: int = 300
 ) -> str:
-    """Make it; the digest of all files.
+    """Build a corpus and return the digest of all files.
 
     Args:
         dumps: Wikipedia dumps.
-        place: a folder or a bucket's folder that is not there yet.
-        how: where to run.
-        vocab_size: what the text has words for.
+        place: Path or URL of a new folder.
+        how: Where to run.
+        vocab_size: Size of the vocabulary.
     """
     source = WikipediaSource(name="wiki", paths=tuple(dumps), target_split_bytes=1 << 20)
     inputs: dict[str, StageInput] = {}
@@ -256,7 +256,7 @@ def _dumps(folder: Path, pattern: str | None, articles: int) -> dict[str, list[s
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_for(__doc__)
     parser.add_argument("runners", nargs="*", default=["local", "portable"])
     parser.add_argument(
         "--dumps", help="glob pattern of Wikipedia dumps; default: the sample world"

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.bench_corpus import as_input
+from benchmarks.timing import add_data_option, parser_for
 from pipelines import build_vocabulary as vocabulary_job
 from pipelines.beam.shard_work import ShardFn, SharedInput
 from pipelines.documents.build_shard import BuildDocumentShard
@@ -180,8 +181,8 @@ def main() -> int:
     def numbers(text: str) -> list[int]:
         return [int(number) for number in text.split(",")]
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="real dumps and books")
+    parser = parser_for(__doc__)
+    add_data_option(parser)
     parser.add_argument("--workers", type=numbers, default=[1, 16, 256])
     parser.add_argument("--times", type=numbers, default=[1, 10])
     parser.add_argument("--passes", type=int, default=10)

@@ -14,12 +14,9 @@ Speed is measured on whole novels: a document is split in one call.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +24,7 @@ from typing import NamedTuple
 import sentencex
 
 from benchmarks.bench_books_cleaning import BY_HAND, members
+from benchmarks.timing import add_data_option, cpu_seconds, parser_for, take_turns
 from pipelines.documents.sentences import split_sentences
 
 WRITTEN = Path(__file__).parent / "segmented_text.txt"
@@ -173,14 +171,12 @@ def speed(documents: list[list[str]]) -> dict[str, float]:
         "ours": lambda paragraphs: split_sentences(paragraphs, "en", max_characters=_LONGEST),
     }
     size = sum(len(paragraph.encode()) for document in documents for paragraph in document)
-    best = dict.fromkeys(splitters, 0.0)
-    for _ in range(_ROUNDS):
-        for name, split in splitters.items():
-            start = time.process_time()
-            for paragraphs in documents:
-                split(paragraphs)
-            best[name] = max(best[name], size / 1e6 / (time.process_time() - start))
-    return best
+    sides = {
+        name: lambda split=split: cpu_seconds(lambda: [split(each) for each in documents])
+        for name, split in splitters.items()
+    }
+    rounds = take_turns(sides, repeat=_ROUNDS, warmup=0)
+    return {name: size / 1e6 / min(seconds) for name, seconds in rounds.items()}
 
 
 def _books(data: Path) -> Iterator[list[str]]:
@@ -192,9 +188,8 @@ def _books(data: Path) -> Iterator[list[str]]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    default = os.environ.get("BERTLOOM_DATA", Path(__file__).parents[2] / "shared" / "data")
-    parser.add_argument("--data", type=Path, default=default, help="folder of the real data")
+    parser = parser_for(__doc__)
+    add_data_option(parser)
     data = parser.parse_args().data
     sources = {
         "written": written(),

@@ -9,18 +9,16 @@ Prints medians of CPU seconds.
 
 from __future__ import annotations
 
-import argparse
 import functools
-import os
 import random
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import mwparserfromhell
 
 from benchmarks.dump_parts import read_articles
+from benchmarks.timing import add_data_option, cpu_seconds, parser_for, ratio, take_turns
 from pipelines.mediawiki.wikitext import clean_wikitext, wiki_settings
 
 DUMPS = {"en": "en-*.bz2", "it": "it-*.gz", "ja": "ja-*.bz2"}
@@ -38,10 +36,7 @@ def sample(articles: list[str], megabytes: float) -> list[str]:
 
 
 def seconds(clean: Callable[[str], object], articles: list[str]) -> float:
-    started = time.process_time()
-    for text in articles:
-        clean(text)
-    return time.process_time() - started
+    return cpu_seconds(lambda: [clean(text) for text in articles])
 
 
 def strip_code(text: str) -> str:
@@ -49,20 +44,17 @@ def strip_code(text: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, default=os.environ.get("BERTLOOM_DATA"))
-    parser.add_argument("--repeat", type=int, default=5, help="interleaved runs (default 5)")
+    parser = parser_for(__doc__, repeat=5)
+    add_data_option(parser)
     parser.add_argument(
         "--megabytes", type=float, default=2.0, help="wikitext of each language that both clean"
     )
     options = parser.parse_args()
-    data = Path(options.data or Path(__file__).parents[2] / "shared" / "data")
+    data: Path = options.data
     if not (data / "wikipedia").is_dir():
         parser.error(f"{data} holds no folder wikipedia: name the real data with --data DIR")
 
-    print(
-        f"{'wiki':6}{'articles':>9}{'MB':>7}{'bertloom MB/s':>15}{'mwparser MB/s':>15}{'ratio':>8}"
-    )
+    print(f"{'wiki':6}{'articles':>9}{'MB':>7}{'bertloom MB/s':>15}{'mwparser MB/s':>15}  ratio")
     for language, pattern in DUMPS.items():
         paths = sorted((data / "wikipedia").glob(pattern))
         articles = sample(
@@ -70,14 +62,15 @@ def main() -> None:
         )
         size = sum(len(text.encode()) for text in articles) / 1e6
         markup = wiki_settings(language)
-        ours, theirs = [], []
-        for _ in range(options.repeat):
-            ours.append(seconds(functools.partial(clean_wikitext, markup=markup), articles))
-            theirs.append(seconds(strip_code, articles))
-        ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+        clean = functools.partial(clean_wikitext, markup=markup)
+        sides = {
+            "ours": functools.partial(seconds, clean, articles),
+            "theirs": functools.partial(seconds, strip_code, articles),
+        }
+        ours, theirs = take_turns(sides, repeat=options.repeat, warmup=0).values()
         print(
             f"{language:6}{len(articles):>9}{size:>7.2f}{size / statistics.median(ours):>15.1f}"
-            f"{size / statistics.median(theirs):>15.2f}{ratio:>8.1f}"
+            f"{size / statistics.median(theirs):>15.2f}  {ratio(ours, theirs)}"
         )
 
 

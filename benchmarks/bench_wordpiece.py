@@ -19,14 +19,12 @@ Prints CPU seconds of the process: medians, with ratios taken within each repeat
 
 from __future__ import annotations
 
-import argparse
 import bz2
 import itertools
 import os
 import resource
 import statistics
 import tarfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -36,6 +34,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
+from benchmarks.timing import add_data_option, cpu_seconds, parser_for, ratio
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer, bert_tokenizer
 
 BOOKS = ("english-novels-100.tar.gz", "gutenberg-raw-children-73.tar.gz")
@@ -108,12 +107,6 @@ def assert_equal_ids(
     return tokens
 
 
-def cpu_seconds(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
 def for_each(batches: Iterable[T], encode: Callable[[T], object]) -> None:
     for batch in batches:
         encode(batch)
@@ -139,21 +132,17 @@ def compare(vocab_file: Path, batches: list[list[str]], *, lowercase: bool, repe
             times[name].append(cpu_seconds(partial(for_each, arrays, tokenizer.encode_sentences)))
         times["library"].append(cpu_seconds(partial(for_each, batches, encode_by_library)))
     for name, seconds in times.items():
-        ratios = [theirs / ours for theirs, ours in zip(times["library"], seconds, strict=True)]
         middle = statistics.median(seconds)
         print(
             f"  {name:8} {tokens / middle / 1e6:6.2f} M tokens/s {megabytes / middle:6.1f} MB/s "
-            f"x{statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
+            f"{ratio(seconds, times['library'])}"
         )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    named = os.environ.get("BERTLOOM_DATA")
-    default = Path(named) if named else Path(__file__).parents[2] / "shared" / "data"
-    parser.add_argument("--data", type=Path, default=default)
+    parser = parser_for(__doc__, repeat=5)
+    add_data_option(parser)
     parser.add_argument("--megabytes", type=float, default=50)
-    parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
     # Read by the library at its first batch: one thread, so that cores are compared with cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -11,18 +11,19 @@ filled by an earlier run. Prints medians.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
+from benchmarks.timing import parser_for, ratio, take_turns
 from flows.recipes.loader import load_recipe
 
-BARS = {"run, local": 3.0, "run, prefect": 12.0, "plan": 1.5, "lineage": 1.5}
+GOALS = {"run, local": 3.0, "run, prefect": 12.0, "plan": 1.5, "lineage": 1.5}
 PEER = """
 import sys
 from prefect import flow, task
@@ -42,7 +43,7 @@ chain()
 
 
 def small_changes() -> list[str]:
-    """`--set` texts that leave every step of the sample and next to no training."""
+    """Return `--set` options that keep every step of the sample, with very short training."""
     recipe = load_recipe("sample-full")
     changes = [f"pretrain.{name}.budget.max_steps=2" for name in recipe.pretrain]
     changes += [f"pretrain.{name}.evaluation.max_eval_samples=8" for name in recipe.pretrain]
@@ -52,7 +53,7 @@ def small_changes() -> list[str]:
 
 
 def timed(command: list[str], *, cwd: Path, env: dict[str, str]) -> float:
-    """Seconds of a whole process, which has to end well."""
+    """Return the seconds of a whole process, which must succeed."""
     began = time.perf_counter()
     done = subprocess.run(
         command, cwd=cwd, env=env, capture_output=True, text=True, encoding="utf-8", check=False
@@ -63,8 +64,7 @@ def timed(command: list[str], *, cwd: Path, env: dict[str, str]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeat", type=int, default=5)
+    parser = parser_for(__doc__, repeat=5)
     parser.add_argument(
         "--store", help="one where `bertloom run sample-full` has run; with the sample next to it"
     )
@@ -93,19 +93,17 @@ def main() -> int:
         }
         for name in ("run, prefect", "bare Prefect, 88 cached tasks"):
             timed(commands[name], cwd=here, env=env)  # makes the database, and the peer's cache
-        seconds: dict[str, list[float]] = {name: [] for name in commands}
-        for _ in range(options.repeat):
-            for name, command in commands.items():
-                seconds[name].append(timed(command, cwd=here, env=env))
+        sides = {
+            name: partial(timed, command, cwd=here, env=env) for name, command in commands.items()
+        }
+        seconds = take_turns(sides, repeat=options.repeat, warmup=0)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     for name, values in seconds.items():
-        bar = f"  (bar {BARS[name]:g})" if name in BARS else ""
+        goal = f"  (goal {GOALS[name]:g})" if name in GOALS else ""
         spread = f"{min(values):.2f} to {max(values):.2f}"
-        print(f"{name:<30} {medians[name]:6.2f} s  ({spread}){bar}")
-    ratio = medians["bare Prefect, 88 cached tasks"] / medians["run, local"]
-    print(f"the local engine against bare Prefect: {ratio:.1f}x")
-    missed = [name for name, bar in BARS.items() if medians[name] > bar]
-    print("all within their bars" if not missed else f"above their bars: {', '.join(missed)}")
+        print(f"{name:<30} {medians[name]:6.2f} s  ({spread}){goal}")
+    peer = seconds["bare Prefect, 88 cached tasks"]
+    print(f"the local engine against bare Prefect: {ratio(seconds['run, local'], peer)}")
     return 0
 
 

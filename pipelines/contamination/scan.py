@@ -13,14 +13,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.arrays import Bools, Int64s, UInt64s, flat_lists, joined, list_array, offsets_of
+from pipelines.arrays import Int64s, UInt64s, flat_lists, joined, list_array, offsets_of
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import Blob, BucketReduce, WorkResult
 from pipelines.counters import Counters
@@ -44,10 +44,6 @@ from schemas.errors import ArtifactCorruptError, ConfigError
 from schemas.manifest import FileEntry, StageInput
 
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
-_BITS_PER_HASH = 16
-_MAX_BITS = 27  # a filter of 16 MB
-_BLOCK = 1 << 15  # words; their arrays fit the cache of a core
-_EMPTY = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
 class NGrams(NamedTuple):
@@ -72,43 +68,31 @@ class WordStream:
         powers, self._inverse = _powers(max(1 << 16, 1 << count.bit_length()))
         self._sums = np.zeros(count + 1, np.uint64)
         np.cumsum(words.hashes * powers[:count], out=self._sums[1:])
-        self._bounds, self._count = words.offsets, count
+        self._bounds = words.offsets
         self._weights = offsets_of(words.weights)
         self._at = _first_at(self._weights)
 
-    def all(self, weight: int) -> NGrams:
+    def ngrams(self, weight: int) -> NGrams:
         """Return the shortest n-gram of at least this weight at each word, if there is one."""
-        runs = [self._runs(block, weight) for block in range(0, self._count, _BLOCK)]
-        return self._within([NGrams(*_EMPTY), *runs])
+        wanted = self._weights[:-1] + weight
+        ends = self._at[wanted[: np.searchsorted(wanted, len(self._at))]]
+        starts = np.arange(len(ends))
+        limits = self._bounds[np.searchsorted(self._bounds, starts, side="right")]
+        fits = ends <= limits
+        return self._hashed(starts[fits], ends[fits])
 
     def matches(self, table: NgramTable) -> NGrams:
         """Return the n-grams that a table has, with their numbers."""
-        runs = [NGrams(*_EMPTY[:2], _EMPTY[0])]
-        for block in range(0, self._count, _BLOCK):
-            starts, ends, hashes = self._runs(block, table.weight)
-            at, numbers = table.find(hashes)
-            runs.append(NGrams(starts[at], ends[at], numbers))
-        return self._within(runs)
+        ngrams = self.ngrams(table.weight)
+        at, numbers = table.find(ngrams.values)
+        return NGrams(ngrams.starts[at], ngrams.ends[at], numbers)
 
     def full_rows(self, rows: Int64s) -> NGrams:
         """Return all words of each document as one n-gram."""
-        starts, ends = self._bounds[rows], self._bounds[rows + 1]
+        return self._hashed(self._bounds[rows], self._bounds[rows + 1])
+
+    def _hashed(self, starts: Int64s, ends: Int64s) -> NGrams:
         return NGrams(starts, ends, (self._sums[ends] - self._sums[starts]) * self._inverse[starts])
-
-    def _runs(self, block: int, weight: int) -> NGrams:
-        """Return the n-grams of a block, including those that cross the end of a document."""
-        wanted = self._weights[block : min(block + _BLOCK, self._count)] + weight
-        wanted = wanted[: np.searchsorted(wanted, len(self._at))]
-        ends, stop = self._at[wanted], block + len(wanted)
-        hashes = self._sums[ends] - self._sums[block:stop]
-        hashes *= self._inverse[block:stop]
-        return NGrams(np.arange(block, stop), ends, hashes)
-
-    def _within(self, runs: list[NGrams]) -> NGrams:
-        starts, ends, values = map(np.concatenate, zip(*runs, strict=True))
-        limits = self._bounds[np.searchsorted(self._bounds, starts, side="right")]
-        fits = ends <= limits
-        return NGrams(starts[fits], ends[fits], values[fits])
 
 
 def _first_at(weights: Int64s) -> Int64s:
@@ -130,7 +114,7 @@ def _powers(count: int) -> tuple[UInt64s, UInt64s]:
 
 
 class NgramTable(NamedTuple):
-    """Lookup table of distinct n-grams of one weight."""
+    """Distinct n-grams of one weight."""
 
     weight: int
     first: int
@@ -139,32 +123,14 @@ class NgramTable(NamedTuple):
     hashes: UInt64s
     """Hashes, ascending."""
 
-    filter: npt.NDArray[np.uint8]
-    """One bit per value of the first bits of a hash: whether any hash begins with them."""
-
-    @classmethod
-    def of(cls, weight: int, first: int, hashes: UInt64s) -> Self:
-        wanted = (_BITS_PER_HASH * len(hashes)).bit_length()
-        bits = min(_MAX_BITS, max(10, wanted))
-        marked = np.zeros(1 << bits, np.bool_)
-        marked[hashes >> np.uint64(64 - bits)] = True
-        return cls(weight, first, hashes, np.packbits(marked, bitorder="little"))
-
     def find(self, hashes: UInt64s) -> tuple[Int64s, Int64s]:
         """Return the indices of the hashes that are in the table, and their numbers."""
-        bits = (8 * len(self.filter)).bit_length() - 1
-        begin = hashes >> np.uint64(64 - bits)
-        maybe = np.flatnonzero(_are_set(self.filter, begin))
-        at = np.searchsorted(self.hashes, hashes[maybe])
+        if not len(self.hashes):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        at = np.searchsorted(self.hashes, hashes)
         at[at == len(self.hashes)] = 0
-        found = self.hashes[at] == hashes[maybe]
-        return maybe[found], at[found] + self.first
-
-
-def _are_set(bits: npt.NDArray[np.uint8], numbers: UInt64s) -> Bools:
-    bytes_ = bits[(numbers >> np.uint64(3)).view(np.int64)]
-    marks: Bools = (bytes_ >> (numbers & np.uint64(7)).astype(np.uint8)) & np.uint8(1) != 0
-    return marks
+        found = np.flatnonzero(self.hashes[at] == hashes)
+        return found, at[found] + self.first
 
 
 TRAINING_SPLITS = ("train", "augmentation")
@@ -325,7 +291,7 @@ class _Reading:
         stream = WordStream(words)
         weights = np.diff(offsets_of(words.weights)[words.offsets])
         short = (weights < self._full) & (weights >= self._least)
-        full, whole = stream.all(self._full), stream.full_rows(np.flatnonzero(short))
+        full, whole = stream.ngrams(self._full), stream.full_rows(np.flatnonzero(short))
         starts = np.r_[full.starts, whole.starts]
         order = np.argsort(starts, kind="stable")
         starts = starts[order]
@@ -440,7 +406,7 @@ def read_tables(file: InputFile) -> list[NgramTable]:
             values, bounds = flat_lists(batch.column("hashes"))
             for row, weight in enumerate(batch.column("weight").to_pylist()):
                 hashes = values[bounds[row] : bounds[row + 1]].to_numpy()
-                tables.append(NgramTable.of(weight, first, hashes))
+                tables.append(NgramTable(weight, first, hashes))
                 first += len(hashes)
     return tables
 

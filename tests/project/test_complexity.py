@@ -1,4 +1,4 @@
-"""Whatever a page, a book, a line or a recipe holds, twice as much of it takes twice as long.
+"""Time is linear in the input, whatever a page, a book, a line or a recipe holds.
 
 `BERTLOOM_FUZZ=2000` tries 2,000 patterns of each format; the default is a few hundred.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -94,46 +94,6 @@ def message(text: str) -> None:
     escape_control_characters(redact(text))
 
 
-MESSAGES = (
-    *(
-        "://",
-        "://a:",
-        "@",
-        "/",
-        "token",
-        "tokentoken=",
-        "secret",
-        "'token': ",
-        "'",
-        '"',
-        "hf_",
-        "AKIA",
-    ),
-    *(
-        "authorization",
-        "authorization: ",
-        "bearer ",
-        "--",
-        "--a-token",
-        "=",
-        "&",
-        "%3D",
-        "sig=",
-        "<",
-    ),
-    *(
-        "<AWSAccessKeyId>",
-        "password",
-        "_",
-        "access_key",
-        "\x1b",
-        "\u202e",
-        "a",
-        "1",
-        ":",
-        "s3://a:b",
-    ),
-)
 FORMATS: dict[str, tuple[Callable[[str], object], tuple[str, ...], int]] = {
     "wikitext": (page, complexity.WIKITEXT, 150),
     "French wikitext": (french_page, complexity.WIKITEXT, 30),
@@ -141,65 +101,58 @@ FORMATS: dict[str, tuple[Callable[[str], object], tuple[str, ...], int]] = {
     "books": (book, complexity.BOOKS, 150),
     "lines": (lines, complexity.SENTENCES, 60),
     "recipes": (recipe, complexity.RECIPES, 60),
-    "messages": (message, MESSAGES, 40),
+    "messages": (message, complexity.MESSAGES, 40),
 }
 
 
-def bomb(levels: int) -> str:
-    """Aliases of aliases: `levels` lines that stand for 9 to the power of it."""
-    return "a0: &a0 [x]\n" + "".join(
-        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, levels)
-    )
-
-
-# What once took the square of its length: prefix, repeated, repeated behind it, suffix.
+# Texts that once took quadratic time: prefix, first, second, suffix of a pattern.
 KNOWN = [
-    (page, ("a", "{{x}}", "", "")),
-    (page, ("a", "__TOC__", "", "")),
+    (page, ("a", "{{x}}")),
+    (page, ("a", "__TOC__")),
     (page, ("", "\ufdd0", "", "a")),
-    (page, ("word ", "{", "", "")),
-    (page, ("word ", "{{{", "", "")),
-    (page, ("word ", "[//", "", "")),
-    (page, ("word ", "[http://", "", "")),
-    (page, ("word ", "{{end}}", "", "")),
+    (page, ("word ", "{")),
+    (page, ("word ", "{{{")),
+    (page, ("word ", "[//")),
+    (page, ("word ", "[http://")),
+    (page, ("word ", "{{end}}")),
     (page, ("", "<ref name=x>a\n", "", "</ref>")),
-    (page, ("a", "<span style=display:none>", "", "")),
+    (page, ("a", "<span style=display:none>")),
     (page, ("{{convert|1", "|-|1", "", "|km}}")),
-    (page, ("\n=", "<!--", "", "")),
-    (page, ("word ", "'", "", "")),
-    (page, ("word ", "“", "", "")),
+    (page, ("\n=", "<!--")),
+    (page, ("word ", "'")),
+    (page, ("word ", "“")),
     (page, ("word ", "«", "", "a")),
     (french_page, ("a", "{{x}}", "", "b")),
-    (book, ("", " ", "", "")),
+    (book, ("", " ")),
     (book, ("word\n", " ", "", "word")),
     (book, ("a", " ", "", "b\nc\nd")),
     (book, ("a\n\n", ".", "", "x")),
     (book, ("", "a", "", "1-\nb")),
     (book, ("CONTENTS", ".", "", "x")),
     (book, ("[Footnote", " ", "", "x")),
-    (book, ("", "[Map\n\n", "", "")),
+    (book, ("", "[Map\n\n")),
     (book, ("", "I.\n\n", "", "word")),
-    (book, ("", "THE END\n\n", "", "")),
-    (book, ("", "volume-", "", "")),
-    (book, ("", "illustrat", "", "")),
-    (book, ("CHAPTER I\n", "A B\n", "", "")),
-    (book, ("", "_a_", "", "")),
-    (lines, ("", "“", "", "")),
-    (lines, ("", "a", "", "")),
+    (book, ("", "THE END\n\n")),
+    (book, ("", "volume-")),
+    (book, ("", "illustrat")),
+    (book, ("CHAPTER I\n", "A B\n")),
+    (book, ("", "_a_")),
+    (lines, ("", "“")),
+    (lines, ("", "a")),
     (lines, ("1.", '”"', "", "1. ")),
     (lines, ("a. ", "*", "- ", "")),
-    (long_line, ("", "word ", "", "")),
-    (long_line, ("", "x", "", "")),
-    (long_line, ("", "The end. ", "", "")),
-    (parquet, ("", "word ", "", "")),
-    (parquet, ("", "x", "", "")),
-    (parquet, ("", "The end. ", "", "")),
-    (dump, ("", "<!--", "", "")),
+    (long_line, ("", "word ")),
+    (long_line, ("", "x")),
+    (long_line, ("", "The end. ")),
+    (parquet, ("", "word ")),
+    (parquet, ("", "x")),
+    (parquet, ("", "The end. ")),
+    (dump, ("", "<!--")),
     (dump, ("", "<!--", "-->", "")),
     (dump, ("", "<!-- -->", "<!", "")),
     (recipe, ('a: "', "${A:-", "", '"')),
     (recipe, ("a: ", "[", "]", "")),
-    (recipe, ("a: ", "9", "", "")),
+    (recipe, ("a: ", "9")),
 ]
 
 
@@ -207,54 +160,54 @@ KNOWN = [
     ("work", "parts"),
     [pytest.param(*known, id=f"{known[0].__name__}-{known[1][1]!a}") for known in KNOWN],
 )
-def test_what_once_hung_is_linear(
-    work: Callable[[str], object], parts: tuple[str, str, str, str]
+def test_time_of_known_pattern_is_linear(
+    work: Callable[[str], object], parts: tuple[str, ...]
 ) -> None:
-    found = complexity.measure(work, complexity.Pattern(0, *parts), limit=complexity.LIMIT)
+    found = complexity.measure(work, complexity.Pattern(0, *parts))
     assert found.of_a_doubling <= complexity.LIMIT, found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
-def test_twice_as_much_takes_twice_as_long(
-    name: str, record_testsuite_property: Callable[[str, object], None]
-) -> None:
+def test_time_of_generated_patterns_is_linear(name: str) -> None:
     work, atoms, count = FORMATS[name]
-    worst = 1.0
-    failed = []
-    for pattern in complexity.patterns(CAMPAIGN or count, atoms, complexity.WORDS):
-        found = complexity.measure(work, pattern, limit=complexity.LIMIT)
-        for _ in range(3):  # a busy machine may have its bad moment: one fair look is enough
-            if found.of_a_doubling > complexity.LIMIT:
-                found = complexity.measure(work, pattern, limit=complexity.LIMIT)
-        worst = max(worst, found.of_a_doubling)
-        if found.of_a_doubling > complexity.LIMIT:
-            failed.append((pattern, found))
-    said = f"{CAMPAIGN or count} patterns, worst growth of a doubling {worst:.2f}"
-    record_testsuite_property(f"growth of {name}", said)
-    assert not failed
+    for pattern in complexity.patterns(CAMPAIGN or count, atoms):
+        growth = min(_growths(work, pattern, times=4))
+        assert growth <= complexity.LIMIT, pattern
 
 
-def test_a_square_is_found() -> None:
-    """The measurement distinguishes quadratic from linear time."""
+def _growths(
+    work: Callable[[str], object], pattern: complexity.Pattern, *, times: int
+) -> Iterator[float]:
+    """Measure again while the growth is too large: a busy machine disturbs a measurement."""
+    for _ in range(times):
+        growth = complexity.measure(work, pattern).of_a_doubling
+        yield growth
+        if growth <= complexity.LIMIT:
+            return
 
+
+def test_quadratic_time_is_found() -> None:
     def square(text: str) -> int:
         return sum(text.count("b", at) for at in range(len(text)))
 
-    pattern = complexity.Pattern(0, "", "a", "", "")
-    looks = (complexity.measure(square, pattern, limit=complexity.LIMIT) for _ in range(8))
-    assert any(found.of_a_doubling > complexity.LIMIT for found in looks)  # one fair look is enough
-    assert (
-        complexity.measure(str.split, pattern, limit=complexity.LIMIT).of_a_doubling
-        <= complexity.LIMIT
+    pattern = complexity.Pattern(0, "", "a")
+    assert any(
+        complexity.measure(square, pattern).of_a_doubling > complexity.LIMIT for _ in range(8)
     )
+    complexity.assert_linear(str.split, "a")
 
 
-def test_levels_of_aliases_cost_no_more_than_their_lines() -> None:
+def test_time_of_nested_yaml_aliases_is_linear() -> None:
+    """Each level stands for 9 of the level below."""
+
     def levels(text: str) -> None:
-        recipe(bomb(len(text) // 100))
+        recipe(
+            "a0: &a0 [x]\n"
+            + "".join(
+                f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n"
+                for n in range(1, len(text) // 100)
+            )
+        )
 
-    found = complexity.measure(
-        levels, complexity.Pattern(0, "", "x" * 100, "", ""), limit=complexity.LIMIT
-    )
-    assert found.of_a_doubling <= complexity.LIMIT
+    complexity.assert_linear(levels, "x" * 100)

@@ -1,9 +1,8 @@
 """Server with the part of GCS's JSON API that gcsfs uses.
 
 It has one bucket, `bucket`. Byte ranges, generations and conditions, listings by prefix and
-delimiter in pages, uploads in one piece or in resumable chunks, copies and
-batches of deletes are as Google documents them. A request, parameter or field that it does not
-know is answered with 400 and recorded in `unknown`, so that none goes unnoticed.
+delimiter, and uploads in one piece or in resumable chunks are as Google documents them. A request,
+parameter or field that it does not know is answered with 400 and recorded in `unknown`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import json
 import re
 import threading
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
@@ -26,14 +25,9 @@ import pytest
 from benchmarks.local_server import LocalServer
 
 BUCKET = "bucket"
-QUANTUM = 256 << 10
-"""Bytes that divide the size of every chunk of an upload but the last."""
-
-_MOST_DELETES = 100
 _IF_MATCH = "ifGenerationMatch"
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 _CHUNK = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
-_DELETE_PART = re.compile(rb"\nDELETE (\S+) HTTP/1\.1\n")
 
 Query = Mapping[str, str]
 
@@ -82,17 +76,12 @@ class Upload:
 
 
 class FakeGcs(LocalServer):
-    """Use as a context manager.
+    """Use as a context manager."""
 
-    Args:
-        page: most names that a page of a listing holds.
-        chunk: most bytes that are kept of one chunk of an upload (the rest has to be sent again),
-            or copied by one request; None for all.
-        token: what clients have to present; "" for nothing.
-    """
+    def __init__(self) -> None:
+        self.token = ""
+        """Token that clients have to present; "" for none."""
 
-    def __init__(self, *, page: int = 1000, chunk: int | None = None, token: str = "") -> None:
-        self.page, self.chunk, self.token = page, chunk, token
         self.stored: dict[str, Stored] = {}
         self.uploads: dict[str, Upload] = {}
         self.unknown: list[str] = []
@@ -103,12 +92,8 @@ class FakeGcs(LocalServer):
         """Conditions to ignore: `0` (object must not exist) or `others`."""
 
         self.before_upload: list[Callable[[], None]] = []
-        """Done once each, just before the next upload is looked at."""
+        """Called once each before the next upload."""
 
-        self.batch_faults: list[int] = []
-        """Statuses that the next deletes of batches get instead of being done."""
-
-        self._copies: set[str] = set()
         self._lock = threading.RLock()
         super().__init__(_Handler, gcs=self)
 
@@ -172,49 +157,24 @@ class FakeGcs(LocalServer):
             "etag": f"G{found.generation}=", "storageClass": "STANDARD",
         }  # fmt: skip
 
-    def page_of(self, query: Query) -> dict[str, Any]:
-        """A page of a listing: names by their bytes, of those below a delimiter one."""
+    def listing(self, query: Query) -> dict[str, Any]:
+        """Return the objects with a prefix, and the folders at a delimiter, by their bytes."""
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        after = base64.b64decode(query.get("pageToken", "")).decode()
-        most = min(self.page, int(query.get("maxResults", self.page)))
         items: list[dict[str, Any]] = []
-        prefixes: list[str] = []
-        token, last = "", ""
+        folders: list[str] = []
         with self._lock:
             for name in sorted(self.stored, key=str.encode):
                 if not name.startswith(prefix):
                     continue
-                below, cut, _ = name[len(prefix) :].partition(delimiter or "\0")
-                entry = f"{prefix}{below}{cut}" if delimiter else name
-                if entry.encode() <= after.encode() or entry == last:
-                    continue
-                if len(items) + len(prefixes) == most:
-                    token = base64.b64encode(last.encode()).decode()
-                    break
-                last = entry
-                if entry == name:
+                head, found, _ = name[len(prefix) :].partition(delimiter or "\0")
+                if not found:
                     items.append(self.resource(name))
-                else:
-                    prefixes.append(entry)
-        found = {"items": items, "prefixes": prefixes, "nextPageToken": token}
-        return {"kind": "storage#objects", **{key: value for key, value in found.items() if value}}
+                elif (folder := f"{prefix}{head}{found}") not in folders:
+                    folders.append(folder)
+        return {"kind": "storage#objects", "items": items, "prefixes": folders}
 
-    def copy(self, source: str, target: str, query: Query) -> dict[str, Any]:
-        """Copy an object, or the first part of a large one with a token to continue."""
-        with self._lock:
-            found = self.find(source, query)
-            token = query.get("rewriteToken", "")
-            if token and token not in self._copies:
-                raise RefusedError(400, "Invalid rewrite token")
-            answer = {"kind": "storage#rewriteResponse", "objectSize": str(len(found.data))}
-            if not token and self.chunk is not None and len(found.data) > self.chunk:
-                self._copies.add(token := uuid.uuid4().hex)
-                return {**answer, "done": False, "rewriteToken": token}
-            made = self.write(target, found.data, condition=None, kind=found.kind)
-            return {**answer, "done": True, "resource": made}
-
-    def keep(self, number: str, given: bytes, *, begin: int, total: int | None) -> Upload:
-        """Keep what there is of a chunk; the upload is over once there are `total` bytes."""
+    def append(self, number: str, data: bytes, *, begin: int, total: int | None) -> Upload:
+        """Append a chunk to an upload, which is complete at `total` bytes."""
         with self._lock:
             upload = self.uploads.get(number)
             if upload is None:
@@ -224,15 +184,10 @@ class FakeGcs(LocalServer):
             there = len(upload.data)
             if begin > there:
                 raise RefusedError(400, f"chunk starts at byte {begin}, expected {there}")
-            given = given[there - begin :]
-            if there + len(given) != total or (self.chunk or len(given)) < len(given):
-                most = min(self.chunk or len(given), len(given))
-                given = given[: most // QUANTUM * QUANTUM]
-            upload.data += given
+            upload.data += data[there - begin :]
             if len(upload.data) == total:
-                data, condition = bytes(upload.data), upload.condition
                 upload.resource = self.write(
-                    upload.name, data, condition=condition, kind=upload.kind
+                    upload.name, bytes(upload.data), condition=upload.condition, kind=upload.kind
                 )
                 upload.data.clear()
             return upload
@@ -303,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, {"kind": "storage#bucket", "id": BUCKET, "name": BUCKET})
 
     def _list(self, names: list[str], query: Query, body: bytes) -> None:
-        self._answer(200, self.gcs.page_of(query))
+        self._answer(200, self.gcs.listing(query))
 
     def _get(self, names: list[str], query: Query, body: bytes) -> None:
         found = self.gcs.find(names[0], query)
@@ -330,36 +285,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.gcs.delete(names[0], query)
         self._answer(204)
 
-    def _copy(self, names: list[str], query: Query, body: bytes) -> None:
-        source, bucket, target = names
-        if bucket != BUCKET or body:
-            raise self._not_known("such a copy is")
-        self._answer(200, self.gcs.copy(source, target, query))
-
-    def _batch(self, names: list[str], query: Query, body: bytes) -> None:
-        asked = _DELETE_PART.findall(body)
-        if not 0 < len(asked) <= _MOST_DELETES or body.count(b"\n--") != len(asked) + 1:
-            raise self._not_known("such a batch is")
-        parts = []
-        for part in asked:
-            place = urlsplit(part.decode())
-            name = unquote(place.path.removeprefix(f"/storage/v1/b/{BUCKET}/o/"))
-            status, message = 204, ""
-            try:
-                if self.gcs.batch_faults and (status := self.gcs.batch_faults.pop(0)):
-                    raise RefusedError(status, "Backend Error")
-                self.gcs.delete(name, dict(parse_qsl(place.query)))
-                status = 204
-            except RefusedError as error:
-                status = error.status
-                message = json.dumps({"error": {"code": status, "message": error.message}})
-            parts.append(
-                "--batch_of_answers\r\nContent-Type: application/http\r\n\r\n"
-                f"HTTP/1.1 {status} Said\r\nContent-Length: {len(message)}\r\n\r\n{message}\r\n"
-            )
-        text = "".join(parts) + "--batch_of_answers--"
-        self._answer(200, text.encode(), Content_Type="multipart/mixed; boundary=batch_of_answers")
-
     # Uploads
 
     def _upload(self, names: list[str], query: Query, body: bytes) -> None:
@@ -380,10 +305,10 @@ class _Handler(BaseHTTPRequestHandler):
         condition = query.get(_IF_MATCH)
         self._answer(200, self.gcs.write(name, body, condition=condition, kind=kind))
 
-    def _fields(self, body: bytes, known: Collection[str] = ("name",)) -> dict[str, str]:
+    def _fields(self, body: bytes) -> dict[str, str]:
         found: dict[str, str] = json.loads(body)
-        if set(found) - set(known):
-            raise self._not_known(f"the fields {sorted(set(found) - set(known))}")
+        if set(found) != {"name"}:
+            raise self._not_known(f"the fields {sorted(found)}")
         return found
 
     def _parts(self, body: bytes) -> tuple[str, str, bytes]:
@@ -412,11 +337,9 @@ class _Handler(BaseHTTPRequestHandler):
         if found is None or (found[1] and int(found[2]) - int(found[1]) + 1 != size):
             raise self._not_known(f"Content-Range: {said} of {size} bytes is")
         total = None if found[3] == "*" else int(found[3])
-        if found[1] and size % QUANTUM and int(found[2]) + 1 != total:
-            raise RefusedError(400, f"{size} bytes: chunks have a multiple of {QUANTUM} bytes")
         there = len(self.gcs.uploads[number].data) if number in self.gcs.uploads else 0
         begin = int(found[1]) if found[1] else there
-        upload = self.gcs.keep(number, body, begin=begin, total=total)
+        upload = self.gcs.append(number, body, begin=begin, total=total)
         if len(body) < size:
             self.close_connection = True  # the rest got lost with the connection
         elif upload.resource is not None:
@@ -442,10 +365,8 @@ _ROUTES: list[tuple[str, str, _Answer, set[str]]] = [
     ("GET", _OBJECTS, _Handler._list, _LISTING),
     ("GET", f"(?:/download)?{_OBJECTS}/([^/]+)", _Handler._get, {"alt", *_GIVEN}),
     ("DELETE", f"{_OBJECTS}/([^/]+)", _Handler._delete, _GIVEN),
-    ("POST", f"{_OBJECTS}/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)", _Handler._copy, {"rewriteToken"}),
     ("POST", f"/upload{_OBJECTS}", _Handler._upload, _SENT),
     ("PUT", f"/upload{_OBJECTS}", _Handler._upload, _SENT),
     ("DELETE", f"/upload{_OBJECTS}", _Handler._give_up, _SENT),
-    ("POST", "/batch/storage/v1", _Handler._batch, set()),
 ]
 """Method, path, what answers, and the parameters that it knows."""

@@ -8,7 +8,6 @@ import codecs
 from pathlib import Path
 
 import pytest
-from support import complexity
 
 from benchmarks import bench_books_cleaning
 from pipelines.books.clean_book import clean_book, drop_brackets, strip_gutenberg
@@ -170,59 +169,28 @@ def test_markers_of_every_age_are_known(header: str, footer: str) -> None:
     assert strip_gutenberg(text).body.strip() == "Body here."
 
 
-def test_the_word_gutenberg_in_prose_ends_nothing() -> None:
-    text = (
-        f"{OPENING}\n\nHe had read of Project Gutenberg, and of the end of Project X.\n\n{SECOND}"
-    )
-    assert len(clean_book(text).paragraphs) == 3
-
-
 def test_a_title_over_two_lines_is_joined() -> None:
     text = "Title: A Long Title\n  Of Two Lines\n\n*** START OF THE PROJECT GUTENBERG EBOOK ***\nx"
     assert strip_gutenberg(text).title == "A Long Title Of Two Lines"
 
 
-def test_brackets_nest_and_end_at_a_blank_line_if_never_closed() -> None:
-    assert drop_brackets("a [Illustration: x [y] z] b") == "a  b"
-    assert drop_brackets("a [Illustration: never closed\n\nb") == "a \n\nb"
-    assert drop_brackets("He said [in a whisper] no.") == "He said [in a whisper] no."
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a [Illustration: x [y] z] b", "a  b"),
+        ("a [Illustration: never closed\n\nb", "a \n\nb"),
+        ("He said [in a whisper] no.", "He said [in a whisper] no."),
+        ("a\n\n[Footnote 1: See there.]\n\nb", "a\n\nSee there.\n\nb"),
+        ("a [Footnote 1: See there.] b", "a  b"),
+    ],
+)
+def test_brackets_of_pictures_and_notes_go(text: str, expected: str) -> None:
+    assert drop_brackets(text) == expected
 
 
-def test_a_footnote_stays_as_a_paragraph_and_goes_within_one() -> None:
-    assert drop_brackets("a\n\n[Footnote 1: See there.]\n\nb") == "a\n\nSee there.\n\nb"
-    assert drop_brackets("a [Footnote 1: See there.] b") == "a  b"
-
-
-def test_preface_stays_though_it_speaks_of_publishers() -> None:
-    preface = "To the Press, and to my publishers, I owe thanks for the second edition of this."
-    text = f"THE BOOK\n\nBY A MAN\n\nPREFACE\n\n{preface}\n\nCHAPTER I\n\n{OPENING}"
-    assert clean_book(text).paragraphs == [preface, ONE_LINE]
-
-
-def test_a_dialogue_that_opens_the_first_chapter_stays() -> None:
-    text = f'TOM\n\nCHAPTER I\n\n"Tom!"\n\nNo answer.\n\n"TOM!"\n\n{OPENING}'
-    assert clean_book(text).paragraphs == ['"Tom!"', "No answer.", '"TOM!"', ONE_LINE]
-
-
-def test_the_end_in_the_middle_of_a_collection_ends_nothing() -> None:
-    story = "\n\n".join([OPENING, SECOND] * 4)
-    text = f"CHAPTER I\n\n{story}\n\nTHE END\n\n{story}"
-    assert len(clean_book(text).paragraphs) == 16
-
-
-def test_advertisements_behind_the_end_go() -> None:
-    story = "\n\n".join([OPENING, SECOND] * 10)
-    notices = "\n\n".join(["=Another Book.= 12mo, cloth, price 75 cents.", SECOND] * 3)
-    book = clean_book(f"CHAPTER I\n\n{story}\n\nTHE END.\n\n{notices}")
-    assert len(book.paragraphs) == 20
-
-
-def test_printers_in_the_story_do_not_end_it() -> None:
-    story = [OPENING, SECOND] * 4 + ["The printers were late.", OPENING, SECOND, OPENING, SECOND]
-    assert len(clean_book("\n\n".join(story)).paragraphs) == len(story)
-
-
-STORY = "\n\n".join([OPENING, SECOND] * 10)
+BOTH, BOTH_LINES = f"{OPENING}\n\n{SECOND}", [ONE_LINE, SECOND_LINE]
+STORY = "\n\n".join([BOTH] * 10)
+LONG_STORY = "\n\n".join([BOTH] * 40)
 CATALOGUE = """A SELECTED LIST OF BOOKS
 
 THE SHORT WALK. Crown 8vo, cloth gilt, 6s.
@@ -253,11 +221,10 @@ ON STANDING STILL. Demy 8vo, price 3s. 6d. net."""
 )
 def test_notes_errata_and_catalogues_behind_the_text_go(back: str) -> None:
     book = clean_book(f"CHAPTER I\n\n{STORY}\n\n\n{back}\n")
-    assert book.paragraphs == [ONE_LINE, SECOND_LINE] * 10
+    assert book.paragraphs == BOTH_LINES * 10
 
 
 CHAPTER_NOTES = "FOOTNOTES:\n\n[1] A stang is a pole.\n\n[2] So the old copies have it."
-LONG_STORY = "\n\n".join([OPENING, SECOND] * 40)
 LAST_PART = "\n\n".join([SECOND, OPENING] * 8)
 
 
@@ -281,22 +248,6 @@ LAST_PART = "\n\n".join([SECOND, OPENING] * 8)
 def test_text_behind_the_notes_of_a_chapter_stays(between: str) -> None:
     book = clean_book(f"CHAPTER I\n\n{LONG_STORY}\n\n\n{between}\n\n\n{LAST_PART}\n")
     assert book.paragraphs[-16:] == [SECOND_LINE, ONE_LINE] * 8
-
-
-def test_last_paragraphs_behind_the_notes_of_a_chapter_stay() -> None:
-    book = clean_book(f"CHAPTER I\n\n{LONG_STORY}\n\n{CHAPTER_NOTES}\n\n{SECOND}\n\n{OPENING}\n")
-    assert book.paragraphs[-2:] == [SECOND_LINE, ONE_LINE]
-
-
-def test_text_stays_when_a_heading_with_asterisks_is_the_last_line() -> None:
-    book = clean_book(f"CHAPTER I\n\n{LONG_STORY}\n\n{CHAPTER_NOTES}\n\n*CHAPTER II*\n")
-    assert book.paragraphs[:80] == [ONE_LINE, SECOND_LINE] * 40
-
-
-def test_paragraphs_between_their_notes_stay() -> None:
-    noted = "\n\n".join(f"{SECOND}\n\n[{number}] So it is." for number in range(1, 17))
-    book = clean_book(f"CHAPTER I\n\n{LONG_STORY}\n\n{noted}\n")
-    assert book.paragraphs.count(SECOND_LINE) == 40 + 16
 
 
 def test_notes_at_the_end_go_with_the_lines_that_continue_them() -> None:
@@ -376,31 +327,60 @@ def test_list_of_a_publisher_behind_a_play_goes() -> None:
     assert book.paragraphs[-1] == "Do you know the way to the river, or shall we ask for it?"
 
 
-def test_words_of_a_publisher_about_a_series_go() -> None:
-    blurb = (
-        "This series of CLASSICS OF THE ROAD is published by the Society in the belief that "
-        "greater familiarity with the chief songs of the road will help those who walk to a better "
-        "understanding of those who sang, and thus serve to make both of them walk on together to "
-        "good ends in all the years to come."
-    )
-    book = clean_book(f"THE WALK\n\n{blurb}\n\nCHAPTER I\n\n{STORY}")
-    assert book.paragraphs == [ONE_LINE, SECOND_LINE] * 10
+BLURB = (
+    "This series of CLASSICS OF THE ROAD is published by the Society in the belief that greater "
+    "familiarity with the chief songs of the road will help those who walk to a better "
+    "understanding of those who sang, and thus serve to make both of them walk on together to "
+    "good ends in all the years to come."
+)
+PREFACE = "To the Press, and to my publishers, I owe thanks for the second edition of this."
+ADVERTISEMENTS = "\n\n".join(["=Another Book.= 12mo, cloth, price 75 cents.", SECOND] * 3)
+RULES = [
+    "It was bound in cloth, and she paid 5s. for it, which was more than she had.",
+    "1. That nobody was to leave the house before the others had come home again.",
+    "2. That nobody was to ask why this was so, or who had made the rule at all.",
+]
+DIALOGUE = ['"Tom!"', "No answer.", '"TOM!"', ONE_LINE]
+SPOKEN = "He had read of Project Gutenberg, and of the end of Project X."
+PRINTERS = "The printers were late."
 
 
-def test_what_looks_like_a_note_or_a_price_in_the_story_stays() -> None:
-    lines = [
-        "It was bound in cloth, and she paid 5s. for it, which was more than she had.",
-        "1. That nobody was to leave the house before the others had come home again.",
-        "2. That nobody was to ask why this was so, or who had made the rule at all.",
-    ]
-    text = "\n\n".join(["CHAPTER I", STORY, *lines, OPENING])
-    assert clean_book(text).paragraphs[20:] == [*lines, ONE_LINE]
+AROUND = {
+    "gutenberg": ([OPENING, SPOKEN, SECOND], [ONE_LINE, SPOKEN, SECOND_LINE]),
+    "preface": (["A BOOK", "BY A MAN", "PREFACE", PREFACE, "I.", OPENING], [PREFACE, ONE_LINE]),
+    "dialogue": (["TOM", "CHAPTER I", *DIALOGUE], DIALOGUE),
+    "collection": (["CHAPTER I", STORY, "THE END", STORY], BOTH_LINES * 20),
+    "advertisements": (["CHAPTER I", STORY, "THE END.", ADVERTISEMENTS], BOTH_LINES * 10),
+    "printers": ([STORY, PRINTERS, BOTH, BOTH], [*BOTH_LINES * 10, PRINTERS, *BOTH_LINES * 2]),
+    "prices": (["CHAPTER I", STORY, *RULES, OPENING], [*BOTH_LINES * 10, *RULES, ONE_LINE]),
+    "series": (["THE WALK", BLURB, "CHAPTER I", STORY], BOTH_LINES * 10),
+    **{
+        date: (["THE WALK", "BY", "A MAN", "VOL. I.", date, STORY], BOTH_LINES * 10)
+        for date in ("1883.", "LONDON, _May_ 1886.", "All Rights reserved.")
+    },
+    "nothing": ([""], []),
+    "marks": (["* * *"], []),
+    "title-page": (["THE TITLE", "BY", "AN AUTHOR"], []),
+}
 
 
-@pytest.mark.parametrize("date", ["1883.", "LONDON, _May_ 1886.", "All Rights reserved."])
-def test_dates_between_the_title_page_and_the_text_go(date: str) -> None:
-    book = clean_book(f"THE WALK\n\nBY\n\nA MAN\n\nVOL. I.\n\n{date}\n\n{STORY}")
-    assert book.paragraphs == [ONE_LINE, SECOND_LINE] * 10
+@pytest.mark.parametrize("kind", AROUND)
+def test_story_stays_and_what_is_around_it_goes(kind: str) -> None:
+    parts, paragraphs = AROUND[kind]
+    assert clean_book("\n\n".join(parts)).paragraphs == paragraphs
+
+
+def test_last_lines_behind_the_notes_of_a_chapter_stay() -> None:
+    start = f"CHAPTER I\n\n{LONG_STORY}\n\n{CHAPTER_NOTES}\n\n"
+    book = clean_book(f"{start}{SECOND}\n\n{OPENING}\n")
+    assert book.paragraphs[-2:] == [SECOND_LINE, ONE_LINE]
+    assert clean_book(f"{start}*CHAPTER II*\n").paragraphs[:80] == BOTH_LINES * 40
+
+
+def test_paragraphs_between_their_notes_stay() -> None:
+    noted = "\n\n".join(f"{SECOND}\n\n[{number}] So it is." for number in range(1, 17))
+    book = clean_book(f"CHAPTER I\n\n{LONG_STORY}\n\n{noted}\n")
+    assert book.paragraphs.count(SECOND_LINE) == 40 + 16
 
 
 PERSONS = "ORLA, a keeper of lamps.\nTOM, her brother.\nPELL, who is in love with Orla, a miller."
@@ -468,11 +448,6 @@ def test_marks_of_emphasis_and_of_footnotes_go(given: str, wanted: str) -> None:
     assert clean_book(f"{OPENING}\n\n{given}\n\n{SECOND}").paragraphs[1] == wanted
 
 
-def test_nothing_to_clean_gives_nothing() -> None:
-    for text in ("", "\n\n", "* * *", "THE TITLE\n\nBY\n\nAN AUTHOR\n"):
-        assert clean_book(text).paragraphs == []
-
-
 def test_invisible_characters_go() -> None:
     assert normalise("a\u00adb\u200b\x00c\u00a0d\x0ce\u2028f") == "abc d\ne\nf"
 
@@ -522,20 +497,3 @@ def test_cleaning_agrees_with_cleaning_by_hand(real_data: Path) -> None:
         # No book may be lost in the sum.
         assert min(score.recall for score in scores) >= 0.9
         assert min(score.precision for score in scores) >= 0.9
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "ORLA.\n\nWho's there?\n\n",
-        "TOM. No.\n\nORLA. Yes.\n\n",
-        "NOTES\n\n1. So the old copies have it.\n\n",
-        "THE SHORT WALK. Crown 8vo, cloth gilt, 6s.\n\nA good book.\n\n",
-        "l.1.",
-        "Page 1 line 1 ",
-        "DRAMATIS PERSONAE\n\nTOM, a boy.\n\n",
-        "1883.\n\n",
-    ],
-)
-def test_cleaning_a_book_twice_as_large_takes_twice_as_long(unit: str) -> None:
-    complexity.assert_linear(clean_book, unit, prefix=f"{STORY}\n\n")

@@ -310,13 +310,13 @@ def test_runs_are_those_that_a_loop_finds() -> None:
                 sums = np.cumsum(words.weights[first:end])
                 if len(at := np.flatnonzero(sums >= weight)):
                     expected.append((first, first + int(at[0]) + 1))
-        runs = stream.all(weight)
+        runs = stream.ngrams(weight)
         assert list(zip(runs.starts.tolist(), runs.ends.tolist(), strict=True)) == expected
         seen: dict[int, tuple[int, ...]] = {}
         for start, end, value in zip(*(column.tolist() for column in runs), strict=True):
             text = tuple(words.hashes[start:end].tolist())
             assert seen.setdefault(value, text) == text
-        table = NgramTable.of(weight, 100, np.unique(runs.values)[::2])
+        table = NgramTable(weight, 100, np.unique(runs.values)[::2])
         found = stream.matches(table)
         is_in = np.isin(runs.values, table.hashes)
         assert found.starts.tolist() == runs.starts[is_in].tolist()

@@ -34,7 +34,7 @@ from pipelines.documents.duplicates import (
 )
 from pipelines.io.file_systems import file_system
 from pipelines.io.shards import ShardWriter, open_shard
-from schemas.arrow import DUPLICATES
+from schemas.arrow import DOCUMENTS, DUPLICATES
 from schemas.errors import RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry
@@ -43,45 +43,37 @@ Shard = Sequence[tuple[str, str]]
 """Pairs of a document's id and its text."""
 
 
-def _digest(text: str) -> bytes:
-    return text.encode().ljust(16, b"\0")
-
-
 class _Document(NamedTuple):
-    name: str
+    document_id: str
     digest: bytes
     title: str
-    page: int | None
-    revision: int | None
+    page_id: int | None
+    revision_id: int | None
 
 
 def _document(name: str, text: str) -> _Document:
     """A page's id is written `wiki:PAGE:REVISION`, its title is that of its text's first word."""
     numbers = [int(part) for part in name.split(":")[1:]] if name.startswith("wiki:") else []
     page, revision = numbers or (None, None)
-    return _Document(name, _digest(text), text.split()[0], page, revision)
+    return _Document(name, text.encode().ljust(16, b"\0"), text.split()[0], page, revision)
 
 
 def _keys(rows: Shard) -> pa.Table:
-    columns: dict[str, list[Any]] = {name: [] for name in duplicates.KEY_COLUMNS}
-    for row in rows:
-        for column, value in zip(columns.values(), _document(*row), strict=True):
-            column.append(value)
-    types = (pa.string(), pa.binary(16), pa.string(), pa.int64(), pa.int64())
-    return pa.table(
-        {name: pa.array(columns[name], kind) for name, kind in zip(columns, types, strict=True)}
-    )
+    schema = pa.schema([DOCUMENTS.field(name) for name in duplicates.KEY_COLUMNS])
+    return pa.Table.from_pylist([_document(*row)._asdict() for row in rows], schema=schema)
 
 
 def _shard_name(number: int) -> str:
     return f"part-{number:05d}-000.arrow"
 
 
+def _entry(number: int, rows: Shard) -> FileEntry:
+    name = _shard_name(number)
+    return FileEntry(path=name, stored_name=name, size_bytes=0, sha256="0" * 64, rows=len(rows))
+
+
 def _entries(shards: Sequence[Shard], *, first: int = 0) -> list[FileEntry]:
-    return [
-        FileEntry(path=name, stored_name=name, size_bytes=0, sha256="0" * 64, rows=len(rows))
-        for name, rows in ((_shard_name(number), rows) for number, rows in enumerate(shards, first))
-    ]
+    return [_entry(number, rows) for number, rows in enumerate(shards, first)]
 
 
 def _reports(
@@ -118,6 +110,8 @@ def _left_out(*shards: Shard) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("shards", "left_out"),
     [
+        ([], []),
+        ([[], []], []),
         ([[("a", "x"), ("b", "y")], [("c", "z")]], []),
         ([[("a", "y")], [("a", "x")]], [("a", "same-id", "a")]),
         ([[("a", "x")], [("a", "x")]], [("a", "same-id", "a")]),
@@ -139,20 +133,6 @@ def test_duplicates_of_shards_in_any_order(
         assert _left_out(*order) == left_out
 
 
-def test_no_documents_have_no_duplicates(tmp_path: Path) -> None:
-    assert _left_out() == _left_out([]) == _left_out([], []) == []
-    found = _write([[]], tmp_path)
-    assert (found.same_text, found.repeated_ids, found.file.rows) == (0, {}, 0)
-
-
-def test_of_one_id_the_first_row_of_the_plan_stays(tmp_path: Path) -> None:
-    first, second = [("a", "z"), ("b", "q")], [("c", "r"), ("a", "a"), ("a", "m")]
-    found = _write([first, second], tmp_path)
-    rows = [(row["shard"], row["row"]) for row in _rows(found, tmp_path)]
-    assert rows == [(_shard_name(1), 1), (_shard_name(1), 2)]
-    assert found.repeated_ids == {_shard_name(1): (2, "a", "a")}
-
-
 def test_first_row_of_one_id_stays_when_shard_numbers_have_six_digits(tmp_path: Path) -> None:
     shards: list[Shard] = [[("a", "x"), ("c", "z")], [("a", "y")], [("b", "z")]]
     reports = _reports(shards, tmp_path, first=99_999)
@@ -171,28 +151,28 @@ def _expected(shards: Sequence[Shard]) -> list[dict[str, Any]]:
     }
 
     def page(document: _Document) -> tuple[str, str] | None:
-        if document.page is None:
+        if document.page_id is None:
             return None
-        return document.name.removesuffix(f":{document.revision}"), document.title
+        return document.document_id.removesuffix(f":{document.revision_id}"), document.title
 
     left: dict[tuple[int, int], tuple[str, str]] = {}
     for place, document in rows.items():  # of a page the newest revision, of these the first
-        others = [(-(o.revision or 0), p) for p, o in rows.items() if page(o) == page(document)]
+        others = [(-(o.revision_id or 0), p) for p, o in rows.items() if page(o) == page(document)]
         if page(document) and min(others)[1] != place:
-            left[place] = "same-id", rows[min(others)[1]].name
+            left[place] = "same-id", rows[min(others)[1]].document_id
     for place, document in rows.items():
-        others_there = [p for p, o in rows.items() if o.name == document.name and p not in left]
-        if place not in left and min(others_there) != place:
-            left[place] = "same-id", document.name
+        same_id = [p for p, o in rows.items() if o[0] == document[0] and p not in left]
+        if place not in left and min(same_id) != place:
+            left[place] = "same-id", document.document_id
     by_id = set(left)
     for place, document in rows.items():
-        equal = [(o.name, p) for p, o in rows.items() if o.digest == document.digest]
+        equal = [(o.document_id, p) for p, o in rows.items() if o.digest == document.digest]
         stays = min((item for item in equal if item[1] not in by_id), default=None)
         if place not in by_id and stays and stays[1] != place:
             left[place] = "same-text", stays[0]
     return [
         {
-            "document_id": rows[place].name,
+            "document_id": rows[place].document_id,
             "shard": _shard_name(place[0]),
             "row": place[1],
             "reason": left[place][0],
@@ -256,18 +236,6 @@ def test_the_bytes_are_those_of_one_batch_of_rows_in_order(tmp_path: Path) -> No
     assert found.file.sha256 == shard.entry().sha256
 
 
-def test_a_large_table_has_batches_of_whole_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(duplicates, "BATCH_ROWS", 10)
-    shards = [[(f"{s} {n}", f"{n} same") for n in range(4)] for s in range(8)]
-    found = _write(shards, tmp_path)
-    with open_shard(f"{tmp_path}/{found.file.stored_name}") as reader:
-        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        assert [batch.num_rows for batch in batches] == [8, 8, 8, 4]
-        assert pa.Table.from_batches(batches).to_pylist() == _expected(shards)
-
-
 def test_more_documents_get_more_buckets() -> None:
     assert buckets_for(0) == buckets_for(20_000_000) == BUCKETS == 64
     assert buckets_for(1_000_000_000) == 2_500
@@ -277,14 +245,6 @@ def test_rows_of_a_shard_that_nobody_reported_are_refused(tmp_path: Path) -> Non
     reports = _reports([[("a", "x")], [("b", "x")]], tmp_path)
     with pytest.raises(RunnerError, match="part-00001-000"):
         write_duplicates(reports, output=str(tmp_path), shards=_entries([[("a", "x")]]))
-
-
-def test_half_a_blob_is_refused(tmp_path: Path) -> None:
-    [blob] = [
-        blob for blob in duplicate_key_blobs(_keys([("a", "x")]), shard="part-0") if blob.bucket % 2
-    ]
-    with pytest.raises(pa.ArrowInvalid):
-        find_duplicates_in_bucket(blob.bucket, [blob.data[:-1]], output=str(tmp_path))
 
 
 def test_in_an_object_store_the_buckets_files_go_as_well(
@@ -330,13 +290,9 @@ class _SendKeys:
         """Nothing to open."""
 
     def process(self, piece: _Piece) -> WorkResult:
-        name = _shard_name(piece.number)
-        entry = FileEntry(
-            path=name, stored_name=name, size_bytes=0, sha256="0" * 64, rows=len(piece.rows)
-        )
-        return WorkResult(
-            piece.number, [entry], blobs=duplicate_key_blobs(_keys(piece.rows), shard=name)
-        )
+        entry = _entry(piece.number, piece.rows)
+        blobs = duplicate_key_blobs(_keys(piece.rows), shard=entry.path)
+        return WorkResult(piece.number, [entry], blobs=blobs)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import complexity
 
 from benchmarks import bench_sentences
 from pipelines.documents.sentences import normalize_text, split_sentences
@@ -21,44 +20,32 @@ def split(*paragraphs: str, language: str = "en") -> list[str]:
     return split_sentences(list(paragraphs), language, max_characters=LONGEST)
 
 
-def test_sentences_end_after_speech_and_not_within_abbreviations_or_addresses() -> None:
-    expected = [
-        "It fell at 3 p.m. today.",
-        "“Who is it?” she asked.",
-        "“Mr. Pell and J. R. Rusk went to St. Ives.”",
-        "See http://example.org/a.html?b=C.d for more.",
-    ]
-    assert split(" ".join(expected)) == expected
-
-
-def test_sentences_in_lower_case_are_split() -> None:
-    assert split("ok so. what? i dunno") == ["ok so.", "what?", "i dunno"]
-
-
 @pytest.mark.parametrize(
     ("language", "expected"),
     [
+        (
+            "en",
+            [
+                "It fell at 3 p.m. today.",
+                "“Who is it?” she asked.",
+                "“Mr. Pell and J. R. Rusk went to St. Ives.”",
+                "See http://example.org/a.html?b=C.d for more.",
+            ],
+        ),
+        ("en", ["ok so.", "what?", "i dunno"]),
+        ("en", ["It is so.[citation needed][a]", "Then no."]),
+        ("en", ["It is so.", "[Then] no."]),
         ("hi", ["यह है।", "वह था।"]),
         ("ar", ["هل هذا؟", "نعم."]),
         ("ru", ["Нет.", "Он ушёл."]),
-    ],
-)
-def test_stops_of_other_scripts_end_sentences(language: str, expected: list[str]) -> None:
-    assert split(" ".join(expected), language=language) == expected
-
-
-@pytest.mark.parametrize(
-    ("language", "expected"),
-    [
         ("ja", ["「今日は雨だ。傘を持って行こう。」", "彼は出た。"]),
         ("ja", ["『はい！』", "彼女は笑った。"]),
         ("zh", ["他说：“你好。我走了。”", "她笑了。"]),
     ],
 )
-def test_text_without_spaces_is_split_as_sentencex_splits_it(
-    language: str, expected: list[str]
-) -> None:
-    assert split("".join(expected), language=language) == expected
+def test_sentences_end_where_those_of_the_language_do(language: str, expected: list[str]) -> None:
+    text = ("" if language in ("ja", "zh") else " ").join(expected)
+    assert split(text, language=language) == expected
 
 
 def test_marks_without_letter_or_digit_are_joined_to_a_sentence() -> None:
@@ -68,14 +55,6 @@ def test_marks_without_letter_or_digit_are_joined_to_a_sentence() -> None:
     assert split("*", ")") == ["* )"]
     assert split("The first.", "36.", "The next.") == ["The first.", "36.", "The next."]
     assert split("", "  ") == []
-
-
-def test_note_stays_with_the_sentence_that_it_directly_follows() -> None:
-    assert split("It is so.[citation needed][a] Then no.") == [
-        "It is so.[citation needed][a]",
-        "Then no.",
-    ]
-    assert split("It is so. [Then] no.") == ["It is so.", "[Then] no."]
 
 
 def test_long_sentences_are_cut_and_long_paragraphs_read_in_windows() -> None:
@@ -100,28 +79,6 @@ def test_no_character_is_lost(pieces: list[str], language: str) -> None:
     sentences = split(text, language=language)
     assert "".join("".join(sentences).split()) == "".join(text.split())
     assert all(sentence == sentence.strip() != "" for sentence in sentences)
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        '"I go. You stay." ',
-        '"',
-        "(",
-        ". ",
-        '." ',
-        "“A. ",
-        "'a. B' ",
-        "1. ",
-        ") ",
-        "x",
-        ".",
-        "[a. ",
-        "« ",
-    ],
-)
-def test_time_grows_with_the_text_and_not_faster(unit: str) -> None:
-    complexity.assert_linear(split, unit)
 
 
 def test_boundaries_are_at_least_as_good_as_those_of_sentencex(real_data: Path) -> None:

@@ -101,33 +101,16 @@ def test_batches_may_be_cut_anywhere(pairing: Any, strategy: Any) -> None:
         assert counts == cut_counts
 
 
-def test_a_document_longer_than_a_batch_comes_in_several() -> None:
-    documents = random_documents(1, sentences=2000)
-    batches = list(
-        create_instances(
-            NextSentencePool({0: documents}), InstancesConfig(), vocabulary=VOCABULARY,
-            pass_number=0, count=Counters().count, batch_tokens=4096,
-        )
-    )  # fmt: skip
-    assert len(batches) > 3
-    assert max(len(batch.input_ids) for batch in batches) <= 2 * 4096
-
-
-def test_passes_seeds_and_documents_draw_apart() -> None:
+def test_passes_and_seeds_draw_apart_and_masking_apart_from_pairing() -> None:
     shards = {0: random_documents(30)}
     config = InstancesConfig()
     first, _ = make(shards, config)
+    second, _ = make(shards, config, pass_number=1)
+    other, _ = make(shards, config.model_copy(update={"seed": 1}))
     assert same(first, make(shards, config)[0])
-    for other, _ in (
-        make(shards, config, pass_number=1),
-        make(shards, config.model_copy(update={"seed": 1})),
-    ):
-        assert not np.array_equal(first.input_ids, other.input_ids)
-    assert set(make(shards, config, pass_number=1)[0].dupe_index.tolist()) == {1}
-
-
-def test_masking_does_not_change_pairing() -> None:
-    shards = {0: random_documents(30)}
+    assert not np.array_equal(first.input_ids, second.input_ids)
+    assert not np.array_equal(first.input_ids, other.input_ids)
+    assert set(second.dupe_index.tolist()) == {1}
     one, _ = make(shards, InstancesConfig(masking=MaskingConfig(strategy="none")))
     for strategy in ("wordpiece", "whole-word", "span"):
         other, _ = make(shards, InstancesConfig(masking=MaskingConfig(strategy=strategy)))
@@ -209,16 +192,6 @@ def test_documents_add_up() -> None:
     assert counts["documents-kept"] == 4
     assert batch.document_row.tolist() == [0, 2, 3, 4]
     assert len(batch.input_ids) == 12 + 2 * 4
-
-
-def test_a_shard_without_documents_gives_nothing() -> None:
-    empty = TokenDocuments(np.empty(0, np.uint16), np.empty(0, np.uint32), np.zeros(1, np.int64))
-    pool = NextSentencePool({0: empty, 1: random_documents(3)})
-    found = create_instances(
-        pool, InstancesConfig(), vocabulary=VOCABULARY, pass_number=0,
-        count=Counters().count,
-    )  # fmt: skip
-    assert list(found) == []
 
 
 def test_statistics_of_a_hundred_thousand_instances() -> None:

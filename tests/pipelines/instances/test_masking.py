@@ -174,28 +174,6 @@ def test_equal_to_the_slow_form(instances: list[Instance], config: MaskingConfig
     assert rows_of(instances, mask(instances, config)) == expected
 
 
-@given(st.lists(INSTANCES, min_size=1, max_size=6), CONFIGS)
-def test_an_instance_is_masked_alike_in_any_company(
-    instances: list[Instance], config: MaskingConfig
-) -> None:
-    together = rows_of(instances, mask(instances, config))
-    assert together == [rows_of([one], mask([one], config))[0] for one in instances]
-
-
-@given(INSTANCES, CONFIGS)
-def test_budget_order_and_special_tokens(one: Instance, config: MaskingConfig) -> None:
-    [(_, positions, original)] = rows_of([one], mask([one], config))
-    budget = min(
-        config.max_predictions_per_seq, max(1, round(len(one.ids) * config.masked_lm_prob))
-    )
-    assert len(positions) <= budget
-    assert positions == sorted(set(positions))
-    assert not {CLS, SEP} & set(original)
-    candidates = len(one.ids) - one.ids.count(CLS) - one.ids.count(SEP)
-    if config.strategy == "wordpiece":
-        assert len(positions) == min(budget, candidates)
-
-
 def test_counts_round_half_to_even_and_stay_within_the_limits() -> None:
     config = MaskingConfig(masked_lm_prob=0.5, max_predictions_per_seq=6)
     lengths = np.array([1, 3, 5, 7, 9, 100])

@@ -173,7 +173,7 @@ CONFIGS = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.dictionaries(st.integers(1, 5), DOCUMENTS, max_size=2), DOCUMENTS, CONFIGS)
 def test_equal_to_the_slow_form(others: Shards, own: Lengths, config: InstancesConfig) -> None:
     shards = {**others, 3: own}
@@ -191,31 +191,10 @@ def test_documents_do_not_depend_on_their_company(
     assert tuples(parts[0]) + tuples(parts[1]) == tuples(pairs(pool, config))
 
 
-def test_the_order_in_which_shards_are_given_does_not_matter() -> None:
-    shards = {n: documents_of([[5, 9, 7]] * 9, shard=n) for n in (4, 0, 7)}
-    forwards, backwards = NextSentencePool(shards), NextSentencePool(dict(reversed(shards.items())))
-    config = InstancesConfig(max_seq_length=32)
-    assert tuples(pairs(forwards, config)) == tuples(pairs(backwards, config))
-
-
 def _lengths(documents: int, *, sentences: int = 20, seed: int = 0) -> Lengths:
     rng = np.random.default_rng(seed)
     sizes = rng.geometric(1 / sentences, documents)
     return [np.rint(rng.lognormal(3.0, 0.6, n)).clip(1).astype(int).tolist() for n in sizes]
-
-
-def test_a_random_b_is_never_from_the_document_of_a() -> None:
-    pool = pool_of({0: _lengths(30), 3: _lengths(2, seed=1)})
-    found = pairs(pool, InstancesConfig(max_seq_length=64, random_next_prob=1.0))
-    assert (found.label == IS_RANDOM).all()
-    own = found.b_shard == 0
-    assert 0.8 < own.mean() < 1.0
-    assert (found.b_row[own] != found.document_row[own]).all()
-    for number in (0, 3):  # B is part of the document that its row refers to
-        at = found.b_shard == number
-        bounds = pool.shards[number].document_bounds
-        assert (found.b_start[at] >= bounds[found.b_row[at]]).all()
-        assert (found.b_stop[at] <= bounds[found.b_row[at] + 1]).all()
 
 
 def test_random_documents_are_uniform_over_documents_that_are_long_enough() -> None:
@@ -306,35 +285,12 @@ def test_packing_fills_up_to_the_last_sentence_that_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"sentence_lengths": np.array([2, 0, 3], np.uint32)}, "sentence 1 of row 0 has no token"),
-        ({"sentence_lengths": np.array([2, 1, 3], np.uint32)}, "6 tokens together.* 5"),
-        ({"sentence_offsets": np.array([0, 2])}, "0 to the 3 sentences"),
-        ({"sentence_offsets": np.array([0, 3, 2, 3])}, "decrease"),
-        ({"document_ids": ["a", "b"]}, "2 document ids for 1 documents"),
-        ({"token_ids": np.zeros(5, np.int64)}, "int64"),
-        ({"shard_rows": np.array([-1])}, "1 ascending numbers"),
-        ({"shard_rows": np.array([0, 1])}, "1 ascending numbers"),
-    ],
+    ("lengths", "message"),
+    [([2, 0, 3], "sentence 1 of row 0 has no token"), ([2, 1, 3], "6 tokens together.* 5")],
 )
-def test_misfitting_columns_are_refused(change: dict[str, Any], message: str) -> None:
-    columns: dict[str, Any] = {
-        "token_ids": np.zeros(5, np.uint16),
-        "sentence_lengths": np.array([2, 1, 2], np.uint32),
-        "sentence_offsets": np.array([0, 3]),
-        "document_ids": ["a"],
-    }
-    TokenDocuments(**columns)
+def test_misfitting_sentence_lengths_are_refused(lengths: list[int], message: str) -> None:
     with pytest.raises(ArtifactCorruptError, match=message):
-        TokenDocuments(**columns | change)
-
-
-def test_pool_of_two_id_types_is_refused() -> None:
-    wide = documents_of([[2, 2]])
-    narrow = TokenDocuments(wide.token_ids.astype(np.uint16), *list(vars(wide).values())[1:3])
-    with pytest.raises(ArtifactCorruptError, match="uint16"):
-        NextSentencePool({0: wide, 1: narrow})
+        TokenDocuments(np.zeros(5, np.uint16), np.array(lengths, np.uint32), np.array([0, 3]))
 
 
 def _drop_in_a_loop(a: int, b: int, max_tokens: int) -> tuple[int, int]:
@@ -365,9 +321,3 @@ def test_binomial_half_counts_bits(rows: list[tuple[int, int]]) -> None:
         expected.append(bits[:trials].count("1"))
     counts = np.array([number for _, number in rows], np.int64)
     assert binomial_half(keys, counts, counter=7).tolist() == expected
-
-
-def test_binomial_half_has_mean_and_variance_of_binomial() -> None:
-    found = binomial_half(np.arange(20_000, dtype=np.uint64), np.full(20_000, 100), counter=0)
-    assert found.mean() == pytest.approx(50, abs=0.2)
-    assert found.var() == pytest.approx(25, abs=1.2)

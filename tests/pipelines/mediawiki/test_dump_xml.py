@@ -1,6 +1,11 @@
+"""Reading a dump's XML: its header, its pages, and the bytes of a compressed file."""
+
+from __future__ import annotations
+
 import bz2
-import itertools
 import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from support.dump_builder import COMPRESS, dump, header, page
@@ -9,101 +14,73 @@ from pipelines.io.compression import Chunk, Damage, compression_of, decompressed
 from pipelines.mediawiki.dumps import Header, Page, iterate_pages, namespace_of, read_header
 from schemas.errors import InputError
 
-
-def plain_chunks(data, *, sizes=(1 << 18,)):
-    position = 0
-    for size in itertools.cycle(sizes):
-        chunk = data[position : position + size]
-        if not chunk:
-            return
-        yield Chunk(chunk, position, position + len(chunk), position + len(chunk), True)
-        position += len(chunk)
+WHOLE = dump([page(number, f"text <{number}> & é 漢字 😀") for number in range(1, 8)])
 
 
-def read_all(data, *, start=0, end=None, sizes=(1 << 18,)):
+def plain_chunks(data: bytes, *, size: int = 1 << 18, start: int = 0) -> Iterator[Chunk]:
+    for at in range(0, len(data), size):
+        chunk = data[at : at + size]
+        first, last = start + at, start + at + len(chunk)
+        yield Chunk(chunk, first, last, last, is_plain=True)
+
+
+def read_all(
+    data: bytes, *, start: int = 0, end: int | None = None, size: int = 1 << 18
+) -> list[Page | Damage]:
     end = len(data) if end is None else end
-    moved = (
-        p._replace(start=p.start + start, end=p.end + start)
-        for p in plain_chunks(data[start:], sizes=sizes)
-    )
-    return list(iterate_pages(moved, end=end, at_start=start == 0, at_end=end == len(data)))
+    chunks = plain_chunks(data[start:], size=size, start=start)
+    return list(iterate_pages(chunks, end=end, at_start=start == 0, at_end=end == len(data)))
 
 
-def titles(items):
+def titles(items: Sequence[Page | Damage]) -> list[str]:
+    """Return the titles of pages, and the kinds of damage."""
     return [item.title if isinstance(item, Page) else item.kind for item in items]
 
 
-@pytest.fixture
-def whole():
-    return dump([page(number, f"text <{number}> & é 漢字 😀") for number in range(1, 8)])
-
-
-def test_fields_are_those_of_the_page_and_its_revision(whole):
-    first = read_all(whole)[0]
-    assert first == Page(
-        title="Page 1",
-        namespace=0,
-        page_id=1,
-        revision_id=1001,  # not that of the parent or the contributor
-        timestamp="2025-01-01T00:00:00Z",
-        model="wikitext",
-        text="text <1> & é 漢字 😀",
-        has_redirect=False,
-        revisions=1,
-        byte_start=whole.index(b"<page>"),
-        byte_end=whole.index(b"</page>") + len(b"</page>"),
-    )
+def test_fields_are_those_of_the_page_and_its_revision() -> None:
+    slot = "      <content><role>x</role><model>json</model><text>no</text></content>\n"
+    upload = "    <upload><timestamp>1999</timestamp><id>3</id><text>no</text></upload>\n"
+    text = page(1, "text <1> & é 漢字 😀").replace("      <model>", slot + "      <model>")
+    whole = dump([text.replace("  </page>", upload + "  </page>")])
+    assert read_all(whole) == [
+        Page(
+            title="Page 1",
+            namespace=0,
+            page_id=1,
+            revision_id=1001,  # not that of the parent, the contributor or the upload
+            timestamp="2025-01-01T00:00:00Z",
+            model="wikitext",
+            text="text <1> & é 漢字 😀",
+            has_redirect=False,
+            revisions=1,
+            byte_start=whole.index(b"<page>"),
+            byte_end=whole.index(b"</page>") + len(b"</page>"),
+        )
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7, 8, 13, 64, 1000])
-def test_where_the_chunks_are_cut_does_not_matter(whole, size):
-    assert read_all(whole, sizes=(size,)) == read_all(whole)
+def test_where_the_chunks_are_cut_does_not_matter(size: int) -> None:
+    assert read_all(WHOLE, size=size) == read_all(WHOLE)
 
 
-def test_every_cut_into_two_ranges_gives_each_page_once(whole):
-    expected = read_all(whole)
-    for middle in range(1, whole.index(b"</mediawiki>") + 1):
-        parts = read_all(whole, end=middle) + read_all(whole, start=middle)
+def test_every_cut_into_two_ranges_gives_each_page_once() -> None:
+    expected = read_all(WHOLE)
+    for middle in range(1, WHOLE.index(b"</mediawiki>") + 1):
+        parts = read_all(WHOLE, end=middle) + read_all(WHOLE, start=middle)
         assert parts == expected, middle
 
 
-def test_every_truncation_gives_whole_pages_and_then_damage(whole):
-    expected = read_all(whole)
-    for length in range(len(whole) - len("</mediawiki>\n") + 1):
-        *kept, last = read_all(whole[:length])
+def test_every_truncation_gives_whole_pages_and_then_damage() -> None:
+    expected = read_all(WHOLE)
+    for length in range(len(WHOLE) - len("</mediawiki>\n") + 1):
+        *kept, last = read_all(WHOLE[:length])
         assert kept == expected[: len(kept)]
         assert isinstance(last, Damage)
         assert last.kind == "truncated"
-        head = whole[:length]
+        head = WHOLE[:length]
         assert len(kept) == head.count(b"</page>")
         assert last.cut_page is (head.count(b"<page>") > head.count(b"</page>"))
-
-
-def test_the_last_of_several_revisions_counts():
-    second = "    </revision>\n    <revision>\n      <id>5</id>\n      <text>new</text>\n"
-    text = page(1, "old").replace("    </revision>\n", second + "    </revision>\n")
-    (item,) = read_all(dump([text]))
-    assert (item.text, item.revision_id, item.revisions) == ("new", 5, 2)
-    assert item.timestamp is None  # nothing is left over from the older one
-
-
-def test_slots_uploads_and_unknown_elements_are_not_mistaken_for_the_page():
-    slot = "      <content><role>x</role><model>json</model><text>no</text></content>\n"
-    upload = "    <upload><timestamp>1999</timestamp><id>3</id><text>no</text></upload>\n"
-    text = page(4, "yes").replace("      <model>", slot + "      <model>")
-    text = text.replace("  </page>", upload + "  </page>")
-    (item,) = read_all(dump([text]))
-    assert (item.text, item.page_id, item.revision_id) == ("yes", 4, 1004)
-    assert (item.model, item.timestamp) == ("wikitext", "2025-01-01T00:00:00Z")
-
-
-def test_redirects_and_models_are_told():
-    one = page(1, inside='    <redirect title="B" />\n')
-    two = page(2, "{}", model="json")
-    three = page(3, model=None)
-    items = read_all(dump([one, two, three]))
-    assert [item.has_redirect for item in items] == [True, False, False]
-    assert [item.model for item in items] == ["wikitext", "json", "wikitext"]
 
 
 @pytest.mark.parametrize(
@@ -118,30 +95,19 @@ def test_redirects_and_models_are_told():
         page(2).replace("says", "<b>says</b>"),
         page(2).replace("  </page>\n", ""),
         page(2).replace("<revision>", "<!DOCTYPE x [<!ENTITY a 'b'>]><revision>"),
+        page(2).replace("says", "\udcff\udcfe"),  # bytes that are not UTF-8
     ],
 )
 @pytest.mark.parametrize("size", [7, 1 << 18])
-def test_a_page_that_is_not_valid_xml_costs_only_itself(bad, size):
-    items = read_all(dump([page(1), bad, page(3), page(4)]), sizes=(size,))
+def test_page_that_is_not_valid_xml_costs_only_itself(bad: str, size: int) -> None:
+    data = "".join((header(), page(1), bad, page(3), page(4), "</mediawiki>\n"))
+    items = read_all(data.encode(errors="surrogateescape"), size=size)
     kinds = titles(items)
     assert kinds[0] == "Page 1"
     assert kinds[-2:] == ["Page 3", "Page 4"]
     assert "page" in kinds
-    broken = [item for item in items if isinstance(item, Damage)]
-    assert all(item.cut_page for item in broken)
+    assert all(item.cut_page for item in items if isinstance(item, Damage))
     assert "Page 2" not in kinds
-
-
-@pytest.mark.parametrize("size", [5, 1 << 18])
-def test_a_page_is_found_again_behind_a_tag_too_many(size):
-    odd = page(2).replace("  <page>", "  <page><page>")
-    items = read_all(dump([page(1), odd, page(3)]), sizes=(size,))
-    assert titles(items) == ["Page 1", "page", "Page 2", "Page 3"]
-
-
-def test_bytes_that_are_not_utf8_cost_only_their_page():
-    data = dump([page(1), page(2), page(3)]).replace(b"Page 2 says", b"Page 2 \xff\xfe")
-    assert titles(read_all(data)) == ["Page 1", "page", "Page 3"]
 
 
 @pytest.mark.parametrize(
@@ -153,206 +119,177 @@ def test_bytes_that_are_not_utf8_cost_only_their_page():
         (page(2).replace("<ns>0</ns>", "<ns>1_0</ns>"), "found '1_0'"),
     ],
 )
-def test_a_page_that_lacks_what_it_needs_says_so(text, fault):
-    items = read_all(dump([page(1), text, page(3)]))
-    assert [bool(item.fault) for item in items] == [False, True, False]
-    assert fault in items[1].fault
+def test_page_that_lacks_what_it_needs_has_a_fault(text: str, fault: str) -> None:
+    first, second, third = read_all(dump([page(1), text, page(3)]))
+    assert isinstance(second, Page)
+    assert fault in second.fault
+    assert titles([first, third]) == ["Page 1", "Page 3"]
 
 
-def test_comments_between_pages_are_passed_over_but_none_may_hide_a_page():
+@pytest.mark.parametrize("size", [5, 1 << 18])
+def test_page_is_found_again_behind_a_tag_too_many(size: int) -> None:
+    odd = page(2).replace("  <page>", "  <page><page>")
+    items = read_all(dump([page(1), odd, page(3)]), size=size)
+    assert titles(items) == ["Page 1", "page", "Page 2", "Page 3"]
+
+
+def test_nothing_between_pages_hides_one() -> None:
     assert titles(read_all(dump([page(1), "<!-- x -->\n", page(2)]))) == ["Page 1", "Page 2"]
-    hidden = read_all(dump([page(1), "<!--\n", page(2), "-->\n", page(3)]))
-    assert "untrusted" in titles(hidden)
+    hidden = dump([page(1), "<!--\n", page(2), "-->\n", page(3)])
+    odd = dump([page(1), page(2).replace("<page>", '<page x="1">'), page(3)])
+    assert "untrusted" in titles(read_all(hidden))
+    assert "untrusted" in titles(read_all(odd))
 
 
-def test_a_page_tag_that_is_not_the_formats_is_noticed():
-    odd = page(2).replace("<page>", '<page x="1">')
-    assert "untrusted" in titles(read_all(dump([page(1), odd, page(3)])))
-
-
-def test_damaged_streams_lose_the_page_they_cut():
+def test_damaged_stream_loses_the_page_that_it_cuts() -> None:
     data = dump([page(1), page(2), page(3)])
     half = data.index(b"Page 2 says")
-    given = [
-        Chunk(data[:half], 0, 50, 50),
-        Damage("stream", 60, "broken", start=0),
-        Chunk(data[half:], 70, 100, 100),
-    ]
-    items = list(iterate_pages(given, end=100, at_start=True, at_end=True))
+    damage = Damage("stream", 60, "broken", start=50)
+    before, after = Chunk(data[:half], 0, 50, 50), Chunk(data[half:], 70, 100, 100)
+    items = list(iterate_pages([before, damage, after], end=100, at_start=True, at_end=True))
     assert titles(items) == ["Page 1", "stream", "Page 3"]
-    assert items[1].cut_page
-
-
-def test_damage_behind_the_end_concerns_only_a_page_that_reaches_there():
-    data = dump([page(1)])
-    half = data.index(b"Page 1 says")
-    after = Damage("stream", 99, "broken", start=50)
-    cut = list(
-        iterate_pages([Chunk(data[:half], 0, 50, 50), after], end=50, at_start=True, at_end=False)
-    )
-    assert titles(cut) == ["page"]
-    whole = [Chunk(data[: data.index(b"</media")], 0, 50, 50), after]
-    assert titles(iterate_pages(whole, end=50, at_start=True, at_end=False)) == ["Page 1"]
-
-
-def test_one_long_page_is_read_in_slices():
-    text = "word & " * 400_000
-    (item,) = read_all(dump([page(1, text)]), sizes=(4096,))
-    assert item.text == text
+    assert items[1].cut_page  # type: ignore[union-attr]
+    # Damage behind the end of a range concerns only a page that reaches there.
+    cut = iterate_pages([before, damage], end=50, at_start=True, at_end=False)
+    assert titles(list(cut)) == ["Page 1", "page"]
+    complete = [Chunk(data[: data.index(b"</page>") + 8], 0, 50, 50), damage]
+    assert titles(list(iterate_pages(complete, end=50, at_start=True, at_end=False))) == ["Page 1"]
 
 
 # The header.
 
 
-def header_of(text):
-    return read_header(plain_chunks(text.encode(), sizes=(50,)), where="x.xml")
+def header_of(text: str) -> Header | Damage:
+    return read_header(plain_chunks(text.encode(), size=50), where="x.xml")
 
 
-@pytest.mark.parametrize("version", ["0.3", "0.5", "0.6", "0.10", "0.11"])
-def test_the_header_tells_version_language_and_namespaces(version):
-    found = header_of(header(version=version, language="de") + page(1))
-    assert (found.version, found.language) == (version, "de")
-    assert found.namespaces[0] == ""
-    assert found.namespaces[14] == "Category"
-
-
-def test_a_dump_may_lack_siteinfo_and_start_with_a_declaration():
+def test_header_has_version_language_and_namespaces() -> None:
+    found = header_of(header(version="0.10", language="de") + page(1))
+    assert isinstance(found, Header)
+    assert (found.version, found.language) == ("0.10", "de")
+    assert (found.namespaces[0], found.namespaces[14]) == ("", "Category")
     text = '\ufeff<?xml version="1.0" encoding="UTF-8"?>\n' + header(siteinfo=False)
     assert header_of(text + page(1)) == Header("0.11", "en", {})
     assert header_of(text + "</mediawiki>") == Header("0.11", "en", {})
 
 
-LAUGHS = (
-    '<!DOCTYPE lolz [<!ENTITY lol "lol">'
-    + "".join(
-        f'<!ENTITY lol{n} "{f"&lol{n - 1 if n > 1 else str()};" * 10}">' for n in range(1, 10)
-    )
-    + "]>"
+LAUGHS = "".join(
+    f'<!ENTITY lol{n} "{f"&lol{n - 1 if n > 1 else str()};" * 10}">' for n in range(1, 10)
 )
-EXTERNAL = '<!DOCTYPE x [<!ENTITY xxe SYSTEM "file:///etc/passwd">]>'
+HOSTILE = [
+    f'<!DOCTYPE lolz [<!ENTITY lol "lol">{LAUGHS}]>',
+    '<!DOCTYPE x [<!ENTITY xxe SYSTEM "file:///etc/passwd">]>',
+    "<!DOCTYPE mediawiki>",
+]
 
 
-@pytest.mark.parametrize("hostile", [LAUGHS, EXTERNAL, "<!DOCTYPE mediawiki>"])
-def test_declarations_in_the_header_are_refused(hostile):
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_declarations_in_the_header_are_refused(hostile: str) -> None:
     text = '<?xml version="1.0"?>' + hostile + header() + page(1, "x").replace("x<", "&lol9;<")
     with pytest.raises(InputError, match="declaration is not allowed"):
         header_of(text)
     # A reader that skips the header does not expand the entity either.
     items = read_all(text.encode())
-    assert items[0].kind == "untrusted"
+    assert titles(items)[0] == "untrusted"
     assert not any(isinstance(item, Page) and "lollol" in item.text for item in items)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("", "expected a MediaWiki XML dump"),
         ("<html><body>404</body></html>", "expected a MediaWiki XML dump"),
         ("<feed>" + header() + page(1), "expected <mediawiki> first"),
         ('<?xml version="1.0" encoding="latin-1"?>' + header() + page(1), "expected UTF-8"),
         (header().replace("</siteinfo>", "") + page(1), "header is not valid"),
         (header() + "x" * (2 << 20) + page(1), "no <page> in the first"),
+        (page(1), r"expected <mediawiki> before the first.*<page>.*put"),
+        (
+            header() + page(1).replace("<page>", '<page xml:space="x">') + "</mediawiki>",
+            r"expected pages to begin with <page>.*xml:space",
+        ),
     ],
 )
-def test_what_is_no_dump_is_refused(text, message):
+def test_file_that_is_no_dump_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_header(plain_chunks(text.encode()), where="x.xml")
 
 
-def test_namespaces_of_titles():
+def test_namespaces_of_titles() -> None:
     german = {1: "Diskussion", 14: "Kategorie", 0: ""}
-    assert namespace_of("Berlin", german) == 0
-    assert namespace_of("Diskussion:Berlin", german) == 1
-    assert namespace_of("talk:Berlin", german) == 1
-    assert namespace_of("User_talk:Ada", {}) == 3
-    assert namespace_of("Wikipedia:About", {}) == 4
-    assert namespace_of("2001: A Space Odyssey", german) == 0
-    assert namespace_of(":Odd", german) == 0
+    for title, names, number in (
+        ("Berlin", german, 0),
+        ("Diskussion:Berlin", german, 1),
+        ("talk:Berlin", german, 1),
+        ("User_talk:Ada", {}, 3),
+        ("Wikipedia:About", {}, 4),
+        ("2001: A Space Odyssey", german, 0),
+        (":Odd", german, 0),
+    ):
+        assert namespace_of(title, names) == number, title
 
 
 # Compression.
 
 
-@pytest.mark.parametrize("suffix", list(COMPRESS))
-def test_compressed_bytes_come_back_and_members_follow_each_other(suffix, tmp_path):
-    rng = random.Random(3)
-    parts = [bytes(rng.randrange(256) for _ in range(3000)), b"", b"abc" * 70_000]
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_members_of_a_compressed_file_are_joined(tmp_path: Path, suffix: str) -> None:
+    parts = [random.Random(3).randbytes(3000), b"", b"abc" * 70_000]
     stored = b"".join(COMPRESS[suffix](part) for part in parts)
-    path = tmp_path / "x"
-    path.write_bytes(stored)
-    with path.open("rb") as source:
+    (tmp_path / "x").write_bytes(stored)
+    with (tmp_path / "x").open("rb") as file:
         kind = compression_of(stored, name=f"x{suffix}")
-        found = list(decompressed(source, kind, start=0, end=len(stored)))
-    assert b"".join(chunk.data for chunk in found) == b"".join(parts)
+        found = list(decompressed(file, kind, start=0, end=len(stored)))
+    assert b"".join(c.data for c in found if isinstance(c, Chunk)) == b"".join(parts)
 
 
-@pytest.mark.parametrize("suffix", [".bz2", ".gz", ".zst"])
-def test_every_truncation_gives_right_bytes_and_then_damage(suffix, tmp_path):
-    data = b"".join(b"line %d of the text\n" % (n * 7919) for n in range(2000))
-    stored = COMPRESS[suffix](data)
-    path = tmp_path / "x"
-    for length in range(1, len(stored), max(1, len(stored) // 40)):
-        path.write_bytes(stored[:length])
-        with path.open("rb") as source:
-            *found, last = decompressed(source, suffix[1:], start=0, end=length)
-        assert data.startswith(b"".join(chunk.data for chunk in found))
-        assert isinstance(last, Damage)
-        assert last.kind == "truncated"
+def bzip2_chunks(stored: bytes, path: Path) -> list[Chunk | Damage]:
+    path.write_bytes(stored)
+    with path.open("rb") as file:
+        return list(decompressed(file, "bz2", start=0, end=len(stored)))
 
 
-def test_no_flipped_bit_gives_wrong_bytes_of_a_bzip2_file(tmp_path):
+def test_no_flipped_bit_gives_wrong_bytes_of_a_bzip2_file(tmp_path: Path) -> None:
     rng = random.Random(11)
-    words = [f"w{rng.randrange(5000)}" for _ in range(60_000)]
-    data = " ".join(words).encode()
+    data = " ".join(f"w{rng.randrange(5000)}" for _ in range(60_000)).encode()
     stored = bz2.compress(data, 1)  # blocks of 100 kB
-    path = tmp_path / "x"
-    kept = []
+    kept = set[int]()
     for _ in range(60):
         place = rng.randrange(len(stored) * 8)
         damaged = bytearray(stored)
         damaged[place // 8] ^= 1 << place % 8
-        path.write_bytes(damaged)
-        with path.open("rb") as source:
-            found = list(decompressed(source, "bz2", start=0, end=len(stored)))
+        found = bzip2_chunks(damaged, tmp_path / "x")
         whole = b"".join(chunk.data for chunk in found if isinstance(chunk, Chunk))
         assert data.startswith(whole)
-        kept.append(len(whole))
         assert isinstance(found[-1], Damage) or whole == data
-    assert len(set(kept)) > 2  # whole blocks before the damage are used
+        kept.add(len(whole))
+    assert len(kept) > 2  # whole blocks before the damage are used
 
 
 @pytest.mark.parametrize("step", [1, 7, 1024])
-def test_a_block_counts_only_as_a_whole(tmp_path, monkeypatch, step):
+def test_block_counts_only_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
     # With steps of one byte some step ends where a block does, before its CRC could be checked.
     monkeypatch.setattr("pipelines.io.compression._BZ2_STEP", step)
     rng = random.Random(2)
     data = " ".join(f"w{rng.randrange(5000)}" for _ in range(40_000)).encode()
     stored = bytearray(bz2.compress(data, 1))
-    path = tmp_path / "x"
-    path.write_bytes(stored)
-    with path.open("rb") as source:
-        found = list(decompressed(source, "bz2", start=0, end=len(stored)))
-    assert b"".join(chunk.data for chunk in found) == data
+    found = bzip2_chunks(stored, tmp_path / "x")
+    assert b"".join(chunk.data for chunk in found if isinstance(chunk, Chunk)) == data
     stored[10] ^= 1  # the CRC of the first block
-    path.write_bytes(stored)
-    with path.open("rb") as source:
-        assert [item.kind for item in decompressed(source, "bz2", start=0, end=1 << 30)] == [
-            "stream"
-        ]
+    (damage,) = bzip2_chunks(stored, tmp_path / "x")
+    assert isinstance(damage, Damage)
+    assert damage.kind == "stream"
 
 
-@pytest.mark.parametrize(
-    ("head", "name", "message"),
-    [
+def test_compression_is_known_by_the_first_bytes_and_not_by_the_name() -> None:
+    assert compression_of(b"BZh9", name="x.xml") == "bz2"
+    assert compression_of(b"<mediawiki", name="x.xml") == "plain"
+    for head, name, message in (
         (b"7z\xbc\xaf\x27\x1c", "x.xml.7z", "7z archive"),
         (b"\xfd7zXZ\x00", "x.xml.xz", "xz archive"),
         (b"<html>", "x.xml.bz2", "error page"),
-    ],
-)
-def test_other_archives_and_wrong_names_are_refused(head, name, message):
-    with pytest.raises(InputError, match=message):
-        compression_of(head, name=name)
-
-
-def test_the_first_bytes_count_and_not_the_name():
-    assert compression_of(b"BZh9", name="x.xml") == "bz2"
-    assert compression_of(b"<mediawiki", name="x.xml") == "plain"
+    ):
+        with pytest.raises(InputError, match=message):
+            compression_of(head, name=name)

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.dump_builder import dump, page
 
 from flows.report.corpus import unknown_templates
 from pipelines.build_documents import build_documents
@@ -82,18 +83,18 @@ def test_a_name_is_read_as_mediawiki_reads_it() -> None:
         assert clean_wikitext(f"a {{{{{name}|b}}}} c", wiki_settings("fr")) == ["a b c"]
 
 
-def test_a_bad_file_is_one_clear_error(tmp_path: Path) -> None:
-    for text, message in (
-        (
-            "name: x\ntemplates: {a: b}\ntemplates: {c: d}",
-            "line 3: the key 'templates' stands twice",
-        ),
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: x\ntemplates: {a: b}\ntemplates: {c: d}", "line 3: the key 'templates' stands"),
         ("name: x\nmonth: []", "month"),
         ("name: [", "not a valid file of a language"),
-    ):
-        (tmp_path / "xx.yaml").write_text(text)
-        with pytest.raises(ConfigError, match=re.escape(message)):
-            read_file(tmp_path / "xx.yaml")
+    ],
+)
+def test_a_bad_file_is_one_clear_error(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "xx.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_file(tmp_path / "xx.yaml")
 
 
 @pytest.mark.parametrize("pattern", ["{1", "a]", "[a", "{}", "{nosuchfunction 1}"])
@@ -197,24 +198,13 @@ def test_template_keeps_text_that_reader_sees(code: str, wikitext: str, text: st
     assert rendered(code, wikitext) == text
 
 
-LANGUAGE_TEMPLATES = ("en", "fr", "de", "es", "it", "ru", "la", "ja", "zh", "ar", "lang", "lang-de")
-
-
 @pytest.mark.parametrize("code", codes())
-def test_word_list_drops_no_language_template(code: str) -> None:
-    for name in LANGUAGE_TEMPLATES:
+def test_word_list_drops_templates_without_text_and_no_others(code: str) -> None:
+    for name in ("en", "fr", "de", "es", "it", "ru", "la", "ja", "zh", "ar", "lang", "lang-de"):
         rule = rule_for(name, code)
         assert rule is None or not rule.is_drop, name
-
-
-@pytest.mark.parametrize(
-    "code", [code for code in codes() if DROP in language_file(code).templates]
-)
-def test_dropped_template_within_sentence_is_counted(code: str) -> None:
-    for name in language_file(code).templates[DROP].split():
-        holes = UnknownTemplates()
-        clean_wikitext(f"A {{{{{name}|b}}}} c", wiki_settings(code), holes)
-        assert (holes.total, holes.templates_dropped) == (0, 1), name
+    for name in language_file(code).templates.get(DROP, "").split():
+        assert holes_of(code, f"A {{{{{name}|b}}}} c")[0] == {}, name
 
 
 def test_page_name_is_title_of_page() -> None:
@@ -226,55 +216,52 @@ def test_page_name_is_title_of_page() -> None:
         assert clean_wikitext(wikitext, wiki_settings(code), title=title) == [text]
 
 
+def holes_of(code: str, wikitext: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the numbers of unknown and of dropped templates by name."""
+    holes = UnknownTemplates()
+    clean_wikitext(wikitext, wiki_settings(code), holes)
+    unknown, dropped = holes.most_common(), holes.most_common(DROPPED_TEMPLATE)
+    assert holes.total == sum(number for _, number in unknown)
+    assert holes.templates_dropped == sum(number for _, number in dropped)
+    return dict(unknown), dict(dropped)
+
+
+@pytest.mark.parametrize(
+    ("code", "wikitext", "unknown", "dropped"),
+    [
+        ("en", "It{{sfn|A}} is. So.{{sfn|B}} Yes{{fact}}", {}, {"sfn": 1, "fact": 1}),
+        ("en", "X ({{IPA-de|x}}, {{IPA|y}}) is", {}, {"IPA-de": 1, "IPA": 1}),
+        ("en", "a {{lang-fr|}} b {{audio|x.ogg}}", {}, {"lang-fr": 1, "audio": 1}),
+        ("en", "a {{odd|\nx=1\n}} b", {"odd": 1}, {}),
+        ("en", "a {{#if:x|y}} b {{#expr:1+2}} c", {"#if": 1, "#expr": 1}, {}),
+        ("ja", "面積は{{formatnum:{{面積/県|県}}}}km", {"面積/県": 1}, {}),
+        ("en", "a " + "{{nowrap|" * 40 + "{{lang|de|x}}" + "}}" * 40, {"lang": 1}, {}),
+        ("fr", "Né à {{Inconnu|a}}, mort.", {"inconnu": 1}, {}),
+        ("fr", "Il a {{inconnu}} et {{Modèle:inconnu|b}} là.", {"inconnu": 2}, {}),
+        ("fr", "{{inconnu|x}} est une ville.", {"inconnu": 1}, {}),
+        ("fr", "Il dort.{{inconnu}} Il rit.{{inconnu|a}}", {}, {}),
+        ("fr", "{{inconnu}}\n'''Ville''' de France.\n* a {{inconnu}} b", {}, {}),
+        ("fr", "Il dort ici.<ref>{{inconnu}}</ref>", {}, {}),
+        ("fr", "Haut de {{date|jour=}} et {{convert|3|furlong}}.", {"convert": 1}, {"date": 1}),
+    ],
+)
+def test_templates_within_sentences_are_counted_as_unknown_or_dropped(
+    code: str, wikitext: str, unknown: dict[str, int], dropped: dict[str, int]
+) -> None:
+    assert holes_of(code, wikitext) == (unknown, dropped)
+
+
 def test_rate_of_unknown_templates_counts_two_characters_as_word_without_spaces() -> None:
     unknown = {"templates-unknown@ja": 5, "templates-unknown@en": 5}
     lengths = {"words@ja": 3, "characters@ja": 200, "words@en": 50, "characters@en": 200}
-    english, japanese = unknown_templates(unknown | lengths)
-    assert (english.per_word, japanese.per_word) == (5 / 50, 5 / 100)
-
-
-def test_templates_are_counted_as_unknown_or_dropped() -> None:
-    def counts(text: str, code: str = "en") -> tuple[dict[str, int], dict[str, int]]:
-        holes = UnknownTemplates()
-        clean_wikitext(text, wiki_settings(code), holes)
-        unknown, dropped = holes.most_common(), holes.most_common(DROPPED_TEMPLATE)
-        assert holes.total == sum(number for _, number in unknown)
-        assert holes.templates_dropped == sum(number for _, number in dropped)
-        return dict(unknown), dict(dropped)
-
-    assert counts("It{{sfn|A}} is. So.{{sfn|B}} Yes{{fact}}") == ({}, {"sfn": 1, "fact": 1})
-    assert counts("X ({{IPA-de|x}}, {{IPA|y}}) is") == ({}, {"IPA-de": 1, "IPA": 1})
-    assert counts("a {{lang-fr|}} b {{audio|x.ogg}}") == ({}, {"lang-fr": 1, "audio": 1})
-    assert counts("a {{odd|\nx=1\n}} b") == ({"odd": 1}, {})
-    assert counts("a {{#if:x|y}} b {{#expr:1+2}} c") == ({"#if": 1, "#expr": 1}, {})
-    assert counts("面積は{{formatnum:{{面積/県|県}}}}km", "ja") == ({"面積/県": 1}, {})
-    assert counts("a " + "{{nowrap|" * 40 + "{{lang|de|x}}" + "}}" * 40) == ({"lang": 1}, {})
-
-
-def test_a_hole_is_counted_where_a_sentence_is_broken() -> None:
-    markup = wiki_settings("fr")
-
-    def holes_of(text: str) -> list[tuple[str, int]]:
-        holes = UnknownTemplates()
-        clean_wikitext(text, markup, holes)
-        return holes.most_common()
-
-    assert holes_of("Né à {{Inconnu|a}}, mort.") == [("inconnu", 1)]
-    assert holes_of("Il a {{inconnu}} et {{Modèle:inconnu|b}} là.") == [("inconnu", 2)]
-    assert holes_of("{{inconnu|x}} est une ville.") == [("inconnu", 1)]
-    assert holes_of("Il dort.{{inconnu}} Il rit.{{inconnu|a}}") == []
-    assert holes_of("{{inconnu}}\n'''Ville''' de France.\n* a {{inconnu}} b") == []
-    assert holes_of("Il dort{{sfn|A}} ici {{coord|1|2}}.<ref>{{inconnu}}</ref>") == []
-    assert holes_of("Haut de {{date|jour=}} et {{convert|3|furlong}}.") == [("convert", 1)]
+    assert [rate.per_word for rate in unknown_templates(unknown | lengths)] == [5 / 50, 5 / 100]
 
 
 def test_a_sentence_with_a_hole_may_be_dropped() -> None:
     holes = UnknownTemplates(drop_sentences=True)
-    text = "Un reste. Né à {{inconnu|a}}, il dort. Deux reste."
-    assert clean_wikitext(text, wiki_settings("fr"), holes) == ["Un reste. Deux reste."]
+    text = "Un reste. Né à {{inconnu|a}}, il dort. Deux reste{{sfn|A}}, ici."
+    assert clean_wikitext(text, wiki_settings("fr"), holes) == ["Un reste. Deux reste, ici."]
     assert (holes.total, holes.sentences_dropped) == (1, 1)
-    note = "Il dort{{sfn|A}}, ici."
-    assert clean_wikitext(note, wiki_settings("fr"), holes) == ["Il dort, ici."]
 
 
 def test_names_of_holes_are_bounded() -> None:
@@ -287,45 +274,34 @@ def test_names_of_holes_are_bounded() -> None:
     assert holes.most_common()[0] == ("often", 50)
 
 
-def test_holes_are_counted_by_name_and_shown_whatever_the_workers(tmp_path: Path) -> None:
-    page = "The {{odd}} town {{Odd|a}} and {{rare}} is{{sfn|A}} large. It is old and stands still."
-    pages = "".join(
-        f"<page><title>T{n}</title><ns>0</ns><id>{n}</id><revision><id>{n}</id>"
-        f"<text>{page} Number {n} is its own text, with some words more.</text></revision></page>"
-        for n in range(1, 40)
+def test_holes_are_counted_by_name_and_language_is_noted(tmp_path: Path) -> None:
+    text = "The {{odd}} town {{Odd|a}} and {{rare}} is{{sfn|A}} large. It is old and stands still."
+    pages = [page(n, f"{text} Number {n} is its own text.") for n in range(1, 40)]
+    (tmp_path / "x.xml").write_bytes(dump(pages, language="fr"))
+    source = WikipediaSource(name="wiki", paths=(f"{tmp_path}/x.xml",), language="en")
+    config = DocumentsConfig(sources=(source,), min_sentences=1, min_words=1)
+    made = build_documents(
+        config, inputs={}, output=str(tmp_path / "out"), execution=ExecutionConfig()
     )
-    (tmp_path / "x.xml").write_text(f'<mediawiki xml:lang="fr">{pages}</mediawiki>')
-    found = []
-    for workers in (1, 2):
-        source = {"kind": "wikipedia", "name": "wiki", "paths": [str(tmp_path / "x.xml")],
-                  "target_split_bytes": 2048, "language": "en"}  # fmt: skip
-        config = DocumentsConfig.model_validate(
-            {"sources": [source], "min_sentences": 1, "min_words": 1}
-        )
-        output = tmp_path / str(workers)
-        output.mkdir()
-        execution = ExecutionConfig(workers=workers)
-        made = build_documents(config, inputs={}, output=str(output), execution=execution)
-        found.append(made.counters)
-        assert any("declare language fr" in note for note in made.notes)
-    assert found[0] == found[1]
-    assert found[0]["templates-unknown@wiki"] == 3 * 39
-    assert found[0]["templates-dropped@wiki"] == found[0]["template-dropped:sfn@wiki"] == 39
-    names = {name: n for name, n in found[0].items() if name.startswith("template-unknown:")}
-    assert names == {"template-unknown:odd@wiki": 78, "template-unknown:rare@wiki": 39}
-    (templates,) = unknown_templates(found[0])
+    assert any("declare language fr" in note for note in made.notes)
+    counts = {name: n for name, n in made.counters.items() if name.startswith("template-")}
+    assert counts == {
+        "template-unknown:odd@wiki": 78,
+        "template-unknown:rare@wiki": 39,
+        "template-dropped:sfn@wiki": 39,
+    }
+    assert made.counters["templates-unknown@wiki"] == 3 * 39
+    (templates,) = unknown_templates(made.counters)
     assert (templates.source, templates.most_frequent) == ("wiki", "odd 78, rare 39")
-    assert unknown_templates({}) == []
 
 
-def test_the_recipes_language_wins_and_the_headers_stands_in(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("declared", "language"), [("en", "fr"), ("fr", "")])
+def test_language_of_the_recipe_wins_over_that_of_the_header(
+    tmp_path: Path, declared: str, language: str
+) -> None:
     text = "[[Fichier:a.png|b]][[File:c.png]][[Catégorie:d]]Un {{unité|12|km}} [[Category:e]]ici."
-    revision = f"<revision><text>{text}</text></revision>"
-    page = f"<page><title>T</title><ns>0</ns><id>1</id>{revision}</page>"
-    for header, language, said in (("en", "fr", "Un 12 km ici."), ("fr", "", "Un 12 km ici.")):
-        path = tmp_path / f"{header}.xml"
-        path.write_text(f'<mediawiki xml:lang="{header}">{page}</mediawiki>', encoding="utf-8")
-        config = WikipediaSource(name="w", paths=(str(path),), language=language)
-        (split,) = wikipedia.plan(config)
-        (document,) = wikipedia.read(split, config, Counts().count)
-        assert document.paragraphs == [said]
+    (tmp_path / "x.xml").write_bytes(dump([page(1, text)], language=declared))
+    config = WikipediaSource(name="w", paths=(f"{tmp_path}/x.xml",), language=language)
+    (split,) = wikipedia.plan(config)
+    (document,) = wikipedia.read(split, config, Counts().count)
+    assert document.paragraphs == ["Un 12 km ici."]

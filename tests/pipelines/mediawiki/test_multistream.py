@@ -14,10 +14,7 @@ from pipelines.mediawiki.multistream import (
 )
 from schemas.errors import CorruptInputError, InputError
 
-
-@pytest.fixture
-def pages():
-    return [page(number) for number in range(1, 21)]
+PAGES = [page(number) for number in range(1, 21)]
 
 
 def all_streams(path, **named):
@@ -45,8 +42,8 @@ def test_the_index_is_found_by_its_name(tmp_path, dump, index):
     assert not is_index(dump)
 
 
-def test_index_and_search_name_the_same_streams(tmp_path, pages):
-    path, offsets = write_multistream(tmp_path, pages, per_stream=3)
+def test_index_and_search_name_the_same_streams(tmp_path):
+    path, offsets = write_multistream(tmp_path, PAGES, per_stream=3)
     assert list(all_streams(path)) == offsets
     (index,) = tmp_path.glob("*-index*")
     assert read_index(str(index)) == offsets[1:-1]
@@ -78,43 +75,35 @@ def test_what_only_looks_like_a_stream_starts_no_range(tmp_path):
 
 
 @pytest.mark.parametrize("target_split_bytes", [1, 400, 1000, 10**9])
-def test_ranges_cover_the_file_and_start_at_streams(tmp_path, pages, target_split_bytes):
-    path, offsets = write_multistream(tmp_path, pages, per_stream=2)
+def test_ranges_cover_the_file_and_start_at_streams(tmp_path, target_split_bytes):
+    path, offsets = write_multistream(tmp_path, PAGES, per_stream=2)
     size = path.stat().st_size
     ranges = choose_starts(
         str(path), streams=offsets, size=size, target_split_bytes=target_split_bytes
     )
-    assert [start for start, _ in ranges[1:]] == [end for _, end in ranges[:-1]]
-    assert (ranges[0][0], ranges[-1][1]) == (0, size)
-    assert {start for start, _ in ranges} <= set(offsets[:-1])
+    starts, ends = zip(*ranges, strict=True)
+    assert (0, *ends) == (*starts, size)
+    assert set(starts) <= set(offsets[:-1])
     assert all(end - start >= target_split_bytes for start, end in ranges[:-1])
     assert len(ranges) == 1 if target_split_bytes > size else len(ranges) > 1
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("100:1:A\nhello\n", "line 2: expected offset"),
-        ("100:1:A\n50:2:B\n", "line 2: expected offsets to ascend"),
-    ],
-)
-def test_a_damaged_index_is_refused_with_its_line(tmp_path, text, message):
-    path = tmp_path / "x-index.txt"
-    path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        read_index(str(path))
-
-
-def test_an_index_that_is_cut_off_is_refused(tmp_path, pages):
-    write_multistream(tmp_path, pages, per_stream=2)
+def test_damaged_index_is_refused(tmp_path):
+    write_multistream(tmp_path, PAGES, per_stream=2)
     (index,) = tmp_path.glob("*-index*")
-    index.write_bytes(index.read_bytes()[:-10])
-    with pytest.raises(InputError, match="cut off or damaged"):
-        read_index(str(index))
+    plain = tmp_path / "x-index.txt"
+    for path, content, message in (
+        (plain, b"100:1:A\nhello\n", "line 2: expected offset"),
+        (plain, b"100:1:A\n50:2:B\n", "line 2: expected offsets to ascend"),
+        (index, index.read_bytes()[:-10], "cut off or damaged"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            read_index(str(path))
 
 
-def test_a_file_shorter_than_its_index_is_refused_unless_whole_pages_are_wanted(tmp_path, pages):
-    path, offsets = write_multistream(tmp_path, pages, per_stream=2)
+def test_a_file_shorter_than_its_index_is_refused_unless_whole_pages_are_wanted(tmp_path):
+    path, offsets = write_multistream(tmp_path, PAGES, per_stream=2)
     path.write_bytes(path.read_bytes()[: offsets[4] + 5])
     with pytest.raises(CorruptInputError, match="cut off") as error:
         all_streams(path)
@@ -123,8 +112,8 @@ def test_a_file_shorter_than_its_index_is_refused_unless_whole_pages_are_wanted(
     assert list(all_streams(path, must_be_whole=False)) == offsets[:5]
 
 
-def test_the_index_of_another_file_is_refused(tmp_path, pages):
-    path, offsets = write_multistream(tmp_path, pages, per_stream=2)
+def test_the_index_of_another_file_is_refused(tmp_path):
+    path, offsets = write_multistream(tmp_path, PAGES, per_stream=2)
     (index,) = tmp_path.glob("*-index*")
     index.write_bytes(bz2.compress(b"".join(b"%d:1:A\n" % (o + 1) for o in offsets[1:-1])))
     with pytest.raises(InputError, match="index of another file"):
