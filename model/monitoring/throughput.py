@@ -255,7 +255,7 @@ def model_flops_utilization(
         processes: Number of processes, each with one device.
         peak: Peak of one device.
     """
-    if peak is None or seconds <= 0:
+    if peak is None:
         return None
     utilization = flops / (seconds * processes * peak.flops)
     return utilization if utilization <= 1 else None

@@ -15,13 +15,11 @@ from support.instance_builder import (
     write_artifact,
 )
 
-from model.data import loader as loader_module
 from model.data.batches import LoaderState
 from model.data.collator import IGNORE_INDEX, MicroBatchCollator
 from model.data.dataset import InstanceDataset
 from model.data.loader import PretrainingDataLoader, eval_batches, prefetch
 from model.data.permutation import stream_rows
-from model.data.targets import apply_dynamic_masks, count_dynamic_masks, masking_keys
 from pipelines.instances.masking import mask_batch
 from pipelines.seeds import key_for, random_bits
 from schemas.corpus_configs import MaskingConfig
@@ -214,30 +212,6 @@ def test_resuming_at_any_step_gives_the_same_batches(instances, layout, size):
             assert_same(one, two)
 
 
-def test_resuming_with_another_number_of_ranks_gives_the_same_global_batches(instances):
-    for layout in LAYOUTS:
-        given = {"batch": {"batching": layout}, "dynamic_masking": MASKING}
-        whole = take(make(instances, **given), 12)
-        first = take(make(instances, rank=1, world_size=2, **given), 5)
-        rest = [
-            take(make(instances, rank=rank, world_size=4, state=first[-1].state, **given), 7)
-            for rank in range(4)
-        ]
-        for number in range(7):
-            found = sorted(row for loaded in rest for row in rows_of(loaded[number]))
-            assert found == rows_of(whole[5 + number])
-            assert rest[0][number].state == whole[5 + number].state
-            assert rest[0][number].predictions == whole[5 + number].predictions
-
-
-def test_batches_do_not_depend_on_group_size(instances, monkeypatch):
-    given = {"dynamic_masking": MASKING}
-    whole = take(make(instances, **given), 10)
-    monkeypatch.setattr(loader_module, "_GROUP", 1)
-    for one, two in zip(whole, take(make(instances, **given), 10), strict=True):
-        assert_same(one, two)
-
-
 @pytest.mark.parametrize("strategy", ["wordpiece", "whole-word", "span"])
 def test_dynamic_masks_depend_on_seed_epoch_and_row(instances, strategy):
     config = MaskingConfig(strategy=strategy, max_predictions_per_seq=9)
@@ -272,18 +246,6 @@ def mask_alone(written, row, *, config):
     )
     pairs = zip(masked.positions.tolist(), masked.original_ids.tolist(), strict=True)
     return masked.input_ids.tolist(), dict(pairs)
-
-
-@pytest.mark.parametrize("strategy", ["none", "wordpiece"])
-def test_count_of_dynamic_masks_is_known_before_masking(instances, strategy):
-    config = MaskingConfig(strategy=strategy, max_predictions_per_seq=4)
-    rows, epochs = np.arange(ROWS), np.arange(ROWS) % 3
-    drawn = apply_dynamic_masks(
-        instances.gather(rows), epochs, seed=1, vocabulary=vocabulary_of(VOCAB_SIZE), config=config
-    )
-    counts = count_dynamic_masks(instances.headers(rows), config)
-    assert counts.tolist() == np.diff(drawn.masked_offsets).tolist()
-    assert len(set(masking_keys(rows, epochs, seed=1).tolist())) == ROWS
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

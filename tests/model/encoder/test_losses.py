@@ -163,19 +163,3 @@ def test_next_sentence_loss_ignores_what_has_no_label() -> None:
     sums.loss.backward()
     assert logits.grad is not None
     assert not logits.grad[2].any()
-
-
-def test_a_compiled_caller_gets_the_same() -> None:
-    given = tensors()
-    expected, gradients = fused(given, scale=0.5)
-
-    @torch.compile(backend="eager")
-    def caller(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
-        sums = tied_decoder_loss(hidden * 1.0, weight, bias=bias, labels=labels, scale=0.5)
-        return sums.loss * 2.0
-
-    loss = caller(*given)
-    found = torch.autograd.grad(loss, given[:3])
-    torch.testing.assert_close(loss, expected.loss * 2.0)
-    for one, other in zip(found, gradients, strict=True):
-        torch.testing.assert_close(one, other * 2.0)

@@ -82,38 +82,6 @@ def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatc
     assert measure_core_share(seconds=0.01).cores == len(os.sched_getaffinity(0))
 
 
-def test_training_process_bounds_spinning_before_torch_is_loaded(tmp_path: Path) -> None:
-    train = f"""{DISPLAY_SETTINGS}
-from model.pretraining.job import TrainingJob
-def train(job: TrainingJob, *, stop):
-    print(os.environ["WITHOUT_TORCH"])
-"""
-    environment = site(tmp_path, 0.98, model__pretraining__loop=train)
-    (tmp_path / "job.json").write_text(JOB)
-    done = train_process(tmp_path, environment)
-    assert done.stdout.strip() == "True"
-    assert displayed(done.stderr) == QUIET["GOMP_SPINCOUNT"]
-    assert f"pretrain length-32: {CoreShare(2, 0.98).text}" in done.stderr
-    quiet = train_process(tmp_path, {**environment, "RANK": "1"})  # the first rank logs for all
-    assert CoreShare(2, 0.98).text not in quiet.stderr
-
-
-def train_process(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "model.pretraining.process", str(folder / "job.json")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-
-JOB = """{"name": "pretrain length-32", "work": "work",
-"config": {"instances": "length-32", "model": {"preset": "tiny"}, "budget": {"max_steps": 1}},
-"instances": {"name": "instances", "artifact_id": "a", "data": "d", "files": []},
-"vocabulary": {"name": "vocabulary", "artifact_id": "a", "data": "d", "files": []}}"""
-
-
 def displayed(text: str) -> str:
     """Return the spin count that GNU OpenMP reports."""
     [found] = [line for line in text.splitlines() if "GOMP_SPINCOUNT" in line]

@@ -20,7 +20,6 @@ from model.monitoring.throughput import (
     batch_flops,
     forward_flops,
     listed_peak,
-    model_flops_utilization,
     peak_flops,
     peak_memory,
 )
@@ -136,13 +135,6 @@ def test_peak_of_a_cpu_is_measured() -> None:
     assert (peak.source, peak.format) == ("measured matmul", "fp32")
     assert 0 < peak.flops < 1e15
     assert peak_flops("meta", precision="fp32") is None
-
-
-def test_utilization() -> None:
-    peak = Peak(2e12, "data sheet", "device", "bf16")
-    assert model_flops_utilization(6e12, seconds=3.0, processes=4, peak=peak) == 0.25
-    assert model_flops_utilization(6e12, seconds=3.0, processes=4, peak=None) is None
-    assert model_flops_utilization(6e13, seconds=3.0, processes=4, peak=peak) is None  # above 1
 
 
 def test_throughput_since_last_record() -> None:

@@ -13,16 +13,16 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 import torch
+from support.batch_builder import peer_inputs
 from support.training_builder import (
     NO_DROPOUT,
     SmallCorpus,
@@ -35,19 +35,18 @@ from support.training_builder import (
 
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
-from model.data.batches import PretrainingBatch
 from model.encoder.hf_weights import save_model
 from model.launch.distributed import ProcessGroup
 from model.launch.launcher import call_group
 from model.launch.stopping import StopRequest
 from model.launch.worker import write_failure
 from model.pretraining.job import TrainingJob
-from model.pretraining.loop import PretrainingModule, train
+from model.pretraining.loop import train
 from model.pretraining.results import read_finished
 from model.pretraining.setup import open_setup
 from model.training.checkpoint_files import CheckpointRecord
 from model.training.checkpoints import CheckpointInfo, Checkpoints, LoadedCheckpoint
-from model.training.loop import Trainer
+from model.training.loop import Stopwatch, Trainer
 from pipelines.wordpiece.vocab_files import PAD, VOCAB_FILE
 from schemas.errors import (
     CheckpointError,
@@ -230,7 +229,8 @@ def test_losses_equal_those_of_transformers_on_the_same_batches(
             our_loss.backward()
             setup.optimizer.step(learning_rate=1e-3)
             setup.optimizer.zero_grad()
-            their_loss = theirs(**_for_transformers(inputs)).loss
+            labels = {"next_sentence_label": inputs.next_sentence_labels}
+            their_loss = theirs(**peer_inputs(inputs), **labels).loss
             their_loss.backward()
             torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
             adamw.step()
@@ -238,22 +238,6 @@ def test_losses_equal_those_of_transformers_on_the_same_batches(
             losses.append((our_loss.item(), their_loss.item()))
     assert [ours for ours, _ in losses] == pytest.approx([other for _, other in losses], abs=1e-4)
     assert losses[-1][0] < losses[0][0] - 0.4
-
-
-def _for_transformers(batch: PretrainingBatch) -> dict[str, torch.Tensor]:
-    """A padded batch as their model takes it."""
-    tokens = batch.tokens
-    rows = (len(tokens.lengths), -1)
-    labels = torch.full_like(tokens.input_ids, -100)
-    labels[batch.masked_positions] = batch.masked_ids
-    places = torch.arange(tokens.padded_length or 0)
-    return {
-        "input_ids": tokens.input_ids.view(rows),
-        "token_type_ids": tokens.segment_ids.view(rows),
-        "attention_mask": (places < torch.from_numpy(tokens.lengths)[:, None]).long(),
-        "labels": labels.view(rows),
-        "next_sentence_label": batch.next_sentence_labels,
-    }
 
 
 # Resume
@@ -334,23 +318,6 @@ def test_two_processes_make_the_steps_of_one(small_corpus: SmallCorpus, tmp_path
         assert other[name] == pytest.approx(line[name], abs=1e-4)
 
 
-@pytest.mark.slow
-def test_one_process_resumes_what_two_began(small_corpus: SmallCorpus, tmp_path: Path) -> None:
-    finish(small_corpus.job(tmp_path / "whole", model=NO_DROPOUT))
-    half = small_corpus.job(
-        tmp_path / "part",
-        model=NO_DROPOUT,
-        num_processes=2,
-        budget={"max_steps": 6},
-        schedule={"total_budget": 12},
-    )
-    half.run()
-    _unfinish(Path(half.work) / "checkpoints")
-    finish(small_corpus.job(tmp_path / "part", model=NO_DROPOUT))
-    whole, part = (curve_lines(tmp_path / name, "train") for name in ("whole", "part"))
-    assert [line["tokens"] for line in whole] == [line["tokens"] for line in part]
-
-
 def _unfinish(folder: Path) -> None:
     """Let a run whose budget was too small look as if it were stopped."""
     for file in folder.glob("*/checkpoint.json"):
@@ -416,6 +383,16 @@ def test_killed_process_is_an_error_of_the_run(small_corpus: SmallCorpus, tmp_pa
     killer.join()
 
 
+def test_stopwatch_excludes_pauses() -> None:
+    watch = Stopwatch(5.0)
+    with watch.paused():
+        start = watch.seconds
+        time.sleep(0.01)
+        assert watch.seconds == start >= 5.0
+    time.sleep(0.01)
+    assert watch.seconds > start
+
+
 # Ends, stops and refusals that are easily got wrong
 
 
@@ -443,31 +420,6 @@ def test_run_killed_after_checkpoint_of_last_step_ends_as_any_other(
     assert same_tensors(whole["tensors"], again["tensors"])
     assert curve_lines(tmp_path / "killed") == curve_lines(tmp_path / "whole")
     assert [line["step"] for line in curve_lines(tmp_path / "killed", "train")] == [3, 6, 9, 10]
-
-
-def test_seconds_include_waiting_for_data_and_exclude_evaluation(
-    small_corpus: SmallCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-    clock = SimpleNamespace(perf_counter=lambda: now[0], monotonic=time.monotonic)
-    monkeypatch.setattr("model.training.loop.time", clock)
-    batches, evaluate = PretrainingModule.batches, PretrainingModule.evaluate
-
-    def slow_batches(training: PretrainingModule) -> Generator[Any]:
-        for batch in batches(training):
-            now[0] += 5.0
-            yield batch
-
-    def slow_evaluation(training: PretrainingModule) -> Any:
-        now[0] += 100.0
-        return evaluate(training)
-
-    monkeypatch.setattr(PretrainingModule, "batches", slow_batches)
-    monkeypatch.setattr(PretrainingModule, "evaluate", slow_evaluation)
-    job = small_corpus.job(
-        tmp_path, budget={"max_steps": 3}, evaluation={"eval_steps": 1, "max_eval_samples": 8}
-    )
-    assert finish(job)["state"]["done"]["seconds"] == 15.0
 
 
 def test_held_out_loss_that_is_not_finite_is_a_divergence(
@@ -569,18 +521,6 @@ def test_config_of_artifact_names_the_padding_token(
     moved = job.vocabulary.model_copy(update={"data": str(tmp_path), "files": (entry,)})
     files = read_finished(job.model_copy(update={"vocabulary": moved})).files
     assert json.loads(files["config.json"])["pad_token_id"] == 7
-
-
-@pytest.mark.slow
-def test_error_of_first_process_is_the_error_of_the_run(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
-    job = small_corpus.job(tmp_path / "work", num_processes=2)
-    # Weights are larger than any file may be: the first process fails while the other waits.
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100_000, 100_000))
-    output, _ = start_run(job, preexec_fn=limit).communicate()
-    assert output.startswith("CheckpointError"), output
-    assert "step 3" in output
 
 
 @pytest.mark.slow
