@@ -7,7 +7,14 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.instance_builder import Row, random_shards, training_rows, write_artifact
+from support.instance_builder import (
+    LONGEST,
+    VOCAB_SIZE,
+    Row,
+    random_shards,
+    training_rows,
+    write_artifact,
+)
 
 from model.data.dataset import InstanceDataset
 from schemas.arrow import VERSION_KEY, instances_schema
@@ -15,19 +22,17 @@ from schemas.errors import ArtifactCorruptError, InstanceDataError
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
-VOCAB_SIZE, LONGEST = 300, 40
-
 
 @pytest.fixture
 def shards():
-    return random_shards(rows=90)
+    return random_shards(90)
 
 
 @pytest.fixture
 def artifact(tmp_path, shards):
     folder = tmp_path / "data"
     folder.mkdir()
-    return write_artifact(str(folder), shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    return write_artifact(str(folder), shards)
 
 
 def opened(artifact, **changes):
@@ -76,10 +81,8 @@ def test_gather_returns_written_rows_in_any_order(artifact, shards):
 
 def test_ids_of_large_vocabulary_are_uint32(tmp_path):
     row = Row([2, 90_000, 3], 3, [1], [99_999], -1)
-    artifact = write_artifact(
-        str(tmp_path), {"part-0.arrow": [[row]]}, vocab_size=100_000, longest=8
-    )
-    instances = InstanceDataset.open(artifact, vocab_size=100_000, max_seq_length=8)
+    artifact = write_artifact(str(tmp_path), {"part-0.arrow": [[row]]}, vocab_size=100_000)
+    instances = InstanceDataset.open(artifact, vocab_size=100_000, max_seq_length=40)
     found = instances.gather(np.array([0]))
     assert found.input_ids.dtype == np.uint32
     check_rows(found, [row], [0])
@@ -173,9 +176,7 @@ NEWER = instances_schema(VOCAB_SIZE).with_metadata(
     [({"schema": NEWER}, "got 'instances' version 9"), ({"compression": "zstd"}, "compressed")],
 )
 def test_shards_of_another_format_are_refused(tmp_path, shards, options, problem):
-    artifact = write_artifact(
-        str(tmp_path), shards, vocab_size=VOCAB_SIZE, longest=LONGEST, **options
-    )
+    artifact = write_artifact(str(tmp_path), shards, **options)
     with pytest.raises(ArtifactCorruptError, match=rf"part-00000.*{problem}"):
         opened(artifact)
 
@@ -185,7 +186,7 @@ def test_shards_of_another_format_are_refused(tmp_path, shards, options, problem
 )
 def test_part_without_instances_is_refused(tmp_path, part, hint):
     empty = {"part-00000-pass-00.arrow": [], "__held-out__/held-out-00000.arrow": [[]]}
-    artifact = write_artifact(str(tmp_path), empty, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    artifact = write_artifact(str(tmp_path), empty)
     with pytest.raises(InstanceDataError, match=f"has no {part} instances.*{hint}"):
         opened(artifact, part=part)
 
@@ -208,7 +209,7 @@ GOOD = Row([2, 10, 3, 11, 3], 3, [1], [12], 0)
 )
 def test_invalid_row_is_refused_when_it_is_read(tmp_path, row, kind, problem):
     shards = {"part-0.arrow": [[GOOD] * 4], "part-1.arrow": [[GOOD] * 3, [GOOD, row, GOOD]]}
-    artifact = write_artifact(str(tmp_path), shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    artifact = write_artifact(str(tmp_path), shards)
     instances = opened(artifact)
     check_rows(instances.gather(np.arange(8)), [GOOD] * 8, range(8))
     with pytest.raises(kind, match=rf"shard part-1\.arrow, row 4: .*{problem}"):
@@ -216,9 +217,7 @@ def test_invalid_row_is_refused_when_it_is_read(tmp_path, row, kind, problem):
 
 
 def test_offsets_outside_of_their_buffer_are_refused(tmp_path):
-    artifact = write_artifact(
-        str(tmp_path), {"part-0.arrow": [[GOOD] * 4]}, vocab_size=VOCAB_SIZE, longest=LONGEST
-    )
+    artifact = write_artifact(str(tmp_path), {"part-0.arrow": [[GOOD] * 4]})
     path = file_of(artifact, 0)
     content = path.read_bytes()
     offsets = np.array([0, 5, 10, 15, 20], np.int32).tobytes()
@@ -233,7 +232,7 @@ def test_offsets_outside_of_their_buffer_are_refused(tmp_path):
 @pytest.fixture
 def remote(shards):
     folder = "memory://instances-of-a-test/data"
-    yield write_artifact(folder, shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    yield write_artifact(folder, shards)
     fsspec.filesystem("memory").rm("/instances-of-a-test", recursive=True)
 
 

@@ -9,9 +9,11 @@ import pytest
 import torch
 from support.instance_builder import (
     CLS,
+    LONGEST,
+    VOCAB_SIZE,
+    VOCABULARY,
     random_shards,
     training_rows,
-    vocabulary_of,
     write_artifact,
 )
 
@@ -26,16 +28,16 @@ from schemas.corpus_configs import MaskingConfig
 from schemas.errors import ConfigError, InstanceDataError
 from schemas.model_configs import BatchConfig
 
-ROWS, LONGEST, VOCAB_SIZE, PAD = 90, 40, 300, 1
+ROWS, PAD = 90, 1
 MASKING = MaskingConfig(max_predictions_per_seq=9)
-SHARDS = random_shards(rows=ROWS)
+SHARDS = random_shards(ROWS)
 WRITTEN = training_rows(SHARDS)
 
 
 @pytest.fixture(scope="module")
 def instances(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("data"))
-    artifact = write_artifact(folder, SHARDS, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    artifact = write_artifact(folder, SHARDS)
     return InstanceDataset.open(artifact, vocab_size=VOCAB_SIZE, max_seq_length=LONGEST)
 
 
@@ -50,7 +52,7 @@ def arguments(config, *, objective="mlm+nsp", **changes):
         "batch": config,
         "collator": collator_of(config, objective=objective),
         "seed": 5,
-        "vocabulary": vocabulary_of(VOCAB_SIZE),
+        "vocabulary": VOCABULARY,
         "prefetch_factor": 0,
         **changes,
     }
@@ -241,7 +243,7 @@ def mask_alone(written, row, *, config):
         np.array(written.original_ids, np.uint16),
         offsets=np.array([0, len(written.input_ids)]),
         segment_b_start=np.array([written.segment_b_start]),
-        vocabulary=vocabulary_of(VOCAB_SIZE),
+        vocabulary=VOCABULARY,
         config=config,
     )
     pairs = zip(masked.positions.tolist(), masked.original_ids.tolist(), strict=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.instance_builder import random_shards, write_artifact
+from support.instance_builder import LONGEST, random_shards, write_artifact
 
 from model.data.collator import MicroBatchCollator
 from model.data.dataset import InstanceDataset
@@ -13,15 +13,13 @@ from model.data.sampler import BatchSampler, rank_share
 from schemas.errors import ConfigError
 from schemas.model_configs import BatchConfig
 
-ROWS, LONGEST = 130, 40
+ROWS = 130
 
 
 @pytest.fixture(scope="module")
 def instances(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    artifact = write_artifact(
-        str(folder), random_shards(rows=ROWS), vocab_size=300, longest=LONGEST
-    )
+    artifact = write_artifact(str(folder), random_shards(ROWS))
     return InstanceDataset.open(artifact, vocab_size=300, max_seq_length=LONGEST)
 
 

@@ -12,10 +12,9 @@ from support.batch_builder import VOCAB, random_batch, random_model
 from torch import nn
 
 from model.data.batches import TokenBatch
-from model.encoder.attention_layout import attention_layout, plan_groups
+from model.encoder.attention_layout import attention_layout
 from model.encoder.bert import BertModel
 from model.encoder.dropout import Dropout, seed_dropout
-from pipelines.seeds import rng_for
 from schemas.model_configs import ModelConfig
 
 LENGTHS = (9, 31, 31, 5, 64, 31, 17)
@@ -228,15 +227,3 @@ def test_every_dropout_has_its_own_draws() -> None:
     assert len(dropouts) == 1 + 3 * model.config.num_hidden_layers
     draws = {tuple(dropout(torch.ones(200)).tolist()) for dropout in dropouts}
     assert len(draws) == len(dropouts)
-
-
-def test_groups_cover_all_instances_once_and_waste_little() -> None:
-    lengths = rng_for(0, "test", "groups").integers(5, 513, 200)
-    groups = plan_groups(lengths, heads=12, has_dropout=True)
-    assert sorted(np.concatenate(groups).tolist()) == list(range(200))
-    done = sum(len(group) * int(lengths[group].max()) ** 2 for group in groups)
-    assert done < 1.05 * int((lengths**2).sum())
-    assert len(plan_groups(np.full(16, 128), heads=4, has_dropout=True)) == 1
-    # Large ones gain nothing together with dropout; without, one call computes all.
-    assert len(plan_groups(np.full(64, 512), heads=12, has_dropout=True)) == 64
-    assert len(plan_groups(np.full(64, 512), heads=12, has_dropout=False)) == 1

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.encoder import losses
 from model.encoder.losses import LossSums, next_sentence_loss, tied_decoder_loss
 
 P, H, V = 37, 16, 211
@@ -96,19 +95,11 @@ def test_improbable_labels_have_finite_losses() -> None:
     torch.testing.assert_close(gradients[1], torch.tensor([[2.0], [-1.0], [-1.0]]))
 
 
-def test_without_gradients_none_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden, weight, bias, labels = tensors()
-    expected = tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=1.0)
-    monkeypatch.setattr(Tensor, "index_add_", lambda *_: pytest.fail("a gradient was made"))
-    with torch.no_grad():
-        found = tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=1.0)
-    assert not found.loss.requires_grad
-    torch.testing.assert_close(found.nll_sum, expected.nll_sum)
-    assert int(found.correct) == int(expected.correct)
-
-
 def test_frozen_tensors_get_no_gradient() -> None:
     hidden, weight, bias, labels = tensors()
+    with torch.no_grad():
+        sums = tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=1.0)
+    assert not sums.loss.requires_grad
     frozen = [hidden, weight.detach(), bias.detach()]
     tied_decoder_loss(
         frozen[0], frozen[1], bias=frozen[2], labels=labels, scale=1.0
@@ -140,16 +131,6 @@ def test_autocast_multiplies_in_bfloat16_and_sums_in_float32(chunk_rows: int | N
         assert one.dtype == torch.float32
         ours, theirs = (float((g - true).norm() / true.norm()) for g in (one, plainly))
         assert ours < max(0.01, 1.5 * theirs)
-
-
-def test_chunks_are_bounded_and_even() -> None:
-    like = torch.empty(0)
-    vocab_size = 30522
-    for rows in (1, 274, 275, 600, 100_000):
-        chunk = losses._chunk_rows(rows, vocab_size, like=like)
-        assert chunk * vocab_size * 4 <= 1 << 25
-        assert -(-rows // chunk) == -(-rows // 274)
-    assert losses._chunk_rows(0, vocab_size, like=like) == 1
 
 
 def test_next_sentence_loss_ignores_what_has_no_label() -> None:

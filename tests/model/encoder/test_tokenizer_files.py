@@ -16,14 +16,12 @@ from support.finetuning_builder import (
     trial_config,
     trial_job,
     write_checkpoint,
-    write_tuned,
 )
 from support.training_builder import SmallCorpus
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from benchmarks.local_server import LocalServer
 from model.finetune import raw_inputs
-from model.finetuning.prediction import Predictor
 from model.finetuning.setup import open_trial
 from model.pretraining.setup import open_model
 from pipelines.io.stage_inputs import input_file
@@ -151,11 +149,6 @@ def test_finetuning_starts_from_checkpoint_without_vocab_txt(tmp_path: Path) -> 
     Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(VOCAB, lowercase=True))
     after = {item.name: item.sha256 for item in raw_inputs(config)}
     assert {name for name in before if before[name] != after[name]} == {TOKENIZER_FILE}
-
-
-def test_model_predicts_without_vocab_txt(tmp_path: Path) -> None:
-    folder = keep_only_tokenizer(write_tuned(tmp_path / "sst-2", task="sst-2"))
-    assert Predictor.open(folder, device="cpu").tokenizer.vocab == VOCAB
 
 
 def test_pretraining_compares_vocabulary_of_tokenizer_json(

@@ -11,13 +11,12 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tqdm import tqdm
 
 from model.monitoring.formatting import format_rounded_duration
-from model.monitoring.plots import plot_curves, smooth
+from model.monitoring.plots import plot_curves
 from model.monitoring.reporter import TrainingProgress
 from model.monitoring.training_log import (
     Curves,
@@ -212,17 +211,6 @@ def test_plot_omits_panels_without_values(tmp_path: Path) -> None:
     assert png_size(tmp_path / "few.png") == (1320, 984)  # five diagrams in three rows
     with pytest.raises(TrainingError):
         plot_curves("empty", Curves((), (), ()), tmp_path / "empty.png")
-
-
-def test_smoothing_keeps_constants_and_skips_gaps() -> None:
-    y = np.full(50, 3.0)
-    y[[0, 7, 8]] = np.nan
-    np.testing.assert_allclose(smooth(y, sigma=2.0), 3.0)
-    wave = np.where(np.arange(200) % 2, 1.0, -1.0)
-    assert np.abs(smooth(wave, sigma=3.0)[20:-20]).max() < 0.01
-    ramp = np.arange(100.0)
-    np.testing.assert_allclose(smooth(ramp, sigma=2.0)[10:-10], ramp[10:-10])  # no lag
-    assert np.isnan(smooth(np.full(5, np.nan), sigma=1.0)).all()
 
 
 # Console

@@ -243,18 +243,6 @@ def test_losses_equal_those_of_transformers_on_the_same_batches(
 # Resume
 
 
-class StopAfter(StopRequest):
-    """Request a stop when a run's curves have the given number of lines."""
-
-    def __init__(self, lines: int, *, work: str) -> None:
-        super().__init__()
-        self._lines, self._file = lines, Path(work) / "curves" / "curves.jsonl"
-
-    @property
-    def reason(self) -> str:
-        return "a test" if self._file.read_text().count("\n") >= self._lines else ""
-
-
 def test_killed_run_resumes_exactly(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     whole = finish(small_corpus.job(tmp_path / "whole", budget={"max_steps": 40}))
     draw = random.Random(int.from_bytes(os.urandom(4), "little"))
