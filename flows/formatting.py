@@ -80,7 +80,11 @@ def is_metric(path: str) -> bool:
 
 
 def align_columns(rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
-    """Return rows of cells as aligned lines; columns whose numbers are in `right` align right."""
+    """Return rows of cells as aligned lines; columns whose numbers are in `right` align right.
+
+    >>> align_columns([("a", "1"), ("bcd", "22")], right=(1,))
+    ['a     1', 'bcd  22']
+    """
     table = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in itertools.zip_longest(*table, fillvalue="")]
     return [

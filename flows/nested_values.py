@@ -14,6 +14,8 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
 
     >>> flatten({"a": {"b": 1}, "c": [2, 3], "d": [{"name": "x", "e": 4}, {"e": 5}]})
     {'a.b': 1, 'c': [2, 3], 'd.x.name': 'x', 'd.x.e': 4, 'd.1.e': 5}
+    >>> flatten({"a": {}, "b": (1, 2), "c": [[1], [2, 3]]})
+    {'b': [1, 2], 'c.0': [1], 'c.1': [2, 3]}
     """
     if isinstance(value, list | tuple) and any(isinstance(v, Mapping | list) for v in value):
         names = (v.get("name") if isinstance(v, Mapping) else None for v in value)

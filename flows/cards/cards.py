@@ -15,6 +15,7 @@ from schemas.publish_configs import CardsConfig
 
 DATASET_STAGES = ("build-documents", "build-tokens", "build-instances", "build-examples")
 MODEL_STAGES = ("pretrain", "finetune", "evaluate")
+_STAGES = (*DATASET_STAGES, *MODEL_STAGES)
 
 
 class CardListener:
@@ -59,14 +60,13 @@ def card_of(
 
 def has_card(manifest: Manifest) -> bool:
     """Return whether an artifact holds rows or a model that people load."""
-    return manifest.stage in (*DATASET_STAGES, *MODEL_STAGES)
+    return manifest.stage in _STAGES
 
 
 def check_has_card(manifest: Manifest) -> None:
     """Raise ConfigError unless an artifact holds rows or a model that people load."""
-    stages = (*DATASET_STAGES, *MODEL_STAGES)
     if not has_card(manifest):
-        expected = f"{', '.join(stages[:-1])} or {stages[-1]}"
+        expected = f"{', '.join(_STAGES[:-1])} or {_STAGES[-1]}"
         raise ConfigError(
             f"{manifest.artifact_id}: expected an artifact of {expected}, got {manifest.stage}."
         )

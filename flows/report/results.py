@@ -28,9 +28,6 @@ from model.tables.results import wrong_fields
 from schemas.errors import ArtifactCorruptError, StoreError
 from schemas.manifest import Manifest
 
-GetFigure = Callable[[str, Callable[..., Figure]], Figure]
-"""Returns a figure, given its kind and a function that draws it."""
-
 
 class TableView(NamedTuple):
     """A table of the paper with rows of the run, or a table of a sweep."""
@@ -82,9 +79,30 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
         tables = read_tables(store, built.manifest)
     except StoreError as error:
         return Results(problem=str(error))
-    return show_results(
-        tables,
-        get_figure=lambda kind, draw: cached_figure(store, kind, [built], draw),
+
+    def figure(kind: str, draw: Callable[..., Figure]) -> Figure:
+        return cached_figure(store, kind, [built], draw)
+
+    rows, is_sweep = tables.main, any(table.axis for table in tables.tables)
+    by_task = [] if is_sweep else task_results(tables)
+    grids = [results_table(rows), entries_table(rows)] if rows else []
+    if tables.comparisons:
+        grids.append(comparisons_table(tables.comparisons))
+    views = []
+    for table in tables.tables:
+        if table.rows:
+            chart = chart_of(table)
+            drawing = figure(table.key, partial(sweep_figure, chart)) if chart else None
+            differences = variants_table(table) if table.comparisons else None
+            views.append(TableView(paper_table(table), differences, drawing))
+    return Results(
+        tables=tables,
+        overview=overview_table(by_task) if by_task else None,
+        overview_figure=figure("overview", partial(overview_figure, by_task)) if by_task else None,
+        grids=grids,
+        paper=views,
+        is_sweep=is_sweep,
+        figure=figure("results", partial(restarts_figure, rows)) if rows else None,
         links=_links(tables, steps),
     )
 
@@ -104,42 +122,6 @@ def read_tables(store: ArtifactStore, manifest: Manifest) -> Tables:
             raise ArtifactCorruptError(
                 f"{artifact}: expected the fields of {JSON_FILE}: {wrong_fields(error)}"
             ) from error
-
-
-def show_results(
-    tables: Tables, *, get_figure: GetFigure | None = None, links: Mapping[str, str] | None = None
-) -> Results:
-    """Return the tables and charts of a run.
-
-    Args:
-        tables: Tables of the run.
-        get_figure: Returns figures, for example from a cache. Default: draw them.
-        links: Link to the evaluation of each reference in a table.
-    """
-    figure = get_figure or (lambda kind, draw: draw(name=kind))
-    rows, is_sweep = tables.main, any(table.axis for table in tables.tables)
-    by_task = [] if is_sweep else task_results(tables)
-    grids = [results_table(rows), entries_table(rows)] if rows else []
-    if tables.comparisons:
-        grids.append(comparisons_table(tables.comparisons))
-    views = []
-    for table in tables.tables:
-        if table.rows:
-            chart = chart_of(table)
-            drawing = figure(table.key, partial(sweep_figure, chart)) if chart else None
-            differences = variants_table(table) if table.comparisons else None
-            views.append(TableView(paper_table(table), differences, drawing))
-    overview = figure("overview", partial(overview_figure, by_task)) if by_task else None
-    return Results(
-        tables=tables,
-        overview=overview_table(by_task) if by_task else None,
-        overview_figure=overview,
-        grids=grids,
-        paper=views,
-        is_sweep=is_sweep,
-        figure=figure("results", partial(restarts_figure, rows)) if rows else None,
-        links=links or {},
-    )
 
 
 def _links(tables: Tables, steps: Steps) -> dict[str, str]:

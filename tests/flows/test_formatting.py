@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-import doctest
-from types import ModuleType
+from typing import Any
 
 import pytest
 
-from flows import formatting, nested_values
-from flows.formatting import align_columns, format_statistic
-from flows.nested_values import flatten
+from flows.formatting import format_statistic
 from flows.record_counts import record_counts
-
-
-@pytest.mark.parametrize("module", [formatting, nested_values])
-def test_examples_of_docstrings(module: ModuleType) -> None:
-    result = doctest.testmod(module)
-    assert (result.failed, result.attempted > 1) == (0, True)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ({}, {}),
-        ({"a": {}}, {}),
-        ({"a": []}, {"a": []}),
-        ({"a": (1, 2)}, {"a": [1, 2]}),
-        ({"a": [{"name": "x", "b": 1}]}, {"a.x.name": "x", "a.x.b": 1}),
-        ({"a": [[1], [2, 3]]}, {"a.0": [1], "a.1": [2, 3]}),
-        ({"a": {"b": None}}, {"a.b": None}),
-    ],
-)
-def test_leaves(value: object, expected: dict[str, object]) -> None:
-    assert flatten(value) == expected
-
-
-def test_columns_are_aligned() -> None:
-    assert align_columns([("a", "1"), ("bcd", "22")], right=(1,)) == ["a     1", "bcd  22"]
+from flows.run.stages import get_stage
+from schemas.manifest import Manifest
 
 
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
         ("metrics.dev.accuracy", 0.5, "50.0"),
-        ("cells.0.metrics.test.f1", 0.25, "25.0"),
         ("held_out.mlm_accuracy", 0.5, "50.0"),
         ("held_out.perplexity", 1234.5678, "1,234.57"),
         ("entries.squad-1.1.mean", 0.5, "50.0"),
-        ("points.0.sd", 0.01, "1.0"),
         ("entries.squad-1.1.runs", 3, "3"),
         ("vocab_size", 30522, "30,522"),
         ("mean_fill", 0.954588, "95.5"),
@@ -72,3 +43,36 @@ def test_record_counts_list_reasons_most_frequent_first() -> None:
     of_all, of_wiki = record_counts(counters)
     assert of_all.row == ("pages", "1,000", "990", "10", "redirect 9, empty 1")
     assert (of_wiki.source, of_wiki.row) == ("wiki", ("pages", "5", "5", "0", ""))
+
+
+def made(stage: str, statistics: Any) -> Manifest:
+    return Manifest.model_construct(
+        stage=stage, statistics=statistics, counters={}, table_name="", files=()
+    )
+
+
+def trial(f1: float) -> Manifest:
+    # Sorted by name, as JSON gives them.
+    dev = {"em": f1 - 0.1, "f1": f1, "has-answer-em": 0.2}
+    return made("finetune", {"task": "squad-2.0", "metrics": {"dev": dev}})
+
+
+def test_the_metric_that_chooses_comes_first() -> None:
+    stage = get_stage("finetune")
+    assert stage.summary(trial(0.5)) == "f1 50.0, em 40.0 on dev"
+    assert stage.summary_of([trial(0.5), trial(0.25)]) == "2 trials, f1 25.0 to 50.0"
+    without = made("finetune", {"task": "rte", "metrics": {}})
+    assert stage.summary(without) == "no answers on dev"
+    assert stage.summary_of([without]) == "1 trial"
+
+
+def test_evaluation_has_mean_deviation_and_restarts_in_percent() -> None:
+    statistics = {
+        "metric": "accuracy",
+        "points": [{"name": "point", "mean": 0.276, "sd": 0.054, "runs": 5}],
+        "best_point": "point",
+        "metrics": {"dev": {"accuracy": 0.336}},
+        "ensemble": 1,
+    }
+    amount = get_stage("evaluate").summary(made("evaluate", statistics))
+    assert amount == "accuracy 27.6 ± 5.4, 5 restarts, best 33.6"

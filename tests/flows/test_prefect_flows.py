@@ -13,10 +13,13 @@ from uuid import UUID, uuid4
 import pytest
 from support.fake_stages import LABELS, FakeStages
 
-from flows.bert import PARTS, stages
+from flows.artifact_markdown import metric_rows, run_markdown, stage_markdown
+from flows.bert import PARTS, recipe_steps, stages
 from flows.preparation import prepare_run
+from flows.run.executor import local_executor, run_steps
 from flows.run.graph import Step, StepGraph
 from flows.run.run import Run
+from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import read_run, run_ids
@@ -56,6 +59,11 @@ def task_runs(flow_run_id: str, *, ended: int = len(LABELS)) -> dict[str, Any]:
             time.sleep(0.1)
 
 
+def inputs_of(runs: dict[str, Any]) -> list[int]:
+    """Return the number of inputs of the task run of each step."""
+    return [len(runs[label].task_inputs.get("wait_for", [])) for label in LABELS]
+
+
 def artifacts() -> dict[str, Any]:
     """Return the newest artifact of each key."""
     from prefect.client.orchestration import get_client
@@ -66,7 +74,9 @@ def artifacts() -> dict[str, Any]:
         return {item.key: item for item in reversed(artifacts) if item.key}
 
 
-def test_second_flow_run_has_cached_states(recipe: Recipe, fakes: FakeStages) -> None:
+def test_second_flow_run_has_cached_states(
+    recipe: Recipe, fakes: FakeStages, tmp_path: Path
+) -> None:
     lines: list[str] = []
     first = run_recipe(recipe, log=lines.append)
     assert [result.label for result in first] == LABELS
@@ -78,8 +88,7 @@ def test_second_flow_run_has_cached_states(recipe: Recipe, fakes: FakeStages) ->
     assert {name: run.state.name for name, run in runs.items()} == dict.fromkeys(
         LABELS, "Completed"
     )
-    read = {name: len(run.task_inputs.get("wait_for", [])) for name, run in runs.items()}
-    assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
+    assert inputs_of(runs) == [0, 1, 2, 2, 2]
     assert {name: run.tags for name, run in runs.items()} == {
         label: [f"stage:{label.partition('.')[0]}"] for label in LABELS
     }
@@ -97,25 +106,33 @@ def test_second_flow_run_has_cached_states(recipe: Recipe, fakes: FakeStages) ->
     runs = task_runs(record_of(recipe)["flow_run_id"])
     assert {name: run.state.name for name, run in runs.items()} == dict.fromkeys(LABELS, "Cached")
 
-
-def test_engines_build_the_same_artifacts(
-    recipe: Recipe,
-    fakes: FakeStages,
-    tmp_path: Path,
-) -> None:
     elsewhere = recipe.model_copy(update={"store": str(tmp_path / "local")})
-    with_prefect = run_recipe(recipe, log=lambda line: None)
-    without = run_recipe(elsewhere, log=lambda line: None, engine="local")
-    for one, other in zip(with_prefect, without, strict=True):
+    local = run_recipe(elsewhere, log=lines.append, engine="local")
+    for one, other in zip(first, local, strict=True):
         assert one.manifest.cache_key == other.manifest.cache_key
         assert one.manifest.content_digest == other.manifest.content_digest
 
 
 def test_user_error_is_not_retried_and_is_state_message(recipe: Recipe, fakes: FakeStages) -> None:
+    from prefect.client.orchestration import get_client
+
     fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
     lines: list[str] = []
-    with pytest.raises(VocabularyError):
-        run_recipe(recipe, log=lines.append)
+    logged: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = logged.append  # type: ignore[method-assign]
+    loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with pytest.raises(VocabularyError):
+            run_recipe(recipe, log=lines.append)
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    texts = [record.getMessage() for record in logged]
+    assert "Finished in state Failed('too small a corpus')" in texts
+    assert not [record for record in logged if record.exc_info]  # no traceback
     assert fakes.calls == ["documents", "vocabulary"]
     assert "build-vocabulary  FAILED: too small a corpus" in lines
     record = record_of(recipe)
@@ -123,45 +140,17 @@ def test_user_error_is_not_retried_and_is_state_message(recipe: Recipe, fakes: F
     assert list(record["failures"]) == ["build-vocabulary"]
     assert [step["label"] for step in record["steps"]] == ["build-documents"]
     # On Prefect's pages the sentence comes first: of the run, of the step, in the summary.
-    assert flow_message(record["flow_run_id"]) == "too small a corpus"
+    with get_client(sync_client=True) as client:
+        flow_run = client.read_flow_run(UUID(record["flow_run_id"]))
+    assert flow_run.state.message == "too small a corpus"
     state = task_runs(record["flow_run_id"], ended=2)["build-vocabulary"].state
     assert (state.type.value, state.message) == ("FAILED", "too small a corpus")
     shown = artifacts()["run-fake"].data
     assert shown.startswith("**build-vocabulary** failed: too small a corpus\n")
 
 
-def flow_message(flow_run_id: str) -> str:
-    """Return the message of a flow run's state."""
-    from prefect.client.orchestration import get_client
-
-    with get_client(sync_client=True) as client:
-        return str(client.read_flow_run(UUID(flow_run_id)).state.message)
-
-
-def test_prefect_logs_user_error_without_traceback(recipe: Recipe, fakes: FakeStages) -> None:
-    kept: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = kept.append  # type: ignore[method-assign]
-    names = ("prefect.flow_runs", "prefect.task_runs")
-    fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
-    for name in names:
-        logging.getLogger(name).addHandler(handler)
-    try:
-        with pytest.raises(VocabularyError):
-            run_recipe(recipe, log=lambda line: None)
-    finally:
-        for name in names:
-            logging.getLogger(name).removeHandler(handler)
-    texts = [record.getMessage() for record in kept]
-    assert "Finished in state Failed('too small a corpus')" in texts
-    assert not [record for record in kept if record.exc_info]
-    assert sum(text.count("\n") + 1 for text in texts) < 20
-
-
 def test_transient_error_is_retried(
-    recipe: Recipe,
-    fakes: FakeStages,
-    monkeypatch: pytest.MonkeyPatch,
+    recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from flows.prefect_flows import execute_step
 
@@ -169,14 +158,6 @@ def test_transient_error_is_retried(
     fakes.module.FAULTS["tokens"] = [ConnectionResetError("reset")]
     run_recipe(recipe, log=lambda line: None)
     assert fakes.calls.count("tokens") == 2
-
-
-@pytest.mark.slow  # several runs by Prefect
-def test_rebuild_reaches_flow(recipe: Recipe, fakes: FakeStages) -> None:
-    run_recipe(recipe, log=lambda line: None)
-    _ = fakes.calls
-    run_recipe(recipe, log=lambda line: None, rebuild=("build-tokens",))
-    assert fakes.calls == ["tokens"]
 
 
 @pytest.mark.slow
@@ -193,8 +174,7 @@ def test_concurrent_steps_wait_for_their_inputs(recipe: Recipe, fakes: FakeStage
     assert [result.label for result in results] == LABELS
     assert sum(not result.was_cached for result in results) == 1
     runs = task_runs(record_of(recipe)["flow_run_id"])
-    read = {name: len(run.task_inputs.get("wait_for", [])) for name, run in runs.items()}
-    assert read == dict(zip(LABELS, [0, 1, 2, 2, 2], strict=True))
+    assert inputs_of(runs) == [0, 1, 2, 2, 2]
 
 
 def test_interrupt_stops_trainings_of_other_threads(
@@ -255,3 +235,54 @@ def test_steps_that_use_gpu_have_tag(fakes: FakeStages, tmp_path: Path, device: 
     task = step_task(Run(recipe, StepGraph()), step)
     assert task.name == "pretrain"
     assert task.tags == {"stage:pretrain", *(["gpu"] if device == "cuda" else [])}
+
+
+@pytest.fixture
+def run(fakes: FakeStages, tmp_path: Path) -> Run:
+    """A run that has built every step."""
+    recipe = fakes.recipe(str(tmp_path / "store"))
+    run = prepare_run(recipe, recipe_steps(recipe))
+    with local_executor(run) as submit:
+        run_steps(run, submit)
+    return run
+
+
+def with_manifest(result: StepResult, **changes: Any) -> StepResult:
+    return result._replace(manifest=result.manifest.model_copy(update=changes))
+
+
+def test_artifact_of_stage_has_counts_and_lineage_and_escapes_text(run: Run) -> None:
+    result = run.step_results["build-documents"]
+    text = stage_markdown([result], store=run.store, run_id=run.run_id)
+    assert "| documents | 4 | 3 | 1 | too-short 1 |" in text
+    assert "```mermaid\n" in text
+    assert "raw.txt" in text
+    assert result.manifest.artifact_id in text
+    assert metric_rows(result.manifest) == []
+    hostile = stage_markdown(
+        [result._replace(label="a|b <script>\n`x`")], store=run.store, run_id=run.run_id
+    )
+    assert "| a\\|b &lt;script> 'x' |" in hostile
+
+
+def test_summary_shows_failures_first_then_results(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.failures["evaluate.cola"] = ValueError("no such file: cola/dev.tsv")
+    statistics = {"held_out": {"perplexity": 12.5, "is_best": True}, "model": {"hidden_size": 2}}
+    trained = with_manifest(
+        run.step_results["build-vocabulary"],
+        stage="pretrain",
+        statistics=statistics,
+        counters={"steps": 7},
+    )
+    run.step_results["build-vocabulary"] = trained
+    text = run_markdown(run, title="fake: 5 steps")
+    assert text.startswith("**evaluate.cola** failed: no such file: cola/dev.tsv\n\n")
+    assert f"[Report](file://{run.store.root}/runs/{run.run_id}/report.html)" in text
+    assert "| build-vocabulary | 7 steps, held-out perplexity 12.50 |" in text
+    assert metric_rows(trained.manifest) == [("held_out.perplexity", "12.50")]
+    monkeypatch.setattr(run.store, "url", lambda path: f"s3://bucket/store/{path}")
+    text = run_markdown(run, title="fake: 5 steps")
+    assert f"Report: `s3://bucket/store/runs/{run.run_id}/report.html`" in text
+    assert "](s3:" not in text

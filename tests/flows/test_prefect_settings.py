@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from support.paths import ROOT
 
 SETTINGS = """
@@ -51,15 +50,11 @@ def test_defaults_have_no_telemetry_and_own_folder(tmp_path: Path) -> None:
     assert not (tmp_path / ".prefect").exists()
 
 
-@pytest.mark.parametrize("is_named", [True, False])
-def test_settings_of_user_are_kept(tmp_path: Path, is_named: bool) -> None:
+def test_settings_of_user_are_kept(tmp_path: Path) -> None:
+    analytics = {"PREFECT_SERVER_ANALYTICS_ENABLED": "true"}
+    named = settings(tmp_path, PREFECT_HOME=str(tmp_path / "named"), **analytics)
+    assert (named["home"], named["analytics"]) == (str(tmp_path / "named"), True)
     own = tmp_path / ".prefect"
-    more = {"PREFECT_SERVER_ANALYTICS_ENABLED": "true"}
-    if is_named:
-        own = tmp_path / "named"
-        more["PREFECT_HOME"] = str(own)
-    else:
-        own.mkdir()
-        (own / "profiles.toml").write_text('active = "mine"\n[profiles.mine]\n')
-    values = settings(tmp_path, **more)
-    assert (values["home"], values["analytics"]) == (str(own), True)
+    own.mkdir()
+    (own / "profiles.toml").write_text('active = "mine"\n[profiles.mine]\n')
+    assert settings(tmp_path)["home"] == str(own)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.fake_stages import installed
+from support.publication_builder import RECIPE
 
 from flows.fetch.wikipedia import FetchedDump, WikipediaDump
 from flows.publish.publish import CorpusChangeLimitError
@@ -15,13 +16,6 @@ from flows.store.artifacts import ArtifactStore
 from schemas.errors import FetchError
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
-
-RECIPE = """
-name: tiny
-build_documents: {sources: [{kind: wikipedia, name: tinywiki, paths: ["${NO_SUCH}"]}]}
-build_instances: {one: {}}
-publish: {name: corpus/tiny}
-"""
 
 
 @pytest.fixture

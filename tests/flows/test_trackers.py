@@ -24,7 +24,7 @@ from flows.run.run import Run
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.trackers import TrackerListener, enabled_trackers, read_point
+from flows.trackers import TrackerListener, enabled_trackers
 from schemas.manifest import Manifest
 
 LINES = [
@@ -78,18 +78,6 @@ class Training:
 def train(folder: Path, lines: list[dict[str, Any]]) -> Training:
     write(folder, lines)
     return Training(folder, TrackerListener())
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (LINES[0], (10, {"train/tokens": 100, "train/loss": 8.5})),
-        (LINES[2], (20, {"held-out/mlm_loss": 7.25, "held-out/perplexity": 1408.1})),
-        ({"step": 3, "split": "train", "rate": 0.1}, (3, {"train/rate": 0.1})),
-    ],
-)
-def test_line_of_a_curve_is_named_by_group_and_metric(line: Any, expected: Any) -> None:
-    assert read_point(line) == expected
 
 
 @pytest.mark.parametrize(
@@ -178,13 +166,6 @@ def test_curve_is_sent_once_when_tracker_answers_again_and_training_resumes(
     training.finish()
     assert (fake.steps, fake.ends) == ([10, 20, 20], [True])
     assert len(caplog.records) == 1
-    assert "secret" not in caplog.text
-
-
-def test_tracker_that_always_fails_is_logged_without_secrets(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(tmp_path, LINES)
     fake = FakeTracker(failures=10_000)
     training = Training(tmp_path, TrackerListener([fake.open]))
     training.listener.on_event(RunFinished(training.run, "interrupted"))

@@ -26,24 +26,3 @@ def test_a_case_is_measured_and_its_loss_is_the_cpus(
         assert 0 < row[f"{side}utilization"] < 2  # the peak was measured on a busy machine
         assert row[f"{side}memory_bytes"] > 2**20
     assert "tokens/s" in capsys.readouterr().out
-
-
-def test_without_a_gpu_it_says_that_it_measured_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench_gpu"])
-    monkeypatch.setattr(bench_gpu.torch.cuda, "device_count", lambda: 0)
-    bench_gpu.main()
-    assert "nothing was measured" in capsys.readouterr().out
-
-
-def test_what_does_not_fit_is_said_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_room(*_: object, **__: object) -> None:
-        raise bench_gpu.torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(bench_gpu, "run_ours", no_room)
-    case = bench_gpu.Case("tiny", 32, "fp32", "eager")
-    given = {"device": bench_gpu.torch.device("cpu"), "tokens": 64, "steps": 1, "peak": None}
-    found = bench_gpu.run_case(case, **given, max_seconds=1.0, peer=False)
-    assert "loss" not in found
-    assert "does not fit the memory" in bench_gpu.line(found)

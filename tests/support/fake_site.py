@@ -89,14 +89,17 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.status or data is None:
             self._send(fault.status or 404, b"", dict(fault.headers))
             return
-        start = int(requested[len("bytes=") : -1]) if requested else 0
-        if not start or fault.ignores_range:
+        first, _, last = (requested or "bytes=0-").removeprefix("bytes=").partition("-")
+        start, end = int(first), min(int(last or len(data)), len(data) - 1)
+        if (not start and not last) or fault.ignores_range:
             self._send(200, data, {}, fault)
         elif start >= len(data):
             self._send(416, b"", {"Content-Range": f"bytes */{len(data)}"})
         else:
-            content_range = f"bytes {start}-{len(data) - 1}/{len(data)}"
-            self._send(206, data[start:], {"Content-Range": content_range}, fault)
+            content_range = f"bytes {start}-{end}/{len(data)}"
+            self._send(206, data[start : end + 1], {"Content-Range": content_range}, fault)
+
+    do_HEAD = do_GET  # noqa: N815 - the server asks for it
 
     def _send(
         self, status: int, body: bytes, headers: dict[str, str], fault: Fault | None = None
@@ -110,6 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        if self.command == "HEAD":
+            return
         self.wfile.write(body[: fault.cut_after] + fault.extra)
         if fault.cut_after is not None or fault.extra:
             self.wfile.flush()

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from flows.run.events import Event
 from pipelines import build_documents, build_instances, build_tokens, build_vocabulary
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, TextSource
 from schemas.recipe import Recipe
@@ -83,6 +84,7 @@ LABELS = [
 ]
 """Labels of the steps of the recipe."""
 
+EventType = TypeVar("EventType", bound=Event)
 MODULES: Any = (build_documents, build_vocabulary, build_tokens, build_instances)
 
 
@@ -130,6 +132,23 @@ class FakeStages:
             **changes,
         }
         return Recipe(**given)
+
+
+class Recorder:
+    """Listener that keeps the events of a run."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def names(self) -> list[str]:
+        return [type(event).__name__ for event in self.events]
+
+    def events_of(self, kind: type[EventType]) -> list[EventType]:
+        return [event for event in self.events if isinstance(event, kind)]
 
 
 @contextmanager

@@ -17,6 +17,14 @@ from schemas.manifest import Manifest, RawInput
 from schemas.publish_configs import ChangeLimits, PublishConfig
 from schemas.recipe import Recipe
 
+RECIPE = """
+name: tiny
+build_documents: {sources: [{kind: wikipedia, name: tinywiki, paths: ["${NO_SUCH:-none.xml}"]}]}
+build_instances: {one: {}}
+publish: {name: corpus/tiny}
+"""
+"""Recipe of the corpora. Its steps are run with fake stages only."""
+
 LABELS = ("build-documents", "build-vocabulary", "build-tokens", "build-instances.one")
 INPUTS = {
     "build-documents": {},

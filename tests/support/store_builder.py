@@ -10,12 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from flows.cards.cards import card_path, has_card
 from flows.run.step_execution import input_ref
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.pointers import now
 from flows.store.process_identity import this_process
 from pipelines.io.files import write_text_file
+from pipelines.io.shards import ShardWriter
+from schemas.arrow import tokens_schema
 from schemas.checksummed import dump_json, dump_page
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import Environment, FileEntry, Manifest, ProducedBy, StageInput
@@ -92,6 +96,33 @@ def write_run(store: ArtifactStore, run_id: str, **changes: Any) -> None:
         **changes,
     }
     store.backend.replace(f"runs/{run_id}/run.json", dump_json(record))
+
+
+def publish_shard(store: ArtifactStore, *, data: bytes = b"", **fields: Any) -> Manifest:
+    """Publish tokens with one shard.
+
+    Args:
+        store: Artifact store.
+        data: Content that the shard has instead of rows.
+        **fields: Changed fields of the shard's entry.
+    """
+    schema = tokens_schema(100)
+    tokens = {
+        "document_id": ["a", "b"],
+        "token_ids": [[1, 2], [3]],
+        "sentence_lengths": [[2], [1]],
+        "split_id": [None, None],
+    }
+    attempt = store.begin(STAGE)
+    with ShardWriter("part-00000.arrow", schema=schema, output=attempt.output) as writer:
+        writer.write(pa.record_batch(tokens, schema=schema))
+    path = Path(attempt.output, writer.entry().stored_name)
+    if data:
+        path.write_bytes(data)
+    stored = path.read_bytes()
+    digest = {"size_bytes": len(stored), "sha256": hashlib.sha256(stored).hexdigest()}
+    entry = writer.entry().model_copy(update={**digest, **fields})
+    return store.commit(describe(attempt, [entry], table_name="tokens")).manifest
 
 
 def add_cards(store: ArtifactStore) -> None:

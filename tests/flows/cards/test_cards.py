@@ -1,14 +1,19 @@
-"""Cards of artifacts in a store: written by a run, read by `datasets`, checked, rewritten."""
+"""Cards of datasets and models: written by a run, read by `datasets`, checked, escaped."""
 
 from __future__ import annotations
 
+import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
-from huggingface_hub import DatasetCard
+from huggingface_hub import DatasetCard, ModelCard
+from markdown_it import MarkdownIt
+from support.card_builder import POINT, put_model
 from support.cli_runner import Cli
+from support.lineage_builder import put
 from support.store_builder import prepared
 from support.tiny_recipe import write_tiny
 
@@ -22,7 +27,7 @@ from flows.store.record_checks import check_records
 from flows.store.verification import verify
 from schemas.errors import ConfigError
 from schemas.manifest import Manifest, RawInput
-from schemas.publish_configs import CardsConfig
+from schemas.publish_configs import CardsConfig, SourceCard
 
 CARDS = """
 cards:
@@ -69,9 +74,6 @@ def test_dataset_card_states_sources_and_record_counts(stores: list[ArtifactStor
     assert r"The harbour museum --\> its visitors <https://museum.example>" in card.text
     assert "| `build-tokens` | documents | 5 | 4 | 1 | duplicate 1 |" in card.text
     assert DatasetCard(str(card)).data.to_dict() == card.data.to_dict()
-
-
-def test_card_of_artifact_without_rows_has_no_loading_code(stores: list[ArtifactStore]) -> None:
     manifest = manifest_of(stores[0], "build-instances")
     files = tuple(file for file in manifest.files if file.rows is None)
     empty = manifest.model_copy(update={"files": files})
@@ -98,11 +100,8 @@ def test_damaged_card_is_reported_and_rewritten(stores: list[ArtifactStore], cli
     assert cli(*card, "--write", "--recipe", recipe).code == 0
     assert path.read_text() == before
     assert check_records(store) == []
-
-
-def test_garbage_collection_keeps_cards(stores: list[ArtifactStore]) -> None:
-    collect_garbage(stores[1], keep_runs=1, grace_hours=0, dry_run=False)
-    assert card_file(stores[1], "build-instances").is_file()
+    collect_garbage(store, keep_runs=1, grace_hours=0, dry_run=False)
+    assert path.is_file()
 
 
 def test_deleted_card_and_export_take_licenses_from_recipe_of_run(
@@ -118,15 +117,12 @@ def test_deleted_card_and_export_take_licenses_from_recipe_of_run(
     assert cli("export", "build-vocabulary", str(tmp_path / "none"), "--store", root).code == 1
 
 
-def test_license_of_unknown_source_is_refused(tmp_path: Path) -> None:
+def test_unknown_source_and_artifact_without_card_are_refused(tmp_path: Path) -> None:
     write_tiny(tmp_path)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(recipe.read_text() + CARDS.replace("own:", "others:"))
     with pytest.raises(ConfigError):
         load_recipe(str(recipe))
-
-
-def test_artifact_without_rows_or_model_has_no_card() -> None:
     store = ArtifactStore("memory://cards")
     with pytest.raises(ConfigError):
         card_of(prepared(store, stage="tabulate"), store=store, cards=CardsConfig())
@@ -142,7 +138,6 @@ WIKI = ("cc-by-sa-4.0", "gfdl")
         ("wikipedia", "simplewiki-latest-pages-x.xml", ["en"], WIKI, "//simple.wikipedia"),
         ("wikipedia", "mywiki.xml", [], (), ""),
         ("books", "gutenberg-children.tar.gz", ["en"], ("other",), ""),
-        ("books", "diaries.zip", ["en"], (), ""),
     ],
 )
 def test_license_is_known_by_file_name(
@@ -161,3 +156,123 @@ def test_license_is_known_by_file_name(
     [facts] = source_facts(manifest, CardsConfig())
     assert (facts.languages, facts.licenses) == (languages, licenses)
     assert url in "".join(facts.urls)
+
+
+HOSTILE = (
+    "<script>alert(1)</script> `x` | **b** [a](http://b) \x1b[31m \u202e \x07\n# head\n```\n-->"
+)
+
+
+def load(manifest: Manifest, store: ArtifactStore, **cards: Any) -> ModelCard:
+    return ModelCard(card_of(manifest, store=store, cards=CardsConfig(**cards)))
+
+
+def rows_below(heading: str, card: ModelCard) -> list[list[str]]:
+    """Cells of the table in a section, without its header."""
+    section = card.text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_evaluation_has_mean_and_deviation_of_restarts(store: ArtifactStore) -> None:
+    card = load(put_model(store)["evaluate"], store, model_license="apache-2.0")
+    assert (card.data.license, card.data.library_name) == ("apache-2.0", "transformers")
+    assert card.data.pipeline_tag == "token-classification"
+    [result] = card.data.eval_results
+    assert (result.metric_type, result.metric_value) == ("entity-f1", 34.0)
+    assert result.metric_args == {"restarts": 3, "sd": 4.0}
+    assert "3 restarts" in result.metric_name
+    assert rows_below("Results", card) == [["dev", "entity-f1", "34.0 ± 4.0", "38.0", "5.0"]]
+    assert "num_epochs: 3" in card.text
+    assert "None" not in card.text
+    assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "name"),
+    [
+        ("the sample world", "custom", "the sample world (conll-2003 format)"),
+        ("", "conll-2003", "conll-2003"),
+    ],
+)
+def test_data_that_is_not_the_task_s_own_is_named(
+    store: ArtifactStore, data: str, kind: str, name: str
+) -> None:
+    card = load(put_model(store, data=data)["evaluate"], store)
+    [result] = card.data.eval_results
+    assert (result.dataset_type, result.dataset_name) == (kind, name)
+    assert card.data.model_name.endswith(f"fine-tuned on {name}")
+
+
+def test_all_pretraining_phases_are_stated_up_to_the_step_that_was_used(
+    store: ArtifactStore,
+) -> None:
+    steps = put_model(store)
+    both = [["16", "1,000", "50,000", "mlm+nsp"], ["32", "100", "5,000", "mlm+nsp"]]
+    for label in ("evaluate", "phase-2", f"{POINT}-r0"):
+        card = load(steps[label], store)
+        assert rows_below("Pretraining", card) == both
+        assert "1,100 steps in 2 phases" in card.text
+    at_step = steps[f"{POINT}-r0"].model_copy(update={"config": {"init_from_step": 40}})
+    assert rows_below("Pretraining", load(at_step, store))[1] == ["32", "40", "2,000", "mlm+nsp"]
+    assert rows_below("Pretraining", load(steps["phase-1"], store)) == both[:1]
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "heading"),
+    [({"members": [f"{POINT}-r2", f"{POINT}-r1"]}, "Ensemble"), ({"method": "majority"}, "")],
+)
+def test_card_of_what_transformers_cannot_load_has_no_loading_code(
+    store: ArtifactStore, evaluation: dict[str, Any], heading: str
+) -> None:
+    card = load(put_model(store, **evaluation)["evaluate"], store)
+    assert card.data.library_name is None
+    assert "from_pretrained" not in card.text
+    assert heading in card.text
+
+
+def test_model_without_pretraining_does_not_claim_its_vocabulary_s_texts(
+    store: ArtifactStore,
+) -> None:
+    steps = put_model(store)
+    vocabulary = put(store, "build-vocabulary", {"tokens": steps["tokens"]})
+    trial = steps[f"{POINT}-r0"]
+    scratch = put(store, "finetune", {"vocabulary": vocabulary}, statistics=trial.statistics)
+    text = load(scratch, store).text
+    assert "Not pretrained" in text
+    assert "not trained on them" in text
+    config = {"init_checkpoint": "/secret/models/bert-tiny/"}
+    text = load(trial.model_copy(update={"config": config, "inputs": ()}), store).text
+    assert "`bert-tiny`" in text
+    assert "secret" not in text
+
+
+def tag_names(page: str) -> set[str]:
+    names = set[str]()
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attrs: names.add(tag)  # type: ignore[method-assign]
+    parser.feed(page)
+    return names
+
+
+def test_quoted_text_cannot_act_as_markup(store: ArtifactStore) -> None:
+    source = SourceCard(attribution=HOSTILE, url="https://a.example/<script>`|")
+    steps = put_model(store, data=HOSTILE, file=HOSTILE, note=HOSTILE)
+    trial = steps[f"{POINT}-r2"]
+    spec = {"config": {"name": HOSTILE}, "environment": {"torch": HOSTILE}}
+    for manifest in (
+        steps["evaluate"],
+        trial.model_copy(update={"cache_key_inputs": spec}),
+        steps["build-examples"],
+    ):
+        text = card_of(manifest, store=store, cards=CardsConfig(sources={"own": source}))
+        card = ModelCard(text)
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", text)
+        assert card.text.count("alert") > 1
+        html = MarkdownIt("commonmark").enable("table").render(card.text)
+        assert "script" not in tag_names(html)
+        assert html.count("<h1>") == 1
+        assert html.count("<h2>") == card.text.count("\n## ")
+        assert {len(row) for row in rows_below("How it was made", card)} == {4}
+        assert "<strong>b" not in html
+        assert 'href="http://b"' not in html

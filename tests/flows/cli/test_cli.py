@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-import struct
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from support.cli_runner import RECIPE, Cli, modules_loaded_by
 
 from flows.cli.app import main
-from flows.recipes.loader import load_recipe
 from flows.store.artifacts import ArtifactStore
 from schemas.manifest import Manifest
 
@@ -101,20 +97,9 @@ def test_show_prints_manifest(cli: Cli, corpus: Path, store: tuple[str, str]) ->
         "pyarrow",
     ):
         assert text in result.out
-    for name in (manifest.artifact_id[:6], "mine/build-tokens", manifest.cache_key):
-        assert cli("show", name, *store).out == result.out
     assert cli("show", str(corpus / "store" / manifest.artifact_path)).out == result.out
     data = json.loads(cli("show", "build-tokens", "--json", *store).out)
     assert Manifest.model_validate(data) == manifest
-
-
-def test_show_suggests_names(cli: Cli, folder: Path, store: tuple[str, str]) -> None:
-    result = cli("show", "build-tokns", *store)
-    assert result.code == 1
-    assert "build-tokens" in result.err
-    result = cli("show", "x", "--store", str(folder / "none"))
-    assert result.code == 1
-    assert "FORMAT.json" in result.err
 
 
 def test_head_shows_masks(cli: Cli, corpus: Path, store: tuple[str, str]) -> None:
@@ -127,35 +112,10 @@ def test_head_shows_masks(cli: Cli, corpus: Path, store: tuple[str, str]) -> Non
     entry = manifest.shards[0]
     path = corpus / "store" / manifest.data_path / entry.stored_name
     assert cli("head", str(path), "-n", "4").out == result.out
-    for part in (entry.path, "0"):
-        assert cli("head", f"build-instances:{part}", "-n", "4", *store).out == result.out
+    assert cli("head", "build-instances:0", "-n", "4", *store).out == result.out
     later = cli("head", "build-instances", "-n", "1", "--start", "2", *store).out
     assert f"{entry.path} row 2" in later
     assert later.strip() in result.out
-
-
-def test_head_names_corrupt_shard(cli: Cli, tmp_path: Path) -> None:
-    offsets = pa.py_buffer(struct.pack("<2i", 0, 2))
-    title = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"a\xff")])
-    path = tmp_path / "part-0.arrow"
-    batch = pa.record_batch({"title": title})
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    result = cli("head", str(path))
-    assert result.code == 1
-    assert str(path) in result.err
-
-
-def test_head_of_instance_is_the_raw_text(cli: Cli, corpus: Path, store: tuple[str, str]) -> None:
-    output = cli("head", "build-instances", "-n", "1", *store).out
-    [line] = [line for line in output.splitlines() if line.startswith("A: ")]
-    line = re.sub(r"\[unused\d+\]", "unused", line)
-    unmasked = re.sub(r" ?\[[^\[\]→]*→([^\[\]]*)\]", r" \1", line)
-    unmasked = unmasked.replace(" ##", "").replace("##", "")
-    letters = re.sub(r"[^a-z]", "", unmasked.removeprefix("A: [CLS]").replace("[SEP]", ""))
-    texts = "".join(file.read_text() for file in sorted((corpus / "texts").iterdir()))
-    assert len(letters) > 20
-    assert letters in re.sub(r"[^a-z]", "", texts.lower())
 
 
 def test_head_decodes_every_table(cli: Cli, store: tuple[str, str]) -> None:
@@ -181,57 +141,11 @@ def test_rows_are_counted_across_shards(cli: Cli, store: tuple[str, str]) -> Non
     by_shard = cli("trace", f"build-instances:{second['path']}:1", *store)
     assert by_artifact.code == 0
     assert by_artifact.out == by_shard.out
-    result = cli("head", "build-instances", "--start", row, "-n", "1", *store)
-    assert result.out.startswith(f"{second['path']} row 1\n")
     total = sum(shard["rows"] for shard in shards)
     assert cli("trace", f"build-instances:{total - 1}", *store).code == 0
     result = cli("trace", f"build-instances:{total}", *store)
     assert result.code == 1
     assert f"{total:,}" in result.err
-
-
-def test_verify_finds_flipped_bit_and_next_run_repairs_it(
-    cli: Cli, corpus: Path, folder: Path
-) -> None:
-    store = ("--store", str(folder / "store"))
-    run = ("run", str(corpus / "recipe.yaml"), "--engine", "local", *store)
-    assert cli(*run).code == 0
-    result = cli("verify", *store)
-    assert (result.code, result.out.count("  ok  ")) == (0, 4)
-    [file] = (folder / "store" / "artifacts" / "build-vocabulary").rglob("vocab-*.txt")
-    data = bytearray(file.read_bytes())
-    data[10] ^= 1
-    file.write_bytes(data)
-    assert cli("verify", "--sizes-only", *store).code == 0
-    result = cli("verify", "--no-quarantine", *store)
-    assert result.code == 1
-    assert "CORRUPT" in result.out
-    assert "vocab.txt" in result.out
-    result = cli("verify", "--json", "build-vocabulary", *store)
-    assert result.code == 1
-    assert json.loads(result.out)[0]["errors"]
-    again = cli(*run)
-    assert again.code == 0
-    states = [line.split()[1] for line in again.out.splitlines()[:4]]
-    assert states == ["cached", "built", "cached", "cached"]
-    assert cli("verify", "build-vocabulary", *store).code == 0
-
-
-def test_init_writes_recipe_once(cli: Cli, folder: Path) -> None:
-    assert cli("init", "new.yaml").code == 0
-    assert load_recipe("new.yaml").name == "my-corpus"
-    result = cli("init", "new.yaml")
-    assert result.code == 1
-    assert "new.yaml" in result.err
-    assert cli("init", "sample.yaml", "--sample").code == 0
-    assert load_recipe("sample.yaml").name == "sample"
-
-
-def test_sample_is_written(cli: Cli, folder: Path) -> None:
-    result = cli("sample", "wiki", "--articles", "3", "--books", "1")
-    assert result.code == 0
-    assert (folder / result.out.splitlines()[0]).is_file()
-    assert [path.name for path in (folder / "wiki").glob("books.*")] == ["books.tar.gz"]
 
 
 BASIC = {"pyarrow", "numpy", "pydantic", "yaml", "flows.cli.run"}
@@ -251,11 +165,7 @@ HEAVY = {
     ("command", "absent"),
     [
         ("--help", HEAVY | BASIC),
-        ("--version", HEAVY | BASIC),
-        ("plan --help", HEAVY),
-        ("ls --store store", HEAVY | {"networkx"}),
         ("plan recipe.yaml", HEAVY | {"networkx"}),
-        ("show build-tokens --store store", HEAVY),
         ("head build-tokens --store store", HEAVY),
         ("lineage build-tokens --json --store store", HEAVY | {"jinja2"}),
         ("verify --store store", HEAVY),

@@ -18,12 +18,12 @@ import pytest
 from support.cli_runner import Cli
 from support.fake_stages import FakeStages
 from support.paths import ROOT
-from support.store_builder import published
+from support.store_builder import published, write_run
 from typer.testing import CliRunner
 
 from flows.bert import stages
 from flows.cli import app as command
-from flows.cli import completion, options, plan, run
+from flows.cli import options, plan, run
 from flows.recipes import loader
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
@@ -51,57 +51,25 @@ def raise_when_loading(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Non
     monkeypatch.setattr(plan, "load_recipe", load)
 
 
-def test_error_is_one_sentence_and_debug_adds_traceback(cli: Cli) -> None:
-    result = cli("run", "no-such-recipe")
-    assert result.code == 1
-    assert result.err.startswith("error: ")
-    assert "no-such-recipe" in result.err
-    assert "Traceback" not in result.err
-    result = cli("--debug", "run", "no-such-recipe")
-    assert result.code == 1
-    assert "Traceback" in result.err
-    assert "RecipeError" in result.err
-
-
-def test_bug_exits_with_70(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    raise_when_loading(monkeypatch, ZeroDivisionError("by nought"))
-    result = cli("plan", "sample")
-    assert result.code == 70
-    assert "ZeroDivisionError: by nought" in result.err
-    assert "--debug" in result.err
-    assert "Traceback" in cli("--debug", "plan", "sample").err
-
-
 @pytest.mark.parametrize(
-    ("code", "remedy"), [(errno.ENOSPC, "Free some space"), (errno.EFBIG, "ulimit -f")]
-)
-def test_disk_error_has_remedy(
-    code: int, remedy: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raise_when_loading(monkeypatch, OSError(code, os.strerror(code)))
-    result = cli("plan", "sample")
-    assert result.code == 1
-    assert remedy in result.err
-
-
-@pytest.mark.parametrize(
-    "arguments",
+    ("error", "code", "text"),
     [
-        ("init", "{file}/x.yaml"),
-        ("init", f"{'a' * 300}.yaml"),
-        ("plan", "a" * 300),
-        ("sample", "{file}/x"),
-        ("schema", "--output", "{file}/x"),
+        (VocabularyError("too small"), 1, "error: too small\n"),
+        (ZeroDivisionError("by nought"), 70, "ZeroDivisionError: by nought"),
+        (OSError(errno.ENOSPC, "full"), 1, "Free some space"),
+        (OSError(errno.EFBIG, "large"), 1, "ulimit -f"),
+        (FileNotFoundError(errno.ENOENT, "none", "a/b"), 1, "error: a/b: none. Check the path"),
+        (ModuleNotFoundError("no", name="torch.nn"), 1, "torch.nn is not installed: pip install"),
     ],
+    ids=lambda value: type(value).__name__,
 )
-def test_impossible_path_is_named(arguments: tuple[str, ...], cli: Cli, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    words = [argument.format(file=file) for argument in arguments]
-    result = cli(*words)
-    assert result.code == 1
-    assert words[-1][:40] in result.err
-    assert "Errno" not in result.err
+def test_error_has_code_and_text_and_debug_adds_traceback(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, text: str
+) -> None:
+    raise_when_loading(monkeypatch, error)
+    result = cli("plan", "sample")
+    assert (result.code, text in result.err, "Traceback" in result.err) == (code, True, False)
+    assert "Traceback" in cli("--debug", "plan", "sample").err
 
 
 def start_command(
@@ -124,37 +92,24 @@ def test_argument_that_is_not_utf8_is_a_usage_error() -> None:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9/model", "nonsense://model"])
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["fill", "a [MASK]", "--model"],
-        ["predict"],
-        ["finetune", "cola", "--data-dir", "x", "--checkpoint"],
+        ["fill", "a [MASK]", "--model", "http://127.0.0.1:9/model"],
+        ["predict", "nonsense://model", "text"],
+        ["finetune", "cola", "--data-dir", "x", "--checkpoint", "http://127.0.0.1:9/model"],
     ],
 )
-def test_unreachable_checkpoint_is_named(cli: Cli, arguments: list[str], url: str) -> None:
-    result = cli(*arguments, url, *(["text"] if arguments == ["predict"] else []))
+def test_unreachable_checkpoint_is_named(cli: Cli, arguments: list[str]) -> None:
+    result = cli(*arguments)
     assert result.code == 1
-    assert url in result.err
+    assert next(word for word in arguments if "://" in word) in result.err
 
 
 @pytest.mark.parametrize("closed", [{1}, {0, 1, 2}])
-@pytest.mark.parametrize("arguments", [["ls", "--store"], ["--version"]])
-def test_standard_streams_can_be_closed(
-    store: ArtifactStore, arguments: list[str], closed: set[int]
-) -> None:
-    published(store)
-    words = [*arguments, store.root] if "--store" in arguments else arguments
-    done = start_command(*words, preexec_fn=lambda: [os.close(number) for number in closed])
+def test_standard_streams_can_be_closed(closed: set[int]) -> None:
+    done = start_command("--version", preexec_fn=lambda: [os.close(number) for number in closed])
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_closed_standard_output_is_not_reused_for_a_file() -> None:
-    code = "import os, sys; sys.stderr.write(os.readlink('/proc/self/fd/1'))"
-    before = f"import flows.cli.app as app; app.main = lambda: exec({code!r})"
-    done = start_command(before=before, preexec_fn=lambda: os.close(1))
-    assert done.stderr == os.devnull
 
 
 def test_arguments_and_files_are_utf8_in_any_locale() -> None:
@@ -201,25 +156,16 @@ def test_runner_option_lists_all_runners() -> None:
     assert set(get_args(literal)) == set(RUNNERS)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--json",)])
 def test_step_error_is_printed_once_with_report(
-    cli: Cli, fakes: FakeStages, recipe: Recipe, arguments: tuple[str, ...]
+    cli: Cli, fakes: FakeStages, recipe: Recipe
 ) -> None:
     fakes.module.FAULTS["vocabulary"] = [VocabularyError("too small a corpus")]
-    result = cli("run", "fake", "--engine", "local", *arguments)
+    result = cli("run", "fake", "--engine", "local")
     assert result.code == 1
     assert (result.out + result.err).count("too small a corpus") == 1
     *_, error, report = result.err.splitlines()
     assert error.startswith("error: build-vocabulary failed")
     assert "too small a corpus" in Path(report.removeprefix("report: ")).read_text()
-
-
-def test_missing_package_is_named_with_its_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    raise_when_loading(monkeypatch, ModuleNotFoundError("No module 'torch'", name="torch.nn"))
-    result = cli("plan", "sample")
-    assert result.code == 1
-    assert "torch.nn" in result.err
-    assert "pip install 'bertloom[model]'" in result.err
 
 
 def test_run_and_plan_name_missing_packages(
@@ -234,10 +180,9 @@ def test_run_and_plan_name_missing_packages(
 
 
 def test_extras_provide_what_stages_need() -> None:
-    assert dependencies.install_hint("torch") == "pip install 'bertloom[model]'"
-    assert dependencies.install_hint("sklearn.metrics") == "pip install 'bertloom[model]'"
-    assert dependencies.install_hint("prefect.flows") == "pip install 'bertloom[flows]'"
-    assert dependencies.install_hint("s3fs") == "pip install 'bertloom[s3]'"
+    extras = {"sklearn.metrics": "model", "prefect.flows": "flows", "s3fs": "s3"}
+    for package, extra in extras.items():
+        assert dependencies.install_hint(package) == f"pip install 'bertloom[{extra}]'"
     assert dependencies.install_hint("numpy") is None  # in no extra
     required = {"pyarrow", "numpy", "tokenizers", "sentencex", "charset-normalizer", "rensa"}
     for stage in stages().values():
@@ -245,15 +190,9 @@ def test_extras_provide_what_stages_need() -> None:
             assert dependencies.install_hint(name) or name in required, name
 
 
-def test_command_names_missing_typer(tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no', name='typer')\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "flows", "--version"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+def test_command_names_missing_typer() -> None:
+    done = start_command("--version", before="import sys; sys.modules['typer'] = None")
     assert done.returncode == 1
-    assert "typer" in done.stderr
     assert "pip install 'bertloom[flows]'" in done.stderr
 
 
@@ -264,10 +203,6 @@ def test_help_lists_commands_and_exit_codes() -> None:
     for name, summary in command.COMMANDS.items():
         [line] = [line for line in lines if line.startswith(f"  {name} ")]
         assert line.endswith(summary)  # not cut in a terminal of 80 columns
-        result = runner.invoke(command.app, [name, "--help"], terminal_width=80)
-        assert result.exit_code == 0
-        assert result.output.startswith(f"Usage: bertloom {name} ")
-        assert len(result.output.split()) > 20, name
 
 
 def test_json_of_plan_and_run(cli: Cli, recipe: Recipe) -> None:
@@ -325,66 +260,44 @@ with installed(Path({str(tmp_path / "code")!r}), patch) as fakes:
 
 
 def test_closed_pipe_ends_quietly() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from flows.cli.app import main; main(['recipes'])"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    assert "Traceback" not in process.stderr.read()
-    assert process.wait(60) == 1
+    code = "from flows.cli.app import main; main(['recipes'])"
+    command = f'{sys.executable} -c "{code}" | true; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
-def test_completion_offers_names_of_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe, cli: Cli
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_offers_recipes_steps_tasks_and_names_of_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
 ) -> None:
+    """The command is asked as by the script that typer installs."""
+
+    def complete(line: str) -> list[str]:
+        words = f"bertloom {line}"
+        env = {
+            "_BERTLOOM_COMPLETE": f"complete_{shell}",
+            "_TYPER_COMPLETE_ARGS": words,
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        }
+        done = CliRunner().invoke(command.app, [], env=env, prog_name="bertloom")
+        assert (done.exit_code, done.stderr) == (0, "")
+        return re.findall(r'"([^"]*)"', done.stdout) if shell == "zsh" else done.stdout.split()
+
     monkeypatch.chdir(tmp_path)
     (tmp_path / "samovar.yaml").write_text("name: x\n")
-    assert completion.recipe_names("sam") == ["sample", "sample-full", "samovar.yaml"]
-    assert completion.stage_names("build-t") == ["build-tokens"]
-    assert complete("show fake/") == []  # no store here
-    assert complete("report 2") == []
-    assert cli("run", "fake", "--engine", "local").code == 0
-    [run_id] = run_ids(ArtifactStore(recipe.store))
-    assert complete(f"--verbose report --store {recipe.store} 2") == [run_id]
-    assert complete(f"show --store {tmp_path / 'nowhere'} fake/") == []
-    monkeypatch.setenv(loader.STORE_VARIABLE, recipe.store)
-    for shell in ("bash", "zsh", "fish"):
-        assert "fake/build-tokens" in complete("show fake/", shell), shell
-    pointer = ArtifactStore(recipe.store).ref("fake/build-tokens")
-    assert pointer is not None
-    assert complete(f"verify {pointer.artifact_id[:8]}") == [pointer.artifact_id]
-
-
-def complete(line: str, shell: str = "bash") -> list[str]:
-    """Return what a shell offers for the last word, asked as by the script that typer installs."""
-    words = f"bertloom {line}"
-    env = {
-        "_BERTLOOM_COMPLETE": f"complete_{shell}",
-        "_TYPER_COMPLETE_ARGS": words,
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(words.count(" ")),
-    }
-    done = CliRunner().invoke(command.app, [], env=env, prog_name="bertloom")
-    assert (done.exit_code, done.stderr) == (0, "")
-    quoted = re.findall(r'"([^"]*)"', done.stdout)
-    return quoted if shell == "zsh" else done.stdout.split()
-
-
-def test_completion_offers_commands_steps_tasks_and_runners(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert complete("ver") == ["verify"]
-    steps = ["finetune.mnli", "finetune.mnli-scratch"]
-    assert complete("plan sample --until finetune.mnli") == steps
-    assert complete("plan broken --until build-t") == ["build-tokens"]
+    assert complete("plan sam") == ["sample", "sample-full", "samovar.yaml"]
+    assert complete("plan sample --until finetune.mn") == ["finetune.mnli", "finetune.mnli-scratch"]
     assert complete("finetune squad") == ["squad-1.1", "squad-2.0"]
-    assert complete("run sample --runner d") == ["dataflow"]
+    assert complete("show fake/") == []  # no store here
+    store = ArtifactStore(str(tmp_path / "kept"))
+    store.set_ref("fake/build-tokens", manifest := published(store))
+    write_run(store, "20260101t000000-aa")
+    assert complete(f"--verbose report --store {store.root} 2") == ["20260101t000000-aa"]
+    monkeypatch.setenv(loader.STORE_VARIABLE, store.root)
+    assert complete("show fake/") == ["fake/build-tokens"]
+    assert complete(f"verify {manifest.artifact_id[:8]}") == [manifest.artifact_id]
 
 
 def test_noisy_log_messages_of_libraries_are_hidden(caplog: pytest.LogCaptureFixture) -> None:

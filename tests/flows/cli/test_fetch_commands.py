@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import yaml
 from support.cli_runner import Cli
 from support.fake_site import FakeSite
 
@@ -23,7 +21,7 @@ PAGES = "samplewiki-20260101-pages-articles-multistream.xml.bz2"
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeSite]:
-    """A site with a dump and a SWAG dataset; its own sources are in `sources.yaml`."""
+    """A site with a dump."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     folder = tmp_path / "made"
     write_dump(str(folder), make_pages(Words.of_world(0), seed=0, articles=5), date="20260101")
@@ -31,13 +29,6 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeSite]:
         monkeypatch.setenv("BERTLOOM_MIRROR", served.url)
         dumps = {path.name: path.read_bytes() for path in folder.glob("*.bz2")}
         served.add_dump("samplewiki", "20260101", dumps)
-        served.files["/train.csv"] = b"some,csv\n"
-        sha256 = hashlib.sha256(b"some,csv\n").hexdigest()
-        swag = {
-            "title": "SWAG", "benchmark": "swag", "folder": "swag", "license": "", "homepage": "",
-            "files": [{"url": f"{served.url}/train.csv", "sha256": sha256}],
-        }  # fmt: skip
-        (tmp_path / "sources.yaml").write_text(yaml.safe_dump({"datasets": {"swag": swag}}))
         yield served
 
 
@@ -55,24 +46,14 @@ def test_dump_is_planned_then_downloaded(cli: Cli, site: FakeSite, tmp_path: Pat
     assert (result["date"], result["bytes_downloaded"]) == ("20260101", 0)
 
 
-def test_dataset_of_own_sources_is_downloaded(cli: Cli, site: FakeSite, tmp_path: Path) -> None:
-    command = ("fetch", "swag", "--sources", str(tmp_path / "sources.yaml"))
-    result = cli(*command, "--output-dir", str(tmp_path / "data"), "--json")
-    [dataset] = json.loads(result.out)
-    assert Path(dataset["files"][0]).read_bytes() == b"some,csv\n"
-    assert dataset["bytes_downloaded"] == len(b"some,csv\n")
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "name"),
     [
         (("wikipedia",), 2, "--wiki"),
         (("wikipedia", "--wiki", "../x"), 1, "--wiki"),
-        (("wikipedia", "--wiki", "samplewiki", "--mirror", "file:///x"), 1, "--mirror"),
         (("wikipedia", "--wiki", "samplewiki", "--connections", "99"), 2, "--connections"),
         (("wikipedia", "--wiki", "samplewiki", "--output-dir", "s3://x/y"), 2, "--output-dir"),
         (("glue", "nonsense"), 2, "nonsense"),
-        (("squad", "swag"), 2, "squad-1.1, squad-2.0"),
         (("swag", "--sources", "/missing.yaml"), 1, "/missing.yaml"),
     ],
 )
@@ -83,11 +64,3 @@ def test_wrong_arguments_are_named(
     assert result.code == code
     assert name in result.err
     assert site.requests == []
-
-
-def test_list_has_datasets_and_those_to_order(cli: Cli) -> None:
-    result = cli("fetch", "list")
-    assert result.code == 0
-    for name in ("cola", "mnli", "squad-2.0", "swag", "conll-2003", "trec.nist.gov"):
-        assert name in result.out
-    assert len(json.loads(cli("fetch", "list", "--json").out)["datasets"]) == 13

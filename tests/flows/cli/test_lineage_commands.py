@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ from support.lineage_builder import (
 
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.shards import ShardWriter
-from schemas.arrow import DOCUMENTS, tokens_schema
-from schemas.manifest import Manifest
+from schemas.arrow import DOCUMENTS
 
 
 class Made:
@@ -62,11 +62,8 @@ def test_default_is_last_metric_of_newest_run(cli: Cli, made: Made) -> None:
 @pytest.mark.parametrize(
     ("text", "metric", "label"),
     [
-        ("evaluate.cola:matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
         ("mine/evaluate.cola:dev.matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
-        ("pretrain.phase-2:held_out.perplexity", "held_out.perplexity = 12.50", "pretrain.phase-2"),
         ("pretrain:perplexity", "held_out.perplexity = 12.50", "pretrain.phase-2"),
-        ("perplexity", "held_out.perplexity = 12.50", "pretrain.phase-2"),
         ("matthews", "metrics.dev.matthews = 40.0", "evaluate.cola"),
     ],
 )
@@ -89,8 +86,6 @@ def test_metric_of_several_steps_is_listed(cli: Cli, made: Made) -> None:
             "pretrain.phase-3 held_out.perplexity = 7.00",
         ]
         assert "pretrain.phase-2:held_out.perplexity" in lines[-1]
-        data = json.loads("\n".join(_lines(cli, "lineage", "perplexity", "--json")))
-        assert [metric["value"] for metric in data["metrics"]] == [12.5, 7.0]
     finally:
         made.store.backend.delete_folder("runs/20270101t000000-00000009")
 
@@ -99,12 +94,9 @@ def test_metric_of_several_steps_is_listed(cli: Cli, made: Made) -> None:
     "text",
     [
         "wiki.xml.bz2",
-        "/raw/wiki.xml.bz2",
         "/raw/../raw/wiki.xml.bz2",
-        DUMP.sha256,
         f"sha256:{DUMP.sha256}",
         f"sha1:{DUMP_SHA1}",
-        DUMP_SHA1,
         DUMP.sha256[:12],
     ],
 )
@@ -115,27 +107,6 @@ def test_raw_file_shows_downstream(cli: Cli, made: Made, text: str) -> None:
     assert f"└── build-documents {made.id('build-documents')}: 1 file" in lines
     assert any(made.id("evaluate.cola") in line for line in lines)
     assert len(_lines(cli, "lineage", text, "--upstream")) == 1
-
-
-@pytest.mark.parametrize("prefix", ["", "sha256:"])
-def test_digest_names_artifact_of_file(cli: Cli, made: Made, prefix: str) -> None:
-    tokens = made.steps["build-tokens"]
-    lines = _lines(cli, "lineage", f"{prefix}{tokens.files[0].sha256[:16]}")
-    assert lines[0].startswith(f"build-tokens {tokens.artifact_id}: ")
-    assert _lines(cli, "lineage", "mine/build-tokens:made.txt") == lines
-
-
-def test_path_distinguishes_files_with_equal_names(cli: Cli, made: Made) -> None:
-    twins = [
-        raw_file("twin.txt").model_copy(update={"uri": f"/{where}/twin.txt", "sha256": digit * 64})
-        for where, digit in (("one", "1"), ("two", "2"))
-    ]
-    for twin in twins:
-        put(made.store, "build-documents", key=twin.uri, raw=[twin])
-    result = cli("lineage", "twin.txt")
-    assert result.code == 1
-    assert all(twin.uri in result.err for twin in twins)
-    assert "sha256 222222222222" in _lines(cli, "lineage", "/two/twin.txt")[0]
 
 
 def test_directions_and_formats(cli: Cli, made: Made, tmp_path: Path) -> None:
@@ -163,8 +134,9 @@ def test_path_needs_no_store_option(cli: Cli, made: Made, monkeypatch: Any) -> N
     tokens = made.steps["build-tokens"]
     path = f"{made.store.root}/{tokens.data_path}/{tokens.files[0].stored_name}"
     assert tokens.artifact_id in _lines(cli, "lineage", path)[0]
-    vocabulary = f"{made.store.root}/{made.steps['build-vocabulary'].artifact_path}"
-    assert _lines(cli, "diff", path, vocabulary)[0].startswith("build-tokens -> build-vocabulary")
+    monkeypatch.setenv("BERTLOOM_STORE", made.store.root)
+    digest = f"sha256:{tokens.files[0].sha256[:16]}"
+    assert _lines(cli, "lineage", digest) == _lines(cli, "lineage", path)
 
 
 @pytest.mark.parametrize(
@@ -174,13 +146,10 @@ def test_path_needs_no_store_option(cli: Cli, made: Made, monkeypatch: Any) -> N
         (("lineage", "evaluate.cola:nothing"), 1, "metrics.dev"),
         (("lineage", "--upstream", "--downstream"), 2, "--upstream"),
         (("lineage", "--json", "--dot"), 2, "--json"),
-        (("lineage", "--html", "/nowhere/x.html"), 1, "/nowhere/x.html"),
-        (("trace", "mine/build-tokens"), 2, "SHARD:ROW"),
         (("trace", "mine/build-tokens:x"), 2, "SHARD:ROW"),
         (("trace", "mine/tabulate:0"), 1, "made.txt"),
         (("diff", RUN_ID, "mine/tabulate"), 1, "mine/tabulate"),
         (("diff", RUN_ID, "20250101t000000-00000000"), 1, "20250101t000000-00000000"),
-        (("diff", RUN_ID, f"{RUN_ID[:-1]}9"), 1, f"{RUN_ID[:-1]}9"),
     ],
 )
 def test_wrong_arguments_are_named(
@@ -189,12 +158,6 @@ def test_wrong_arguments_are_named(
     result = cli(*arguments)
     assert result.code == code
     assert text in result.err
-
-
-def test_store_without_runs_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    store = ArtifactStore(str(tmp_path / "store"))
-    result = Cli(capsys)("lineage", "--store", store.root)
-    assert result.code == 1
 
 
 def test_diff_compares_artifacts_and_runs(cli: Cli, made: Made) -> None:
@@ -208,9 +171,7 @@ def test_diff_compares_artifacts_and_runs(cli: Cli, made: Made) -> None:
     assert [step["label"] for step in steps] == list(made.steps)
 
 
-@pytest.fixture
-def traced(made: Made) -> Manifest:
-    """Return tokens of one document, in a shard."""
+def test_trace_shows_page_and_bytes(cli: Cli, made: Made) -> None:
     row = {
         "document_id": "wiki:7",
         "source": "wiki",
@@ -224,56 +185,36 @@ def traced(made: Made) -> Manifest:
         "revision_id": 70,
         "timestamp": "2026-01-01T00:00:00Z",
     }
-    tokens = {"document_id": "wiki:7", "token_ids": [5, 6, 7], "sentence_lengths": [2, 1]}
-    documents = _put_shard(made.store, "build-documents", {}, DOCUMENTS, row)
-    return _put_shard(
-        made.store, "build-tokens", {"documents": documents}, tokens_schema(9), tokens
-    )
-
-
-def _put_shard(
-    store: ArtifactStore,
-    stage: str,
-    inputs: dict[str, Manifest],
-    schema: pa.Schema,
-    row: dict[str, Any],
-) -> Manifest:
-    """Publish an artifact that is a shard with one row."""
-    attempt = store.begin(stage)
-    with ShardWriter("part-00000.arrow", schema=schema, output=attempt.output) as writer:
-        writer.write(pa.RecordBatch.from_pylist([row], schema=schema))
-    return put(
-        store,
-        stage,
-        inputs,
+    attempt = made.store.begin("build-documents")
+    with ShardWriter("part-00000.arrow", schema=DOCUMENTS, output=attempt.output) as writer:
+        writer.write(pa.RecordBatch.from_pylist([row], schema=DOCUMENTS))
+    traced = put(
+        made.store,
+        "build-documents",
         key=attempt.artifact_id,
-        raw=[] if inputs else [DUMP],
+        raw=[DUMP],
         artifact_id=attempt.artifact_id,
         artifact_path=attempt.location,
         files=(writer.entry(),),
     )
-
-
-def test_trace_shows_page_and_bytes(cli: Cli, traced: Manifest) -> None:
     result = cli("trace", f"{traced.artifact_id}:0")
     assert result.code == 0, result.err
     facts, _, text = result.out.partition("\n  text\n")
-    rows = dict(line.strip().split("  ", 1) for line in facts.splitlines()[3:])
-    fields = {name: value.strip() for name, value in rows.items()}
-    assert fields["document"] == "wiki:7"
-    assert fields["page"] == "7, revision 70, 2026-01-01T00:00:00Z"
-    assert fields["file"] == "/raw/wiki.xml.bz2"
-    assert fields["sha256"] == DUMP.sha256
-    assert fields["verified"] == f"sha1 {DUMP_SHA1}"
-    assert fields["bytes"] == "1,000 to 1,500 of the file as stored"
-    assert fields["title"] == "A  [31mtitle"  # nothing that a file says steers the terminal
+    fields = dict(re.findall(r"(?m)^ *(\w+)  +(.*?) *$", facts))
+    expected = {
+        "document": "wiki:7",
+        "page": "7, revision 70, 2026-01-01T00:00:00Z",
+        "verified": f"sha1 {DUMP_SHA1}",
+        "bytes": "1,000 to 1,500 of the file as stored",
+        "title": "A  [31mtitle",  # nothing that a file says steers the terminal
+    }
+    assert expected.items() <= fields.items()
     data = json.loads(cli("trace", f"{traced.artifact_id}:0:0", "--json", "--raw").out)
     assert text.split() == " ".join(data["segments"]["document"]["text"]).split()
     assert "no such file" in data["segments"]["document"]["raw"]["problem"]
     document = data["segments"]["document"]
     assert document["raw_file"]["checksum"] == DUMP.checksum
     assert (document["byte_start"], document["page_id"]) == (1000, 7)
-    assert document["tokens"] == data["location"]
 
 
 def test_checksum_of_a_list_is_not_called_verified(
@@ -286,17 +227,11 @@ def test_checksum_of_a_list_is_not_called_verified(
     made = put(store, "build-documents", raw=[dump], cache_key_inputs=spec).artifact_id
     page = tmp_path / "page.html"
     assert _lines(cli, "lineage", made, "--html", str(page))
-    data = {
-        "show": "\n".join(_lines(cli, "show", made)),
-        "tree": "\n".join(_lines(cli, "lineage", made)),
-        "json": "\n".join(_lines(cli, "lineage", made, "--json")),
-        "page": page.read_text("utf-8"),
+    shown = {
+        "believed": "\n".join(_lines(cli, "show", made)),
+        ", from a list of checksums)": "\n".join(_lines(cli, "lineage", made)),
+        "2.0 kB, believed": page.read_text("utf-8"),
     }
-    for name, text in data.items():
-        assert "verified" not in text, name
-        assert "wiki.xml.bz2" in text, name
-    assert "believed" in data["show"]
-    assert ", from a list of checksums)" in data["tree"]
-    assert "2.0 kB, believed" in data["json"]
-    assert "/raw/sha256sums.txt" in data["page"]
-    assert "2.0 kB, believed" in data["page"]
+    for note, text in shown.items():
+        assert note in text
+        assert "verified" not in text

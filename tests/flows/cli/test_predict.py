@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -64,18 +63,9 @@ def test_unusable_pair_has_an_error_in_its_place(
     assert [item["id"] for item in answers] == ["0", "1", "2", "3", "4"]
     assert ["label" in item for item in answers] == [True, False, False, False, True]
     assert "line 2" in answers[1]["error"]
-    set_input(monkeypatch, b"the film\nthe song\n")
-    result = cli("predict", models["mrpc"])
-    assert (result.code, "--text-pair" in result.err) == (2, True)
-
-
-def test_empty_input_is_an_error(
-    models: dict[str, str], cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for data, lines in ((b"\n\n", 2), (b"", 0)):
-        set_input(monkeypatch, data)
-        result = cli("predict", models["sst-2"])
-        assert (result.code, len(result.out.splitlines())) == (1, lines)
+    set_input(monkeypatch, b"\n\n")
+    result = cli("predict", models["sst-2"])
+    assert (result.code, len(result.out.splitlines())) == (1, 2)
 
 
 def test_unusable_rows_of_a_file_are_counted(
@@ -95,69 +85,53 @@ def test_texts_become_examples() -> None:
     assert (len(tagging.examples), set(tagging.errors)) == (1, {1})
     choice = make_questions(TASKS["swag"], ["She sat"], {"choice": ["a", "b", "c", "d"]})
     assert choice.examples["continuations"].to_pylist() == [["a", "b", "c", "d"]]
+    parts: dict[str, dict[str, object]] = {
+        "swag": {"choice": ["down"]}, "squad-1.1": {}, "sst-2": {"question": "b"},
+    }  # fmt: skip
+    for task, missing_or_unknown in parts.items():
+        with pytest.raises(UsageError):
+            make_questions(TASKS[task], ["She sat"], missing_or_unknown)
+
+
+FILES = {
+    "pairs.tsv": "index\tsentence1\tsentence2\tlabel\n0\tthe film\tthe song\t0\n1\ta\tb\t1\n",
+    "ax.tsv": "index\tsentence1\tsentence2\tlabel\n" + "0\tthe film\tthe song\tneutral\n" * 4,
+    "own.tsv": "text\tlabel\nthe film\tgood\nthe song\tbad\nthe town\tfair\n",
+}
 
 
 @pytest.mark.parametrize(
-    ("task", "parts"),
+    ("arguments", "model", "code", "text"),
     [
-        ("swag", {"choice": ["down"]}),
-        ("swag", {"choice": ["a", "b", "c", "d"], "text-pair": "down"}),
-        ("squad-1.1", {}),
-        ("sst-2", {"question": "b"}),
+        (("wnli", "pairs.tsv"), "sst-2", 1, "--allow-task-mismatch"),
+        (("wnli", "pairs.tsv", "--allow-task-mismatch"), "sst-2", 0, "accuracy"),
+        (("wnli", "pairs.tsv", "--allow-task-mismatch"), "rte", 1, "not_entailment"),
+        (("sts-b", "pairs.tsv", "--allow-task-mismatch"), "rte", 1, "not_entailment"),
+        # A task without training data takes models with its labels.
+        (("ax", "ax.tsv", "--split", "test"), "mnli", 0, "4 of 1,104 test rows"),
+        (("ax", "ax.tsv", "--split", "test"), "rte", 1, "ax"),
+        (("single-sentence", "own.tsv"), "own", 1, "1 of 3 rows"),
+        (
+            ("single-sentence", "own.tsv", "--allow-task-mismatch"),
+            "own",
+            0,
+            "rows-dropped-label-not-of-the-model",
+        ),
     ],
 )
-def test_missing_and_unknown_parts_are_usage_errors(task: str, parts: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        make_questions(TASKS[task], ["She sat"], parts)
-
-
-def write_pairs(folder: Path, labels: Sequence[object] = (0, 1, 0, 1, 0, 1)) -> str:
-    rows = [f"{n}\tthe film\tthe song\t{label}" for n, label in enumerate(labels)]
-    path = folder / "pairs.tsv"
-    path.write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
-    return str(path)
-
-
-def test_model_of_another_task_needs_an_option(
-    models: dict[str, str], cli: Cli, tmp_path: Path
+def test_evaluation_needs_a_model_of_the_task_or_an_option(
+    models: dict[str, str],
+    cli: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    model: str,
+    code: int,
+    text: str,
 ) -> None:
-    arguments = ("evaluate", "wnli", write_pairs(tmp_path), "--model", models["sst-2"])
-    result = cli(*arguments)
-    assert result.code == 1
-    assert "--allow-task-mismatch" in result.err
-    result = cli(*arguments, "--allow-task-mismatch")
-    assert result.code == 0, result.err
-    assert "accuracy" in result.out
-
-
-@pytest.mark.parametrize("task", ["wnli", "sts-b"])
-@pytest.mark.parametrize("options", [(), ("--allow-task-mismatch",)])
-def test_model_with_other_answers_is_refused(
-    models: dict[str, str], cli: Cli, tmp_path: Path, task: str, options: tuple[str, ...]
-) -> None:
-    path = write_pairs(tmp_path)
-    result = cli("evaluate", task, path, "--model", models["rte"], *options)
-    assert result.code == 1
-    assert all(text in result.err for text in (task, *NLI))
-
-
-def test_task_without_training_data_accepts_models_with_its_labels(
-    models: dict[str, str], cli: Cli, tmp_path: Path
-) -> None:
-    arguments = ("evaluate", "ax", write_pairs(tmp_path, ["neutral"] * 4), "--split", "test")
-    result = cli(*arguments, "--model", models["mnli"])
-    assert result.code == 0, result.err
-    assert "4 of 1,104 test rows" in result.out
-    assert cli(*arguments, "--model", models["rte"]).code == 1
-
-
-def test_unknown_labels_need_an_option(models: dict[str, str], cli: Cli, tmp_path: Path) -> None:
-    path = tmp_path / "dev.tsv"
-    path.write_text("text\tlabel\nthe film\tgood\nthe song\tbad\nthe town\tfair\n")
-    arguments = ("evaluate", "single-sentence", str(path), "--model", models["own"])
-    result = cli(*arguments)
-    assert result.code == 1
-    assert "1 of 3 rows" in result.err
-    result = cli(*arguments, "--allow-task-mismatch")
-    assert result.code == 0, result.err
-    assert "rows-dropped-label-not-of-the-model" in result.out
+    monkeypatch.chdir(tmp_path)
+    for name, content in FILES.items():
+        Path(name).write_text(content)
+    result = cli("evaluate", *arguments, "--model", models[model])
+    assert result.code == code, result.err
+    assert text in result.out + result.err

@@ -37,15 +37,17 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     write_sst(folder / "SST-2")
     write_checkpoint(folder / "bert")
-    main_or_exit(
-        "finetune", "sst-2", "--data-dir", str(folder / "SST-2"),
-        "--checkpoint", str(folder / "bert"), "--batch-size", "8",
-        "--learning-rate", "3e-3", "--num-epochs", "10", "--restarts", "2",
-        "--max-seq-length", "32", "--store", str(folder / "store"), "--engine", "local",
-        "--name", "mine", "--set", "finetune.sst-2.num_threads=1",
-        "--set", "finetune.sst-2.dropout=0.0",
-    )  # fmt: skip
+    main_or_exit(*finetune_arguments(folder), "--restarts", "2", "--engine", "local")
     return folder
+
+
+def finetune_arguments(folder: Path) -> tuple[str, ...]:
+    return (
+        "finetune", "sst-2", "--data-dir", str(folder / "SST-2"), "--checkpoint",
+        str(folder / "bert"), "--batch-size", "8", "--learning-rate", "3e-3", "--num-epochs", "10",
+        "--max-seq-length", "32", "--store", str(folder / "store"), "--name", "mine",
+        "--set", "finetune.sst-2.num_threads=1", "--set", "finetune.sst-2.dropout=0.0",
+    )  # fmt: skip
 
 
 def main_or_exit(*arguments: str) -> None:
@@ -71,12 +73,7 @@ def test_fine_tuning_writes_models_scores_and_tables(tuned: Path) -> None:
 
 
 def test_more_restarts_train_only_what_is_missing(tuned: Path, cli: Cli) -> None:
-    arguments = (
-        "finetune", "sst-2", "--data-dir", str(tuned / "SST-2"), "--checkpoint",
-        str(tuned / "bert"), "--batch-size", "8", "--learning-rate", "3e-3", "--num-epochs", "10",
-        "--max-seq-length", "32", "--store", str(tuned / "store"), "--name", "mine",
-        "--set", "finetune.sst-2.num_threads=1", "--set", "finetune.sst-2.dropout=0.0",
-    )  # fmt: skip
+    arguments = finetune_arguments(tuned)
     result = cli(*arguments, "--restarts", "3", "--dry-run")
     assert result.code == 0, result.err
     assert re.search(r"^finetune\.sst-2 \(2 trials\) +cached", result.out, re.MULTILINE)
@@ -120,19 +117,9 @@ def test_written_predictions_have_the_same_score(tuned: Path, cli: Cli, tmp_path
     ("arguments", "code", "text"),
     [
         (("finetune", "sst2", "--data-dir", "x", "--checkpoint", "BERT"), 1, "sst-2"),
-        (("finetune", "sst-2", "--data-dir", "x"), 2, "--checkpoint"),
         (("finetune", "sst-2", "--checkpoint", "BERT"), 2, "--data-dir"),
         (("finetune", "sst-2", "--data-dir", "x", "--checkpoint", "none"), 1, "none"),
-        (
-            ("finetune", "sst-2", "--data-dir", "x", "--checkpoint", "BERT", "--num-epochs", "a"),
-            2,
-            "--num-epochs",
-        ),
-        (
-            ("finetune", "sst-2", "--data-file", "train", "--checkpoint", "BERT"),
-            2,
-            "--data-file",
-        ),
+        (("finetune", "sst-2", "--data-file", "train", "--checkpoint", "BERT"), 2, "--data-file"),
         (("evaluate", "sst-2", "DEV"), 2, "--predictions"),
         (("evaluate", "sst-2", "DEV", "--predictions", "none"), 1, "none"),
         (("evaluate", "sst-2", "TEST", "--split", "test", "--model", "MODEL"), 1, "test.tsv"),
@@ -141,7 +128,6 @@ def test_written_predictions_have_the_same_score(tuned: Path, cli: Cli, tmp_path
         (("predict", "MODEL", "a", "--question", "b"), 2, "--question"),
         (("predict", "MODEL", "a", "--file", "b"), 2, "--file"),
         (("predict", "BERT", "a"), 1, "config.json"),
-        (("predict", "nobody", "a"), 1, "nobody"),
     ],
 )
 def test_wrong_arguments_are_named(
@@ -153,33 +139,11 @@ def test_wrong_arguments_are_named(
         "TEST": str(tuned / "SST-2" / "test.tsv"),
         "MODEL": "mine/evaluate.sst-2",
     }
-    store = ("--store", str(tuned / "store")) if "--predictions" not in arguments else ()
-    result = cli(*(values.get(argument, argument) for argument in arguments), *store)
+    words = [values.get(argument, argument) for argument in arguments]
+    result = cli(*words, "--store", str(tuned / "store"))
     assert result.code == code, result.out
     assert text in result.err
     assert "Traceback" not in result.err
-
-
-@pytest.mark.parametrize(
-    ("train", "text"),
-    [
-        ("", "empty"),
-        ("sentence\tpoints\nfine\t1\n", "points"),
-        ("sentence\tlabel\nfine\tgreat\ndull\t0\n", "great"),
-    ],
-)
-def test_file_of_another_format_is_refused(
-    tuned: Path, cli: Cli, tmp_path: Path, train: str, text: str
-) -> None:
-    write_sst(tmp_path / "SST-2")
-    (tmp_path / "SST-2" / "train.tsv").write_text(train)
-    result = cli(
-        "finetune", "sst-2", "--data-dir", str(tmp_path / "SST-2"), "--checkpoint",
-        str(tuned / "bert"), "--engine", "local", "--store", str(tmp_path / "store"),
-    )  # fmt: skip
-    assert result.code == 1
-    assert "train.tsv" in result.err
-    assert text in result.err
 
 
 @pytest.fixture(scope="module")
@@ -214,23 +178,12 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def as_squad(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    paragraphs = [
-        {
-            "context": row["context"],
-            "qas": [
-                {
-                    "id": row["id"],
-                    "question": row["question"],
-                    "is_impossible": row["is_impossible"],
-                    "answers": [
-                        {"text": text, "answer_start": start}
-                        for text, start in zip(row["answers"], row["answer_starts"], strict=True)
-                    ],
-                }
-            ],
-        }
-        for row in rows
-    ]
+    paragraphs = []
+    for row in rows:
+        pairs = zip(row["answers"], row["answer_starts"], strict=True)
+        question = {name: row[name] for name in ("id", "question", "is_impossible")}
+        question["answers"] = [{"text": text, "answer_start": start} for text, start in pairs]
+        paragraphs.append({"context": row["context"], "qas": [question]})
     return {"version": "v2.0", "data": [{"title": "A town", "paragraphs": paragraphs}]}
 
 
@@ -239,6 +192,8 @@ def test_ensemble_uses_its_own_threshold(questions: Path, cli: Cli) -> None:
     statistics = resolve("asked/evaluate.both", store=store).statistics
     trial = resolve(f"asked/finetune.{statistics['members'][0]}", store=store)
     assert statistics["threshold"] != trial.statistics["threshold"]
+    names = [f"one.bs8-lr0.002-ep6-r{restart}" for restart in range(2)]
+    assert sorted(statistics["members"]) == names  # of two equal models, one is a member
     for split in ("dev", "test"):
         result = cli(
             "evaluate", "squad-2.0", str(questions / f"{split}.json"), "--model",
@@ -246,11 +201,3 @@ def test_ensemble_uses_its_own_threshold(questions: Path, cli: Cli) -> None:
         )  # fmt: skip
         metrics = json.loads(result.out)["metrics"]
         assert metrics == pytest.approx(statistics["metrics"][split])
-
-
-def test_equal_models_are_one_member(questions: Path) -> None:
-    store = ArtifactStore(str(questions / "store"))
-    manifest = resolve("asked/evaluate.both", store=store)
-    names = [f"one.bs8-lr0.002-ep6-r{restart}" for restart in range(2)]
-    assert sorted(manifest.statistics["members"]) == names
-    assert len(manifest.notes) == 1

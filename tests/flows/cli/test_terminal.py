@@ -1,4 +1,4 @@
-"""Output in a real pseudo-terminal; `test_console.py` tests plain output."""
+"""Output in a real pseudo-terminal, and the summary at the end of a run."""
 
 from __future__ import annotations
 
@@ -9,23 +9,31 @@ import re
 import struct
 import sys
 import termios
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.fake_stages import FakeStages
+from support.fake_stages import FakeStages, Recorder
+from support.lineage_builder import put, put_recipe
 
 from flows.cli import tables
+from flows.cli.final_summary import MAX_MESSAGES, summary_parts
 from flows.cli.progress import StepPrinter
+from flows.cli.tables import print_parts
 from flows.run.estimates import StepEstimate
-from flows.run.events import Event, RunStarted, StepFailed, StepFinished
-from flows.run.log_lines import event_lines
+from flows.run.events import RunStarted, StepFailed, StepFinished
 from flows.run.plan import PlannedStep
+from flows.run.step_execution import StepResult
 from flows.running import run_recipe
-from pipelines import progress
+from flows.store.artifacts import ArtifactStore
+from model.tables.document import JSON_FILE, Tables
+from model.tables.verdicts import Verdict
 from schemas.errors import InputError
+from schemas.manifest import Manifest
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r")
@@ -93,23 +101,12 @@ def test_table_fits_terminal(
         assert not _COLOR.search(read())
 
 
-class Recorder:
-    """Listener that stores the events of a run."""
-
-    def __init__(self) -> None:
-        self.finished: list[StepFinished] = []
-
-    def on_event(self, event: Event) -> None:
-        if isinstance(event, StepFinished):
-            self.finished.append(event)
-
-
 @pytest.fixture
 def finished(fakes: FakeStages, tmp_path: Path) -> list[StepFinished]:
     """Return the events of the steps of a run that built every step."""
     recorder = Recorder()
     run_recipe(fakes.recipe(str(tmp_path / "store")), listeners=[recorder], engine="local")
-    return recorder.finished
+    return recorder.events_of(StepFinished)
 
 
 def test_each_step_is_one_line_with_number_and_time_left(
@@ -132,28 +129,8 @@ def test_each_step_is_one_line_with_number_and_time_left(
     assert _COLOR.search(output)
 
 
-def test_steps_are_plain_lines_in_dumb_terminal(
-    finished: list[StepFinished], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with terminal(monkeypatch) as read:
-        monkeypatch.setenv("TERM", "dumb")
-        StepPrinter().on_event(finished[1])
-        assert read().splitlines() == event_lines(finished[1])
-
-
-@pytest.mark.parametrize(
-    ("remaining", "text"),
-    [
-        (("slow", "cached"), "about 10 min left"),
-        (("cached",), "about 0 s left"),
-        (("unknown",), "about 7 s left"),
-    ],
-)
 def test_time_left_is_the_estimate_of_the_plan(
-    finished: list[StepFinished],
-    monkeypatch: pytest.MonkeyPatch,
-    remaining: tuple[str, ...],
-    text: str,
+    finished: list[StepFinished], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event = finished[0]
     event.run.planned = (
@@ -165,17 +142,103 @@ def test_time_left_is_the_estimate_of_the_plan(
     with terminal(monkeypatch, columns=120) as read:
         printer = StepPrinter()
         printer.on_event(RunStarted(event.run))
-        printer.on_event(replace(event, result=result, remaining=remaining))
-        assert text in _CONTROL.sub("", read())
+        for remaining, text in ((("slow", "cached"), "10 min"), (("unknown",), "7 s")):
+            printer.on_event(replace(event, result=result, remaining=remaining))
+            assert f"about {text} left" in _CONTROL.sub("", read())
 
 
-def test_progress_bars_of_processes_have_different_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# Summary of a run
+
+
+REPORT = "/somewhere/reports/mine.html"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
+    monkeypatch.chdir(tmp_path)
+    return ArtifactStore(str(tmp_path / "kept"))
+
+
+def results_of(manifests: Mapping[str, Manifest], **fields: Any) -> list[StepResult]:
+    return [StepResult(label, item, False, 1.0, **fields) for label, item in manifests.items()]
+
+
+def summarize(
+    results: list[StepResult], store: ArtifactStore, *, recipe: str = "mine"
+) -> list[str]:
+    """Return the lines that a pipe gets."""
+    with redirect_stdout(StringIO()) as output:
+        print_parts(*summary_parts(results, store=store, recipe=recipe, report=REPORT))
+    return [line.rstrip() for line in output.getvalue().splitlines()]
+
+
+def block(lines: list[str], title: str) -> list[str]:
+    """Return the lines below a title, up to an empty one."""
+    start = next(index for index, line in enumerate(lines) if line.startswith(title)) + 1
+    return lines[start : lines.index("", start)]
+
+
+def verdict(sentence: str) -> Verdict:
+    return Verdict(
+        kind="pretraining", outcome="better", task="cola", title="CoLA", metric="matthews",
+        first="cola", second="cola-scratch", difference=0.5, low=0.4, high=0.6, p=0.001,
+        restarts=3, sentence=sentence,
+    )  # fmt: skip
+
+
+def test_run_with_tables_ends_with_some_verdicts_headline_and_report(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    sentences = [f"Pretraining helps on task {number}" for number in range(30)]
+    tables = Tables(results=(), comparisons=(), tables=(), verdicts=tuple(map(verdict, sentences)))
+    text = tables.to_json().decode()
+    manifest = put(store, "tabulate", {"cola": made["evaluate.cola"]}, key="tables", text=text)
+    files = (manifest.files[0].model_copy(update={"path": JSON_FILE}),)
+    made["tabulate"] = manifest.model_copy(update={"files": files})
+    lines = summarize(results_of(made), store)
+    assert lines[1] == f"mine: {len(made)} steps, {len(made)} built, 0 cached"
+    assert lines[-3:] == ["store: kept", sentences[0], f"report: {REPORT}"]
+    assert [line for line in lines[:-3] if line in sentences] == sentences[:MAX_MESSAGES]
+    assert f"... and {30 - MAX_MESSAGES} more: see the report" in lines
+    steps = [line.split()[0] for line in block(lines, "step")]
+    assert steps[:2] == ["build-documents", "build-vocabulary"]
+    assert len(steps) < len(made)  # one row per stage
+
+
+def test_run_without_tables_ends_with_lineage_and_last_score(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(progress.tempfile, "gettempdir", lambda: str(tmp_path))
-    with terminal(monkeypatch):
-        one, other = progress.TerminalLines(), progress.TerminalLines()
-        with one.reserve() as first, other.reserve() as second, one.reserve() as third:
-            assert (first, second, third) == (0, 1, 2)
-        with other.reserve() as again:
-            assert again == 0
+    script = tmp_path / "env" / "bin" / "activate"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "env"))
+    monkeypatch.setenv("PATH", str(tmp_path))  # the shell does not know `bertloom`
+    made = put_recipe(store)
+    del made["tabulate"]
+    lines = summarize(results_of(made), store)
+    assert lines[-2].startswith("cola: matthews ")
+    assert block(lines, "try next (after: source env/bin/activate)") == [
+        "  bertloom fill 'The capital of [MASK] is' --model mine/pretrain.phase-2 --store kept",
+        "  bertloom lineage mine/evaluate.cola --store kept",
+        "  bertloom trace mine/build-instances.short:0 --store kept",
+    ]
+    rows = block(lines, "lineage of evaluate.cola")
+    stages = [row.split()[0] for row in rows]
+    assert stages[:2] == ["evaluate", "finetune"]
+    assert stages[-2:] == ["build-documents", "raw"]
+    assert made["evaluate.cola"].artifact_id in rows[0]
+    assert "wiki.xml.bz2 (2.0 kB, verified sha1)" in rows[-1]
+
+
+def test_warnings_of_cached_steps_are_shown_once(store: ArtifactStore) -> None:
+    made = put_recipe(store)
+    text = "The classifier gives one answer only."
+    evaluated, recorded = made["evaluate.cola"], [{"kind": "one-answer", "text": text}]
+    statistics = {**evaluated.statistics, "warnings": recorded}
+    warned = evaluated.model_copy(update={"statistics": statistics})
+    results = [
+        StepResult("build-documents", made["build-documents"], True, 0.0),
+        StepResult("evaluate.cola", warned, True, 0.0, warning=text),
+    ]
+    lines = summarize(results, store)
+    assert lines.count(f"warning: evaluate.cola: {text}") == 1
+    assert [line.split()[1] for line in block(lines, "step")] == ["cached", "cached"]

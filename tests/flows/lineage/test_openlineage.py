@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import threading
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from support.fake_stages import LABELS, FakeStages
 from support.lineage_schema import LineageSchemas
-from support.store_builder import describe
+from support.store_builder import describe, file_entry
 
 from benchmarks.local_server import LocalServer
 from flows.bert import recipe_steps
@@ -29,14 +28,15 @@ from flows.run.step_execution import StepResult
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore, Attempt
 from flows.store.runs import read_run, run_ids
-from schemas.arrow import DOCUMENTS, tokens_schema
+from schemas.arrow import tokens_schema
 from schemas.errors import InputError
-from schemas.manifest import FileEntry, Manifest, RawInput
+from schemas.manifest import Manifest, RawInput
 from schemas.recipe import Recipe
 
 SECRETS = ("AKIDKEY", "S3SECRET", "t0k3n", "hunter2")
 LineageEvent = dict[str, Any]
 ReadEvents = Callable[[], list[LineageEvent]]
+Sample = tuple[dict[str, Manifest], list[LineageEvent]]
 
 
 @pytest.fixture(autouse=True)
@@ -114,26 +114,19 @@ def test_failed_step_has_error_without_secrets(
     assert states(events)[-1] == ("FAIL", "bertloom.fake")
 
 
-def test_interrupted_run_aborts_its_open_steps(
+def test_interrupted_and_killed_runs_are_aborted(
     fakes: FakeStages, tmp_path: Path, read_events: ReadEvents
 ) -> None:
     fakes.module.FAULTS["vocabulary"] = [KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
         run_fakes(fakes, tmp_path / "store")
-    assert states(read_events())[-2:] == [
-        ("ABORT", "bertloom.fake.build-vocabulary"),
-        ("ABORT", "bertloom.fake"),
-    ]
-
-
-def test_killed_run_gets_its_abort_from_another_process(
-    fakes: FakeStages, tmp_path: Path, read_events: ReadEvents
-) -> None:
-    store = run_fakes(fakes, tmp_path / "store")
+    aborts = [("ABORT", "bertloom.fake.build-vocabulary"), ("ABORT", "bertloom.fake")]
+    assert states(read_events())[-2:] == aborts
     started = read_events()[0]
-    send_aborts(store, run_ids(store)[:1])
+    store = ArtifactStore(str(tmp_path / "store"))
+    send_aborts(store, run_ids(store))  # as another process does for a killed run
     aborted = read_events()[-1]
-    assert (aborted["eventType"], aborted["job"]["name"]) == ("ABORT", "bertloom.fake")
+    assert states([aborted]) == aborts[1:]
     assert aborted["run"]["runId"] == started["run"]["runId"]
 
 
@@ -146,13 +139,7 @@ def manifest_of(event: StepStarted) -> Manifest:
     is_corpus = step.stage.module.startswith("pipelines.")
     table = step.stage.name.removeprefix("build-") if is_corpus else ""
     digest = uuid.uuid5(uuid.NAMESPACE_URL, step.label).hex * 2
-    entry = FileEntry(
-        path="part-00000.arrow",
-        stored_name="x",
-        size_bytes=100,
-        sha256=digest,
-        rows=7 if table else None,
-    )
+    entry = file_entry("part-00000.arrow", size_bytes=100, sha256=digest, rows=7 if table else None)
     uri = "s3://AKIDKEY:S3SECRET@bucket/raw.txt?token=t0k3n"
     raw = RawInput(name="raw.txt", uri=uri, size_bytes=12, sha256=digest)
     return describe(
@@ -183,7 +170,7 @@ def emit_all(recipe: Recipe) -> dict[str, Manifest]:
 
 
 @pytest.fixture
-def sample(read_events: ReadEvents) -> tuple[dict[str, Manifest], list[LineageEvent]]:
+def sample(read_events: ReadEvents) -> Sample:
     """Manifests and events of a run of the packaged recipe, from the corpus to the tables."""
     root = f"memory://lineage-{uuid.uuid4().hex}"
     manifests = emit_all(load_recipe("sample").model_copy(update={"store": root}))
@@ -191,7 +178,7 @@ def sample(read_events: ReadEvents) -> tuple[dict[str, Manifest], list[LineageEv
 
 
 def test_events_of_all_stages_are_valid_and_without_secrets(
-    sample: tuple[dict[str, Manifest], list[LineageEvent]], schemas: LineageSchemas
+    sample: Sample, schemas: LineageSchemas
 ) -> None:
     manifests, events = sample
     assert {"pretrain", "finetune", "evaluate", "tabulate"} <= {m.stage for m in manifests.values()}
@@ -201,27 +188,8 @@ def test_events_of_all_stages_are_valid_and_without_secrets(
     assert [secret for secret in SECRETS if secret in json.dumps(events)] == []
 
 
-CHANGES: list[Callable[[LineageEvent], Any]] = [
-    lambda e: e.update(eventType="FINISHED"),
-    lambda e: e["run"].update(runId="run-1"),
-    lambda e: e["run"]["facets"]["parent"].pop("job"),
-    lambda e: e["run"]["facets"]["tags"].update(_schemaURL=e["schemaURL"]),
-    lambda e: e["outputs"][0]["outputFacets"]["outputStatistics"].update(rowCount="ten"),
-    lambda e: e["outputs"][0]["facets"]["schema"].update(fields=[{"name": 1}]),
-]
-
-
-def test_schemas_reject_wrong_events(
-    sample: tuple[dict[str, Manifest], list[LineageEvent]], schemas: LineageSchemas
-) -> None:
-    for change in CHANGES:
-        event = copy.deepcopy(find(sample[1], "COMPLETE", "bertloom.sample.build-tokens"))
-        change(event)
-        assert schemas.errors(event)
-
-
 def test_artifacts_are_outputs_once_and_inputs_of_the_steps_that_read_them(
-    sample: tuple[dict[str, Manifest], list[LineageEvent]],
+    sample: Sample,
 ) -> None:
     manifests, events = sample
 
@@ -233,15 +201,14 @@ def test_artifacts_are_outputs_once_and_inputs_of_the_steps_that_read_them(
     assert versions(outputs) == {f"sample/{k}": m.content_digest for k, m in manifests.items()}
     for step in recipe_steps(load_recipe("sample")):
         event = find(events, "COMPLETE", f"bertloom.sample.{step.label}")
-        expected = {
-            f"sample/{label}": manifests[label].content_digest for label in step.inputs.values()
-        }
+        read = step.inputs.values()
+        expected = {f"sample/{label}": manifests[label].content_digest for label in read}
         expected |= {r.name: f"sha256:{r.sha256}" for r in manifests[step.label].raw_inputs}
         assert versions(event["inputs"]) == expected
 
 
 def test_step_has_schema_column_lineage_statistics_and_engine(
-    sample: tuple[dict[str, Manifest], list[LineageEvent]],
+    sample: Sample,
 ) -> None:
     _, events = sample
     event = find(events, "COMPLETE", "bertloom.sample.build-tokens")
@@ -250,7 +217,6 @@ def test_step_has_schema_column_lineage_statistics_and_engine(
     assert fields == [(field.name, str(field.type)) for field in tokens_schema(2000)]
     (source,) = output["facets"]["columnLineage"]["fields"]["token_ids"]["inputFields"]
     assert (source["name"], source["field"]) == ("sample/build-documents", "sentences")
-    assert source["field"] in DOCUMENTS.names
     statistics = output["outputFacets"]["outputStatistics"]
     assert (statistics["rowCount"], statistics["size"], statistics["fileCount"]) == (7, 100, 1)
     started = find(events, "START", "bertloom.sample.build-tokens")["run"]["facets"]
@@ -310,16 +276,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 @pytest.mark.network
-def test_http_collector_receives_events(
-    collector: Collector, fakes: FakeStages, tmp_path: Path
-) -> None:
-    run_fakes(fakes, tmp_path / "store")
-    assert len(collector.events) == 2 * len(LABELS) + 2
-    assert collector.keys == {"Bearer hunter2"}
-
-
-@pytest.mark.network
-@pytest.mark.parametrize("fault", ["refuses", "hangs", "is absent", "has no URL"])
+@pytest.mark.parametrize("fault", ["", "refuses", "hangs", "is absent", "has no URL"])
 def test_faulty_collector_neither_fails_nor_delays_a_run(
     fault: str,
     collector: Collector,
@@ -333,18 +290,17 @@ def test_faulty_collector_neither_fails_nor_delays_a_run(
         collector.status = 403
     elif fault == "hangs":
         collector.answer.clear()
-    else:
+    elif fault:
         url = "http://127.0.0.1:9" if fault == "is absent" else "no URL"
         monkeypatch.setenv("OPENLINEAGE_URL", url)
     clock = time.monotonic()
     store = run_fakes(fakes, tmp_path / "store")
     assert time.monotonic() - clock < 10
     assert read_run(store, run_ids(store)[0]).state == "completed"
-    assert "OpenLineage" in caplog.text
+    assert ("OpenLineage" in caplog.text) == bool(fault)
+    if not fault:
+        assert len(collector.events) == 2 * len(LABELS) + 2
+        assert collector.keys == {"Bearer hunter2"}
     assert "hunter2" not in caplog.text
     written = (path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert not any(b"hunter2" in data for data in written)
-
-
-def test_nothing_is_sent_without_a_transport() -> None:
-    assert openlineage_listeners() == []

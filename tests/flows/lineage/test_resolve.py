@@ -9,13 +9,6 @@ from flows.lineage.resolve import artifact_of_path, resolve, resolve_name
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import pointer_to
 from schemas.errors import ArtifactNotFoundError
-from schemas.manifest import Manifest
-
-
-def _publish(store: ArtifactStore, made: dict[str, Manifest]) -> None:
-    parts = {label: one.manifest_path for label, one in made.items()}
-    pointer = pointer_to(made["build-tokens"]).model_copy(update={"parts": parts})
-    store.swap_ref("corpus/tiny/latest", pointer, expected=None)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +33,7 @@ def test_names_of_an_artifact(store: ArtifactStore, name: str) -> None:
     folder, file = f"{store.root}/{manifest.artifact_path}", manifest.files[0].stored_name
     text = name.format(**manifest.model_dump(), folder=folder, file=file)
     assert resolve(text, store=store) == manifest
-    if "/" in text and "://" not in text and text.startswith("/"):
+    if text.startswith("/"):
         artifact = artifact_of_path(text)
         assert artifact is not None
         assert artifact.store.root == store.root
@@ -53,6 +46,7 @@ def test_metric_of_artifact_by_content(store: ArtifactStore) -> None:
     }
     put(store, "evaluate", key="old", text="same", statistics=scores)
     newest = put(store, "evaluate", key="new", text="same", statistics=scores)
+    assert resolve("evaluate", store=store) == newest
     digits = newest.content_digest.removeprefix("sha256:")[:16]
     for name, value in (("dev.entity-f1", 0.5), ("dev.entity-f1:LOC", 0.25)):
         resolved = resolve_name(f"{digits}:{name}", store=store)
@@ -60,15 +54,11 @@ def test_metric_of_artifact_by_content(store: ArtifactStore) -> None:
         assert [(one.name, one.value) for one in resolved.metrics] == [(f"metrics.{name}", value)]
 
 
-def test_stage_is_its_newest_artifact(store: ArtifactStore) -> None:
-    put(store, "s", key="old")
-    newest = put(store, "s", key="new")
-    assert resolve("s", store=store) == newest
-
-
 def test_publication_and_its_parts(store: ArtifactStore) -> None:
     made = put_recipe(store)
-    _publish(store, made)
+    parts = {label: one.manifest_path for label, one in made.items()}
+    pointer = pointer_to(made["build-tokens"]).model_copy(update={"parts": parts})
+    store.swap_ref("corpus/tiny/latest", pointer, expected=None)
     assert resolve("corpus/tiny/latest", store=store) == made["build-tokens"]
     for label, one in made.items():
         assert resolve(f"corpus/tiny/latest/{label}", store=store) == one
@@ -99,7 +89,7 @@ def test_unknown_name_lists_a_few_similar_names(store: ArtifactStore) -> None:
     assert len(text) < 700
 
 
-@pytest.mark.parametrize("text", ["../../etc", "a b", "", ".hidden", "x//y", "s3x://nowhere/at"])
+@pytest.mark.parametrize("text", ["../../etc", "", "x//y", "s3x://nowhere/at"])
 def test_invalid_names_are_not_found(store: ArtifactStore, text: str) -> None:
     with pytest.raises(ArtifactNotFoundError):
         resolve(text, store=store)

@@ -1,9 +1,8 @@
-"""Publishing: refs of versions and `latest`, limits, races, rollback, the command."""
+"""Comparison of corpora, publishing, limits, races, rollback, the command."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import pickle
 import uuid
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 
 import pytest
 from support.cli_runner import Cli
-from support.publication_builder import build, corpus_recipe, figures
-from support.publisher_races import race
+from support.publication_builder import RECIPE, build, corpus_recipe, figures
 
+from flows.publish.comparison import CorpusComparison, Row, compare_corpora
 from flows.publish.publish import (
     CorpusChangeLimitError,
     Publication,
@@ -24,8 +23,9 @@ from flows.publish.publish import (
 )
 from flows.store.artifacts import ArtifactStore
 from flows.store.pointers import Pointer
-from schemas.errors import ArtifactCorruptError, ConfigError, PublishError, StoreError
+from schemas.errors import ArtifactCorruptError, PublishError, StoreError
 from schemas.manifest import Manifest
+from schemas.publish_configs import ChangeLimits
 from schemas.recipe import Recipe
 
 LATEST = "corpus/tiny/latest"
@@ -66,21 +66,17 @@ def delete_file(store: ArtifactStore, manifest: Manifest) -> None:
     store.backend.delete(f"{manifest.data_path}/{manifest.files[0].stored_name}")
 
 
-def test_first_version_points_to_every_step(store: ArtifactStore, recipe: Recipe) -> None:
-    results = build(store, figures())
-    result = put(store, recipe, results)
-    assert (result.outcome, result.replaced, result.comparison) == ("published", "", None)
-    assert result.version_ref == "corpus/tiny/20261001"
-    assert latest(store).artifact_id == tokens_of(results)
-    assert latest(store).parts == {label: made.manifest_path for label, made in results.items()}
-    assert store.ref(result.version_ref) == latest(store)
-
-
 def test_next_version_moves_latest_and_keeps_old_version(
     store: ArtifactStore, recipe: Recipe
 ) -> None:
     first, second = build(store, figures()), build(store, figures(1010), date="20261101")
-    put(store, recipe, first)
+    assert put(store, recipe, first, dry_run=True).outcome == "planned"
+    assert store.ref(LATEST) is None
+    result = put(store, recipe, first)
+    assert (result.outcome, result.replaced, result.comparison) == ("published", "", None)
+    assert result.version_ref == "corpus/tiny/20261001"
+    assert latest(store).parts == {label: made.manifest_path for label, made in first.items()}
+    assert store.ref(result.version_ref) == latest(store)
     result = put(store, recipe, second)
     assert (result.outcome, result.replaced) == ("published", tokens_of(first))
     assert result.comparison is not None
@@ -98,19 +94,16 @@ def test_corpus_over_limit_is_published_with_force_only(
     first, second = build(store, figures()), build(store, figures(500), date="20261101")
     put(store, recipe, first)
     before = latest(store)
+    with pytest.raises(CorpusChangeLimitError):
+        put(store, recipe, second, dry_run=True)
     with pytest.raises(CorpusChangeLimitError) as error:
         put(store, recipe, second)
-    assert "build-tokens: tokens 70,000 -> 35,000 (-50.00 %; allowed -2 to +25 %)" in str(
-        error.value
-    )
+    assert "tokens 70,000 -> 35,000 (-50.00 %; allowed -2 to +25 %)" in str(error.value)
     copy = pickle.loads(pickle.dumps(error.value))
     assert (str(copy), copy.comparison) == (str(error.value), error.value.comparison)
     assert latest(store) == before
     assert store.ref("corpus/tiny/20261101") is None
-    store.check_files(second["build-tokens"])
-    result = put(store, recipe, second, force=True)
-    assert result.comparison is not None
-    assert result.comparison.problems
+    put(store, recipe, second, force=True)
     assert latest(store).artifact_id == tokens_of(second)
 
 
@@ -140,15 +133,11 @@ def test_further_versions_of_a_dump_are_named_by_run(store: ArtifactStore, recip
     second, third = build(store, figures(1001)), build(store, figures(1002))
     assert put(store, recipe, second).version_ref == f"corpus/tiny/{RUN}"
     assert put(store, recipe, third).version_ref == f"corpus/tiny/{RUN}-{tokens_of(third)}"
-
-
-def test_version_without_date_is_named_by_newest_run(store: ArtifactStore, recipe: Recipe) -> None:
-    old, new = "20260101t000000-ffffffff", "20260201t000000-00000000"
-    made = build(store, figures(), date="", run_id=old)
-    tokens = made["build-tokens"]
+    undated = build(store, figures(), date="", run_id="20260101t000000-ffffffff")
+    tokens, new = undated["build-tokens"], "20260201t000000-00000000"
     built = tokens.produced_by.model_copy(update={"run_id": new})
-    made["build-tokens"] = tokens.model_copy(update={"produced_by": built})
-    assert put(store, recipe, made).version_ref == f"corpus/tiny/{new}"
+    undated["build-tokens"] = tokens.model_copy(update={"produced_by": built})
+    assert put(store, recipe, undated).version_ref == f"corpus/tiny/{new}"
 
 
 def test_incomplete_or_corrupt_corpus_is_not_published(
@@ -166,11 +155,6 @@ def test_incomplete_or_corrupt_corpus_is_not_published(
     assert versions(store) == {}
 
 
-def test_recipe_without_publish_is_config_error(store: ArtifactStore, recipe: Recipe) -> None:
-    with pytest.raises(ConfigError):
-        put(store, recipe.model_copy(update={"publish": None}), build(store, figures()))
-
-
 def test_unreadable_published_corpus_is_replaced_with_force_only(
     store: ArtifactStore, recipe: Recipe
 ) -> None:
@@ -181,15 +165,6 @@ def test_unreadable_published_corpus_is_replaced_with_force_only(
         put(store, recipe, second)
     assert "build-documents" in error.value.__notes__[0]
     assert put(store, recipe, second, force=True).outcome == "published"
-
-
-def test_dry_run_moves_no_ref(store: ArtifactStore, recipe: Recipe) -> None:
-    results = build(store, figures())
-    assert put(store, recipe, results, dry_run=True).outcome == "planned"
-    assert store.ref(LATEST) is None
-    put(store, recipe, results)
-    with pytest.raises(CorpusChangeLimitError):
-        put(store, recipe, build(store, figures(10), date="20261101"), dry_run=True)
 
 
 def test_roll_back_moves_latest_to_earlier_version(store: ArtifactStore, recipe: Recipe) -> None:
@@ -205,7 +180,7 @@ def test_roll_back_moves_latest_to_earlier_version(store: ArtifactStore, recipe:
     assert len(versions(store)) == 2
 
 
-@pytest.mark.parametrize("ref", ["corpus/tiny/20270101", "corpus/tiny/latest", "20261001", "tiny"])
+@pytest.mark.parametrize("ref", ["corpus/tiny/20270101", "corpus/tiny/latest", "tiny"])
 def test_roll_back_refuses_unknown_version(store: ArtifactStore, recipe: Recipe, ref: str) -> None:
     put(store, recipe, build(store, figures()))
     with pytest.raises(PublishError):
@@ -233,46 +208,11 @@ def test_slower_publisher_is_compared_with_faster_one(
     assert not was_rolled_back(store, "corpus/tiny", "20261101")
 
 
-def test_publishers_of_several_processes_replace_each_other(tmp_path: Path) -> None:
-    store = ArtifactStore(str(tmp_path / "store"))
-    corpora = [
-        build(store, figures(1000 + number), date=f"2026100{number}", set_refs=False)
-        for number in range(1, 4)
-    ]
-    context = multiprocessing.get_context("spawn")
-    start, queue = context.Barrier(len(corpora)), context.Queue()
-    racers = [
-        context.Process(
-            target=race,
-            args=(store.root, [made.manifest_path for made in results.values()], start, queue),
-        )
-        for results in corpora
-    ]
-    for racer in racers:
-        racer.start()
-    reports = [queue.get(timeout=120) for _ in racers]
-    for racer in racers:
-        racer.join(60)
-    assert {outcome for _, outcome, _, _ in reports} == {"published"}
-    # Each replaced another one: a chain from nothing to the published corpus.
-    after = {replaced: mine for mine, _, replaced, _ in reports}
-    chain = [""]
-    while chain[-1] in after:
-        chain.append(after.pop(chain[-1]))
-    assert not after
-    assert latest(store).artifact_id == chain[-1]
-    assert versions(store) == {ref: mine for mine, _, _, ref in reports}
-
-
 def test_command_publishes_refuses_and_rolls_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, cli, store = tmp_path / "a.yaml", Cli(capsys), ArtifactStore(str(tmp_path / "store"))
-    file.write_text(
-        f"name: tiny\nstore: {store.root}\n"
-        "build_documents:\n  sources: [{kind: wikipedia, name: tinywiki, paths: [none.xml]}]\n"
-        "build_instances: {one: {}}\npublish: {name: corpus/tiny}\n"
-    )
+    file.write_text(f"{RECIPE}store: {store.root}\n")
     first = build(store, figures())
     result = cli("publish", str(file))
     assert result.code == 0, result.err
@@ -281,13 +221,10 @@ def test_command_publishes_refuses_and_rolls_back(
 
     second = build(store, figures(500), date="20261101")
     result = cli("publish", str(file))
-    assert result.code == 1
-    assert "tokens 70,000 -> 35,000 (-50.00 %" in result.err
-    assert "EXCEEDED" in result.out
+    assert (result.code, "EXCEEDED" in result.out) == (1, True)
     result = cli("publish", str(file), "--json")
     assert (result.code, json.loads(result.out)["outcome"]) == (1, "refused")
-    result = cli("publish", str(file), "--force", "--json")
-    content = json.loads(result.out)
+    content = json.loads(cli("publish", str(file), "--force", "--json").out)
     assert content["outcome"] == "published"
     assert content["parts"]["build-tokens"].endswith(f"{tokens_of(second)}/manifest.json")
 
@@ -295,3 +232,118 @@ def test_command_publishes_refuses_and_rolls_back(
     assert tokens_of(first) in cli("publish", *version, "--store", store.root).out
     assert latest(store).artifact_id == tokens_of(first)
     assert cli("publish").code == cli("publish", str(file), *version).code == 2
+
+
+def corpus(store: ArtifactStore, **options: Any) -> dict[str, Manifest]:
+    documents, changes = options.pop("documents", 1000), options.pop("changes", {})
+    return build(store, figures(documents, **changes), **options)
+
+
+def compare(new: dict[str, Manifest], old: dict[str, Manifest]) -> CorpusComparison:
+    return compare_corpora(new, old, limits=ChangeLimits())
+
+
+def row(comparison: CorpusComparison, step: str, metric: str) -> Row:
+    (match,) = [row for row in comparison.rows if (row.step, row.metric) == (step, metric)]
+    return match
+
+
+def exceeded(comparison: CorpusComparison) -> list[tuple[str, str]]:
+    rows = [(row.step, row.metric) for row in comparison.rows if not row.is_within_limits]
+    assert len(comparison.problems) == len(rows)
+    return rows
+
+
+def test_metrics_come_from_each_step(store: ArtifactStore) -> None:
+    old = corpus(store)
+    comparison = compare(old, old)
+    assert comparison.problems == comparison.differences == ()
+    assert {row.change for row in comparison.rows} == {0.0}
+    comparison = compare(corpus(store, documents=1100), old)
+    documents = row(comparison, "build-documents", "documents-kept")
+    assert (documents.old, documents.new) == (1000, 1100)
+    assert documents.change == pytest.approx(0.1)
+    for step, metric, new in (
+        ("build-documents", "words", 55_000),
+        ("build-documents", "pages-dropped-redirect", 0.375),
+        ("build-tokens", "unknown-tokens", 0.001),
+        ("build-tokens", "documents-dropped", 0.01),
+        ("build-instances.one", "instances", 3300),
+    ):
+        assert row(comparison, step, metric).new == pytest.approx(new)
+    assert comparison.problems == ()
+    assert not Row("build-tokens", "tokens", 0, 5, (0.1, 100.0)).is_within_limits
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({"tokens": 68_600}, []),  # exactly the limit
+        ({"tokens": 68_599}, [("build-tokens", "tokens")]),
+        ({"tokens": 90_000}, [("build-tokens", "tokens")]),
+        ({"unknown_tokens": 700}, [("build-tokens", "unknown-tokens")]),
+        (
+            {"pages_dropped_redirect": 1000, "pages_dropped_namespace": 0},
+            [
+                ("build-documents", "pages-dropped-namespace"),
+                ("build-documents", "pages-dropped-redirect"),
+            ],
+        ),
+    ],
+)
+def test_changes_over_a_limit_are_problems(
+    store: ArtifactStore, changes: dict[str, int], rows: list[tuple[str, str]]
+) -> None:
+    assert exceeded(compare(corpus(store, changes=changes), corpus(store))) == rows
+
+
+def test_lost_source_is_a_problem_even_if_another_grew(store: ArtifactStore) -> None:
+    counts = figures()
+    counts["build-documents"] |= {"documents-kept@wiki": 700, "documents-kept@books": 300}
+    old = build(store, counts)
+    counts["build-documents"] |= {"documents-kept@wiki": 1000, "documents-kept@books": 0}
+    assert exceeded(compare(build(store, counts), old)) == [
+        ("build-documents", "documents-kept@books"),
+        ("build-documents", "documents-kept@wiki"),
+    ]
+
+
+def test_record_type_of_one_corpus_is_not_compared(store: ArtifactStore) -> None:
+    learned = figures()
+    learned["build-vocabulary"] |= {"documents-in": 100, "documents-kept": 70}
+    assert compare(corpus(store), build(store, learned)).problems == ()
+
+
+def test_missing_step_is_a_problem_and_new_step_is_a_difference(store: ArtifactStore) -> None:
+    whole = corpus(store)
+    part = {label: made for label, made in whole.items() if label != "build-instances.one"}
+    (problem,) = compare(part, whole).problems
+    assert problem.startswith("build-instances.one: ")
+    comparison = compare(whole, part)
+    assert comparison.problems == ()
+    assert comparison.differences == ("build-instances.one: not in the published corpus",)
+
+
+def test_differences_name_changed_fields(store: ArtifactStore) -> None:
+    old = corpus(store, config={"vocab_size": 3, "sources": [{"name": "a", "language": "en"}]})
+    sources = [{"name": "b", "language": "de"}, {"name": "a", "language": "it"}]
+    new = corpus(store, config={"vocab_size": 4, "sources": sources}, vocab="[PAD]\na\nc\n")
+    texts = compare(new, old).differences
+    assert {
+        "build-tokens: vocab_size 3 -> 4",
+        "build-documents: sources.a.language en -> it",
+        "build-documents: sources.b.language (none) -> de",
+        "build-vocabulary: another vocabulary",
+    } <= {*texts}
+    assert not any("sources.a.name" in text for text in texts)
+
+
+def test_text_and_json_have_the_same_values(store: ArtifactStore) -> None:
+    comparison = compare(corpus(store, documents=500), corpus(store))
+    cells = [line.split() for line in comparison.lines()]
+    expected = "build-tokens tokens 70,000 35,000 -50.00 % -2 to +25 % EXCEEDED"
+    assert expected.split() in cells
+    content = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
+    (tokens,) = [item for item in content["rows"] if item["metric"] == "tokens"]
+    assert (tokens["old"], tokens["new"], tokens["change"]) == (70_000, 35_000, -0.5)
+    assert (tokens["limits"], tokens["is_within_limits"]) == ([0.02, 0.25], False)

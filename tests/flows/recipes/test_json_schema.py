@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import jsonschema
@@ -53,7 +52,6 @@ def is_read(text: str, folder: Path) -> bool:
 
 def test_schema_describes_every_field() -> None:
     CHECK.check_schema(SCHEMA)
-    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert "expanded_sweep" not in SCHEMA["properties"]
     properties = SCHEMA["$defs"]["MaskingConfig"]["properties"]
     assert properties["strategy"]["anyOf"][0]["enum"] == ["wordpiece", "whole-word", "span", "none"]
@@ -72,15 +70,11 @@ def test_packaged_recipes_are_valid(name: str) -> None:
 
 
 def test_variables_and_extends_are_valid(tmp_path: Path) -> None:
-    assert is_valid(WHOLE)
-    assert is_read(WHOLE, tmp_path)
     by_variable = WHOLE.replace("kind: text", "kind: ${KIND:-text}")
-    assert by_variable != WHOLE
-    assert is_valid(by_variable)
-    assert is_read(by_variable, tmp_path)
     extending = RECIPE.replace("name: mine", "name: mine\nextends: english")
-    assert is_valid(extending)
-    assert is_read(extending, tmp_path)
+    for text in (WHOLE, by_variable, extending):
+        assert is_valid(text)
+        assert is_read(text, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +84,6 @@ def test_variables_and_extends_are_valid(tmp_path: Path) -> None:
         ("kind: text", "text_column: x"),
         ("kind: text", "kind: wikipedia\n      text_column: x"),
         ("max_seq_length: 64", "max_seq_len: 64"),
-        ("max_seq_length: 64", "max_seq_length: four"),
         ("max_seq_length: 64", "max_seq_length: 4"),
         ("max_predictions_per_seq: 10", "strategy: whole_word"),
         ("length-64: {", "Length 64: {"),
@@ -132,8 +125,5 @@ def test_init_writes_schema_next_to_recipe(
     assert cli("schema", "--output", SCHEMA_FILE, "--force").code == 0
     assert beside.read_text() == cli("schema").out
     assert cli("schema", "-o", SCHEMA_FILE).out == f"{SCHEMA_FILE} is up to date\n"
-    shutil.copy("first.yaml", "elsewhere.yaml")
-    assert cli("init", "elsewhere.yaml").code == 1
-    assert sorted(path.name for path in Path().iterdir()) == sorted(
-        [SCHEMA_FILE, "elsewhere.yaml", "first.yaml", "second.yaml", "third.yaml"]
-    )
+    assert cli("init", "first.yaml").code == 1
+    assert Path("first.yaml").read_text() == text

@@ -1,4 +1,4 @@
-"""The recipes of the paper's own pretraining, and the list of all recipes."""
+"""Packaged recipes: those of the paper, those of the sample, and the list of all."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from support.cli_runner import Cli
+from support.paths import ROOT
 
-from flows.bert import recipe_steps
+from flows.bert import recipe_steps, stages
 from flows.recipes.loader import load_recipe
 from flows.recipes.packaged import describe_recipe, packaged_recipes
+from schemas.finetune_configs import FinetuneConfig
 from schemas.recipe import Recipe
 
 PAPER: dict[str, object] = {
@@ -105,45 +108,6 @@ def test_pretraining_has_settings_of_the_paper(name: str) -> None:
     assert recipe.pretrain["phase-2"].optimizer_state == "restore"
 
 
-def test_base_and_large_differ_only_in_the_model() -> None:
-    base, large = (load_recipe(name).model_dump() for name in SHAPES)
-    for recipe in (base, large):
-        recipe.pop("name")
-        recipe["pretrain"]["phase-1"].pop("model")
-        for phase in recipe["pretrain"].values():
-            phase["batch"].pop("per_device_max_tokens")  # memory alone
-    assert base == large
-
-
-def test_one_gpu_recipe_takes_a_day_and_has_only_trained_positions() -> None:
-    recipe = load_recipe("bert-base-1gpu-24h")
-    assert sum(phase.budget.max_minutes or 0 for phase in recipe.pretrain.values()) == 24 * 60
-    (phase,) = recipe.pretrain.values()
-    instances = recipe.build_instances[phase.instances]
-    assert phase.model is not None
-    assert phase.model.max_position_embeddings == instances.max_seq_length
-    share = phase.dynamic_masking.masked_lm_prob * instances.max_seq_length
-    assert (
-        phase.dynamic_masking.max_predictions_per_seq >= share
-    )  # or fewer were masked than it says
-
-
-def test_squad_ensemble_has_seven_different_members() -> None:
-    recipe = load_recipe("squad-ensemble")
-    (ensemble,) = recipe.ensembles.values()
-    members = [recipe.finetune[name] for name in ensemble.members]
-    assert ensemble.ensemble_size == 7
-    assert len({member.seed for member in members}) == 7
-    assert len({member.init_checkpoint for member in members}) == 7
-    for entry in recipe.finetune.values():  # 4.2
-        assert (entry.batch_size, entry.learning_rate, entry.num_epochs) == ((32,), (5e-5,), (3,))
-        assert entry.dropout == 0.1
-    with_triviaqa = recipe.build_examples[members[0].examples]
-    assert set(with_triviaqa.data_files) == {"augmentation"}
-    assert not recipe.build_examples[recipe.finetune["single"].examples].data_files
-    assert recipe_steps(recipe)
-
-
 def test_command_lists_recipes_and_writes_copies(cli: Cli) -> None:
     listed = cli("recipes")
     assert listed.code == 0
@@ -158,3 +122,72 @@ def test_command_lists_recipes_and_writes_copies(cli: Cli) -> None:
     refused = cli("init", "other.yaml", "--from", "bert-huge")
     assert refused.code == 2
     assert "bert-large" in refused.err
+
+
+# Recipes of the sample: one for the first minutes, one for everything
+
+
+@pytest.fixture(scope="module")
+def short() -> Recipe:
+    return load_recipe("sample")
+
+
+def differing_fields(one: FinetuneConfig, other: FinetuneConfig) -> set[str]:
+    first, second = one.model_dump(), other.model_dump()
+    return {name for name in first if first[name] != second[name]}
+
+
+SEARCHES = {"find-contamination", "find-near-duplicates"}
+"""Stages that the sample does not need, because all of its documents are new."""
+
+
+def test_sample_has_all_stages_and_few_steps(short: Recipe) -> None:
+    found = recipe_steps(short)
+    assert {step.stage.name for step in found} == set(stages()) - SEARCHES
+    # Two minutes on two quiet cores: about 50 steps of pretraining a second, 2 s a trial.
+    assert sum(phase.budget.max_steps or 1 << 30 for phase in short.pretrain.values()) <= 2_300
+    assert sum(step.stage.name == "finetune" for step in found) <= 24
+
+
+def test_sample_compares_every_task_with_scratch(short: Recipe) -> None:
+    pretrained = {name for name, tuned in short.finetune.items() if tuned.init_from_phase}
+    assert pretrained == {name for name in short.finetune if not name.endswith("-scratch")}
+    for name in pretrained:
+        ours, scratch = short.finetune[name], short.finetune[f"{name}-scratch"]
+        assert differing_fields(ours, scratch) == {"init_from_phase", "model"}
+        assert short.finetune[name].restarts >= 3  # an interval needs them
+    # The last number leads back to the dump.
+    assert [*short.finetune][-1] in pretrained
+
+
+@pytest.mark.parametrize(
+    ("name", "until"), [("sample-full", ""), ("ablation-size-sample", "build-tokens")]
+)
+def test_recipe_shares_artifacts_of_sample(short: Recipe, name: str, until: str) -> None:
+    others = {step.label: step for step in recipe_steps(load_recipe(name))}
+    for step in recipe_steps(short, until=until):
+        if step.stage.name != "tabulate":
+            other = others[step.label]
+            # With equal inputs, these decide the cache key.
+            assert (other.stage, other.inputs) == (step.stage, step.inputs)
+            assert other.config.cache_key_fields() == step.config.cache_key_fields(), step.label
+
+
+def test_sample_full_compares_every_task_of_the_paper_with_scratch() -> None:
+    full = load_recipe("sample-full")
+    glue = {"cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli"}
+    others = {"squad-1.1", "squad-2.0", "swag", "conll-2003"}
+    assert {examples.task for examples in full.build_examples.values()} == glue | others
+    for name in glue | others:
+        pretrained, scratch = full.finetune[name], full.finetune[f"{name}-scratch"]
+        assert pretrained.init_from_phase == "phase-2"
+        assert differing_fields(pretrained, scratch) == {"init_from_phase", "model"}
+
+
+def test_deployments_name_packaged_recipes() -> None:
+    packaged = set(packaged_recipes())
+    deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    assert {item["parameters"]["recipe"] for item in deployments} <= packaged
+    (nightly,) = [item for item in deployments if item["name"] == "nightly"]
+    assert nightly["parameters"]["recipe"] == "sample-full"
+    assert "run sample --store" in (ROOT / "Makefile").read_text()

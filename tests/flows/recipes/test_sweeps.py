@@ -74,26 +74,15 @@ def test_only_changed_entries_are_copied(read) -> None:
         *("first", "first.no-nsp", "first.ltr"),
         *("second", "second.no-nsp", "second.ltr"),
     ]
+    assert [name for name in recipe.finetune if name.startswith(("ner", "scratch"))] == [
+        *("ner", "ner.no-nsp", "ner.ltr", "scratch")
+    ]
     # The last two variants pretrain alike, and so on one phase.
-    assert {name: entry.init_from_phase for name, entry in recipe.finetune.items()} == {
-        "cola": "second",
-        "cola.no-nsp": "second.no-nsp",
-        "cola.ltr": "second.ltr",
-        "cola.ltr-longer": "second.ltr",
-        "ner": "second",
-        "ner.no-nsp": "second.no-nsp",
-        "ner.ltr": "second.ltr",
-        "scratch": None,
-    }
+    assert recipe.finetune["cola.ltr-longer"].init_from_phase == "second.ltr"
     assert recipe.pretrain["second.ltr"].init_from_phase == "first.ltr"
     assert recipe.pretrain["second.ltr"].objective == "left-to-right"
     assert recipe.finetune["cola.ltr-longer"].num_epochs == (2,)
-    assert {name: entry.members for name, entry in recipe.ensembles.items()} == {
-        "both": ("cola",),
-        "both.no-nsp": ("cola.no-nsp",),
-        "both.ltr": ("cola.ltr",),
-        "both.ltr-longer": ("cola.ltr-longer",),
-    }
+    assert recipe.ensembles["both.ltr-longer"].members == ("cola.ltr-longer",)
 
 
 def test_tables_know_variant_of_each_entry(read) -> None:
@@ -176,16 +165,6 @@ def test_expanded_recipe_is_loaded_unchanged(read) -> None:
         Recipe.model_validate(recipe.model_dump() | {"expanded_sweep": None})
 
 
-def test_until_selects_all_copies_or_one(read) -> None:
-    recipe = read(BASE + SWEEP)
-    labels = {step.label for step in recipe_steps(recipe, until="evaluate.ner.ltr")}
-    assert {label for label in labels if label.startswith("pretrain")} == {
-        *("pretrain.first.ltr", "pretrain.second.ltr")
-    }
-    labels = {step.label for step in recipe_steps(recipe, until="finetune.ner")}
-    assert len([label for label in labels if label.startswith("finetune")]) == 3
-
-
 VARIANT = "sweep.x.variants.b"
 
 
@@ -197,21 +176,14 @@ VARIANT = "sweep.x.variants.b"
         ("{a: {}}", 20, "sweep.x.variants"),
         ("{a: {}, b: {pretrain.frist.seed: 1}}", 20, f"{VARIANT}.pretrain.frist.seed"),
         ("{a: {}, b: {build_documents.min_words: 1}}", 20, f"{VARIANT}.build_documents.min_words"),
-        ("{a: {}, b: {pretrain.first.sed: 1}}", 20, f"{VARIANT}.pretrain.first.sed"),
-        ("{a: {}, b: {pretrain.first.seed: one}}", 20, f"{VARIANT}.pretrain.first.seed"),
         ("{a: {}, b: {pretrain.*.seed: one}}", 20, f"{VARIANT}.pretrain.first.seed"),
-        (
-            "{a: {}, b: {pretrain.second.init_from_phase: third}}",
-            20,
-            f"{VARIANT}.pretrain.second.init_from_phase",
-        ),
         ("{a: {}, b: {build_examples.ner.task: nre}}", 20, f"{VARIANT}.build_examples.ner.task"),
         ("{a: {}, b: {pretrain.first: 3}}", 20, f"{VARIANT}.pretrain.first"),
-        ("{a: {}, b: {pretrain: 3}}", 20, f"{VARIANT}.pretrain"),
         ("{a: {}, b: 3}", 20, VARIANT),
         ("{a: {}, B: {}}", 20, "sweep.x.variants.B"),
         (f"{{a: {{}}, b{'b' * 62}: {{pretrain.first.seed: 1}}}}", 18, "sweep"),
         ("{a: {}, bs8-lr1e-05-ep3-r0: {finetune.ner.seed: 1}}", 18, "sweep"),
+        (f"{{{', '.join(f'v{n}: {{}}' for n in range(257))}}}", 18, "sweep"),
         ("{a: {}, b: {finetune.ner.seed: 1}}\n    tabel: table-5", 21, "sweep.x.tabel"),
         ("{a: {}, b: {finetune.ner.seed: 1}}\n    table: table-9", 21, "sweep.x.table"),
         (
@@ -229,24 +201,6 @@ def test_wrong_sweep_is_named_by_line(read, variants: str, line: int, field: str
     assert facts == ("mine.yaml", line, field)
 
 
-def test_name_of_copy_must_be_free(read) -> None:
-    text = BASE.replace("  scratch:", "  ner.no-nsp:")
-    with pytest.raises(RecipeError) as error:
-        read(text + SWEEP)
-    assert error.value.field == "sweep"
-    assert "ner.no-nsp" in str(error.value)
-
-
-def test_too_many_combinations_are_refused(read) -> None:
-    axes = "".join(
-        f"  x{axis}:\n    variants: {{{', '.join(f'v{n}: {{}}' for n in range(7))}}}\n"
-        for axis in range(3)
-    )
-    with pytest.raises(RecipeError) as error:
-        read(f"{BASE}sweep:\n{axes}")
-    assert error.value.field == "sweep"
-
-
 def test_extends_inherits_top_level_fields(read, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "base.yaml").write_text(BASE)
@@ -259,16 +213,12 @@ def test_extends_inherits_top_level_fields(read, tmp_path: Path) -> None:
     assert recipe.build_examples["cola"].data_dir == str(tmp_path / "there" / "cola")
 
 
-@pytest.mark.parametrize(
-    ("name", "suggestion"),
-    [("mine.yaml", ""), ("no.yaml", ""), ("englsh", "english"), ("[english]", "english")],
-)
-def test_recipe_that_cannot_be_extended_is_named(read, name: str, suggestion: str) -> None:
-    with pytest.raises(RecipeError) as error:
-        read(f"name: child\nextends: {name}\n")
-    assert error.value.path.endswith("mine.yaml")
-    assert (error.value.line, error.value.field) == (2, "extends")
-    assert error.value.suggestion == suggestion
+def test_recipe_that_cannot_be_extended_is_named(read) -> None:
+    for name, suggestion in (("mine.yaml", ""), ("no.yaml", ""), ("englsh", "english")):
+        with pytest.raises(RecipeError) as error:
+            read(f"name: child\nextends: {name}\n")
+        assert (error.value.line, error.value.field) == (2, "extends")
+        assert error.value.suggestion == suggestion
 
 
 def test_plan_counts_shared_steps_and_steps_of_variants(read) -> None:
@@ -290,10 +240,6 @@ def test_plan_counts_shared_steps_and_steps_of_variants(read) -> None:
         ("total", "34", "32", "6 pretrain, 8 finetune"),
     ]
     assert len(whole) == 34
-    until = [step for step in planned if step.label.startswith("pretrain")]
-    assert [one.steps for one in summarize_sweep(recipe, whole, until)] == [
-        *({}, {"pretrain": 2}, {"pretrain": 2}, {"pretrain": 2}, {})
-    ]
     assert summarize_sweep(read(BASE), whole, planned) == []
 
 

@@ -8,30 +8,26 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.cli_runner import Cli
-from support.evaluation_builder import TASKS, evaluations, written
+from support.fake_stages import FakeStages
 from support.lineage_builder import put, raw_file
 from support.paths import ROOT
 from support.report_builder import Written
 
 from flows.lineage.graph import overview, upstream_graph
-from flows.record_counts import record_counts
-from flows.report.corpus import UnknownTemplates, read_corpus
 from flows.report.page import report_page, section, write_report
-from flows.report.records import Texts, read_lengths, read_texts
-from flows.report.result_charts import overview_figure
+from flows.report.records import Texts, read_texts
 from flows.report.results import read_tables
-from flows.report.run_steps import Built, read_steps
-from flows.report.task_results import TaskResult
+from flows.report.run_steps import Built, collect_warnings, read_steps
 from flows.report.training_curves import average_points, read_phases
+from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
-from flows.store.runs import RunRecord, StepRecord, write_run
-from model.tables.results import result_rows
+from flows.store.runs import RunRecord, write_run
 from schemas.checksummed import dump_json, load_json, load_page
 from schemas.errors import StoreError
 from schemas.manifest import Reuse
@@ -122,6 +118,9 @@ def test_page_has_all_sections_of_a_run(run: Run) -> None:
     assert record.run_id in texts["environment"]
     assert manifests["build-tokens"].environment.python in texts["environment"]
     assert "max_seq_length: 64" in texts["configuration"]
+    counters = manifests["build-documents"].counters
+    pages = f"{counters['pages-in']:,} {counters['pages-kept']:,}"
+    assert f"pages build-documents {pages}" in texts["corpus"]
 
 
 def test_top_of_page_has_headline_table_and_chart(run: Run) -> None:
@@ -139,20 +138,6 @@ def test_top_of_page_has_headline_table_and_chart(run: Run) -> None:
     assert all(item.sentence in html.unescape(summary) for item in tables.verdicts[1:])
 
 
-def test_overview_chart_stays_within_its_axis() -> None:
-    def result(task: str, runs: list[float], majority: float | None) -> TaskResult:
-        [row] = result_rows(evaluations(written(task, task, runs)), tasks=TASKS)
-        return TaskResult(task, pretrained=row.model_copy(update={"majority": majority}))
-
-    results = [result("cola", [-0.1, 0.1], 0.0), result("sst-2", [1.0, 1.0], None)]
-    [panel] = overview_figure(results, name="x").panels
-    dots = [float(x) for x in re.findall(r'<use [^>]*x="([\d.]+)"[^>]*--series-1', panel.svg)]
-    assert len(dots) == 2
-    assert dots[0] < dots[1] <= 288
-    labels = [key.label for key in overview_figure(results, name="x").legend]
-    assert labels == ["pretrained", "majority class"]
-
-
 def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:
     store, record = run
     corpus = record.model_copy(update={"steps": record.steps[:4], "planned": record.planned[:4]})
@@ -166,44 +151,28 @@ def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:
     ]  # fmt: skip
     assert not {"#pretraining", "#tasks"} & set(page.links)
     assert any(name.startswith("top-tokens-") for name in page.ids)
-    assert len(page.ids) == len(set(page.ids))
     steps = [step for step in record.steps if step.label.startswith(("build", "pretrain"))]
     text = report_page(store, record.model_copy(update={"steps": tuple(steps), "planned": ()}))
     assert "perplexity of 12.18" in heading(text)
     assert any(name.startswith("top-curves-") for name in Page(text).ids)
-
-
-def test_run_without_steps_has_a_page(run: Run) -> None:
-    store, record = run
     update = {"steps": (), "planned": (), "state": "interrupted"}
-    page = Page(report_page(store, record.model_copy(update=update)))
-    assert list(page.sections) == ["steps", "environment", "configuration"]
+    empty = Page(report_page(store, record.model_copy(update=update)))
+    assert list(empty.sections) == ["steps", "environment", "configuration"]
 
 
 def test_failed_run_shows_its_failure_first(run: Run) -> None:
     store, record = run
-    update = {
-        "state": "failed",
-        "steps": record.steps[:2],
-        "failures": {"build-tokens": "RunnerError: the disk is full"},
-    }
+    failures = {"build-tokens": "RunnerError: the disk is full", "": "Ctrl-C"}
+    update = {"state": "failed", "steps": record.steps[:2], "failures": failures}
     text = Path(write_report(store, record.model_copy(update=update))).read_text()
     sections = Page(text).sections
     assert next(iter(sections)) == "failures"
     assert heading(text) == "build-tokens failed"
     assert "build-tokens RunnerError: the disk is full" in sections["failures"]
+    assert "Ctrl-C" in sections["failures"]
     assert "2 built 1 failed 14 not run" in sections["steps"]
     assert "failed build-tokens" in sections["steps"]
     assert "not run tabulate" in sections["steps"]
-
-
-def test_error_of_a_whole_run_is_not_a_step(run: Run) -> None:
-    store, record = run
-    update = {"state": "interrupted", "steps": record.steps[:2], "failures": {"": "Ctrl-C"}}
-    sections = Page(report_page(store, record.model_copy(update=update))).sections
-    assert "Ctrl-C" in sections["failures"]
-    assert "2 built 15 not run" in sections["steps"]
-    assert "15 steps did not run" in sections["about"]
 
 
 def test_page_loads_nothing_and_links_have_targets(run: Run) -> None:
@@ -227,21 +196,13 @@ def test_page_loads_nothing_and_links_have_targets(run: Run) -> None:
     assert len(text) < 400_000
 
 
-def test_overview_of_lineage_has_one_box_for_each_stage(run: Run) -> None:
+def test_overview_of_lineage_counts_artifacts_and_files(run: Run, tmp_path: Path) -> None:
     text = report_page(*run)
     begin = text.index('class="scroll graph short"')
     picture = html.unescape(text[begin : text.index("</svg>", begin)])
-    for stage in (
-        "build-documents", "build-examples", "build-instances", "build-tokens", "build-vocabulary",
-        "evaluate", "finetune", "pretrain", "tabulate",
-    ):  # fmt: skip
-        assert f">{stage}</text>" in picture
-    for detail in ("2 phases", "7 trainings", "2 evaluations"):
-        assert f">{detail}</text>" in picture
-
-
-def test_overview_of_lineage_counts_every_file(tmp_path: Path) -> None:
-    store = ArtifactStore(str(tmp_path / "store"))
+    for words in ("build-tokens", "2 phases", "7 trainings", "2 evaluations"):
+        assert f">{words}</text>" in picture
+    store = ArtifactStore(str(tmp_path / "other"))
     raw = [raw_file(f"part-{number}.bz2") for number in range(41)]
     small = overview(upstream_graph([put(store, "build-documents", raw=raw)], store=store))
     [files] = [node for node in small.nodes.values() if node.kind == "group"]
@@ -249,16 +210,7 @@ def test_overview_of_lineage_counts_every_file(tmp_path: Path) -> None:
     assert len(small.nodes) == 2
 
 
-def test_steps_show_reused_work_items(run: Run) -> None:
-    made = Written(*run)
-    reuse = Reuse(items=4, items_reused=3, weight=100, weight_reused=80)
-    produced_by = made.manifest("build-tokens").produced_by.model_copy(update={"reuse": reuse})
-    made.publish("build-tokens.again", produced_by=produced_by)
-    page = report_page(made.store, made.record)
-    assert page.count("3 of 4 work items reused, 80 % of the work") == 1
-
-
-def test_texts_are_next_to_their_source(run: Run) -> None:
+def test_texts_are_next_to_their_source_unless_omitted(run: Run) -> None:
     text = report_page(*run)
     sections = Page(text).sections
     assert "{{Infobox" in sections["documents"]
@@ -268,28 +220,31 @@ def test_texts_are_next_to_their_source(run: Run) -> None:
     assert text.count('<ruby class="mask') >= 3
     assert "pages: redirect" in sections["dropped"]
     assert "#redirect [[" in sections["dropped"].lower()
-
-
-def test_texts_can_be_omitted(run: Run) -> None:
     store, record = run
     samples = read_texts(store, read_steps(store, record)).documents
     quiet = record.model_copy(update={"recipe": {**record.recipe, "report_include_text": False}})
     for page in (report_page(store, quiet), report_page(store, record, text=False)):
         assert "report_include_text: false" in page
         assert not any(item["title"] in page or item["sentences"][0] in page for item in samples)
-    assert samples[0]["title"] in report_page(store, record)
+    assert samples[0]["title"] in text
 
 
-def test_hostile_texts_are_escaped(run: Run) -> None:
+def test_hostile_texts_of_steps_are_escaped(run: Run) -> None:
     store, record = run
     made = Written(store, record)
-    made.publish("build-examples.evil", statistics={"splits": {HOSTILE: 3}}, notes=(HOSTILE,))
+    reuse = Reuse(items=4, items_reused=3, weight=100, weight_reused=80)
+    produced_by = made.manifest("build-tokens").produced_by.model_copy(update={"reuse": reuse})
+    made.publish(
+        "build-examples.evil", statistics={"splits": {HOSTILE: 3}}, notes=(HOSTILE,),
+        produced_by=produced_by,
+    )  # fmt: skip
     steps = [*made.record.steps]
     steps[0] = steps[0].model_copy(update={"warning": HOSTILE})
     update = {"steps": tuple(steps), "failures": {f"finetune.{HOSTILE}": HOSTILE}}
     page = Page(text := report_page(store, made.record.model_copy(update=update)))
     assert not {"script", "img"} & set(page.tags)
     assert page.sections["steps"].count(HOSTILE) >= 4
+    assert text.count("3 of 4 work items reused, 80 % of the work") == 1
     assert HOSTILE in page.sections["failures"]
     assert "<script" not in text
 
@@ -302,6 +257,7 @@ def test_hostile_source_texts_are_escaped(run: Run) -> None:
     text = section("documents", texts=texts, corpus=None, shows_text=True)
     page = Page(f'<section id="documents">{text}</section>')
     assert not {"script", "img"} & set(page.tags)
+    assert text.count('<ol class="sentences" dir="auto"') >= 3
     assert HOSTILE in page.sections["documents"]
     assert "\u202e" not in text  # it would reverse the rest of the line
     assert "\u05e9\u05dc\u05d5\u05dd" in text
@@ -319,75 +275,20 @@ def test_secrets_are_redacted(run: Run) -> None:
     assert SECRET not in text
 
 
-def test_counts_of_records_are_those_of_the_manifest(run: Run) -> None:
-    store, record = run
-    counters = Written(store, record).manifest("build-documents").counters
-    counts = {(item.record_type, item.source): item for item in record_counts(counters)}
-    assert {("pages", ""), ("pages", "samplewiki")} <= counts.keys()
-    assert all(item.is_balanced for item in counts.values())
-    documents = [c.kept for (name, source), c in counts.items() if name == "documents" and source]
-    assert sum(documents) == counters["documents-kept"]
-    pages = counts["pages", ""]
-    assert pages.total == counters["pages-in"]
-    assert pages.dropped > 0
-    text = Page(report_page(store, record)).sections["corpus"]
-    assert f"pages build-documents {pages.total:,} {pages.kept:,} {pages.dropped:,}" in text
-    wrong = record_counts(counters | {"pages-kept": 1})
-    assert next(item.is_balanced for item in wrong if item.record_type == "pages") is False
-
-
-def test_unknown_templates_appear_once_with_and_without_texts(run: Run) -> None:
-    store, record = run
-    steps = read_steps(store, record)
-    corpus = read_corpus(store, steps)
-    assert corpus is not None
-    corpus = corpus._replace(templates=[UnknownTemplates("wiki", 7, 0.001, "odd 4, rare 3")])
-    for texts in (Texts(), Texts(problem="damaged")):
-        both = section("corpus", corpus=corpus, steps=steps)
-        both += section("dropped", corpus=corpus, texts=texts)
-        assert len(re.findall(r"\bodd\b", both)) == 1
-        assert "100.0" in both
-
-
-def test_text_from_right_to_left_keeps_numbers_and_order(run: Run) -> None:
-    page = report_page(*run)
-    assert page.count('<ol class="sentences" dir="auto"') >= 3
-    assert "<li dir" not in page  # the list has the direction of its text
-    decoded = re.findall(r'<p class="decoded" dir="auto">(.*?)</p>', page, re.S)
-    assert decoded
-    for text in decoded:  # labels do not decide the direction of a segment
-        labels = re.findall(r"<(?:b|ruby|rt|small)\b[^>]*>|<span class=.special.[^>]*>", text)
-        assert labels
-        assert all(" dir=" in tag for tag in labels)
-
-
-def _delete_manifest(store: ArtifactStore, step: StepRecord) -> None:
-    store.backend.delete(step.manifest)
-
-
-def _damage_manifest(store: ArtifactStore, step: StepRecord) -> None:
-    store.backend.replace(step.manifest, b'{"manifest_version": 1}')
-
-
-def _delete_files(store: ArtifactStore, step: StepRecord) -> None:
-    store.backend.delete_folder(store.read_manifest(step.manifest).data_path)
-
-
-def _damage_files(store: ArtifactStore, step: StepRecord) -> None:
-    manifest = store.read_manifest(step.manifest)
-    for entry in manifest.files:
-        store.backend.replace(f"{manifest.data_path}/{entry.stored_name}", b"\0" * 100)
-
-
-@pytest.mark.parametrize("harm", [_delete_manifest, _damage_manifest, _delete_files, _damage_files])
-def test_page_names_missing_and_damaged_files(
-    run: Run, harm: Callable[[ArtifactStore, StepRecord], None]
-) -> None:
+@pytest.mark.parametrize("content", [None, b"\0" * 100], ids=["missing", "damaged"])
+@pytest.mark.parametrize("kind", ["manifest", "files"])
+def test_page_names_missing_and_damaged_files(run: Run, kind: str, content: bytes | None) -> None:
     store, record = run
     store.backend.delete_folder("reports/figures")
     for step in record.steps:
         if step.label in ("build-tokens", "pretrain.first", "tabulate"):
-            harm(store, step)
+            manifest = store.read_manifest(step.manifest)
+            paths = [f"{manifest.data_path}/{entry.stored_name}" for entry in manifest.files]
+            for path in [step.manifest] if kind == "manifest" else paths:
+                if content is None:
+                    store.backend.delete(path)
+                else:
+                    store.backend.replace(path, content)
     page = Page(text := report_page(store, record))
     assert text.count('class="problem"') >= 3
     steps = [step for step in record.steps if step.label.startswith("finetune")]
@@ -437,27 +338,6 @@ def test_report_with_cached_figures_does_not_import_matplotlib(run: Run) -> None
     assert Path(url).is_file()
 
 
-def test_recorded_lengths_are_those_of_the_shards(run: Run) -> None:
-    store, record = run
-    built = {item.label: item for item in read_steps(store, record).built}
-    lengths = read_lengths(store, built["build-tokens"])
-    shards = built["build-tokens"].manifest.shards
-    assert lengths["documents"]["records"] == sum(entry.rows or 0 for entry in shards)
-    num_tokens = sum(int(entry.statistics["tokens"]) for entry in shards)
-    for name in ("documents", "words"):
-        assert lengths[name]["mean"] * lengths[name]["records"] == pytest.approx(num_tokens)
-    assert lengths["sentences"]["mean"] * lengths["sentences"]["records"] == pytest.approx(
-        lengths["words"]["records"]
-    )
-    instances = built["build-instances.length-64"]
-    lengths = read_lengths(store, instances)
-    assert lengths["instances"]["longest"] == 64
-    tokens = lengths["instances"]["mean"] * lengths["instances"]["records"]
-    assert tokens == pytest.approx(instances.counters["tokens"])
-    page = report_page(store, record)
-    assert f"{100 * lengths['guess_accuracy']:.1f} %" in page  # of labels guessed from lengths
-
-
 def test_phases_are_placed_end_to_end(run: Run) -> None:
     store, record = run
     labels = ("pretrain.first", "pretrain.second")
@@ -468,15 +348,10 @@ def test_phases_are_placed_end_to_end(run: Run) -> None:
     assert [x for x, _ in second.points("mlm_loss")] == [70, 80]
     assert first.points("held_out_mlm_accuracy") == []  # nan
     assert first.points("tokens_per_second", factor=1e-3)[-1] == (60, 9)
-
-
-def test_many_points_are_averaged() -> None:
-    points = [(float(n), float(n % 2)) for n in range(1600)]
-    fewer = average_points(points)
-    assert len(fewer) == 400
-    assert fewer[0] == (1.5, 0.5)
-    assert average_points(points[:5]) == points[:5]
-    assert average_points([]) == []
+    many = [(float(n), float(n % 2)) for n in range(1600)]
+    assert len(average_points(many)) == 400
+    assert average_points(many)[0] == (1.5, 0.5)
+    assert average_points(many[:5]) == many[:5]
 
 
 @pytest.mark.parametrize("field", ["run_id", "recipe"])
@@ -515,6 +390,56 @@ def test_report_command_writes_the_page_of_any_run(
     assert newest.read_bytes() == before  # the page of an old run does not replace it
     assert record.run_id in cli("report", "--store", store.root).out
     ambiguous = cli("report", "20", "--store", store.root)
-    assert ambiguous.code == 1
-    assert older.run_id in ambiguous.err
+    assert (ambiguous.code, older.run_id in ambiguous.err) == (1, True)
     assert "'other'" in cli("report", "other", "--store", store.root).err
+
+
+TEXT = "The masked-LM loss (6.91) is no better than that of <word> frequencies alone (6.88)"
+
+
+def warned(text: str = TEXT, kind: str = "unigram-loss") -> dict[str, Any]:
+    return {"warnings": [{"kind": kind, "text": text}]}
+
+
+def test_warnings_of_evaluated_trials_are_omitted(store: ArtifactStore) -> None:
+    phase = put(store, "pretrain", statistics=warned())
+    evaluated = put(store, "finetune", key="read", statistics=warned("one restart", "chance"))
+    alone = put(store, "finetune", key="alone", statistics=warned("alone", "chance"))
+    worst = warned("1 of 3 restarts: one restart", "chance")
+    evaluation = put(store, "evaluate", {"r0": evaluated}, statistics=worst)
+    built = [
+        Built("pretrain.phase-1", phase),
+        Built("finetune.a.r0", evaluated),
+        Built("finetune.b.r0", alone),
+        Built("evaluate.a", evaluation),
+    ]
+    assert [tuple(warning) for warning in collect_warnings(built)] == [
+        ("pretrain.phase-1", "unigram-loss", TEXT),
+        ("finetune.b.r0", "chance", "alone"),
+        ("evaluate.a", "chance", "1 of 3 restarts: one restart"),
+    ]
+
+
+def test_step_reports_its_warnings_when_it_is_built_and_not_when_cached(
+    fakes: FakeStages, store: ArtifactStore
+) -> None:
+    warnings = repr(warned()["warnings"])
+    text = (fakes.package / "stages.py").read_text()
+    made = 'statistics={"vocab_size": config.vocab_size'
+    fakes.write("stages", text.replace(made, f'{made}, "warnings": {warnings}'))
+    recipe = fakes.recipe(store.root)
+    first, second = list[str](), list[str]()
+    run_recipe(recipe, log=first.append, engine="local")
+    results = run_recipe(recipe, log=second.append, engine="local")
+    assert first.count(f"  warning: {TEXT}") == 1
+    assert not any("warning" in line for line in second)
+    assert [result.label for result in results if result.warnings] == ["build-vocabulary"]
+
+
+def test_page_has_a_box_of_warnings_after_its_summary(run: Run) -> None:
+    changed = Written(*run)
+    changed.publish("pretrain.third", statistics=warned(), counters={"steps": 5, "tokens": 9})
+    page = report_page(changed.store, changed.record)
+    assert page.index('id="summary"') < page.index('id="warnings"') < page.index('id="corpus"')
+    assert html.escape(TEXT) in page
+    assert "<strong>pretrain.third</strong>" in page

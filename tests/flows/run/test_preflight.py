@@ -1,8 +1,9 @@
-"""Files that a recipe names are checked before a run starts, and by `plan`."""
+"""Files, disk space and packages are checked, and times estimated, before a run starts."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,14 @@ from pathlib import Path
 import fsspec
 import pytest
 import yaml
-from support.cli_runner import Cli
+from support.cli_runner import RECIPE, Cli
 from support.finetuning_builder import VOCAB, write_checkpoint
 
+import bertloom
+from flows.run import estimates
+from flows.run.estimates import TRAINING_START, StepEstimate, format_estimate
 from flows.run.graph import Step
+from flows.run.plan import PlannedStep, estimate_run
 from flows.run.preflight import check_checkpoint, check_examples, check_inputs
 from model import pretrain
 from pipelines import build_vocabulary
@@ -68,10 +73,6 @@ def vocabulary_step(vocab_file: str) -> Step:
     return Step("build-vocabulary", build_vocabulary.STAGE, config, {})
 
 
-def test_preflight_accepts_vocabulary(folder: str) -> None:
-    check_inputs([vocabulary_step(write(f"{folder}/vocab.txt", WHOLE))])
-
-
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
 def test_preflight_refuses_file_that_is_no_vocabulary(folder: str, text: str) -> None:
     path = write(f"{folder}/vocab.txt", text)
@@ -81,65 +82,29 @@ def test_preflight_refuses_file_that_is_no_vocabulary(folder: str, text: str) ->
 
 @pytest.mark.parametrize("name", ["", "/gone.txt", "/vocab.txt/below"])
 def test_preflight_refuses_path_that_is_no_file(folder: str, name: str) -> None:
-    write(f"{folder}/vocab.txt", WHOLE)
+    check_inputs([vocabulary_step(write(f"{folder}/vocab.txt", WHOLE))])
     with pytest.raises(VocabularyError, match=folder):
         check_inputs([vocabulary_step(folder + name)])
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json"])
-def test_preflight_refuses_vocabulary_when_protocol_is_unknown(name: str) -> None:
+def test_preflight_reports_url_that_cannot_be_read(closed_server: str, name: str) -> None:
     with pytest.raises(InputError, match="no-such-protocol://folder/"):
         check_inputs([vocabulary_step(f"no-such-protocol://folder/{name}")])
+    with pytest.raises(NetworkError) as raised:
+        check_inputs([vocabulary_step(f"{closed_server}/{name}")])
+    assert raised.value.file == f"{closed_server}/{name}"
+    examples = ExamplesConfig(task="cola", data_dir=f"{closed_server}/cola")
+    assert isinstance(check_examples(examples), NetworkError)
 
 
-def test_preflight_refuses_vocabulary_of_another_case(folder: str) -> None:
-    text = tokenizer_json([*FIXED_TOKENS, "a", "##b"], lowercase=False)
-    with pytest.raises(VocabularyError):
-        check_inputs([vocabulary_step(write(f"{folder}/tokenizer.json", text))])
-
-
-def write_recipe(folder: Path, *, vocab_file: str) -> str:
-    (folder / "books").mkdir()
-    (folder / "books" / "one.txt").write_text("A sentence of a book. And one more of them.\n")
-    recipe = {
-        "name": "given-vocabulary",
-        "store": "store",
-        "build_documents": {"sources": [{"kind": "text", "name": "t", "paths": ["books"]}]},
-        "build_vocabulary": {"vocab_file": vocab_file},
-    }
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    return str(folder / "recipe.yaml")
-
-
-@pytest.mark.parametrize("vocab_file", ["gone.txt", "books", "books/one.txt"])
-def test_run_and_plan_refuse_wrong_vocabulary_before_first_step(
-    cli: Cli, tmp_path: Path, vocab_file: str
-) -> None:
-    recipe = write_recipe(tmp_path, vocab_file=vocab_file)
-    for command in (("plan", recipe), ("run", recipe, "--engine", "local")):
-        result = cli(*command)
-        assert result.code == 1
-        assert str(tmp_path / vocab_file) in result.err
-    assert not list((tmp_path / "store").glob("**/manifest*.json"))
-
-
-def test_run_accepts_wrong_vocabulary_when_its_step_is_not_run(cli: Cli, tmp_path: Path) -> None:
-    recipe = write_recipe(tmp_path, vocab_file="gone.txt")
-    result = cli("run", recipe, "--engine", "local", "--until", "build-documents")
-    assert result.code == 0, result.err
-
-
-@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
-def test_preflight_refuses_checkpoint_with_wrong_vocabulary(tmp_path: Path, text: str) -> None:
+def test_preflight_checks_vocabulary_and_tokenizer_of_checkpoint(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "bert")
-    Path(folder, VOCAB_FILE).write_text(text)
+    Path(folder, VOCAB_FILE).write_text(WRONG["duplicate"])
     error = check_checkpoint(folder, needs_vocabulary=True)
     assert isinstance(error, VocabularyError)
     assert check_checkpoint(folder, needs_vocabulary=False) is None
-
-
-def test_preflight_refuses_tokenizer_with_other_rules(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "bert")
     Path(folder, VOCAB_FILE).unlink()
     described = json.loads(tokenizer_json(VOCAB, lowercase=True))
     Path(folder, TOKENIZER_FILE).write_text(json.dumps(described))
@@ -149,62 +114,51 @@ def test_preflight_refuses_tokenizer_with_other_rules(tmp_path: Path) -> None:
     assert isinstance(check_checkpoint(folder, needs_vocabulary=True), VocabularyError)
 
 
-def examples_recipe(folder: Path, *, train: str) -> str:
-    """Write a recipe that builds a corpus and the examples of one task."""
-    (folder / "train.tsv").write_text(train)
-    (folder / "dev.tsv").write_text("sentence\tlabel\na b\t0\nc d\t1\n")
-    recipe = Path(write_recipe(folder, vocab_file=write(f"{folder}/vocab.txt", WHOLE)))
-    content = yaml.safe_load(recipe.read_text())
-    content["build_examples"] = {"task": {"task": "single-sentence", "data_dir": "."}}
-    content["finetune"] = {
-        "task": {"examples": "task", "init_checkpoint": write_checkpoint(folder / "bert")}
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    """Return a recipe of a corpus with a vocabulary file, and of the examples of a task."""
+    (tmp_path / "one.txt").write_text("A sentence of a book. And one more of them.\n")
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\na b\t0\nc d\t1\n")
+    recipe = {
+        "name": "checked",
+        "store": "store",
+        "build_documents": {"sources": [{"kind": "text", "name": "t", "paths": ["one.txt"]}]},
+        "build_vocabulary": {"vocab_file": write(f"{tmp_path}/vocab.txt", WHOLE)},
+        "build_examples": {"task": {"task": "single-sentence", "data_dir": "."}},
+        "finetune": {
+            "task": {"examples": "task", "init_checkpoint": write_checkpoint(tmp_path / "bert")}
+        },
     }
-    recipe.write_text(yaml.safe_dump(content))
-    return str(recipe)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    return str(tmp_path / "recipe.yaml")
 
 
-@pytest.mark.parametrize("train", ["", "review\tstars\na b\t0\n", "{}", "PAR1"])
-def test_run_and_plan_refuse_wrong_task_file_before_first_step(
-    cli: Cli, tmp_path: Path, train: str
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("vocab.txt", "a\nb\n"),
+        ("train.tsv", ""),
+        ("train.tsv", "review\tstars\na b\t0\n"),
+        ("train.tsv", "PAR1"),
+    ],
+)
+def test_run_and_plan_refuse_wrong_file_before_first_step(
+    cli: Cli, recipe: str, tmp_path: Path, file: str, text: str
 ) -> None:
-    recipe = examples_recipe(tmp_path, train=train)
+    assert cli("plan", recipe).code == 0
+    (tmp_path / file).write_text(text)
     for command in (("plan", recipe), ("run", recipe, "--engine", "local")):
         result = cli(*command)
         assert result.code == 1
-        assert str(tmp_path / "train.tsv") in result.err
+        assert str(tmp_path / file) in result.err
     assert not list((tmp_path / "store").glob("**/manifest*.json"))
-
-
-def test_plan_accepts_right_task_files(cli: Cli, tmp_path: Path) -> None:
-    recipe = examples_recipe(tmp_path, train="sentence\tlabel\na b\t0\nc d\t1\n")
-    result = cli("plan", recipe)
-    assert result.code == 0, result.err
-
-
-@pytest.mark.network
-@pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json"])
-def test_preflight_reports_network_error_of_vocabulary(closed_server: str, name: str) -> None:
-    with pytest.raises(NetworkError) as raised:
-        check_inputs([vocabulary_step(f"{closed_server}/{name}")])
-    assert raised.value.file == f"{closed_server}/{name}"
-
-
-@pytest.mark.network
-def test_preflight_reports_network_error_of_task_folder(closed_server: str) -> None:
-    error = check_examples(ExamplesConfig(task="cola", data_dir=f"{closed_server}/cola"))
-    assert isinstance(error, NetworkError)
-    assert error.file == f"{closed_server}/cola"
+    assert cli("plan", recipe, "--until", "build-documents").code == 0
 
 
 def test_preflight_refuses_to_compile_without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = PretrainConfig.model_validate(
-        {
-            "instances": "length-128",
-            "model": {"preset": "tiny"},
-            "budget": {"max_steps": 1},
-            "compile": True,
-        }
-    )
+    model, budget = {"preset": "tiny"}, {"max_steps": 1}
+    config = PretrainConfig(instances="x", model=model, budget=budget, compile=True)
     step = Step("pretrain", pretrain.STAGE, config, {})
     check_inputs([step])
     monkeypatch.setenv("CXX", "no-such-compiler")
@@ -221,3 +175,68 @@ def test_run_without_the_sample_names_the_command_that_writes_it(
         result = cli(command, "sample")
         assert result.code == 1
         assert "bertloom sample runs/sample" in result.err
+
+
+# Estimates of time and disk space
+
+
+TRAINED = """
+pretrain:
+  one: {instances: length-64, model: {preset: tiny}, budget: {max_steps: 1000}, device: cpu}
+  two: {instances: length-64, model: {preset: tiny}, budget: {max_minutes: 3}, device: cpu}
+"""
+
+
+@pytest.fixture
+def training_recipe(tmp_path: Path) -> str:
+    (tmp_path / "texts").mkdir()
+    for number in range(4):
+        (tmp_path / "texts" / f"{number}.txt").write_text("A lantern in the window. " * 400)
+    (tmp_path / "recipe.yaml").write_text(f"{RECIPE}{TRAINED}store: store\n")
+    return str(tmp_path / "recipe.yaml")
+
+
+def test_earlier_artifacts_of_store_decide(cli: Cli, training_recipe: str) -> None:
+    before = bertloom.plan(training_recipe)[0].estimate
+    assert cli("run", training_recipe, "--engine", "local", "--until", "build-documents").code == 0
+    planned = bertloom.plan(training_recipe, rebuild=["build-documents"], until="build-documents")
+    store = bertloom.open_store(str(Path(training_recipe).parent / "store"))
+    took = store.artifact("build-documents").manifest.produced_by.duration_seconds
+    assert before is not None
+    assert planned[0].estimate is not None
+    assert planned[0].estimate.seconds != before.seconds
+    assert planned[0].estimate.seconds == pytest.approx(took, rel=0.1)
+    plan = json.loads(cli("plan", training_recipe, "--json").out)
+    assert plan["estimate"]["free_bytes"] > 0
+    assert plan["steps"][0]["estimate"] is None
+    assert plan["steps"][-1]["estimate"]["seconds"] == 180 + TRAINING_START
+
+
+def test_steps_without_estimate_are_named() -> None:
+    seconds = {"build-tokens": 60.0, "finetune.a.r0": None, "finetune.a.r1": None, "tabulate": None}
+    planned = [PlannedStep(k, "build", estimate=StepEstimate(v)) for k, v in seconds.items()]
+    estimate = estimate_run(planned)
+    assert estimate.unknown == {"finetune": 2, "tabulate": 1}
+    line = format_estimate(estimate, store="s3://bucket/store")
+    assert "about 1 min 00 s" in line
+    assert "2 finetune, 1 tabulate" in line
+    assert "free" not in line
+    assert "unknown duration" in format_estimate(estimate_run(planned[1:]), store="x")
+
+
+def test_run_that_disk_cannot_hold_is_refused(
+    cli: Cli, training_recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.disk_usage
+    monkeypatch.setattr(
+        estimates.shutil, "disk_usage", lambda path: real(path)._replace(free=1_000_000)
+    )
+    result = cli("run", training_recipe, "--engine", "local")
+    assert result.code == 1
+    assert "--ignore-disk-space" in result.err
+    assert not (Path(training_recipe).parent / "store").exists()
+    result = cli(
+        "run", training_recipe, "--engine", "local", "--until", "build-documents",
+        "--ignore-disk-space",
+    )  # fmt: skip
+    assert result.code == 0

@@ -11,18 +11,20 @@ import time
 from pathlib import Path
 
 import pytest
-from support.fake_stages import FakeStages
+from support.fake_stages import LABELS, FakeStages, Recorder
 from support.store_builder import held_by_another
 
 from flows.bert import recipe_steps
 from flows.preparation import prepare_run
-from flows.run.plan import PlannedStep, plan_rows
+from flows.run.events import Event, RunFinished, StepFailed, StepFinished, StepSkipped
 from flows.run.run import max_parallel_steps
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.process_identity import start_of
 from flows.store.runs import RESUME_HINT, read_run, report_path, run_ids, write_run
+from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig
+from schemas.recipe import Recipe
 
 TWO = ExecutionConfig(max_parallel_steps=2)
 QUIET = {"listeners": [], "engine": "local"}
@@ -65,23 +67,6 @@ def test_independent_steps_run_concurrently(
     record = read_run(ArtifactStore(root), newest(root))
     assert record.state == "completed"
     assert [step.label for step in record.steps] == list(record.planned)
-
-
-def test_second_run_waits_for_step_that_first_run_builds(fakes: FakeStages, root: str) -> None:
-    started, unblocked = block_first_stage(fakes)
-    recipe = fakes.recipe(root)
-    lines: list[str] = []
-    first = threading.Thread(target=run_recipe, args=(recipe,), kwargs=QUIET)
-    first.start()
-    assert started.wait(30)
-    threading.Timer(0.5, unblocked.set).start()
-    results = run_recipe(recipe, log=lines.append, engine="local")
-    first.join(30)
-    assert results[0].was_cached
-    assert fakes.calls.count("documents") == 1
-    waited = [line for line in lines if "waiting for" in line]
-    assert waited[0].startswith("build-documents")
-    assert len(set(waited)) == len(waited)  # logged once per step
 
 
 def test_waiting_run_builds_step_when_its_builder_is_killed(
@@ -152,7 +137,7 @@ def test_corrupt_artifact_is_rebuilt_when_verify_cached_is_full(
     assert all(result.was_cached for result in again[1:])
 
 
-def test_killed_run_is_marked_as_crashed_by_next_run(fakes: FakeStages, root: str) -> None:
+def test_killed_run_is_marked_and_reported_by_next_run(fakes: FakeStages, root: str) -> None:
     recipe, store = fakes.recipe(root), ArtifactStore(root)
     run = prepare_run(recipe, recipe_steps(recipe))
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -170,50 +155,14 @@ def test_killed_run_is_marked_as_crashed_by_next_run(fakes: FakeStages, root: st
     marked = read_run(store, run.run_id)
     assert (marked.state, marked.updated_at) == ("crashed", written)
     assert RESUME_HINT in marked.failures[""]
-    assert RESUME_HINT in store.backend.read(f"runs/{run.run_id}/report.html").decode()
-    assert read_run(store, newest(root)).state == "completed"
-
-
-def test_report_that_a_kill_prevented_is_written_by_next_run(fakes: FakeStages, root: str) -> None:
-    recipe, store = fakes.recipe(root), ArtifactStore(root)
+    assert RESUME_HINT in store.backend.read(report_path(run.run_id)).decode()
+    # A run that was killed after its last step, before its report.
+    completed = read_run(store, newest(root))
+    identity = {"pid": died.pid, "process_start": died.process_start}
+    write_run(store, completed.model_copy(update=identity))
+    store.backend.delete(report_path(completed.run_id))
     run_recipe(recipe, engine="local")
-    page = Path(root, report_path(newest(root)))
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    died = {"pid": process.pid, "process_start": start_of(process.pid)}
-    process.wait()
-    write_run(store, read_run(store, newest(root)).model_copy(update=died))
-    page.unlink()
-    run_recipe(recipe, engine="local")
-    assert page.exists()
-
-
-def test_plan_rows_merge_trials_with_equal_state() -> None:
-    trials = [
-        PlannedStep(f"finetune.cola.bs16-lr2e-05-ep3-r{n}", "cached", "k", "a") for n in (0, 1)
-    ]
-    rows = plan_rows([PlannedStep("tabulate", "unknown", reason="after x"), *trials])
-    assert rows == [
-        ("tabulate", "", "unknown", "after x"),
-        ("finetune.cola (2 trials)", "", "cached", ""),
-    ]
-
-
-def test_run_record_has_steps_that_are_finished_so_far(
-    fakes: FakeStages, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flows.run.run_recorder._WRITE_SECONDS", 0.0)
-    seen: list[list[str]] = []
-    tokens = fakes.module.tokens
-
-    def read_record(*args: object, **kwargs: object) -> object:
-        record = read_run(ArtifactStore(root), newest(root))
-        assert record.state == "running"
-        seen.append([step.label for step in record.steps])
-        return tokens(*args, **kwargs)
-
-    monkeypatch.setattr(fakes.module, "tokens", read_record)
-    run_recipe(fakes.recipe(root), engine="local")
-    assert seen == [["build-documents", "build-vocabulary"]]
+    assert store.backend.read_if_exists(report_path(completed.run_id)) is not None
 
 
 def test_second_signal_ends_process_immediately() -> None:
@@ -230,3 +179,57 @@ def test_second_signal_ends_process_immediately() -> None:
         process.stdout.readline()
         process.send_signal(number)
         assert process.wait(30) == 128 + number
+
+
+# Events
+
+
+@pytest.fixture
+def recipe(fakes: FakeStages, tmp_path: Path) -> Recipe:
+    return fakes.recipe(str(tmp_path / "store"))
+
+
+def test_each_step_starts_and_finishes_once(recipe: Recipe) -> None:
+    recorder = Recorder()
+    run_recipe(recipe, listeners=[recorder], engine="local")
+    assert recorder.names == [
+        "RunStarted",
+        *["StepStarted", "StepFinished"] * len(LABELS),
+        "RunFinished",
+    ]
+    finished = recorder.events_of(StepFinished)
+    assert [event.step.label for event in finished] == LABELS
+    assert [len(event.remaining) for event in finished] == [4, 3, 2, 1, 0]
+    again = Recorder()
+    run_recipe(recipe, listeners=[again], engine="local")
+    assert again.names == ["RunStarted", *["StepFinished"] * len(LABELS), "RunFinished"]
+
+
+def test_failed_step_skips_the_steps_that_need_it(recipe: Recipe, fakes: FakeStages) -> None:
+    fakes.module.FAULTS["tokens"] = [InputError("bad tokens")]
+    recorder = Recorder()
+    with pytest.raises(InputError):
+        run_recipe(recipe, listeners=[recorder], engine="local")
+    (failed,) = recorder.events_of(StepFailed)
+    assert (failed.step.label, failed.retry_delay) == ("build-tokens", None)
+    skipped = {event.step.label: event.missing for event in recorder.events_of(StepSkipped)}
+    assert skipped == dict.fromkeys(LABELS[3:], ("build-tokens",))
+    (last,) = recorder.events_of(RunFinished)
+    assert (last.state, list(last.failures)) == ("failed", ["build-tokens"])
+
+
+def test_failing_listener_is_logged_and_fails_no_run(
+    recipe: Recipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def on_event(self, event: Event) -> None:
+            raise ConnectionError("no server")
+
+    recorder = Recorder()
+    results = run_recipe(recipe, listeners=[Broken(), recorder], engine="local")
+    assert [result.label for result in results] == LABELS
+    assert "Broken" in caplog.text
+    assert recorder.names[-1] == "RunFinished"
+    store = ArtifactStore(recipe.store)
+    (run_id,) = run_ids(store)
+    assert read_run(store, run_id).state == "completed"

@@ -1,19 +1,31 @@
-"""Artifacts are published once, found by their key, and named by refs and pins."""
+"""Artifacts are published once, checked when used, and named by refs and pins."""
 
 from __future__ import annotations
 
 import json
-import os
-from concurrent.futures import ThreadPoolExecutor
+import multiprocessing
+import sys
 from pathlib import Path
 
-import fsspec
 import pytest
-from support.store_builder import STAGE, damage, file_of, prepared, published
+from support.cli_runner import Cli
+from support.store_builder import (
+    STAGE,
+    damage,
+    describe,
+    file_of,
+    input_from,
+    prepared,
+    publish_shard,
+    published,
+)
+from support.store_races import FILES, REPEATS, check_swaps, check_that_one_swap_wins, race
 
+import bertloom
 from flows.store.artifacts import ArtifactStore
+from flows.store.backend import open_backend
 from flows.store.pointers import key_path, pointer_to, ref_path
-from flows.store.verification import verify
+from model.training.artifact_files import write_file
 from pipelines.io.files import write_text_file
 from schemas.errors import (
     ArtifactCorruptError,
@@ -35,8 +47,10 @@ def store(any_store: ArtifactStore) -> ArtifactStore:
 
 def test_committed_artifact_is_found(store: ArtifactStore) -> None:
     manifest = prepared(store)
+    write_text_file("vocab.txt", "of a retried worker", output=store.url(manifest.data_path))
     assert store.lookup(STAGE, manifest.cache_key) is None
     assert store.commit(manifest).created
+    assert list(store.backend.sizes(manifest.data_path)) == [manifest.files[0].stored_name]
     assert store.lookup(STAGE, manifest.cache_key) == manifest
     assert ArtifactStore(store.root).lookup(STAGE, manifest.cache_key) == manifest
 
@@ -60,14 +74,6 @@ def test_attempt_without_pointer_is_not_found(
     rebuilt = published(store)
     assert store.lookup(STAGE, manifest.cache_key) == rebuilt
     assert rebuilt.artifact_id != manifest.artifact_id
-
-
-def test_commit_deletes_files_of_retried_workers(store: ArtifactStore) -> None:
-    manifest = prepared(store)
-    write_text_file("vocab.txt", "of a retried worker", output=store.url(manifest.data_path))
-    store.commit(manifest)
-    assert list(store.backend.sizes(manifest.data_path)) == [manifest.files[0].stored_name]
-    assert verify(store, store.pointers())[0].is_ok
 
 
 def test_commit_without_files_fails(store: ArtifactStore) -> None:
@@ -101,23 +107,6 @@ def test_second_commit_of_other_content_is_recorded_as_conflict(store: ArtifactS
     assert store.read_manifest(second.manifest_path) == second
 
 
-def test_rebuild_replaces_artifact(store: ArtifactStore) -> None:
-    first = published(store)
-    second = prepared(store, "two")
-    commit = store.commit(second, replace=True)
-    assert commit.created
-    assert commit.replaced is not None
-    assert commit.replaced.artifact_id == first.artifact_id
-    assert store.lookup(STAGE, first.cache_key) == second
-
-
-def test_abandoned_attempt_leaves_no_files(store: ArtifactStore) -> None:
-    attempt = store.begin(STAGE)
-    write_text_file("vocab.txt", "x", output=attempt.output)
-    store.abandon(attempt)
-    assert store.backend.sizes("artifacts") == {}
-
-
 @pytest.mark.parametrize("kind", ["missing", "shorter", "manifest", "pointer"])
 def test_corrupt_artifact_is_quarantined_and_can_be_built_again(
     store: ArtifactStore, kind: str
@@ -139,15 +128,6 @@ def test_corrupt_artifact_is_quarantined_and_can_be_built_again(
     assert store.lookup(STAGE, manifest.cache_key) == rebuilt
 
 
-def test_replaced_pointer_is_not_quarantined(store: ArtifactStore) -> None:
-    manifest = published(store)
-    path = key_path(STAGE, manifest.cache_key)
-    store.quarantine(path, expected=b"replaced since", reason="a test")
-    assert store.lookup(STAGE, manifest.cache_key) == manifest
-    store.quarantine(path, expected=store.backend.read(path), reason="a test")
-    assert store.lookup(STAGE, manifest.cache_key) is None
-
-
 def test_failing_server_quarantines_nothing(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,19 +140,6 @@ def test_failing_server_quarantines_nothing(
     with pytest.raises(ConnectionError):
         store.lookup(STAGE, manifest.cache_key)
     monkeypatch.undo()
-    assert store.lookup(STAGE, manifest.cache_key) == manifest
-
-
-def test_artifact_of_read_only_store_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = ArtifactStore(str(tmp_path / "store"))
-    manifest = published(store)
-
-    def refuse(path: str) -> None:
-        raise PermissionError(1, "read-only", path)
-
-    monkeypatch.setattr(os, "utime", refuse)
     assert store.lookup(STAGE, manifest.cache_key) == manifest
 
 
@@ -190,6 +157,9 @@ def test_ref_points_to_last_artifact(store: ArtifactStore) -> None:
     assert store.ref("fake/other") is None
     store.set_ref("fake/build-tokens.a", second)  # writes nothing
     assert store.ref("fake/build-tokens.a") == pointer
+    store.backend.replace(ref_path("fake/build-tokens.a"), b"{")
+    store.set_ref("fake/build-tokens.a", second)
+    assert store.ref("fake/build-tokens.a") is not None
 
 
 def test_ref_is_swapped_only_when_it_is_as_expected(store: ArtifactStore) -> None:
@@ -207,37 +177,6 @@ def test_ref_is_swapped_only_when_it_is_as_expected(store: ArtifactStore) -> Non
     assert store.refs() == []
     with pytest.raises(RefConflictError):
         store.swap_ref("corpus/latest", one, expected=two)
-
-
-def test_concurrent_swaps_lose_no_change(store: ArtifactStore) -> None:
-    pointer = pointer_to(published(store))
-    store.swap_ref("corpus/latest", pointer, expected=None)
-
-    def add_part(number: int) -> None:
-        while True:
-            current = store.ref("corpus/latest")
-            assert current is not None
-            parts = {**current.parts, str(number): pointer.manifest}
-            changed = current.model_copy(update={"parts": parts})
-            try:
-                return store.swap_ref("corpus/latest", changed, expected=current)
-            except RefConflictError:
-                continue
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(add_part, range(18)))
-    current = store.ref("corpus/latest")
-    assert current is not None
-    assert sorted(map(int, current.parts)) == list(range(18))
-
-
-def test_corrupt_ref_is_an_error_until_it_is_set(store: ArtifactStore) -> None:
-    manifest = published(store)
-    store.backend.replace("refs/fake/x.json", b"{")
-    with pytest.raises(ArtifactCorruptError, match="fake/x"):
-        store.ref("fake/x")
-    store.set_ref("fake/x", manifest)
-    assert store.ref("fake/x") is not None
 
 
 @pytest.mark.parametrize("name", ["../keys/x", "a/../b", "/etc/x", "a//b", ".hidden", "a/.b", ""])
@@ -261,12 +200,6 @@ def test_pin_is_kept_until_unpinned(store: ArtifactStore) -> None:
 # Opening a store
 
 
-def test_store_of_other_layout_is_refused(store: ArtifactStore) -> None:
-    store.backend.replace("FORMAT.json", b'{"layout": 99}')
-    with pytest.raises(StoreError, match=r"FORMAT\.json"):
-        ArtifactStore(store.root)
-
-
 def test_reading_creates_no_store(tmp_path: Path) -> None:
     with pytest.raises(ArtifactNotFoundError):
         ArtifactStore(str(tmp_path / "none"), create=False)
@@ -279,13 +212,139 @@ def test_error_names_folder_that_cannot_be_written(tmp_path: Path) -> None:
         ArtifactStore(str(tmp_path / "file" / "store"))
 
 
-def test_error_names_bucket_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    with pytest.raises(StoreError, match="s3://nowhere/store"):
-        ArtifactStore("s3://nowhere/store")
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
+# Files are compared with their digests before their first use
+
+
+def test_artifact_opens_its_files(any_store: ArtifactStore) -> None:
+    manifest = published(any_store, "one")
+    any_store.set_ref("fake/tokens", manifest)
+    for source in ("fake/tokens", manifest):
+        artifact = any_store.artifact(source)
+        with artifact.open("vocab.txt") as file:
+            assert file.read() == b"one"
+    assert artifact.files == ("vocab.txt",)
+    with pytest.raises(ArtifactNotFoundError):
+        artifact.open("other.txt")
+    with pytest.raises(ArtifactNotFoundError):
+        any_store.artifact("fake/other")
+
+
+def test_artifact_returns_its_inputs(any_store: ArtifactStore) -> None:
+    source = published(any_store)
+    product = any_store.artifact(published(any_store, "two", **input_from(source)))
+    assert product.upstream()["documents"].manifest == source
+    assert product.input("vocabulary") is None
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_corrupt_file_is_an_error(
+    any_store: ArtifactStore, is_missing: bool, is_known: bool
+) -> None:
+    manifest = published(any_store, "one")
+    artifact = any_store.artifact(manifest)
+    if is_known:
+        artifact.url("vocab.txt")
+    if is_missing:
+        any_store.backend.delete(file_of(any_store, manifest))
+    else:
+        damage(any_store, manifest, b"onf")
+    for use in (artifact.open, artifact.url, lambda _: artifact.folder()):
+        with pytest.raises(ArtifactCorruptError, match=manifest.files[0].stored_name):
+            use("vocab.txt")
+    assert artifact.folder(exclude=("vocab.txt",)) == any_store.url(manifest.data_path)
+
+
+# Commands
+
+
+def test_no_rows_of_corrupt_shard_are_shown(root: str, cli: Cli) -> None:
+    store = ArtifactStore(root)
+    manifest = publish_shard(store)
+    [entry] = manifest.files
+    damage(store, manifest, b"x" * entry.size_bytes)
+    for command in (("head", STAGE), ("trace", f"{STAGE}:0")):
+        result = cli(*command, "--store", store.root)
+        assert (result.code, entry.stored_name in result.err) == (1, True), result
+    artifact = bertloom.open_store(store.root).artifact(STAGE)
+    for read in (artifact.dataset, artifact.path, lambda: artifact.file(entry.path)):
+        with pytest.raises(ArtifactCorruptError, match=entry.stored_name):
+            read()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fill", "a [MASK]", "--model", "MODEL"),
+        ("predict", "MODEL", "a"),
+        ("finetune", "sst-2", "--data-dir", "x", "--checkpoint", "MODEL"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_command_uses_no_corrupt_model(root: str, cli: Cli, arguments: tuple[str, ...]) -> None:
+    store = ArtifactStore(root)
+    attempt = store.begin("pretrain")
+    names = ("config.json", "model.safetensors", "optimizer.safetensors")
+    files = [write_file(name, [b"{}"], output=attempt.output) for name in names]
+    manifest = store.commit(describe(attempt, files, stage="pretrain")).manifest
+    weights = Path(attempt.output, "model.safetensors")
+    weights.write_bytes(b"[]")
+    for model in (attempt.output, manifest.artifact_id):
+        command = [model if argument == "MODEL" else argument for argument in arguments]
+        result = cli(*command, "--store", store.root)
+        assert (result.code, str(weights) in result.err) == (1, True), result
+
+
+# Backends
+
+
+def test_swap_requires_expected_content(store: ArtifactStore) -> None:
+    check_swaps(store.backend)
+
+
+def test_one_of_concurrent_swaps_succeeds(store: ArtifactStore) -> None:
+    check_that_one_swap_wins(store.backend)
+
+
+def test_one_of_concurrent_processes_creates_each_file(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    results, start = context.Queue(), context.Barrier(12)
+    names = [f"{number:02d}" for number in range(12)]
+    processes = [
+        context.Process(target=race, args=(str(tmp_path), name, start, results)) for name in names
+    ]
+    for process in processes:
+        process.start()
+    created = dict(results.get(timeout=120) for _ in processes)
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    for number in range(FILES):
+        [winner] = [name for name in names if created[name][number]]
+        assert (tmp_path / "keys" / f"{number}.json").read_text() == winner * REPEATS
+    assert [path for path in tmp_path.rglob("*") if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("url", ["https://example.org/store", "nosuch://x"])
+def test_url_of_unsupported_protocol_is_refused(url: str) -> None:
+    with pytest.raises(StoreError, match=url):
+        open_backend(url)
+
+
+def test_error_names_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(StoreError) as error:
+        open_backend("s3://bucket/store")
+    assert "s3://bucket/store" in str(error.value)
+    assert "bertloom[s3]" in str(error.value)
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/x", "a/.."])
+def test_path_outside_of_store_is_refused(store: ArtifactStore, path: str) -> None:
+    backend = store.backend
+    for read in (backend.read, backend.delete, backend.delete_folder, backend.sizes, backend.url):
+        with pytest.raises(StoreError):
+            read(path)
+    for write in (backend.put_if_absent, backend.replace):
+        with pytest.raises(StoreError):
+            write(path, b"")

@@ -14,7 +14,15 @@ import pytest
 from support.cli_runner import Cli
 from support.corpus_builder import as_input, run_corpus, small_recipe, small_sample
 from support.report_builder import corpus_run
-from support.store_builder import add_cards, describe, prepared, published
+from support.store_builder import (
+    STAGE,
+    add_cards,
+    damage,
+    input_from,
+    prepared,
+    publish_shard,
+    published,
+)
 
 from flows.cards.cards import has_card
 from flows.running import run_recipe
@@ -30,7 +38,6 @@ from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
 from pipelines.documents.duplicates import DUPLICATES_FILE, rows_by_shard
-from pipelines.io.stage_inputs import check_files, input_file
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.checksummed import dump_json, dump_line, load_json
 from schemas.errors import ArtifactCorruptError, DeterminismError
@@ -66,33 +73,12 @@ def _kind(path: str) -> str:
     return " ".join(part for part in (parts[0], subfolder, suffix) if part)
 
 
-_FILES = {
-    "pretrain": ("config.json", "model.safetensors", "timing.jsonl", "curves.png"),
-    "build-examples": ("train.arrow", "dev.arrow"),
-    "finetune": ("model.safetensors", "predictions-dev.jsonl"),
-    "evaluate": ("predictions-test.jsonl", "metrics.json"),
-    "tabulate": ("tables.md", "results.json"),
-}
-
-
 @pytest.fixture(scope="module")
 def full_store(tmp_path_factory: pytest.TempPathFactory) -> ArtifactStore:
-    """A store with every kind of file that runs leave, of every stage."""
+    """A store of the corpus stages with every kind of file."""
     store, record = corpus_run(tmp_path_factory.mktemp("full"))
     steps = {step.label: step.manifest for step in record.steps}
     tokens = store.read_manifest(steps["build-tokens"])
-    for stage, names in _FILES.items():
-        attempt = store.begin(stage)
-        files = [
-            write_file(
-                name,
-                [bytes(range(256))],
-                output=attempt.output,
-                excluded_from_digest="timing" in name,
-            )
-            for name in names
-        ]
-        store.commit(describe(attempt, files, stage=stage, spec={"stage": stage}))
     store.pin(tokens, reason="a test")
     pointer = pointer_to(tokens).model_copy(
         update={"parts": {"build-tokens": tokens.manifest_path}}
@@ -142,8 +128,7 @@ def test_verify_finds_every_flipped_bit(
     kinds = {kind for kind, *_ in positions}
     folders = {"keys", "refs", "pins", "runs", "reports", "pieces", "quarantine", "leases"}
     assert folders <= {kind.split()[0] for kind in kinds}, kinds
-    assert "pieces blobs" in kinds
-    assert len(positions) >= 60
+    assert {"manifest", "pieces blobs", "build-tokens part-.arrow"} <= kinds, kinds
     missed = []
     for kind, path, position, bit in positions:
         before = flip(path, position, bit)
@@ -158,6 +143,7 @@ def test_verify_finds_every_flipped_bit(
 
 _UNNOTICED = {
     "leases json",
+    "runs alive.json",
     "pins json",
     "quarantine json",
     "quarantine conflicts json",
@@ -170,13 +156,18 @@ _UNNOTICED = {
 
 @pytest.mark.slow
 def test_verify_finds_every_deleted_file(full_store: ArtifactStore) -> None:
+    def has_errors() -> bool:
+        results = verify(full_store, full_store.pointers(), deep=False)
+        problems = check_records(full_store, has_card=has_card)
+        return bool(problems) or not all(item.is_ok for item in results)
+
     found: dict[str, bool] = {}
     for kind, path, *_ in _positions(full_store, 1):
         if path.name != "FORMAT.json":
             before = path.read_bytes()
             path.unlink()
             try:
-                found[kind] = _has_errors(full_store)
+                found[kind] = has_errors()
             finally:
                 path.write_bytes(before)
     items = {kind for kind in found if kind.startswith("pieces")}
@@ -184,13 +175,7 @@ def test_verify_finds_every_deleted_file(full_store: ArtifactStore) -> None:
     kinds = {kind.split()[0] for kind, is_found in found.items() if is_found}
     assert {"keys", "refs", "runs", "reports", "manifest", "build-tokens"} <= kinds, found
     assert found["build-documents README.md"]
-    assert not _has_errors(full_store)
-
-
-def _has_errors(store: ArtifactStore) -> bool:
-    results = verify(store, store.pointers(), deep=False)
-    problems = check_records(store, has_card=has_card)
-    return bool(problems) or not all(item.is_ok for item in results)
+    assert not has_errors()
 
 
 def test_digest_of_record_covers_every_bit() -> None:
@@ -236,13 +221,8 @@ def _run(corpus: _Corpus) -> dict[str, Manifest]:
 
 def _contents(manifests: Mapping[str, Manifest]) -> dict[str, Any]:
     return {
-        label: (
-            manifest.content_digest,
-            manifest.rows_digest,
-            manifest.counters,
-            manifest.statistics,
-        )
-        for label, manifest in manifests.items()
+        label: (item.content_digest, item.rows_digest, item.counters, item.statistics)
+        for label, item in manifests.items()
     }
 
 
@@ -296,28 +276,6 @@ def test_only_item_of_corrupt_file_is_computed_again(
     assert reuse.items_reused == reuse.items - 1
 
 
-def test_stage_fails_on_corrupt_shard_until_it_is_quarantined(
-    corpus: _Corpus, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Token ids are changed on disk."""
-    first = _run(corpus)
-    tokens = first["build-tokens"]
-    path = corpus.root / tokens.data_path / tokens.files[0].stored_name
-    data = bytearray(path.read_bytes())
-    data[512:552] = bytes(byte ^ 1 for byte in data[512:552])
-    path.write_bytes(data)
-    shutil.rmtree(corpus.root / "keys" / "build-instances")
-    shutil.rmtree(corpus.root / "pieces" / "build-instances")
-    with pytest.raises(ArtifactCorruptError) as error:
-        _run(corpus)
-    digest = hashlib.sha256(data).hexdigest()
-    for text in (tokens.artifact_id, tokens.files[0].path, tokens.files[0].sha256, digest):
-        assert text in str(error.value)
-    assert not (corpus.root / "keys" / "build-instances").exists()
-    assert Cli(capsys)("verify", "--store", str(corpus.root)).code == 1
-    assert _contents(_run(corpus)) == _contents(first)
-
-
 # Stages and their inputs
 
 
@@ -337,15 +295,10 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> _Stages:
 @pytest.mark.parametrize(
     ("stage", "name", "path", "position"),
     [
-        ("vocabulary", "documents", "part-00000-000.arrow", 0),
         ("vocabulary", "documents", "part-00001-000.arrow", -1),
-        ("vocabulary", "documents", DUPLICATES_FILE, 200),
-        ("tokens", "documents", "part-00001-000.arrow", 3),
         ("tokens", "documents", DUPLICATES_FILE, -3),
         ("tokens", "vocabulary", VOCAB_FILE, 2000),
-        ("instances", "tokens", "part-00002.arrow", 0),
         ("instances", "tokens", "part-00001.arrow", 900),
-        ("instances", "vocabulary", VOCAB_FILE, 9),
     ],
 )
 def test_stage_refuses_corrupt_input(
@@ -377,17 +330,12 @@ def test_stage_refuses_corrupt_input(
 
 def test_training_refuses_corrupt_checkpoint(store: ArtifactStore, tmp_path: Path) -> None:
     attempt = store.begin("pretrain")
-    names = ("config.json", "model.safetensors", "optimizer.safetensors", "vocab.txt")
+    names = ("config.json", "model.safetensors", "optimizer.safetensors")
     files = [write_file(name, [name.encode() * 20], output=attempt.output) for name in names]
-    files.append(
-        write_file("timing.jsonl", [b"{}"], output=attempt.output, excluded_from_digest=True)
-    )
     checkpoint = StageInput(
         name="checkpoint", artifact_id="c" * 16, data=attempt.output, files=tuple(files)
     )
-    check_files(checkpoint)
-    path = Path(checkpoint.data, "model.safetensors")
-    before = flip(path, 100, 5)
+    flip(Path(checkpoint.data, "model.safetensors"), 100, 5)
     examples = StageInput(
         name="examples",
         artifact_id="e" * 16,
@@ -395,8 +343,9 @@ def test_training_refuses_corrupt_checkpoint(store: ArtifactStore, tmp_path: Pat
         files=(),
         statistics={"task": "cola"},
     )
-    inputs = {"checkpoint": checkpoint, "examples": examples, "instances": examples}
+    inputs = dict.fromkeys(("examples", "instances", "vocabulary"), examples)
     options: dict[str, Any] = {
+        "inputs": {**inputs, "checkpoint": checkpoint},
         "output": str(tmp_path / "out"),
         "execution": ExecutionConfig(),
         "work": str(tmp_path / "work"),
@@ -405,14 +354,83 @@ def test_training_refuses_corrupt_checkpoint(store: ArtifactStore, tmp_path: Pat
         examples="x", init_from_phase="phase", batch_size=2, learning_rate=1e-3, num_epochs=1
     )
     with pytest.raises(ArtifactCorruptError, match=r"model\.safetensors"):
-        finetune(trial, inputs=inputs, **options)
+        finetune(trial, **options)
     phase = PretrainConfig(instances="x", init_from_phase="phase", budget=BudgetConfig(max_steps=1))
     with pytest.raises(ArtifactCorruptError, match=r"model\.safetensors"):
-        pretrain(phase, inputs={**inputs, "vocabulary": examples}, **options)
-    path.write_bytes(before)
-    Path(checkpoint.data, "optimizer.safetensors").unlink()
-    check_files(checkpoint, without=("optimizer.safetensors",))
-    with pytest.raises(ArtifactCorruptError, match=r"optimizer\.safetensors"):
-        check_files(checkpoint)
-    with pytest.raises(ArtifactCorruptError, match=r"tokenizer\.json"):
-        input_file(checkpoint, "tokenizer.json")
+        pretrain(phase, **options)
+
+
+# Verification of one artifact
+
+
+def find_errors(store: ArtifactStore, manifest: Manifest, *, rows: bool = False) -> tuple[str, ...]:
+    [result] = verify(store, [pointer_to(manifest)], rows=rows)
+    assert result.is_ok == (not result.errors)
+    return result.errors
+
+
+# Files, manifests and inputs
+
+
+def test_deep_verification_reads_every_byte(any_store: ArtifactStore) -> None:
+    manifest = published(any_store)
+    pointers = any_store.pointers()
+    [result] = verify(any_store, pointers)
+    assert (result.is_ok, result.files, result.size) == (True, 1, 3)
+    damage(any_store, manifest, b"onf")  # one bit, the same size
+    assert verify(any_store, pointers, deep=False)[0].is_ok
+    [error] = find_errors(any_store, manifest)
+    assert "vocab.txt" in error
+    assert manifest.files[0].sha256 in error
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cache_key_inputs": {"stage": STAGE, "seed": 9}},
+        {"content_digest": f"sha256:{'0' * 64}"},
+        {"rows_digest": "3:0"},
+        {"artifact_id": "0" * 16},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_edited_manifest_is_found(any_store: ArtifactStore, fields: dict[str, Any]) -> None:
+    manifest = published(any_store)
+    pointers = any_store.pointers()
+    edited = manifest.model_copy(update=fields).model_dump(mode="json")
+    any_store.backend.replace(manifest.manifest_path, dump_json(edited))
+    name = next(iter(fields)).replace("_key_inputs", "_key")
+    assert any(f"manifest: {name}" in error for error in verify(any_store, pointers)[0].errors)
+
+
+def test_missing_input_is_found(any_store: ArtifactStore) -> None:
+    source = published(any_store)
+    product = published(any_store, "two", **input_from(source))
+    assert find_errors(any_store, product) == ()
+    any_store.backend.delete(source.manifest_path)
+    [error] = find_errors(any_store, product)
+    assert error.startswith("input documents: ")
+
+
+# Rows
+
+
+def test_rows_as_written_are_ok(store: ArtifactStore) -> None:
+    assert find_errors(store, publish_shard(store), rows=True) == ()
+    assert find_errors(store, published(store, spec={"seed": 3}), rows=True) == ()  # no table
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"), [({"rows": 3}, "expected 3"), ({"rows_digest": "0" * 32}, "0" * 32)]
+)
+def test_other_rows_are_found(store: ArtifactStore, fields: dict[str, Any], expected: str) -> None:
+    manifest = publish_shard(store, **fields)
+    assert find_errors(store, manifest) == ()
+    [error] = find_errors(store, manifest, rows=True)
+    assert error.startswith("part-00000.arrow: ")
+    assert expected in error
+
+
+def test_file_that_is_no_table_is_found(store: ArtifactStore) -> None:
+    [error] = find_errors(store, publish_shard(store, data=b"one"), rows=True)
+    assert error.startswith("part-00000.arrow: ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.store_builder import MISSING_PID, write_run
@@ -17,7 +16,6 @@ from flows.store.runs import (
     Heartbeat,
     find_run,
     list_runs,
-    mark_flow_run_ended,
     read_run,
     reconcile_runs,
     run_ids,
@@ -70,22 +68,6 @@ def test_ended_runs_are_marked_as_crashed_unless_they_hold_a_lease(store: Artifa
     assert listed == {**states, "training": "crashed"}
     reconciled = reconcile_runs(store)
     assert [run_id for run_id, one in reconciled.items() if one.is_over] == ["training"]
-
-
-def test_running_record_of_ended_flow_run_is_marked(store: ArtifactStore) -> None:
-    for run_id, flow_run_id, state in (
-        ("1", "mine", "completed"),
-        ("2", "mine", "running"),
-        ("3", "another", "running"),
-    ):
-        write_run(store, run_id, flow_run_id=flow_run_id, state=state)
-    store.backend.replace("runs/4/run.json", b"{")
-    end: dict[str, Any] = {"state": "interrupted", "reason": "cancelled"}
-    assert mark_flow_run_ended(store, "mine", **end) == ["2"]
-    marked = read_run(store, "2")
-    assert (marked.state, marked.failures) == ("interrupted", {"": "cancelled"})
-    assert read_run(store, "3").state == "running"
-    assert mark_flow_run_ended(store, "mine", **end) == []
 
 
 def test_run_is_found_by_id_prefix_or_recipe(tmp_path: Path) -> None:
