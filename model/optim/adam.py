@@ -23,7 +23,7 @@ STEP_WITHOUT_BIAS_CORRECTION = float(2**62)
 
 
 def has_decay(name: str) -> bool:
-    """Return whether a parameter is neither bias nor layer norm (optimization.py, line 65)."""
+    """Return whether a parameter is a weight, no bias or layer norm (optimization.py, line 65)."""
     lowered = name.lower()
     return "bias" not in lowered and "norm" not in lowered
 

@@ -106,9 +106,7 @@ def test_causal_tokens_see_only_what_came_before() -> None:
 
 @pytest.mark.parametrize("padded_length", [None, 70])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_own_kernel_equals_sdpa_where_it_drops_nothing(
-    is_causal: bool, padded_length: int | None
-) -> None:
+def test_own_kernel_equals_sdpa_without_dropout(is_causal: bool, padded_length: int | None) -> None:
     outputs, gradients = [], []
     for dropout in (0.0, 1e-9):
         model = model_of(dropout=dropout, is_causal=is_causal, initializer_range=0.1)
@@ -125,9 +123,7 @@ def test_own_kernel_equals_sdpa_where_it_drops_nothing(
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("padded_length", [None, 40])
-def test_gradient_uses_the_mask_of_the_forward_pass(
-    padded_length: int | None, is_causal: bool
-) -> None:
+def test_gradient_uses_mask_of_forward_pass(padded_length: int | None, is_causal: bool) -> None:
     """Central differences in float32, every pass under the same key."""
     model = model_of(dropout=0.4, is_causal=is_causal, initializer_range=0.1)
     batch = batch_of((12, 33, 33, 5), padded_length=padded_length)

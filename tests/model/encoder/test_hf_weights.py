@@ -245,7 +245,7 @@ def test_weights_that_are_not_finite_are_refused(value: float, tmp_path: Path) -
         (with_tensor("embeddings.word_embeddings.weight", torch.ones(VOCAB, 128)), WORDS),
     ],
 )
-def test_tensors_that_do_not_fit_are_named(
+def test_wrong_tensor_is_named(
     edit: Callable[[Tensors], Tensors], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(CheckpointError, match=message):
@@ -286,9 +286,7 @@ def test_pickle_is_refused_and_left_alone_beside_safetensors(tmp_path: Path) -> 
         ("config.json", None, "config"),
     ],
 )
-def test_missing_and_damaged_files_are_named(
-    name: str, content: bytes | None, fact: str, tmp_path: Path
-) -> None:
+def test_missing_file_is_named(name: str, content: bytes | None, fact: str, tmp_path: Path) -> None:
     folder = written(tmp_path)
     (folder / name).unlink()
     if content is not None:

@@ -76,9 +76,7 @@ def test_added_tokens_are_part_of_the_vocabulary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("model", "kind"), [(models.BPE(), "BPE"), (models.Unigram(), "Unigram")])
-def test_tokenizer_that_is_not_wordpiece_is_named(
-    tmp_path: Path, model: models.Model, kind: str, cli: Cli
-) -> None:
+def test_other_tokenizer_is_named(tmp_path: Path, model: models.Model, kind: str, cli: Cli) -> None:
     folder = write_checkpoint(tmp_path / "bert")
     Path(folder, VOCAB_FILE).unlink()
     tokenizer = Tokenizer(model)
@@ -106,7 +104,7 @@ def test_tokenizer_that_is_not_wordpiece_is_named(
         lambda described: described.update(added_tokens=3),
     ],
 )
-def test_damaged_tokenizer_is_refused(
+def test_damaged_file_is_refused(
     tmp_path: Path, change: Callable[[dict[str, Any]], object]
 ) -> None:
     path = tmp_path / TOKENIZER_FILE
@@ -151,9 +149,7 @@ def test_finetuning_starts_from_checkpoint_without_vocab_txt(tmp_path: Path) -> 
     assert {name for name in before if before[name] != after[name]} == {TOKENIZER_FILE}
 
 
-def test_pretraining_compares_vocabulary_of_tokenizer_json(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_pretraining_compares_vocabulary(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     vocab = input_file(small_corpus.vocabulary, VOCAB_FILE)
     tokens = read_vocab(vocab)
     folder = keep_only_tokenizer(write_checkpoint(tmp_path / "bert", vocab=tuple(tokens)))
@@ -192,9 +188,7 @@ def test_recipe_takes_vocabulary_from_tokenizer_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-def test_recipe_takes_tokenizer_json_from_url_with_query(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recipe_takes_url_with_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / TOKENIZER_FILE).write_text(tokenizer_json(VOCAB, lowercase=True))
     monkeypatch.chdir(tmp_path)  # the handler serves the working directory
     with LocalServer(SimpleHTTPRequestHandler) as server:

@@ -103,9 +103,7 @@ def test_large_batches_do_not_overflow() -> None:
         ("NVIDIA H20", "bf16", None),
     ],
 )
-def test_peak_of_listed_device(
-    name: str, number_format: throughput.Format, tera: float | None
-) -> None:
+def test_listed_peak(name: str, number_format: throughput.Format, tera: float | None) -> None:
     expected = tera and Peak(pytest.approx(tera * 1e12), "data sheet", name, number_format)
     assert listed_peak(name, number_format=number_format) == expected
 

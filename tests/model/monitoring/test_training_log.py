@@ -154,7 +154,7 @@ def test_damaged_line_before_the_last_is_an_error(tmp_path: Path) -> None:
         read_curves(tmp_path)
 
 
-def test_resuming_without_earlier_records_is_a_warning(
+def test_resuming_without_records_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     CurveWriter(tmp_path, resume_step=100).close()
@@ -227,9 +227,7 @@ def advance(progress: TrainingProgress, step: int) -> None:
     progress.update(Amounts(step, 1_000 * step, 0.5 * step))
 
 
-def test_status_is_logged_every_15_seconds(
-    clock: list[float], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_status_is_logged_every_15_s(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="model")
     budget = BudgetConfig(max_steps=1_000)
     with closing(TrainingProgress("pretrain.phase-1", budget=budget, done=Amounts())) as progress:
@@ -253,9 +251,7 @@ def test_status_is_logged_every_15_seconds(
         (BudgetConfig(max_minutes=10), "step 120, 1.0 min of 10.0 min"),
     ],
 )
-def test_status_shows_the_unit_of_the_budget(
-    clock: list[float], budget: BudgetConfig, place: str
-) -> None:
+def test_status_shows_unit_of_budget(clock: list[float], budget: BudgetConfig, place: str) -> None:
     progress = TrainingProgress("p", budget=budget, done=Amounts())
     for step in (119, 120):
         advance(progress, step)

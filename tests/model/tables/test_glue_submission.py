@@ -167,7 +167,7 @@ def test_what_the_server_asks_for_and_is_missing_is_noted(tmp_path: Path) -> Non
         ([], "none"),
     ],
 )
-def test_ids_other_than_0_to_n_are_left_out_with_a_note(
+def test_predictions_with_other_ids_are_skipped(
     tmp_path: Path, ids: list[str], message: str
 ) -> None:
     made = [{"id": item, "label": "0"} for item in ids]

@@ -1,4 +1,4 @@
-"""The paper's tables as data, and rows of ours below them."""
+"""The paper's tables as data, and our rows below them."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ def test_lock_ends_with_its_process_when_a_forked_child_lives_on(tmp_path: Path)
 
 
 @pytest.mark.parametrize("failing", ["tensors", "sync", "record"])
-def test_failed_write_keeps_earlier_checkpoints(
+def test_failed_write_loses_nothing(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=1)

@@ -239,7 +239,7 @@ def test_unigram_warning_is_reported_once_when_training_is_resumed(
     assert len(warnings_of(caplog)) == 1
 
 
-def test_training_loss_is_compared_where_nothing_is_held_out(
+def test_training_loss_is_compared_without_held_out(
     small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
     held_in = small_corpus.instances[32]

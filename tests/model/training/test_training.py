@@ -138,9 +138,7 @@ def test_losses_are_those_of_this_stage_version(small_corpus: SmallCorpus, tmp_p
     )
 
 
-def test_layouts_and_micro_batches_give_the_same_losses(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_losses_are_equal_in_all_layouts(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     batches = [
         {"global_batch_size": 16, "per_device_max_tokens": 4096},
         {"global_batch_size": 16, "per_device_max_tokens": 128},
@@ -175,9 +173,7 @@ def test_bf16_is_close_to_fp32(small_corpus: SmallCorpus, tmp_path: Path) -> Non
     assert losses[1] != losses[0]
 
 
-def test_token_budget_ends_with_the_step_that_reaches_it(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_token_budget_ends_when_it_is_reached(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     state = finish(small_corpus.job(tmp_path, budget={"max_tokens": 2_000}))["state"]
     lines = curve_lines(tmp_path, "train")
     assert lines[-2]["tokens"] < 2_000 <= lines[-1]["tokens"] == state["done"]["tokens"]
@@ -197,9 +193,7 @@ def test_compiled_model_has_the_same_losses(small_corpus: SmallCorpus, tmp_path:
     assert losses[1] == pytest.approx(losses[0], abs=1e-4)
 
 
-def test_losses_equal_those_of_transformers_on_the_same_batches(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_losses_equal_those_of_transformers(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     """Compare loader, model, loss, clipping and AdamW with theirs and torch's AdamW."""
     from transformers import BertForPreTraining
 
@@ -259,9 +253,7 @@ def test_killed_run_resumes_exactly(small_corpus: SmallCorpus, tmp_path: Path) -
     assert curve_lines(work) == curve_lines(tmp_path / "whole")
 
 
-def test_sigterm_writes_checkpoint_and_second_run_cannot_share_folder(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_sigterm_writes_checkpoint_of_locked_run(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(
         tmp_path, budget={"max_steps": 100_000}, checkpoints={"save_minutes": 60}
     )
@@ -277,9 +269,7 @@ def test_sigterm_writes_checkpoint_and_second_run_cannot_share_folder(
     assert latest(job).state["done"]["steps"] == len(curve_lines(tmp_path))
 
 
-def test_training_ends_with_the_run_that_started_it(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_training_ends_with_its_run(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(tmp_path, budget={"max_steps": 100_000})
     run = start_run(job)
     wait_for(lambda: has_steps(tmp_path))
@@ -317,9 +307,7 @@ def _unfinish(folder: Path) -> None:
 # What goes wrong
 
 
-def test_divergence_names_step_rows_and_checkpoint(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_divergence_names_step_and_checkpoint(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(
         tmp_path,
         budget={"max_steps": 300},
@@ -410,9 +398,7 @@ def test_run_killed_after_checkpoint_of_last_step_ends_as_any_other(
     assert [line["step"] for line in curve_lines(tmp_path / "killed", "train")] == [3, 6, 9, 10]
 
 
-def test_held_out_loss_that_is_not_finite_is_a_divergence(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_held_out_loss_must_be_finite(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(
         tmp_path,
         optimizer={"learning_rate": 1e37, "max_grad_norm": 0.0},
@@ -450,9 +436,7 @@ def test_instances_without_masks_or_pairs_are_refused(
     assert not (tmp_path / "curves").exists()
 
 
-def test_training_that_lost_its_lease_leaves_checkpoints_to_new_holder(
-    small_corpus: SmallCorpus, tmp_path: Path, bucket: str
-) -> None:
+def test_lost_lease_ends_training(small_corpus: SmallCorpus, tmp_path: Path, bucket: str) -> None:
     store, work = ArtifactStore(f"{bucket}/store"), f"{bucket}/store/work/pretrain/key"
     job = small_corpus.job(tmp_path, budget={"max_steps": 100_000}).model_copy(
         update={"work": work}
@@ -487,16 +471,12 @@ def test_training_that_lost_its_lease_leaves_checkpoints_to_new_holder(
     assert finish(shorter)["state"]["done"]["steps"] == steps
 
 
-def test_error_is_logged_when_its_file_cannot_be_written(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_error_without_file_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_failure(tmp_path / "full-disk", CheckpointError("the disk is full"))
     assert "CheckpointError: the disk is full" in caplog.text
 
 
-def test_config_of_artifact_names_the_padding_token(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_config_names_the_padding_token(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(tmp_path / "work", budget={"max_steps": 1})
     finish(job)
     (entry,) = (entry for entry in job.vocabulary.files if entry.path == VOCAB_FILE)
@@ -512,9 +492,7 @@ def test_config_of_artifact_names_the_padding_token(
 
 
 @pytest.mark.slow
-def test_divergence_names_the_rows_of_all_processes(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_divergence_names_rows_of_all_ranks(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(
         tmp_path,
         num_processes=2,
@@ -529,9 +507,7 @@ def test_divergence_names_the_rows_of_all_processes(
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_all_processes_and_waits_for_them(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_ctrl_c_stops_all_processes(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     job = small_corpus.job(tmp_path, num_processes=2, budget={"max_steps": 100_000})
     run = start_run(job, start_new_session=True, stderr=subprocess.DEVNULL)
     wait_for(lambda: has_steps(tmp_path))
