@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, turns, CPU times and ratios."""
+"""Shared parts of the benchmarks: options, rounds in turn, CPU times and ratios."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from model.monitoring.summaries import summarize_examples
 from model.tasks import task_of
-from model.tasks.official_files import ExampleFile, find_files, raw_inputs_of
-from model.tasks.squad import with_evidence
+from model.tasks.official_files import find_files, raw_inputs_of
 from model.tasks.task import Task
 from pipelines.counters import Counters
 from schemas.errors import TaskDataError
@@ -44,7 +43,7 @@ def check_files(config: ExamplesConfig) -> None:
     task = task_of(config)
     for split, files in find_files(config, task=task).items():
         for file in files:
-            next(task.reader(with_evidence(task, file.evidence), split, file.uri), None)
+            next(task.reader(task, split, file), None)
 
 
 def build_examples(
@@ -105,11 +104,9 @@ def build_examples(
     )
 
 
-def _check_labels(
-    labels: Sequence[str], *, task: Task, files: Mapping[str, Sequence[ExampleFile]]
-) -> None:
+def _check_labels(labels: Sequence[str], *, task: Task, files: Mapping[str, Sequence[str]]) -> None:
     if task.type == "classification" and len(labels) < 2:
-        where = ", ".join(file.uri for file in files["train"])
+        where = ", ".join(files["train"])
         raise TaskDataError(f"{where}: expected two labels or more, found only {', '.join(labels)}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,19 +16,6 @@ UInt64s: TypeAlias = npt.NDArray[np.uint64]
 TokenIds: TypeAlias = npt.NDArray[np.uint16 | np.uint32]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
-
-
-class Ragged(NamedTuple):
-    """Rows of numbers of different lengths."""
-
-    values: Int64s
-    offsets: Int64s
-    """Row i has values[offsets[i] : offsets[i + 1]]."""
-
-    @property
-    def lengths(self) -> Int64s:
-        """Number of values of each row."""
-        return np.diff(self.offsets)
 
 
 def offsets_of(

@@ -343,9 +343,7 @@ def _hf_names(name: str) -> tuple[str, ...]:
             return tuple(f"{layer}.attention.self.{part}.{leaf}" for part in _QKV)
         if inner in _LAYER_NAMES:
             return (f"{layer}.{_LAYER_NAMES[inner]}.{leaf}",)
-    raise CheckpointError(
-        f"{name}: no parameter of BertForPretraining, expected such as bert.embeddings.word.weight"
-    )
+    return (name,)  # a head of fine-tuning
 
 
 def _renamed(state: Mapping[str, Tensor], *, where: str) -> dict[str, Tensor]:

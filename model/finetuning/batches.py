@@ -175,7 +175,7 @@ def lay_out_units(
     lengths = features.offsets[chosen + 1] - sources
     width = int(lengths.max()) if layout == "padded" else None
     widths = lengths if width is None else np.full(len(lengths), width)
-    bounds = _bounds(widths.reshape(-1, per_unit).sum(axis=1), limit=per_device_max_tokens)
+    bounds = group_bounds(widths.reshape(-1, per_unit).sum(axis=1), limit=per_device_max_tokens)
     tokens, starts = token_batches(
         features.input_ids[ranges(sources, lengths)],
         lengths=lengths,
@@ -205,8 +205,9 @@ def lay_out_units(
     return TaskStep(micro_batches=parts, count=count, tokens=int(lengths.sum()))
 
 
-def _bounds(sizes: Int64s, *, limit: int) -> Int64s:
-    """Return bounds: micro-batch k has the units bounds[k] .. bounds[k + 1] - 1, at least one."""
+def group_bounds(sizes: Int64s, *, limit: int) -> Int64s:
+    """Return bounds of consecutive groups with a total size up to a limit: group k has the units
+    bounds[k] .. bounds[k + 1] - 1, at least one."""
     ends = np.cumsum(sizes)
     bounds = [0]
     while bounds[-1] < len(sizes):

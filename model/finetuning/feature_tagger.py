@@ -19,16 +19,18 @@ from typing import Self
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from model.encoder.bert import BertModel, Dense, initialize_weights
 from model.encoder.dropout import Dropout, seed_dropout
 from model.finetuning.batches import TaskBatch, TaskOutput
-from model.finetuning.task_model import FromCheckpoint, task_model_from_checkpoint
+from model.finetuning.task_model import (
+    FromCheckpoint,
+    add_loss,
+    check_length,
+    task_model_from_checkpoint,
+)
 from model.finetuning.window_lstm import BiLSTM, lay_out_windows
-from model.task_types.features import IGNORED
-from pipelines.arrays import Int64s
-from schemas.errors import ConfigError, TrainingError
+from schemas.errors import ConfigError
 from schemas.finetune_configs import MIN_LAYERS, LayerChoice, TaskTypeName
 from schemas.model_configs import ModelConfig
 
@@ -61,9 +63,6 @@ def _taken(choice: LayerChoice, *, layers: int) -> tuple[int, ...]:
     Raises:
         ConfigError: The encoder has too few layers.
     """
-    if choice not in MIN_LAYERS:
-        known = ", ".join(MIN_LAYERS)
-        raise ConfigError(f"layers: no choice {choice!r}; choose from {known}")
     needed = MIN_LAYERS[choice]
     if layers < needed:
         raise ConfigError(
@@ -165,9 +164,11 @@ class FeatureTagger(nn.Module):
             scale: Factor of the summed loss: 1 / labeled words of the global batch.
 
         Raises:
-            TrainingError: The batch has no positions, or a sequence is too long for the encoder.
+            TrainingError: A sequence exceeds the encoder's positions.
         """
-        positions, counts = self._checked_positions(batch)
+        check_length(batch.tokens, self.config)
+        positions, counts = batch.positions, batch.position_counts
+        assert positions is not None and counts is not None  # noqa: S101, PT018  # for mypy
         with torch.no_grad():
             encoded = self.bert(batch.tokens, all_layers=True)
         with torch.autocast(positions.device.type, enabled=False):
@@ -179,24 +180,7 @@ class FeatureTagger(nn.Module):
             before, *between, after = self.dropouts
             x = after(self.lstm(before(x), windows, between=between))  # (P, 2 L)
             logits = self.classifier(x)  # (P, outputs)
-        if batch.labels is None:
-            return TaskOutput(logits, None, None)
-        total = functional.cross_entropy(
-            logits, batch.labels, ignore_index=IGNORED, reduction="sum"
-        )
-        return TaskOutput(logits, total * scale, total.detach())
-
-    def _checked_positions(self, batch: TaskBatch) -> tuple[torch.Tensor, Int64s]:
-        if batch.positions is None or batch.position_counts is None:
-            raise TrainingError("a batch without positions: expected one of a tagging task")
-        longest = batch.tokens.padded_length or int(batch.tokens.lengths.max())
-        if longest > self.config.max_position_embeddings:
-            raise TrainingError(
-                f"a sequence of {longest} tokens, padding included: the encoder has "
-                f"{self.config.max_position_embeddings} positions; make features with a "
-                "max_seq_length up to that"
-            )
-        return batch.positions, batch.position_counts
+        return add_loss(logits, batch, kind="tagging", scale=scale)
 
 
 def feature_tagger_from_checkpoint(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch import nn
 from tqdm import tqdm
 
 from model.encoder.hf_config import validate, vocabulary_url
-from model.finetuning.batches import lay_out_units
+from model.finetuning.batches import group_bounds, lay_out_units
 from model.finetuning.jobs import EvaluationJob
 from model.finetuning.saved_models import load_task_model
 from model.launch.distributed import choose_worker_device
@@ -30,7 +31,7 @@ from model.tasks.examples import read_examples
 from pipelines.arrays import Float32s, Int64s, ranges
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
-from schemas.errors import PredictionsError, TrainingError
+from schemas.errors import CheckpointError, PredictionsError, TrainingError
 from schemas.finetune_configs import FeaturesConfig
 
 
@@ -87,13 +88,19 @@ class Predictor(Encoding):
         """
         tuned = load_task_model(folder)
         about = validate(_About, tuned.about, where=f"{folder}: config.json, bertloom")
+        task, kind = find_task(about.task), tuned.model.kind
+        if task.type != kind:
+            raise CheckpointError(
+                f"{folder}: config.json: expected a head for {task.type}, the type of "
+                f"{task.name}, got one for {kind}: the file was changed"
+            )
         vocab = read_vocab(vocabulary_url(folder))
         chosen = choose_worker_device(device)
         return cls(
             folder=folder,
             model=tuned.model.to(chosen).eval(),
             tokenizer=WordPieceTokenizer(vocab, lowercase=about.lowercase),
-            task=find_task(about.task),
+            task=task,
             labels=tuple(tuned.labels),
             config=about.features,
             threshold=about.threshold,
@@ -163,7 +170,7 @@ def answer(
             )
         )
     outputs = _mean(said, is_probable=task_type.is_softmax)
-    found = task_type.decode(examples, outputs, features=features, encoding=first)
+    found = task_type.decode(examples, outputs, encoding=first)
     return (
         task_type.apply_threshold(found, first.threshold) if first.task.has_unanswerable else found
     )
@@ -243,7 +250,7 @@ def predict(
     try:
         autocast = torch.autocast(device.type, torch.bfloat16, enabled=is_bf16)
         with bar, torch.inference_mode(), autocast:
-            for units in _groups(sizes, limit=per_device_max_tokens):
+            for units in _group_units(sizes, limit=per_device_max_tokens):
                 if stop is not None and stop.reason:
                     raise TrainingError(f"{progress or 'prediction'}: stopped ({stop.reason})")
                 step = lay_out_units(
@@ -268,18 +275,11 @@ def predict(
     return _nothing(model, features) if outputs is None else outputs
 
 
-def _groups(sizes: Int64s, *, limit: int) -> list[Int64s]:
+def _group_units(sizes: Int64s, *, limit: int) -> list[Int64s]:
     """Return groups of units, longest first; each group is in ascending order."""
     order = np.argsort(-sizes, kind="stable")
-    ends = np.cumsum(sizes[order])
-    groups: list[Int64s] = []
-    begin = 0
-    while begin < len(order):
-        before = int(ends[begin - 1]) if begin else 0
-        end = max(begin + 1, int(np.searchsorted(ends, before + limit, side="right")))
-        groups.append(np.sort(order[begin:end]))
-        begin = end
-    return groups
+    bounds = group_bounds(sizes[order], limit=limit)
+    return [np.sort(order[begin:end]) for begin, end in itertools.pairwise(bounds.tolist())]
 
 
 def _nothing(model: nn.Module, features: Features) -> Float32s:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from model.finetuning.checks import find_warnings
 from model.finetuning.jobs import CURVE_FILE, METRICS_FILE, TIMING_FILE
 from model.finetuning.phases import TrialState, phases_of
 from model.finetuning.prediction import predict
 from model.finetuning.saved_models import save_task_model
-from model.finetuning.setup import DEV, TrialSetup
+from model.finetuning.setup import DEV, TRAIN, TrialSetup
 from model.launch.distributed import choose_precision, device_name
 from model.launch.stopping import StopRequest
 from model.monitoring.reporter import TrialLogger
 from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import predictions_file, to_lines
+from model.task_types.task_type import Prediction
 from model.tasks.reduced_data import examples_cut
 from model.training.artifact_files import to_json
-from model.training.health import TrainingWarning, warnings_json
+from model.training.health import TrainingWarning, check_answers, check_chance, warnings_json
 from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_CONFIG_FILE,
@@ -99,15 +101,41 @@ def _answer_dev(
         progress=f"{job.name}: dev",
         stop=stop,
     )
-    predictions = task_type.decode(examples, outputs, features=features, encoding=setup)
+    predictions = task_type.decode(examples, outputs, encoding=setup)
     threshold = task_type.tune_threshold(examples, predictions, task=task)
     if threshold is not None:
         predictions = task_type.apply_threshold(predictions, threshold)
     file = folder / predictions_file(DEV)
     file.write_bytes(to_lines(predictions))
     found = task_type.score_file(str(file), examples, task=task).metrics
-    warnings = find_warnings(setup, predictions, found)
+    warnings = _find_warnings(setup, predictions, found)
     return ({DEV: found} if found else {}), threshold or 0.0, warnings
+
+
+def _find_warnings(
+    setup: TrialSetup, predictions: Sequence[Prediction], metrics: Mapping[str, float]
+) -> list[TrainingWarning]:
+    """Check predictions on dev for one constant answer, then their scores for chance.
+
+    A model from scratch is not checked: it is the baseline of pretraining and often scores at
+    chance.
+    """
+    if not metrics or setup.job.config.model is not None:
+        return []
+    dev, task, task_type = setup.splits[DEV].examples, setup.task, TASK_TYPES[setup.task.type]
+    predicted, right = (
+        Counter(answer for row in rows for answer in task_type.list_answers(row))
+        for rows in (predictions, dev.to_pylist())
+    )
+    warning = check_answers(predicted, right)
+    if warning is None:
+        train, metric = setup.splits[TRAIN].examples, task.metrics[0]
+        answer = task_type.majority_answer(train, task=task, labels=setup.labels)
+        constant = task_type.score(dev, task_type.majority_predictions(dev, answer), task=task)
+        warning = check_chance(
+            metric, metrics[metric], constant_score=constant[metric], examples=len(dev)
+        )
+    return [] if warning is None else [warning]
 
 
 def _model_files(setup: TrialSetup, *, threshold: float, precision: str) -> dict[str, bytes]:

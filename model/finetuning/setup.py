@@ -247,38 +247,21 @@ def _open_model(
             "tags words: expected a tagging task, and init_from_phase or init_checkpoint"
         )
     on_top = config.lstm_hidden_size if config.bilstm else None
+    given: dict[str, Any] = {"outputs": outputs, "dropout": config.dropout, "seed": seed}
+    of_head: dict[str, Any] = {"kind": task.type, "lstm_hidden_size": on_top}
     if config.model is not None:
-        return new_task_model(
-            config.model,
-            vocab_size=tokenizer.vocab_size,
-            kind=task.type,
-            outputs=outputs,
-            dropout=config.dropout,
-            seed=seed,
-            lstm_hidden_size=on_top,
-        )
-    folder = job.checkpoint.data if job.checkpoint is not None else config.init_checkpoint
-    if folder is None:
-        raise ConfigError(f"{job.name}: init_from_phase names a phase whose artifact was not given")
+        return new_task_model(config.model, vocab_size=tokenizer.vocab_size, **of_head, **given)
+    folder = str(config.init_checkpoint if job.checkpoint is None else job.checkpoint.data)
     started: Any
     if config.method == "feature-based":
         started = feature_tagger_from_checkpoint(
             folder,
-            outputs=outputs,
             layers=config.feature_layers,
             lstm_hidden_size=config.lstm_hidden_size,
-            dropout=config.dropout,
-            seed=seed,
+            **given,
         )
     else:
-        started = task_model_from_checkpoint(
-            folder,
-            kind=task.type,
-            outputs=outputs,
-            dropout=config.dropout,
-            seed=seed,
-            lstm_hidden_size=on_top,
-        )
+        started = task_model_from_checkpoint(folder, **of_head, **given)
     notes += started.notes
     model: TaskModel | FeatureTagger = started.model
     if tokenizer.vocab_size > model.vocab_size:

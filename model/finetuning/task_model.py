@@ -153,22 +153,10 @@ class TaskModel(nn.Module):
                 tokens for tagging), so that the losses of all micro-batches add up to its mean.
 
         Raises:
-            TrainingError: A sequence exceeds the model's positions, or the batch has incomplete
-                units.
+            TrainingError: A sequence exceeds the model's positions.
         """
-        self._check(batch)
-        logits = self._logits(batch)
-        if batch.labels is None:
-            return TaskOutput(logits, None, None)
-        if self.kind == "regression":
-            total = functional.mse_loss(logits, batch.labels.float(), reduction="sum")
-        elif self.kind == "span":
-            total = span_loss(logits, batch.tokens, labels=batch.labels)
-        else:
-            total = functional.cross_entropy(
-                logits, batch.labels, ignore_index=IGNORED, reduction="sum"
-            )
-        return TaskOutput(logits, total * scale, total.detach())
+        check_length(batch.tokens, self.config)
+        return add_loss(self._logits(batch), batch, kind=self.kind, scale=scale)
 
     def _logits(self, batch: TaskBatch) -> torch.Tensor:
         tokens = batch.tokens
@@ -183,7 +171,7 @@ class TaskModel(nn.Module):
         if self.kind == "span":
             return self._classify(sequence)  # (T, 2)
         if self.kind == "tagging":
-            assert batch.positions is not None  # noqa: S101  # checked before
+            assert batch.positions is not None  # noqa: S101  # for mypy
             if self.lstm is not None:
                 sequence = sequence.index_select(0, batch.positions)  # (P, 2 L)
             return self._classify(self.dropout(sequence))  # (P, labels)
@@ -221,31 +209,40 @@ class TaskModel(nn.Module):
             logits: torch.Tensor = self.classifier(x.float())
         return logits
 
-    def _check(self, batch: TaskBatch) -> None:
-        """Check the shapes of a batch, which kernels would report unclearly or not at all."""
-        tokens = batch.tokens
-        sequences, units = len(tokens.lengths), len(batch.units)
-        longest = tokens.padded_length or int(tokens.lengths.max())
-        if longest > self.config.max_position_embeddings:
-            raise TrainingError(
-                f"a sequence of {longest} tokens, padding included: the model has "
-                f"{self.config.max_position_embeddings} positions; make features with a "
-                "max_seq_length up to that"
-            )
-        is_whole = sequences % units == 0 if self.kind == "choice" else sequences == units
-        if not is_whole:
-            raise TrainingError(
-                f"{sequences} sequences for {units} units of {self.kind}: expected "
-                f"{'a multiple' if self.kind == 'choice' else 'one each'}"
-            )
-        if (batch.positions is None) == (self.kind == "tagging"):
-            raise TrainingError(
-                f"{self.kind} with{'out' if batch.positions is None else ''} positions: expected "
-                "them for tagging, and for nothing else"
-            )
+
+def check_length(tokens: TokenBatch, config: ModelConfig) -> None:
+    """Check that the model has positions for a batch; kernels would report it unclearly.
+
+    Raises:
+        TrainingError: A sequence is too long.
+    """
+    longest = tokens.padded_length or int(tokens.lengths.max())
+    if longest > config.max_position_embeddings:
+        raise TrainingError(
+            f"a sequence of {longest} tokens, padding included: the model has "
+            f"{config.max_position_embeddings} positions; make features with a max_seq_length up "
+            "to that"
+        )
 
 
-def span_loss(logits: torch.Tensor, tokens: TokenBatch, *, labels: torch.Tensor) -> torch.Tensor:
+def add_loss(
+    logits: torch.Tensor, batch: TaskBatch, *, kind: TaskTypeName, scale: float
+) -> TaskOutput:
+    """Return logits with the loss of a batch, if it has labels; `scale` as in `TaskModel`."""
+    if batch.labels is None:
+        return TaskOutput(logits, None, None)
+    if kind == "regression":
+        total = functional.mse_loss(logits, batch.labels, reduction="sum")
+    elif kind == "span":
+        total = _span_loss(logits, batch.tokens, labels=batch.labels)
+    else:
+        total = functional.cross_entropy(
+            logits, batch.labels, ignore_index=IGNORED, reduction="sum"
+        )
+    return TaskOutput(logits, total * scale, total.detach())
+
+
+def _span_loss(logits: torch.Tensor, tokens: TokenBatch, *, labels: torch.Tensor) -> torch.Tensor:
     """Return the sum over sequences of the mean negative log-likelihood of start and end, a scalar.
 
     The paper (4.2) uses their sum, run_squad.py (line 652) and transformers their mean.

@@ -215,4 +215,4 @@ def _answer(prediction: Mapping[str, Any], candidate: _Candidate) -> str:
         raise PredictionsError(
             f"{where}: expected one of the labels {', '.join(task.labels)}, found {label!r}"
         )
-    return task.submitted_labels.get(label, label)
+    return label

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from model.task_types.features import Features
 from model.task_types.metrics import METRICS
-from model.task_types.prediction_files import check_ids, text_lines
+from model.task_types.prediction_files import text_lines
 from model.task_types.sequences import Texts, encode_texts, join_texts, truncated_lengths
 from model.task_types.task_type import Encoding, Prediction, TaskType, check_outputs, no_answers
 from model.tasks.task import Task
@@ -80,10 +80,7 @@ class _TextType(TaskType):
         first, second, has_second = self._texts(examples, encoding)
         labels = None
         if _is_labeled(examples, column, task=task, is_training=is_training):
-            valid, answers = _Answers.of(task, encoding.labels), examples[column].to_pylist()
-            is_bad = [not valid.has(value) for value in answers]
-            _check_rows(examples, column, is_bad, expected=valid.describe(), task=task)
-            labels = valid.to_numbers(answers)
+            labels = _Answers.of(task, encoding.labels).to_numbers(examples[column].to_pylist())
         room = encoding.config.max_seq_length - np.where(has_second, 3, 2)
         kept_a, kept_b = truncated_lengths(first.lengths, second.lengths, room=room)
         cut = first.lengths + second.lengths - kept_a - kept_b
@@ -108,16 +105,10 @@ class _TextType(TaskType):
     ) -> dict[str, float]:
         """Return the task's metrics (`model.task_types.metrics`). F1 is of the second label."""
         column = self.answer_column
-        check_ids(predictions, examples, where=task.name)
-        if not self.is_answered(examples):
-            raise PredictionsError(
-                f"{task.name}: {examples[column].null_count} of {len(examples)} rows have no "
-                f"{column}: only a labeled split can be scored"
-            )
         gold = examples[column].to_pylist()
         predicted: list[Any] = [prediction.get(column) for prediction in predictions]
         valid = _Answers.of(task, task.labels)
-        for name, value in zip(examples["id"].to_pylist() * 2, predicted + gold, strict=True):
+        for name, value in zip(examples["id"].to_pylist(), predicted, strict=True):
             if not valid.has(value):
                 raise PredictionsError(
                     f"{task.name}, {name}: the {column} {value!r:.60}: expected {valid.describe()}"
@@ -142,7 +133,6 @@ class _TextType(TaskType):
                 f"{url}: {len(lines) - 1:,} predictions for {len(examples):,} examples: expected "
                 "one for each"
             )
-        labels = {submitted: label for label, submitted in task.submitted_labels.items()}
         valid, answers = _Answers.of(task, task.labels), dict[str, Any]()
         for number, line in enumerate(lines[1:], start=2):
             index, tab, answer = line.partition("\t")
@@ -152,7 +142,7 @@ class _TextType(TaskType):
             if index in answers:
                 raise PredictionsError(f"{where}: the index {index!r:.80} is there a second time")
             try:
-                answers[index] = valid.type(labels.get(answer, answer))
+                answers[index] = valid.type(answer)
             except ValueError:
                 answers[index] = None
             if not valid.has(answers[index]):
@@ -182,11 +172,11 @@ class Classification(_TextType):
     problem = "single_label_classification"
 
     def decode(
-        self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
+        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
     ) -> list[dict[str, Any]]:
         """Return the `label` of the largest output, the first of equal ones, and probabilities."""
         names = encoding.labels
-        rows = _choices(examples, outputs, (features.units, len(names)), task=encoding.task)
+        rows = _choices(examples, outputs, task=encoding.task)
         return [
             {"id": row, "label": names[best], "probabilities": dict(zip(names, own, strict=True))}
             for row, best, own in rows
@@ -208,10 +198,10 @@ class Regression(_TextType):
     problem = "regression"
 
     def decode(
-        self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
+        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
     ) -> list[dict[str, Any]]:
         """Return the model's output as `score`, also beyond the scale of the labels."""
-        check_outputs(outputs, (features.units,), task=encoding.task)
+        check_outputs(outputs, task=encoding.task)
         pairs = zip(examples["id"].to_pylist(), outputs.astype(np.float64).tolist(), strict=True)
         return [{"id": name, "score": score} for name, score in pairs]
 
@@ -239,13 +229,12 @@ class MultipleChoice(_TextType):
     architecture = "BertForMultipleChoice"
 
     def decode(
-        self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
+        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
     ) -> list[dict[str, Any]]:
         """Return a number as `label`, and a list of probabilities."""
-        shape = (features.units, encoding.task.choices)
         return [
             {"id": row, "label": best, "probabilities": shares}
-            for row, best, shares in _choices(examples, outputs, shape, task=encoding.task)
+            for row, best, shares in _choices(examples, outputs, task=encoding.task)
         ]
 
     def majority_answer(
@@ -257,29 +246,14 @@ class MultipleChoice(_TextType):
         return {"label": shares.index(max(shares)), "probabilities": shares}
 
     def _texts(self, examples: pa.Table, encoding: Encoding) -> tuple[Texts, Texts, Bools]:
-        task, continuations = encoding.task, examples["continuations"]
-        is_bad = pc.list_value_length(continuations).to_numpy() != task.choices
-        expected = f"{task.choices} of them"
-        _check_rows(examples, "continuations", is_bad.tolist(), expected=expected, task=task)
+        choices = encoding.task.choices
         contexts = encode_texts(examples["context"], encoding.tokenizer)
-        second = encode_texts(pc.list_flatten(continuations), encoding.tokenizer)
-        first = Texts(contexts.ids, *(np.repeat(part, task.choices) for part in contexts[1:]))
+        second = encode_texts(pc.list_flatten(examples["continuations"]), encoding.tokenizer)
+        first = Texts(contexts.ids, *(np.repeat(part, choices) for part in contexts[1:]))
         return first, second, np.ones(len(second.lengths), np.bool_)
 
 
 # Rows and their labels
-
-
-def _check_rows(
-    examples: pa.Table, column: str, is_bad: list[bool], *, expected: str, task: Task
-) -> None:
-    """Raise an error for the first row with an invalid value."""
-    if True in is_bad:
-        row = is_bad.index(True)
-        raise TaskDataError(
-            f"{task.name}: row {row} (id {examples['id'][row]}) has the {column} "
-            f"{examples[column][row].as_py()!r:.80}: expected {expected}. Correct the file"
-        )
 
 
 def _is_labeled(examples: pa.Table, column: str, *, task: Task, is_training: bool) -> bool:
@@ -310,10 +284,10 @@ def _shares(examples: pa.Table, labels: Sequence[Any], *, task: Task) -> dict[An
 
 
 def _choices(
-    examples: pa.Table, outputs: Float32s, shape: tuple[int, int], *, task: Task
+    examples: pa.Table, outputs: Float32s, *, task: Task
 ) -> Iterator[tuple[str, int, list[float]]]:
     """Yield the id of each example, its largest output, and the probabilities of all outputs."""
-    check_outputs(outputs, shape, task=task)
+    check_outputs(outputs, task=task)
     # In float64, so that they add up to 1 in tables.
     shares = np.exp(outputs.astype(np.float64) - outputs.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)

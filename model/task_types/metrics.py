@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schemas.errors import PredictionsError
-
 Answers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 Metric = Callable[[Answers, Answers], float]
 """(what is right, what was predicted), both (rows,), to a number. Classes are int64."""
@@ -21,24 +19,18 @@ POSITIVE = 1
 """The class that F1 is of: the second label of a task (MRPC `1`, QQP `1`)."""
 
 
-def _metric(compute: Metric, *, is_correlation: bool = False) -> Metric:
-    """Metric with validated inputs.
+def _correlation(compute: Metric) -> Metric:
+    """Correlation that is 0 where it is undefined, because either side is constant.
 
-    A correlation is undefined if either side is constant. It is 0 here, so that a grid can compare
-    a model with constant predictions with others.
+    So a grid can compare a model with constant predictions with others.
     """
 
-    def checked(gold: Answers, predicted: Answers) -> float:
-        if gold.shape != predicted.shape or gold.ndim != 1 or not len(gold):
-            raise PredictionsError(
-                f"answers of shape {predicted.shape} for {gold.shape}: expected one for each row, "
-                "and at least one row"
-            )
-        if is_correlation and any((side == side[0]).all() for side in (gold, predicted)):
+    def defined(gold: Answers, predicted: Answers) -> float:
+        if any((side == side[0]).all() for side in (gold, predicted)):
             return 0.0
         return float(compute(gold, predicted))
 
-    return checked
+    return defined
 
 
 def _scikit() -> Any:
@@ -59,11 +51,11 @@ def _f1(gold: Answers, predicted: Answers) -> float:
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": _metric(lambda *sides: _scikit().accuracy_score(*sides)),
-    "f1": _metric(_f1),
-    "matthews": _metric(lambda *sides: _scikit().matthews_corrcoef(*sides), is_correlation=True),
-    "pearson": _metric(lambda *sides: _scipy().pearsonr(*sides)[0], is_correlation=True),
-    "spearman": _metric(lambda *sides: _scipy().spearmanr(*sides)[0], is_correlation=True),
+    "accuracy": lambda *sides: float(_scikit().accuracy_score(*sides)),
+    "f1": _f1,
+    "matthews": _correlation(lambda *sides: _scikit().matthews_corrcoef(*sides)),
+    "pearson": _correlation(lambda *sides: _scipy().pearsonr(*sides)[0]),
+    "spearman": _correlation(lambda *sides: _scipy().spearmanr(*sides)[0]),
 }
 """Metrics by their names in `Task.metrics`: from 0 to 1, correlations from -1 to 1 with mean ranks
 for ties. Metrics of spans and entities are in their task types."""

@@ -17,7 +17,6 @@ import pyarrow as pa
 from model.task_types.features import Features
 from model.task_types.qa_decoding import decode_answers
 from model.task_types.qa_windows import (
-    Plan,
     answer_spans,
     plan_windows,
     window_labels,
@@ -95,19 +94,14 @@ class QuestionAnswering(TaskType):
         )
 
     def decode(
-        self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
+        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
     ) -> list[dict[str, Any]]:
         """Return the answer to each question and its n best, as in the original context.
 
         With `has_unanswerable`, the answer is "" where `null_odds` is above 0.
         """
         plan = plan_windows(examples, encoding.tokenizer, config=encoding.config)
-        if len(plan.rows) != len(features.rows):
-            kept = np.zeros(len(examples), np.bool_)
-            kept[features.rows[features.rows < len(examples)]] = True
-            plan = plan.select(kept)  # features for training do not have all rows
-        _check_fit(plan, features)
-        check_outputs(outputs, (len(features.input_ids), 2), task=encoding.task)
+        check_outputs(outputs, task=encoding.task)
         return list(decode_answers(examples, plan, outputs, encoding=encoding))
 
     def score(
@@ -203,19 +197,6 @@ class QuestionAnswering(TaskType):
             odds = {str(item["id"]): item["null_odds"] - threshold for item in predictions}
             files[f"null-odds-{split}.json"] = _json(odds)
         return files
-
-
-def _check_fit(plan: Plan, features: Features) -> None:
-    if not (
-        np.array_equal(plan.rows, features.rows)
-        and np.array_equal(plan.sequence_lengths, features.lengths)
-        and np.array_equal(plan.b_starts, features.b_starts)
-    ):
-        raise PredictionsError(
-            f"the examples and the configuration make {len(plan.rows):,} windows that differ from "
-            f"the {len(features.rows):,} of the features; decode with the examples, vocabulary and "
-            "configuration that the features were built with"
-        )
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model.task_types.features import IGNORED, Features
-from model.task_types.prediction_files import check_ids, text_lines
+from model.task_types.prediction_files import text_lines
 from model.task_types.task_type import (
     Encoding,
     Prediction,
@@ -75,19 +75,12 @@ class TokenClassification(TaskType):
         )
 
     def decode(
-        self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
+        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
     ) -> list[dict[str, Any]]:
         """Return the tags of each document, one per word. Words without pieces are O."""
         labels = np.array([*encoding.labels], dtype=object)
         windows, _ = _find_windows(examples, encoding)
-        positions = joined([window.positions for window in windows])
-        if features.positions is None or not np.array_equal(positions, features.positions):
-            raise PredictionsError(
-                f"expected features with the {len(positions):,} tagged words of these examples, "
-                "found others: give decode the examples, tokenizer and configuration the features "
-                "are from"
-            )
-        check_outputs(outputs, (len(positions), len(labels)), task=encoding.task)
+        check_outputs(outputs, task=encoding.task)
         starts = offsets_of(pc.list_value_length(examples["words"]).to_numpy())
         tags = np.full(starts[-1], OUTSIDE, dtype=object)
         if windows:
@@ -106,7 +99,6 @@ class TokenClassification(TaskType):
         Further keys: `word-accuracy`, and `entity-f1:TYPE` of each type. Documents without known
         tags are skipped; {} if no tags are known.
         """
-        check_ids(predictions, examples, where=task.name)
         counts = EntityCounts()
         columns = (examples[name].to_pylist() for name in ("id", "sentence_lengths", "tags"))
         for (name, lengths, gold), prediction in zip(
@@ -120,13 +112,11 @@ class TokenClassification(TaskType):
                 raise PredictionsError(
                     f"{task.name}, {name}: expected {len(gold)} tags, one a word, found {found}"
                 )
-            bad = next(
-                (tag for tag in given if not (isinstance(tag, str) and is_tag(tag))), OUTSIDE
-            )
-            if bad != OUTSIDE:
-                raise PredictionsError(
-                    f"{task.name}, {name}: expected O or a tag such as B-LOC, found {bad!r:.60}"
-                )
+            for tag in given:
+                if not (isinstance(tag, str) and is_tag(tag)):
+                    raise PredictionsError(
+                        f"{task.name}, {name}: expected O or a tag such as B-LOC, found {tag!r:.60}"
+                    )
             end = 0
             for length in lengths:
                 start, end = end, end + length

@@ -82,7 +82,7 @@ class TaskType(ABC):
 
     @abstractmethod
     def decode(
-        self, examples: pa.Table, outputs: Float32s, *, features: Features, encoding: Encoding
+        self, examples: pa.Table, outputs: Float32s, *, encoding: Encoding
     ) -> list[dict[str, Any]]:
         """Return predictions as JSON values, one per example, in order.
 
@@ -91,11 +91,10 @@ class TaskType(ABC):
             outputs: Raw outputs of a model in the order of the features: classification
                 (U, labels), regression (U,), choice (U, choices), span (T, 2), tagging
                 (positions, labels).
-            features: Features of the examples.
             encoding: Encoding of the features.
 
         Raises:
-            PredictionsError: The arguments do not fit each other, or an output is not finite.
+            PredictionsError: An output is not finite.
         """
 
     @abstractmethod
@@ -104,9 +103,13 @@ class TaskType(ABC):
     ) -> dict[str, float]:
         """Return metrics from 0 to 1 (correlations from -1) by name.
 
+        Args:
+            examples: Examples with known answers.
+            predictions: One prediction per example, in order.
+            task: Task of the examples.
+
         Raises:
-            PredictionsError: Predictions are invalid or of other examples, or examples have no
-                answers.
+            PredictionsError: A prediction is invalid.
         """
 
     @abstractmethod
@@ -197,17 +200,12 @@ class TaskType(ABC):
         return Scored({name: float(value) for name, value in metrics.items()}, predictions)
 
 
-def check_outputs(outputs: Float32s, expected: tuple[int, ...], *, task: Task) -> None:
-    """Check the shape and the values of a model's outputs.
+def check_outputs(outputs: Float32s, *, task: Task) -> None:
+    """Check the values of a model's outputs.
 
     Raises:
-        PredictionsError: The shape differs, or a number is not finite.
+        PredictionsError: A number is not finite.
     """
-    if outputs.shape != expected:
-        raise PredictionsError(
-            f"{task.name}: outputs of shape {outputs.shape}, expected {expected}: they are not of "
-            "these features, or the model has other labels"
-        )
     finite = np.isfinite(outputs).all(axis=tuple(range(1, outputs.ndim)))
     if not finite.all():
         raise PredictionsError(

@@ -67,6 +67,7 @@ def task_of(config: ExamplesConfig) -> Task:
         named_columns=dict(config.columns),
         file_format=config.file_format,
         label_names=config.labels,
+        evidence=config.evidence_dir,
     )
     return replace(task, layout=layout, labels=config.labels if has_new_labels else task.labels)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from model.tasks.task import BadRow, InvalidRowError, Row, Task, convert_row, describe_bad
 from pipelines.io.stage_inputs import InputFile
 from schemas.errors import (
-    ArtifactCorruptError,
     ConfigError,
     PredictionsError,
     TaskDataError,
@@ -30,7 +29,7 @@ _PARTS = {"span": "question", "choice": "choice"}
 
 def splits_of(given: StageInput) -> tuple[str, ...]:
     """Return the splits of the examples, in the task's order."""
-    return tuple(_statistic(given, "splits"))
+    return tuple(given.statistics["splits"])
 
 
 def read_examples(given: StageInput, split: str) -> pa.Table:
@@ -47,29 +46,15 @@ def read_examples(given: StageInput, split: str) -> pa.Table:
     entry = next((entry for entry in given.files if entry.path == path), None)
     if entry is None:
         raise TaskDataError(
-            f"the examples of {_statistic(given, 'task')} ({given.artifact_id}) have no split "
+            f"the examples of {given.statistics['task']} ({given.artifact_id}) have no split "
             f"{split}: expected one of {', '.join(splits_of(given))}. Give files for it to "
             "build_examples, or choose another"
         )
-    file = InputFile.of(given, entry)
-    with open_shard(file, expected=EXAMPLES[_statistic(given, "kind")]) as reader:
+    with open_shard(
+        InputFile.of(given, entry), expected=EXAMPLES[given.statistics["kind"]]
+    ) as reader:
         table: pa.Table = reader.read_all()
-    if table.num_rows != entry.rows:
-        raise ArtifactCorruptError(
-            f"{file.url}: expected {entry.rows:,} examples, found {table.num_rows:,}; rebuild the "
-            "stage."
-        )
     return table
-
-
-def _statistic(given: StageInput, name: str) -> Any:
-    try:
-        return given.statistics[name]
-    except KeyError:
-        raise ArtifactCorruptError(
-            f"{given.artifact_id}: expected an artifact of build-examples, whose statistics say "
-            f"{name}, found {', '.join(given.statistics) or 'none'}"
-        ) from None
 
 
 def examples_of_file(

@@ -65,14 +65,14 @@ class Table(NamedTuple):
     fields: Mapping[str, tuple[str, ...]] = {}
     """Columns of the task's fields, without the fields that the file lacks."""
 
-    def column(self, *fields: str) -> str | None:
-        """Return the column of the first of the fields that the file has."""
-        return next((self.fields[field][0] for field in fields if field in self.fields), None)
+    def column(self, field: str) -> str:
+        """Return the first column of a field; "" if the file has none."""
+        return next(iter(self.fields.get(field, ())), "")
 
     def names_of(self, field: str, layout: FileLayout) -> tuple[str, ...]:
         """Return the names of the labels that a field holds as numbers: the recipe's or the
         file's."""
-        return layout.label_names or self.label_names.get(self.column(field) or "", ())
+        return layout.label_names or self.label_names.get(self.column(field), ())
 
     def rows(self) -> Iterator[Row | BadRow]:
         """Read the rows in order. Their values are by field: a list for `text` and `pair`, one

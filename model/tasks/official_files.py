@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import NamedTuple
 
 from model.tasks.evidence import evidence_inputs, find_evidence
 from model.tasks.files import base_name
@@ -26,17 +25,6 @@ _MAX_SHOWN_NAMES = 8
 _MAX_SHOWN_GLOBS = 3
 _COMPRESSED = (".gz", ".bz2", ".zst")
 _TEXT_FORMATS = (".tsv", ".csv", ".jsonl", ".json")
-
-
-class ExampleFile(NamedTuple):
-    """File of a split."""
-
-    uri: str
-    name: str
-    """Its base name."""
-
-    evidence: str | None = None
-    """Folder of the documents of its questions, if they are TriviaQA's."""
 
 
 def file_globs(task: Task, split: str) -> tuple[str, ...]:
@@ -69,28 +57,22 @@ def _products(*parts: Sequence[str]) -> list[str]:
     return ["".join(combination) for combination in itertools.product(*parts)]
 
 
-def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[ExampleFile, ...]]:
-    """Return the files of each split that has any, in the task's order of splits.
+def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ...]]:
+    """Return the URLs of the files of each split that has any, in the task's order of splits.
 
     In a folder they are the matches of the first glob that has any, sorted by name.
 
     Raises:
-        MissingInputError: A required split has no file, or TriviaQA's questions have no documents.
+        MissingInputError: A required split has no file.
     """
     list_files = cache(_list_files)  # each folder is listed once
-    found: dict[str, tuple[ExampleFile, ...]] = {}
+    found: dict[str, tuple[str, ...]] = {}
     for split in task.splits:
-        files: list[ExampleFile] = []
+        files: list[str] = []
         if split in config.data_files:
-            paths = expand_paths(config.data_files[split])
-            files = [ExampleFile(uri, base_name(uri)) for uri, _ in paths]
+            files = [uri for uri, _ in expand_paths(config.data_files[split])]
         elif config.data_dir is not None:
             files = _match(config.data_dir, file_globs(task, split), list_files=list_files)
-        if task.type == "span":
-            files = [
-                file._replace(evidence=find_evidence(file.uri, config.evidence_dir))
-                for file in files
-            ]
         if files:
             found[split] = tuple(files)
         elif split in ("train", "dev"):
@@ -100,25 +82,29 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[Example
     return found
 
 
-def raw_inputs_of(
-    found: Mapping[str, Sequence[ExampleFile]], *, task: Task
-) -> tuple[RawInput, ...]:
+def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[RawInput, ...]:
     """Return the files and their companion files, with digests.
 
     The cache key has the split of a file, its number in it, and its digest, but not its name.
+
+    Raises:
+        MissingInputError: TriviaQA's questions have no documents.
     """
     inputs: list[RawInput] = []
     for split, files in found.items():
-        for number, file in enumerate(files):
-            inputs.append(_raw_input(file.uri, f"{split}/{file.name}", f"{split} {number}"))
-            if names := task.layout.companions.get(file.name):
-                present = {name: uri for uri, name in list_folder_of(file.uri)}
-                name = next((name for name in names if name in present), "")
-                if name:
-                    inputs.append(_raw_input(present[name], f"{split}/{name}", f"{split} beside"))
-            if file.evidence is not None:
-                name, identity = f"{split}/{file.name}/evidence", f"{split} {number} evidence"
-                inputs += evidence_inputs(file.uri, file.evidence, name=name, identity=identity)
+        for number, uri in enumerate(files):
+            name, identity = f"{split}/{base_name(uri)}", f"{split} {number}"
+            inputs.append(_raw_input(uri, name, identity))
+            if companions := task.layout.companions.get(base_name(uri)):
+                present = {name: beside for beside, name in list_folder_of(uri)}
+                for companion in [name for name in companions if name in present][:1]:
+                    beside = present[companion]
+                    inputs.append(_raw_input(beside, f"{split}/{companion}", f"{split} beside"))
+            evidence = find_evidence(uri, task.layout.evidence) if task.type == "span" else None
+            if evidence is not None:
+                inputs += evidence_inputs(
+                    uri, evidence, name=f"{name}/evidence", identity=f"{identity} evidence"
+                )
     return tuple(inputs)
 
 
@@ -136,14 +122,14 @@ def _raw_input(uri: str, name: str, identity: str) -> RawInput:
 
 def _match(
     folder: str, globs: Sequence[str], *, list_files: Callable[[str], list[tuple[str, str]]]
-) -> list[ExampleFile]:
+) -> list[str]:
     for glob in globs:
         below, _, pattern = glob.rpartition("/")
-        matched: dict[str, ExampleFile] = {}
+        matched: dict[str, str] = {}
         for uri, name in list_files(f"{folder.rstrip('/')}/{below}" if below else folder):
             if fnmatchcase(name, pattern):  # a file and its compressed copy count as one
                 end = next((end for end in _COMPRESSED if name.endswith(end)), "")
-                matched.setdefault(name.removesuffix(end), ExampleFile(uri, name))
+                matched.setdefault(name.removesuffix(end), uri)
         if matched:
             return list(matched.values())
     return []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from model.tasks.official_files import ExampleFile
+from model.tasks.files import base_name
 from model.tasks.reduced_data import cut_split, units_of
-from model.tasks.squad import with_evidence
 from model.tasks.task import (
     SHOWN_BAD,
     BadRow,
@@ -45,7 +45,7 @@ class SplitBuild:
         self._repeated: list[str] = []
         self._kept = self._left_out = 0  # in units of the task's size
 
-    def write(self, files: tuple[ExampleFile, ...], *, output: str) -> FileEntry:
+    def write(self, files: tuple[str, ...], *, output: str) -> FileEntry:
         """Read the files and write the table.
 
         Raises:
@@ -70,14 +70,14 @@ class SplitBuild:
             data=self._config.data_label,
         )
 
-    def _rows_of(self, file: ExampleFile) -> Iterator[Row]:
+    def _rows_of(self, file: str) -> Iterator[Row]:
         """Yield the valid rows of a file; raise at its end if too many are invalid."""
         read, faults, first = 0, 0, list[BadRow]()
         limit = self._config.max_samples.get(self._split, 1 << 62)
-        task = with_evidence(self._task, file.evidence)
-        for found in task.reader(task, self._split, file.uri):
+        check = partial(self._answers.check, self._split)
+        for found in self._task.reader(self._task, self._split, file):
             self.counters.count("rows-in")
-            row = convert_row(found, self._check_labels)
+            row = convert_row(found, check)
             if isinstance(row, BadRow):
                 self.counters.count(f"rows-dropped-{row.reason}")
                 faults += row.is_fault
@@ -86,10 +86,10 @@ class SplitBuild:
             read += 1
             if self.counters["rows-kept"] >= limit:
                 self.counters.count("rows-dropped-over-limit")
-                self._left_out += units_of(row, task=task)
+                self._left_out += units_of(row, task=self._task)
             else:
                 self.counters.count("rows-kept")
-                self._kept += units_of(row, task=task)
+                self._kept += units_of(row, task=self._task)
                 for note in row.notes:
                     self.counters.count(f"rows-{note}")
                 self._remember_id(row.values["id"])
@@ -98,28 +98,24 @@ class SplitBuild:
             self._left_out += faults
             self._judge(file, read + faults, faults, first)
 
-    def _check_labels(self, row: Row) -> Row:
-        self._answers.check(self._split, row)
-        return row
-
-    def _judge(self, file: ExampleFile, read: int, faults: int, first: list[BadRow]) -> None:
+    def _judge(self, file: str, read: int, faults: int, first: list[BadRow]) -> None:
         more = "; ..." if faults > len(first) else ""
         found = f"{faults:,} of {read:,} rows are bad: {describe_bad(first)}{more}"
         if faults > self._config.max_invalid_fraction * read:
             share = f"{self._config.max_invalid_fraction:.2%}"
             raise TaskDataError(
-                f"{file.uri}: as {self._task.name} {self._split}, {found}. At most {share} may be: "
+                f"{file}: as {self._task.name} {self._split}, {found}. At most {share} may be: "
                 "is it the right file? If it is, raise max_invalid_fraction; bad rows are dropped"
             )
-        self.notes.append(f"{self._split}: {file.name}: {found}. They were dropped.")
+        self.notes.append(f"{self._split}: {base_name(file)}: {found}. They were dropped.")
 
     def _remember_id(self, row_id: str) -> None:
         if row_id in self._ids:
             self._repeated.append(row_id)
         self._ids.add(row_id)
 
-    def _check(self, files: tuple[ExampleFile, ...]) -> None:
-        where = f"{self._task.name} {self._split} ({', '.join(file.uri for file in files)})"
+    def _check(self, files: tuple[str, ...]) -> None:
+        where = f"{self._task.name} {self._split} ({', '.join(files)})"
         check_balance(self.counters, "rows", where=where)
         kept = self.counters["rows-kept"]
         if not kept:
@@ -165,21 +161,21 @@ class LabelSet:
         self._task = task
         self._seen: set[str] = set()
 
-    def check(self, split: str, row: Row) -> None:
-        """Record the labels of a row.
+    def check(self, split: str, row: Row) -> Row:
+        """Record the labels of a row, and return the row.
 
         Raises:
             InvalidRowError: The row is bad.
         """
-        if self._task.labels:
-            return
         if self._task.type == "tagging":
-            self._seen.update(row.values.get("tags") or () if split in ("train", "dev") else ())
-        elif self._task.type == "classification" and (label := row.values.get("label")) is not None:
+            self._seen.update(row.values["tags"] or () if split in ("train", "dev") else ())
+        elif self._task.type == "classification" and not self._task.labels:
+            label = row.values["label"]
             if split == "train":
                 self._seen.add(label)
-            elif label not in self._seen:
+            elif label is not None and label not in self._seen:
                 raise InvalidRowError("label-not-in-train", str(label))
+        return row
 
     def labels(self) -> tuple[str, ...]:
         """Return all labels in the order of the model's outputs."""

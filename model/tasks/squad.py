@@ -11,10 +11,10 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from model.tasks.evidence import find_evidence
 from model.tasks.files import is_text, read_json, shown
 from model.tasks.input_tables import is_json_lines, is_parquet, open_rows
 from model.tasks.sentence_tasks import CUSTOM_SPLITS
@@ -55,8 +55,8 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
         questions = _table_questions(task, split, url)
     elif not is_triviaqa(url):
         questions = _json_questions(url)
-    elif split in _TRAINED_ON and task.layout.evidence:
-        yield from read_triviaqa(url, evidence=task.layout.evidence)
+    elif split in _TRAINED_ON:
+        yield from read_triviaqa(url, evidence=find_evidence(url, task.layout.evidence) or "")
         return
     else:
         raise TaskDataError(
@@ -72,11 +72,6 @@ def read_squad(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
             f"{url}: no question in it; expected questions below data, paragraphs, qas. It may be "
             "another file, or cut off"
         )
-
-
-def with_evidence(task: Task, folder: str | None) -> Task:
-    """Return the task with the folder of the documents of TriviaQA's questions, if there is one."""
-    return task if folder is None else replace(task, layout=replace(task.layout, evidence=folder))
 
 
 def _json_questions(url: str) -> Iterator[Row | BadRow]:

@@ -128,8 +128,8 @@ class FileLayout:
     label_names: tuple[str, ...] = ()
     """Names that a recipe gives the labels or tags that files hold as numbers."""
 
-    evidence: str = ""
-    """Folder of the documents of TriviaQA's questions."""
+    evidence: str | None = None
+    """Folder of the documents of TriviaQA's questions. Default: next to the questions."""
 
     @property
     def has_names(self) -> bool:
@@ -194,9 +194,6 @@ class Task:
 
     submission: Mapping[str, str] = field(default_factory=dict)
     """Name of the test server's file by split (GLUE: `{"test": "CoLA.tsv"}`)."""
-
-    submitted_labels: Mapping[str, str] = field(default_factory=dict)
-    """Names of labels on the test server, if different."""
 
     paper: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Table and column of `model.tables.paper_results` by split and metric (`dev/accuracy`)."""

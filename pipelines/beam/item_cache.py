@@ -25,7 +25,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -75,11 +75,6 @@ class CacheableShardFn(ShardFn, Protocol):
 
     def rename_files(self, files: Sequence[FileEntry], item: Any) -> list[FileEntry]:
         """Return an earlier item's files with the names and numbers that they have in this job."""
-
-    def expected_rows(self, counters: Mapping[str, int]) -> int | None:
-        """Return the rows of all files of an item by its counters; None if they do not say."""
-        del counters
-        return None
 
     def dump_blobs(self, result: WorkResult) -> bytes:
         """Return the bytes that `load_blobs` needs in addition to the item's files."""
@@ -140,8 +135,8 @@ def item_key(identity: Any) -> str:
 
 
 @dataclass
-class CacheFiles:
-    """Files of a cache and of a job's output in one store. Workers get a copy.
+class ItemCache:
+    """Cache of a stage, and the folder of a job's output in the same store. Workers get a copy.
 
     Raises:
         ConfigError: The folders are not `ROOT/pieces/STAGE/DIGEST` and a folder below the same
@@ -154,8 +149,18 @@ class CacheFiles:
     output: str
     """URL of the folder that this job writes to."""
 
+    _known: set[str] | None = field(default=None, repr=False)
+    """Names of the existing files, if looking for one is a request."""
+
     def __post_init__(self) -> None:
         self._paths()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": None}
+
+    def setup(self) -> None:
+        """List the files once per worker."""
+        self._known = self.names() if self.is_remote else None
 
     def _paths(self) -> tuple[Any, str, str, str]:
         """Return the file system, and the paths of the root, the cache and the output in it."""
@@ -187,7 +192,12 @@ class CacheFiles:
         paths = fs.find(stage, prefix=f"{digest}/") if self.is_remote else fs.find(folder)
         return {str(path).rpartition("/")[2] for path in paths}
 
-    def read(self, name: str, *, sha256: str = "") -> bytes | None:
+    @property
+    def created_in(self) -> str:
+        """Output folder, relative to the root of the store."""
+        return self.location("").rstrip("/")
+
+    def read_file(self, name: str, *, sha256: str = "") -> bytes | None:
         """Return a file of the cache; None if it does not exist or has another digest."""
         fs, _, folder, _ = self._paths()
         try:
@@ -199,28 +209,64 @@ class CacheFiles:
             return None
         return data
 
-    def write(self, name: str, data: bytes) -> str:
+    def write_file(self, name: str, data: bytes) -> str:
         """Write a file of the cache atomically, and return its sha256."""
         fs, _, folder, _ = self._paths()
         target = f"{folder}/{name[:2]}/{name}"
         if _is_local(fs):
-            Path(target).parent.mkdir(parents=True, exist_ok=True)
-            partial = Path(f"{target}.{uuid.uuid4().hex[:12]}.partial")
             # Not synced: a record that a power cut damages is only processed again.
-            try:
-                with add_path_to_errors(target):
-                    partial.write_bytes(data)
-                partial.replace(target)
-            finally:
-                partial.unlink(missing_ok=True)
+            with _partial_file(target) as partial:
+                partial.write_bytes(data)
         else:
             fs.pipe_file(target, data)
         return hashlib.sha256(data).hexdigest()
 
+    def read(self, name: str, *, check_remote: bool = False) -> CacheRecord | None:
+        """Return a record; None if it does not exist or is corrupt.
+
+        Args:
+            name: Name of the record, such as the key of an item.
+            check_remote: Look for a record that did not exist at `setup`.
+        """
+        if not check_remote and self._known is not None and f"{name}.json" not in self._known:
+            return None
+        data = self.read_file(f"{name}.json")
+        if data is None:
+            return None
+        try:
+            record = CacheRecord.model_validate(load_json(data))
+            if any(len(paths) != len(record.files) for paths in record.locations):
+                raise ValueError("numbers of files and locations differ")
+        except ValueError as error:  # pydantic's errors too
+            _log.warning("item %s: corrupt record, processing it again: %s", name, error)
+            return None
+        return record
+
+    def new_record(self, result: WorkResult, *, blob_sha256: str = "") -> CacheRecord:
+        """Return the record of a result of this job."""
+        return CacheRecord(
+            files=tuple(result.files),
+            locations=(),
+            created_in=self.created_in,
+            counters=dict(result.counters),
+            details=result.details,
+            blob_sha256=blob_sha256,
+        )
+
+    def write(self, name: str, record: CacheRecord, files: list[FileEntry]) -> None:
+        """Write a record, with the locations of its files in this job's output folder."""
+        own = tuple(self.location(entry.stored_name) for entry in files)
+        locations = tuple(dict.fromkeys([own, *record.locations]))[:MAX_LOCATIONS]
+        stored = record.model_copy(update={"locations": locations})
+        self.write_file(f"{name}.json", dump_json(stored.model_dump(mode="json")))
+        if self._known is not None:
+            self._known.add(f"{name}.json")
+
     def delete(self, name: str) -> None:
-        """Delete a file of the cache if it exists."""
-        fs, _, folder, _ = self._paths()
-        _delete(fs, f"{folder}/{name[:2]}/{name}")
+        """Delete a record if it is known to exist."""
+        if self._known is None or f"{name}.json" in self._known:
+            fs, _, folder, _ = self._paths()
+            _delete(fs, f"{folder}/{name[:2]}/{name}.json")
 
     def restore(self, source: str, entry: FileEntry) -> FileEntry | None:
         """Link or copy a file of an earlier artifact into the output folder.
@@ -243,11 +289,11 @@ class CacheFiles:
             if not is_own:
                 _link_or_copy(fs, f"{root}/{source}", target)
             # The copy is checked, as the source can be deleted at any time.
-            problem = _problem(fs, target, entry)
+            is_intact = _is_intact(fs, target, entry)
         except FileNotFoundError:
             return None
-        if problem:
-            _log.warning("%s/%s %s: processing the item again", root, source, problem)
+        if not is_intact:
+            _log.warning("%s/%s is corrupt: processing the item again", root, source)
             _delete(fs, target)
             return None
         return entry.model_copy(update={"stored_name": name})
@@ -263,6 +309,19 @@ def _is_local(fs: Any) -> bool:
     return "file" in protocols_of(fs)
 
 
+@contextlib.contextmanager
+def _partial_file(target: str) -> Iterator[Path]:
+    """Yield the path of a file that replaces `target` after the block."""
+    Path(target).parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(f"{target}.{uuid.uuid4().hex[:12]}.partial")
+    try:
+        with add_path_to_errors(target):
+            yield partial
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def _link_or_copy(fs: Any, source: str, target: str) -> None:
     if not _is_local(fs):
         fs.cp_file(source, target)
@@ -273,103 +332,22 @@ def _link_or_copy(fs: Any, source: str, target: str) -> None:
     except OSError as error:
         if error.errno not in _CANNOT_LINK:
             raise
-        _copy(source, Path(target))
-
-
-def _copy(source: str, target: Path) -> None:
-    partial = target.with_name(f"{target.name}.partial")
-    try:
-        with add_path_to_errors(str(target)):
+        with _partial_file(target) as partial:
             shutil.copyfile(source, partial)
             with partial.open("rb") as copied:
                 os.fsync(copied.fileno())
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
-def _problem(fs: Any, path: str, entry: FileEntry) -> str:
-    """Return how a file differs from its entry; "" if it does not."""
+def _is_intact(fs: Any, path: str, entry: FileEntry) -> bool:
     with open_stream(fs, path) as stream:
         sha256 = hashlib.file_digest(cast("Any", stream), "sha256").hexdigest()
         size = stream.seek(0, os.SEEK_END)
-    if (size, sha256) != (entry.size_bytes, entry.sha256):
-        return "is corrupt"
-    if entry.rows is None or not _is_local(fs):
-        return ""
-    import pyarrow.dataset as ds  # lazy: jobs without a cache do not need it
-
-    # Reads only the lengths of record batches; for a remote file it would take more requests.
-    rows = ds.dataset(path, format="ipc").count_rows()
-    return "" if rows == entry.rows else f"has {rows:,} rows, expected {entry.rows:,}"
+    return (size, sha256) == (entry.size_bytes, entry.sha256)
 
 
 def _delete(fs: Any, path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         fs.rm_file(path)
-
-
-@dataclass
-class CacheIndex:
-    """Records of a cache by name. Workers get a copy."""
-
-    files: CacheFiles
-
-    _known: set[str] | None = field(default=None, repr=False)
-    """Names of the existing files, if looking for one is a request."""
-
-    def setup(self) -> None:
-        """List the records once per worker."""
-        self._known = self.files.names() if self.files.is_remote else None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": None}
-
-    def read(self, name: str, *, check_remote: bool = False) -> CacheRecord | None:
-        """Return a record; None if it does not exist or is corrupt.
-
-        Args:
-            name: Name of the record, such as the key of an item.
-            check_remote: Look for a record that did not exist at `setup`.
-        """
-        if not check_remote and self._known is not None and f"{name}.json" not in self._known:
-            return None
-        data = self.files.read(f"{name}.json")
-        if data is None:
-            return None
-        try:
-            record = CacheRecord.model_validate(load_json(data))
-            if any(len(paths) != len(record.files) for paths in record.locations):
-                raise ValueError("numbers of files and locations differ")
-        except ValueError as error:  # pydantic's errors too
-            _log.warning("item %s: corrupt record, processing it again: %s", name, error)
-            return None
-        return record
-
-    def new_record(self, result: WorkResult, *, blob_sha256: str = "") -> CacheRecord:
-        """Return the record of a result of this job."""
-        return CacheRecord(
-            files=tuple(result.files),
-            locations=(),
-            created_in=self.files.location("").rstrip("/"),
-            counters=dict(result.counters),
-            details=result.details,
-            blob_sha256=blob_sha256,
-        )
-
-    def write(self, name: str, record: CacheRecord, files: list[FileEntry]) -> None:
-        """Write a record, with the locations of its files in this job's output folder."""
-        own = tuple(self.files.location(entry.stored_name) for entry in files)
-        locations = tuple(dict.fromkeys([own, *record.locations]))[:MAX_LOCATIONS]
-        stored = record.model_copy(update={"locations": locations})
-        self.files.write(f"{name}.json", dump_json(stored.model_dump(mode="json")))
-        if self._known is not None:
-            self._known.add(f"{name}.json")
-
-    def delete(self, name: str) -> None:
-        """Delete a record if it is known to exist."""
-        if self._known is None or f"{name}.json" in self._known:
-            self.files.delete(f"{name}.json")
 
 
 @dataclass
@@ -380,7 +358,7 @@ class ItemCheckpointer:
     finished item replaces them.
     """
 
-    index: CacheIndex
+    cache: ItemCache
     key: str
     """Key of the item."""
 
@@ -391,16 +369,18 @@ class ItemCheckpointer:
 
     def restore(self) -> WorkResult:
         """Return the result of earlier workers, with their files in the output folder."""
-        records = list(self._sound_records())
+        records: list[CacheRecord] = []
+        while record := self.cache.read(self._name(len(records)), check_remote=self.check_remote):
+            records.append(record)
         result = WorkResult(self.item.number)
         entries = self.work.rename_files([record.files[0] for record in records], self.item)
         for number, (record, entry) in enumerate(zip(records, entries, strict=True)):
-            restored = (self.index.files.restore(path, entry) for (path,) in record.locations)
+            restored = (self.cache.restore(path, entry) for (path,) in record.locations)
             file = next((file for file in restored if file is not None), None)
             if file is None:
                 break
-            if (self.index.files.location(file.stored_name),) not in record.locations:
-                self.index.write(self._name(number), record, [file])
+            if (self.cache.location(file.stored_name),) not in record.locations:
+                self.cache.write(self._name(number), record, [file])
             result.files.append(file)
             result.counters, result.details = Counters(record.counters), record.details
         if result.files:
@@ -410,27 +390,16 @@ class ItemCheckpointer:
 
     def save(self, result: WorkResult) -> None:
         """Record the last file of a result, and the counters and details so far."""
-        record = self.index.new_record(result).model_copy(update={"files": (result.files[-1],)})
-        self.index.write(self._name(len(result.files) - 1), record, result.files[-1:])
+        record = self.cache.new_record(result).model_copy(update={"files": (result.files[-1],)})
+        self.cache.write(self._name(len(result.files) - 1), record, result.files[-1:])
 
     def delete(self, number: int) -> None:
         """Delete the records of the first `number` files."""
         for part in range(number):
-            self.index.delete(self._name(part))
+            self.cache.delete(self._name(part))
 
     def _name(self, number: int) -> str:
         return f"{self.key}.part-{number:05d}"
-
-    def _sound_records(self) -> Iterator[CacheRecord]:
-        """Yield the records from the first file on, while they agree with each other."""
-        number = rows = 0
-        while record := self.index.read(self._name(number), check_remote=self.check_remote):
-            number, rows = number + 1, rows + sum(entry.rows or 0 for entry in record.files)
-            expected = self.work.expected_rows(Counters(record.counters))
-            if len(record.files) != 1 or expected not in (None, rows):
-                _log.warning("item %s: ignoring record %d, which contradicts", self.key, number)
-                return
-            yield record
 
 
 @dataclass
@@ -438,15 +407,12 @@ class CachingShardFn:
     """Restores the items that an earlier job finished, and processes the others."""
 
     work: CacheableShardFn
-    files: CacheFiles
+    cache: ItemCache
     min_seconds: float = 0.0
     """CPU seconds; an item that took less is not recorded."""
 
-    def __post_init__(self) -> None:
-        self._index = CacheIndex(self.files)
-
     def setup(self) -> None:
-        self._index.setup()
+        self.cache.setup()
         self.work.setup()
 
     def process(self, item: Any) -> WorkResult:
@@ -455,7 +421,7 @@ class CachingShardFn:
         checkpointer = None
         if min_weight is not None:
             is_long = item.weight >= min_weight
-            checkpointer = ItemCheckpointer(self._index, key, self.work, item, check_remote=is_long)
+            checkpointer = ItemCheckpointer(self.cache, key, self.work, item, check_remote=is_long)
         restored = self._restore(key, item)
         if restored is not None:
             result, record = restored
@@ -467,16 +433,16 @@ class CachingShardFn:
             if not is_resumed and time.process_time() - start < self.min_seconds:
                 return result
             blobs = self.work.dump_blobs(result)
-            blob_sha256 = self.files.write(f"{key}.blobs", blobs) if blobs else ""
-            record = self._index.new_record(result, blob_sha256=blob_sha256)
-        self._index.write(key, record, result.files)
+            blob_sha256 = self.cache.write_file(f"{key}.blobs", blobs) if blobs else ""
+            record = self.cache.new_record(result, blob_sha256=blob_sha256)
+        self.cache.write(key, record, result.files)
         if checkpointer is not None:
             checkpointer.delete(len(result.files) - 1)
         return result
 
     def is_nearly_cached(self, items: Sequence[WorkItem], *, max_bytes: int) -> bool:
         """Return whether some items are cached, and less than `max_bytes` of weight is not."""
-        known = self.files.names()
+        known = self.cache.names()
         missing = [
             item
             for item in items
@@ -487,18 +453,12 @@ class CachingShardFn:
 
     def _restore(self, key: str, item: WorkItem) -> tuple[WorkResult, CacheRecord] | None:
         """Return the result and the record of an item that can be restored."""
-        record = self._index.read(key)
+        record = self.cache.read(key)
         if record is None:
-            return None
-        expected = self.work.expected_rows(Counters(record.counters))
-        rows = sum(entry.rows or 0 for entry in record.files)
-        if expected not in (None, rows):
-            text = "item %s: record says %s rows, files have %d: processing it again"
-            _log.warning(text, key, expected, rows)
             return None
         stored = b""
         if record.blob_sha256:
-            blobs = self.files.read(f"{key}.blobs", sha256=record.blob_sha256)
+            blobs = self.cache.read_file(f"{key}.blobs", sha256=record.blob_sha256)
             if blobs is None:
                 return None
             stored = blobs
@@ -512,7 +472,7 @@ class CachingShardFn:
                     self.work.load_blobs(files, stored),
                     record.details,
                     # An item that equals another item of the same job is not reused.
-                    reused=record.created_in != self.files.location("").rstrip("/"),
+                    reused=record.created_in != self.cache.created_in,
                 )
                 return result, record
         return None
@@ -522,26 +482,12 @@ class CachingShardFn:
     ) -> list[FileEntry] | None:
         restored: list[FileEntry] = []
         for entry, path in zip(self.work.rename_files(record.files, item), paths, strict=True):
-            file = self.files.restore(path, entry)
+            file = self.cache.restore(path, entry)
             if file is None:
-                self.files.discard(restored)
+                self.cache.discard(restored)
                 return None
             restored.append(file)
         return restored
-
-
-def with_item_cache(work: CacheableShardFn, *, folder: str, output: str) -> ShardFn:
-    """Return the work with a cache if there is a folder for it.
-
-    Args:
-        work: Work of the job.
-        folder: URL `ROOT/pieces/STAGE/DIGEST` of the cache; "": no cache.
-        output: URL of the folder that the work writes to, below the same ROOT.
-
-    Raises:
-        ConfigError: The folders are in different stores.
-    """
-    return CachingShardFn(work, CacheFiles(folder, output)) if folder else work
 
 
 def measure_reuse(items: Iterable[WorkItem], restored: Iterable[int]) -> Reuse:

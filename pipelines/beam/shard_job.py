@@ -16,17 +16,23 @@ import itertools
 import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pipelines.beam.item_cache import (
     MIN_REMOTE_SECONDS,
     CacheableShardFn,
     CachingShardFn,
+    ItemCache,
     measure_reuse,
-    with_item_cache,
 )
-from pipelines.beam.shard_work import BucketReduce, ResultList, SharedInput, WorkResult, write_plan
+from pipelines.beam.shard_work import (
+    BucketReduce,
+    ResultList,
+    ShardFn,
+    SharedInput,
+    WorkResult,
+    write_plan,
+)
 from pipelines.io.file_systems import file_system
 from pipelines.io.temporary_folders import temporary_folder
 from pipelines.progress import Progress
@@ -94,11 +100,12 @@ def run_shard_job(
     runner = get_runner(execution)
     _check_reachable(output, execution, runner)
     runner.attach(job)
-    shard_fn = with_item_cache(work, folder=pieces, output=output)
-    if isinstance(shard_fn, CachingShardFn):
-        if shard_fn.files.is_remote:
-            shard_fn = replace(shard_fn, min_seconds=MIN_REMOTE_SECONDS)
-        if not runner.is_local and shard_fn.is_nearly_cached(planned, max_bytes=MIN_REMOTE_BYTES):
+    shard_fn: ShardFn = work
+    if pieces:
+        cache = ItemCache(pieces, output)
+        min_seconds = MIN_REMOTE_SECONDS if cache.is_remote else 0.0
+        shard_fn = caching = CachingShardFn(work, cache, min_seconds)
+        if not runner.is_local and caching.is_nearly_cached(planned, max_bytes=MIN_REMOTE_BYTES):
             runner = get_runner(ExecutionConfig())
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_job_folder(output, runner))

@@ -28,7 +28,6 @@ from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.files import add_path_to_errors
 from pipelines.progress import item_scope
 from pipelines.runners.job_context import ErrorFiles
-from schemas.errors import ConfigError
 from schemas.manifest import FileEntry, StageInput
 
 
@@ -175,31 +174,19 @@ def write_plan(
 
     Yields:
         The plan, and the range of each element that has items.
-
-    Raises:
-        ConfigError: The items have several classes.
     """
-    types = {type(item) for items in elements for item in items}
-    if len(types) > 1:
-        names = ", ".join(sorted(item_type.__name__ for item_type in types))
-        raise ConfigError(f"work items: expected one class, got {names}")
-    plan = PlanFile(f"{folder}/.plan-{uuid.uuid4().hex}.ndjson", types.pop() if types else tuple)
-    data, ranges = encode_plan(elements)
-    fs, path = file_system(plan.url)
-    fs.pipe_file(path, data)
-    with _deleted_after(fs, path):
-        yield plan, ranges
-
-
-def encode_plan(elements: Sequence[Sequence[Any]]) -> tuple[bytes, list[ByteRange]]:
-    """Return the lines of a plan, and the range of each element that has items."""
+    item_type = next((type(item) for items in elements for item in items), tuple)
+    plan = PlanFile(f"{folder}/.plan-{uuid.uuid4().hex}.ndjson", item_type)
     lines, ranges = io.BytesIO(), list[ByteRange]()
     for items in filter(None, elements):
         start = lines.tell()
         for item in items:
             lines.write(json.dumps(item, separators=(",", ":")).encode() + b"\n")
         ranges.append((start, lines.tell()))
-    return lines.getvalue(), ranges
+    fs, path = file_system(plan.url)
+    fs.pipe_file(path, lines.getvalue())
+    with _deleted_after(fs, path):
+        yield plan, ranges
 
 
 class SharedInput:

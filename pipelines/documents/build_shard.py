@@ -131,9 +131,6 @@ class BuildDocumentShard(CacheableShardFn):
     def identity(self, item: DocumentItem) -> Any:
         return item_identity(item, self._source(item).kind)
 
-    def expected_rows(self, counters: Mapping[str, int]) -> int:
-        return counters["documents-kept"]
-
     def rename_files(self, files: Sequence[FileEntry], item: DocumentItem) -> list[FileEntry]:
         return [
             entry.model_copy(update={"path": _shard_path(item.number, number)})

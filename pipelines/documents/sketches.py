@@ -109,9 +109,6 @@ class SketchShard(CacheableShardFn):
     def identity(self, item: ShardItem) -> Any:
         return item.identity()
 
-    def expected_rows(self, counters: Mapping[str, int]) -> int:
-        return counters["documents-kept"]
-
     def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(item.number)}) for entry in files]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,6 @@ class BuildTokenShard(CacheableShardFn):
     def identity(self, item: ShardItem) -> Any:
         vocabulary = [self.vocab.sha256, self.vocab_size, self.lowercase]
         return {**item.identity(), "vocabulary": vocabulary}
-
-    def expected_rows(self, counters: Mapping[str, int]) -> int:
-        return counters["documents-kept"]
 
     def rename_files(self, files: Sequence[FileEntry], item: ShardItem) -> list[FileEntry]:
         return [entry.model_copy(update={"path": _shard_path(item)}) for entry in files]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -237,9 +237,6 @@ class BuildInstanceShard(CacheableShardFn):
 
     def has_cheap_identity(self, item: InstanceItem) -> bool:
         return item.part == TRAINING  # a held-out pool depends on the contents of shards
-
-    def expected_rows(self, counters: Mapping[str, int]) -> int:
-        return counters["instances"] + counters[f"{HELD_OUT}-instances"]
 
     def rename_files(self, files: Sequence[FileEntry], item: InstanceItem) -> list[FileEntry]:
         return [

@@ -14,7 +14,6 @@ write-ahead log does not work on network file systems.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import logging
@@ -34,7 +33,6 @@ CACHE_VARIABLE = "BERTLOOM_CACHE"
 
 # A file that changed more recently may change again without a new modification time.
 _SETTLED_NS = 2_000_000_000
-_MOST_STALE_LINES = 10_000
 _HEX = re.compile(r"[0-9a-f]{64}")
 _LOGGER = logging.getLogger(__name__)
 
@@ -114,8 +112,6 @@ class DigestCache:
         bad = sum(not self._read(line) for line in lines)
         if bad:
             _LOGGER.warning("%s: %d lines are damaged; their digests are computed again", path, bad)
-        if bad or len(lines) - len(self._known) > _MOST_STALE_LINES:
-            self._rewrite()
 
     def _read(self, line: bytes) -> bool:
         try:
@@ -146,17 +142,6 @@ class DigestCache:
         text = json.dumps({"file": file, "version": version, "digests": digests})
         # The line break comes first, so that a line that was cut off damages no other.
         return f"\n{dump_line(text)}".encode()
-
-    def _rewrite(self) -> None:
-        """Remove the lines of earlier versions of files."""
-        part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(b"".join(map(self._line, self._known)))
-            part.replace(self._path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-            _LOGGER.info("%s: cannot be written (%s)", self._path, error)
 
 
 # Without it, threads that start at the same time would each read a cache, and lose entries.

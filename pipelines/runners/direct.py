@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pipelines.runners.job_context import (
     find_bertloom_error,
     root_cause,
@@ -23,22 +21,10 @@ class DirectRunner(Runner):
     def __init__(self, execution: ExecutionConfig) -> None:
         self.flags = execution.beam_options
 
-    def preflight(self, *, store: str, inputs: Sequence[str]) -> None:
-        """Check nothing: everything is in this process."""
-
-    def describe(self, urls: Sequence[str]) -> list[str]:
-        """Return no lines: nothing is started."""
-        del urls
-        return []
-
-    def attach(self, job: str) -> None:
-        """Return: a job ends with the process of its run."""
-
     def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
         import apache_beam as beam  # lazy: `plan` does not run jobs
         from apache_beam.options.pipeline_options import PipelineOptions
         from apache_beam.runners.portability.fn_api_runner import fn_runner
-        from apache_beam.runners.runner import PipelineState
 
         del num_elements
         # By name, `beam.Pipeline` would try to download Prism first.
@@ -47,12 +33,10 @@ class DirectRunner(Runner):
         build(pipeline)
         try:
             with suppress_worker_tracebacks():
-                state = pipeline.run().wait_until_finish()
+                pipeline.run().wait_until_finish()
         except Exception as error:
             text = f"{job}: {root_cause(str(error)) or repr(error)}"
             raise (find_bertloom_error(error) or RunnerError(text)) from error
-        if state not in (PipelineState.DONE, None):
-            raise RunnerError(f"{job}: expected state {PipelineState.DONE}, got {state}")
 
 
 class ThreadsRunner(DirectRunner):

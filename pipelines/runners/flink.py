@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.runners.engine import EngineUnreachableError
 from pipelines.runners.job_context import Submission, SubmittedJob
@@ -32,13 +32,6 @@ _PARALLELISM_FLAG = "--parallelism"
 
 class UnknownJobError(RunnerError):
     """A cluster does not know a job."""
-
-
-class Slots(NamedTuple):
-    """Number of elements that a cluster can process at the same time."""
-
-    free: int
-    total: int
 
 
 class FlinkRunner(PortableRunner):
@@ -86,10 +79,6 @@ class FlinkRunner(PortableRunner):
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise EngineUnreachableError(f"{url}: no answer of a cluster: {reason}") from error
-
-    def _slots(self) -> Slots:
-        overview = self._request("/overview")
-        return Slots(int(overview["slots-available"]), int(overview["slots-total"]))
 
     def find_jobs(self, name: str) -> list[SubmittedJob]:
         if not self.rest:
@@ -141,7 +130,7 @@ class FlinkRunner(PortableRunner):
             return super().wait_for_slots(num_elements, submission)
         needed = min(num_elements, self.parallelism or 1)
         is_logged = False
-        while (free := self._slots().free) < needed:
+        while (free := int(self._request("/overview")["slots-available"])) < needed:
             if not is_logged:
                 submission.log(f"no free slot on {self.master}; waiting for one")
                 is_logged = True
@@ -155,7 +144,7 @@ class FlinkRunner(PortableRunner):
         if not self.rest:
             return
         try:
-            total = self._slots().total
+            total = int(self._request("/overview")["slots-total"])
         except RunnerError as error:
             raise RunnerError(f"no Flink answers at execution.flink.master: {error}") from error
         needed = self.parallelism or 1

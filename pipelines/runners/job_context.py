@@ -158,15 +158,11 @@ def _facts(error: Exception, item: Any) -> dict[str, Any]:
     return {**serialize_error(error), "item": getattr(item, "name", f"item {item.number}")}
 
 
-_CAUSE = re.compile(r"^\s*Caused by: (?P<text>.*)$", re.MULTILINE)
-_CLASS = re.compile(
-    r"^(?:[a-z_][\w$]*\.)+(?P<name>[A-Z][\w$]*(?:Exception|Error|Throwable)?)(?:: |$)"
-)
-_FRAME = re.compile(r"^\s*(?:at [\w.$/<>]+\(|\.\.\. \d+ (?:more|common frames))")
-_PYTHON = "Traceback (most recent call last):"
+_CAUSE = re.compile(r"^\s*Caused by: (.*)$", re.MULTILINE)
+_CLASS = re.compile(r"^(?:[a-z_][\w$]*\.)+([A-Z][\w$]*)(?:: |$)")
+_TRACEBACK = "Traceback (most recent call last):"
 _OURS = "schemas.errors."
-_SAYS_NOTHING = frozenset({"", "]", "null", "None"})
-_LONG = 600
+_MAX_CAUSE = 600  # characters
 
 
 def root_cause(text: str) -> str:
@@ -175,37 +171,25 @@ def root_cause(text: str) -> str:
     >>> root_cause("a.b.JobException: failed\\n\\tat a.b.C(D.java:1)\\nCaused by: a.b.E: no disk")
     'no disk (E)'
     """
-    if marks := [line.strip() for line in text.splitlines() if line.startswith(_OURS)]:
-        return marks[-1].removeprefix(_OURS)
-    if _PYTHON in text:
-        return _python_error(text[text.rindex(_PYTHON) :])
-    causes = [match["text"] for match in _CAUSE.finditer(text)]
-    for cause in [*reversed(causes), *text.strip().splitlines()[:1]]:
-        if (said := _sentence(cause)) not in _SAYS_NOTHING:
-            return said
-    lines = [line.strip() for line in text.splitlines() if not _FRAME.match(line)]
-    told = [line for line in lines if line not in _SAYS_NOTHING]
-    return told[-1][:_LONG] if told else ""
+    lines = text.strip().splitlines()
+    if own := [line.strip() for line in lines if line.strip().startswith(_OURS)]:
+        return own[-1].removeprefix(_OURS)
+    _, _, python = text.rpartition(_TRACEBACK)
+    if python != text:
+        errors = (line for line in python.splitlines() if line and not line[0].isspace())
+        return next(errors, "")[:_MAX_CAUSE]
+    causes = map(_without_classes, [*reversed(_CAUSE.findall(text)), *lines[:1]])
+    return next((cause for cause in causes if cause not in ("", "]", "null", "None")), "")
 
 
-def _sentence(cause: str) -> str:
-    found = _CLASS.match(cause.strip())
-    if found is None:
-        return cause.strip()[:_LONG]
-    rest = cause.strip()[found.end() :].strip()
-    # `a.B: c.D: text` repeats the cause.
-    inner = _sentence(rest) if _CLASS.match(rest) else ""
-    if inner or rest in _SAYS_NOTHING:
-        return inner or found["name"]
-    return f"{rest[:_LONG]} ({found['name']})"
-
-
-def _python_error(text: str) -> str:
-    """Return the error in the last line of a traceback."""
-    for line in text.splitlines()[1:]:
-        if line and not line.startswith((" ", "\t")):
-            return line.strip()[:_LONG]
-    return ""
+def _without_classes(cause: str) -> str:
+    """Return `text (E)` for `a.b.C: d.E: text`, which names its cause again."""
+    rest, name = cause.strip(), ""
+    while match := _CLASS.match(rest):
+        rest, name = rest[match.end() :].strip(), match[1]
+    if not name or rest in ("", "null"):
+        return name or rest[:_MAX_CAUSE]
+    return f"{rest[:_MAX_CAUSE]} ({name})"
 
 
 def find_bertloom_error(error: BaseException | None) -> BertloomError | None:

@@ -36,7 +36,7 @@ class Runner(Protocol):
     """Number of steps whose jobs can run at a time."""
 
     def preflight(self, *, store: str, inputs: Sequence[str]) -> None:
-        """Check what can be checked before a run, in seconds.
+        """Check what can be checked before a run, in seconds. Default: nothing.
 
         Args:
             store: Root of the artifact store.
@@ -48,16 +48,19 @@ class Runner(Protocol):
         """
 
     def describe(self, urls: Sequence[str]) -> list[str]:
-        """Return the options that Beam gets and what is started, one text per line.
+        """Return the options that Beam gets and what is started, one text per line. Default: none.
 
         Args:
             urls: URLs of the store and of the raw input.
         """
+        del urls
+        return []
 
     def attach(self, job: str) -> None:
         """Wait for the end of a job that an earlier run submitted for the same step, if any.
 
-        The items that it finished are restored by this run's job.
+        The items that it finished are restored by this run's job. Default: nothing, as jobs of
+        this process end with it.
         """
 
     def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:

@@ -18,12 +18,8 @@ from support.golden import GOLDEN, golden_digests
 from flows.sample import SampleFiles
 from pipelines.build_instances import build_instances
 from pipelines.io.file_systems import file_system
-from pipelines.io.shards import open_shard
-from schemas.corpus_configs import DocumentsConfig, WikipediaSource
-from schemas.errors import CorruptInputError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageOutput
-from schemas.recipe import Recipe
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +43,9 @@ def test_counts_add_up(
     counters = documents.counters
     assert counters["pages-in"] > 120
     assert counters["pages-kept"] + counters["books-kept"] == counters["documents-in"]
-    assert counters["books-kept"] == 3
     assert counters["duplicates-same-text"] >= 1  # the sample world has some on purpose
     kept = counters["documents-kept"] - counters["duplicates-same-text"]
     assert tokens.counters["documents-kept"] == kept
-    assert tokens.counters["tokens"] > 10_000
     assert sum(entry.rows or 0 for entry in tokens.files) == kept
     instances = outputs["build-instances.length-64"]
     rows = {"training": 0, "held-out": 0}
@@ -59,30 +53,6 @@ def test_counts_add_up(
         rows[str(entry.statistics["part"])] += entry.rows or 0
     assert rows["training"] == instances.counters["instances"] > 500
     assert rows["held-out"] == instances.counters["held-out-instances"] > 10
-    assert rows["held-out"] == instances.statistics["held_out_instances"]
-    assert outputs["build-vocabulary"].counters["vocabulary-size"] == 400
-
-
-def test_instances_contain_tokens_of_their_document(
-    one_worker: tuple[Path, dict[str, StageOutput]],
-) -> None:
-    folder, outputs = one_worker
-    tokens = outputs["build-tokens"].files
-    entry = outputs["build-instances.length-64"].files[0]
-    with open_shard(str(folder / "build-tokens" / tokens[0].stored_name)) as reader:
-        own = reader.read_all().column("token_ids").to_pylist()
-    with open_shard(str(folder / "build-instances.length-64" / entry.stored_name)) as reader:
-        table = reader.read_all()
-    for row in table.slice(0, 200).to_pylist():
-        ids = list(row["input_ids"])
-        for position, original in zip(
-            row["masked_lm_positions"], row["masked_lm_ids"], strict=True
-        ):
-            ids[position] = original
-        segment_a = ids[1 : row["segment_b_start"] - 1]
-        document = own[row["document_row"]]
-        width = len(segment_a)
-        assert any(document[i : i + width] == segment_a for i in range(len(document)))
 
 
 def test_golden_rows_without_held_out_documents(
@@ -106,26 +76,23 @@ def test_golden_rows_without_held_out_documents(
     assert made.statistics["held_out_instances"] == 0
 
 
-def test_two_processes_build_equal_bytes(
-    sample: SampleFiles, one_worker: tuple[Path, dict[str, StageOutput]], tmp_path: Path
+@pytest.mark.parametrize(
+    ("reverse", "execution"),
+    [
+        (True, ExecutionConfig()),
+        (False, ExecutionConfig(workers=2)),
+        (False, ExecutionConfig(runner="threads", workers=2)),
+    ],
+    ids=["other order of inputs", "processes", "threads"],
+)
+def test_bytes_do_not_depend_on_order_or_runner(
+    sample: SampleFiles,
+    one_worker: tuple[Path, dict[str, StageOutput]],
+    tmp_path: Path,
+    reverse: bool,
+    execution: ExecutionConfig,
 ) -> None:
-    outputs = run_corpus(small_recipe(sample), tmp_path, execution=ExecutionConfig(workers=2))
-    assert digests(outputs) == digests(one_worker[1])
-
-
-def test_two_threads_build_equal_bytes(
-    sample: SampleFiles, one_worker: tuple[Path, dict[str, StageOutput]], tmp_path: Path
-) -> None:
-    how = ExecutionConfig(runner="threads", workers=2)
-    assert digests(run_corpus(small_recipe(sample), tmp_path, execution=how)) == digests(
-        one_worker[1]
-    )
-
-
-def test_order_of_inputs_does_not_change_bytes(
-    sample: SampleFiles, one_worker: tuple[Path, dict[str, StageOutput]], tmp_path: Path
-) -> None:
-    outputs = run_corpus(small_recipe(sample, reverse=True), tmp_path)
+    outputs = run_corpus(small_recipe(sample, reverse=reverse), tmp_path, execution=execution)
     assert digests(outputs) == digests(one_worker[1])
 
 
@@ -194,19 +161,6 @@ def test_portable_job_service_builds_equal_bytes_in_bucket(
     made = {f"{path}/{stage}/{entry.stored_name}" for stage, output in outputs.items()
             for entry in (*output.files, *output.records)}  # fmt: skip
     assert set(fs.find(path)) == made  # no plan, report or part is left
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_truncated_dump_is_named(sample: SampleFiles, tmp_path: Path, workers: int) -> None:
-    cut = tmp_path / "cut-pages-articles.xml.bz2"
-    cut.write_bytes(Path(sample.pages).read_bytes()[:20_000])
-    recipe = Recipe(
-        name="cut",
-        build_documents=DocumentsConfig(sources=(WikipediaSource(name="cut", paths=(str(cut),)),)),
-    )
-    with pytest.raises(CorruptInputError, match=r"cut-pages-articles.*byte \d+"):
-        run_corpus(recipe, tmp_path / "run", execution=ExecutionConfig(workers=workers))
-    assert not list((tmp_path / "run").rglob("*.partial"))
 
 
 def test_golden_rows(one_worker: tuple[Path, dict[str, StageOutput]]) -> None:

@@ -9,6 +9,8 @@ import pytest
 from support.corpus_builder import small_recipe_file
 from support.recipe_runs import kill, published, run_recipe_file, start_recipe_file
 
+from pipelines.io.file_systems import file_system
+
 STEPS = ["build-documents", "build-vocabulary", "build-tokens", "build-instances"]
 pytestmark = pytest.mark.slow
 
@@ -25,24 +27,35 @@ def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return published(store)
 
 
-def _kill_in(step: str, recipe: Path, store: Path) -> bool:
+def _kill_in(step: str, recipe: Path, store: str, *options: str) -> bool:
     """Start a run and kill it when a step starts to write; False if the step has ended by then."""
-    process = start_recipe_file(recipe, store)
+    fs, path = file_system(store)
+    process = start_recipe_file(recipe, store, *options)
     try:
-        while process.poll() is None and not any((store / "artifacts" / step).glob("*/data/*")):
+        while process.poll() is None and not fs.glob(f"{path}/artifacts/{step}/*/data/*"):
             time.sleep(0.002)
     finally:
         was_killed = kill(process)
-    return was_killed and not (store / "keys" / step).exists()
+    return was_killed and not fs.exists(f"{path}/keys/{step}")
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_run_is_completed_by_next_run(
     step: str, recipe: Path, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
-    stores = (tmp_path / f"store{attempt}" for attempt in range(5))
+    stores = (f"{tmp_path}/store{attempt}" for attempt in range(5))
     store = next((store for store in stores if _kill_in(step, recipe, store)), None)
     assert store is not None, f"{step} ended each time before the signal"
     assert {name.split()[0] for name in published(store)} == set(STEPS[: STEPS.index(step)])
     run_recipe_file(recipe, store, check=True)
+    assert published(store) == undisturbed
+
+
+@pytest.mark.network
+def test_killed_run_on_s3_resumes(bucket: str, recipe: Path, undisturbed: dict[str, str]) -> None:
+    store, workers = f"{bucket}/store", ("--workers", "2")
+    for step in ("build-documents", "build-instances"):
+        assert _kill_in(step, recipe, store, *workers)
+    done = run_recipe_file(recipe, store, *workers, check=True)
+    assert "reused" in done.stdout
     assert published(store) == undisturbed

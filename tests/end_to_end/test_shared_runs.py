@@ -15,8 +15,8 @@ import pytest
 from support.fake_stages import FakeStages
 from support.paths import PYTHONPATH, ROOT
 
+from flows.cli.app import main
 from flows.store.artifacts import ArtifactStore
-from schemas.recipe import Recipe
 
 TRIALS = 12
 LEAST = TRIALS // 3
@@ -69,70 +69,48 @@ with installed(Path(code), pytest.MonkeyPatch()) as fakes:
 """
 
 
-def share(folder: Path, *, engine: str, limit: int, **environment: str) -> list[list[int]]:
-    """Two processes that run one recipe at once: the trials that each built, and its results."""
-    (folder / "meeting").mkdir()
-    processes = []
-    for name in ("a", "b"):
-        arguments = [str(folder / name), str(folder / "store"), str(folder / "go")]
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-c", RUN, *arguments, engine, str(limit)],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": PYTHONPATH,
-                    "MEETING": str(folder / "meeting"),
-                    "LEAST": str(LEAST),
-                    **environment,
-                },
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        )
-    deadline = time.monotonic() + 120
-    while not all((folder / name / "ready").exists() for name in ("a", "b")):
-        assert time.monotonic() < deadline
-        assert all(process.poll() is None for process in processes)
-        time.sleep(0.02)
-    (folder / "go").touch()
-    told = [process.communicate(timeout=400)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], told
-    return [json.loads(text.splitlines()[-1]) for text in told]
-
-
-def check_shared(folder: Path, told: list[list[int]]) -> None:
-    (one, some), (other, all_of) = told
-    assert some == all_of == TRIALS + 3
-    assert one + other == TRIALS  # none is built twice
-    assert min(one, other) >= LEAST
-    pointers = list(ArtifactStore(str(folder / "store")).pointers("build-instances"))
-    assert len(pointers) == TRIALS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", [1, 2])
-def test_two_processes_share_twelve_trials(tmp_path: Path, limit: int) -> None:
-    check_shared(tmp_path, share(tmp_path, engine="local", limit=limit))
-
-
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.parametrize("limit", [1, 2])
-def test_two_processes_share_twelve_trials_with_prefect(
-    prefect_server: None, tmp_path: Path, limit: int
+@pytest.mark.parametrize("engine", ["local", "prefect"])
+def test_two_processes_share_twelve_trials(
+    request: pytest.FixtureRequest, tmp_path: Path, engine: str, limit: int
 ) -> None:
-    from prefect.settings import get_current_settings
+    (tmp_path / "meeting").mkdir()
+    variables = {"MEETING": str(tmp_path / "meeting"), "LEAST": str(LEAST)}
+    if engine == "prefect":
+        request.getfixturevalue("prefect_server")
+        from prefect.settings import get_current_settings
 
-    url = str(get_current_settings().api.url)
-    told = share(tmp_path, engine="prefect", limit=limit, PREFECT_API_URL=url)
-    check_shared(tmp_path, told)
+        variables["PREFECT_API_URL"] = str(get_current_settings().api.url)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", RUN, str(tmp_path / name), f"{tmp_path}/store",
+             f"{tmp_path}/go", engine, str(limit)],
+            env={**os.environ, "PYTHONPATH": PYTHONPATH, **variables},
+            stdout=subprocess.PIPE, text=True,
+        )
+        for name in ("a", "b")
+    ]  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not all((tmp_path / name / "ready").exists() for name in ("a", "b")):
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.02)
+    (tmp_path / "go").touch()
+    printed = [process.communicate(timeout=400)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], printed
+    (one, some), (other, all_of) = [json.loads(text.splitlines()[-1]) for text in printed]
+    assert some == all_of == TRIALS + 3
+    assert one + other == TRIALS  # none is built twice
+    assert min(one, other) >= LEAST
+    pointers = list(ArtifactStore(f"{tmp_path}/store").pointers("build-instances"))
+    assert len(pointers) == TRIALS
 
 
-MAX_FRAMES = 6
-"""Calls of bertloom from the command's function to that of a stage, which is not counted."""
-
-MAX_PREFECT_FRAMES = 9
-"""The same with Prefect, whose own frames are not counted."""
+MAX_FRAMES = {"local": 6, "prefect": 9}
+"""Calls of bertloom by engine, from the command's function to that of a stage. The stage and
+Prefect's own frames are not counted."""
 
 OURS = tuple(str(ROOT / name) for name in ("bertloom", "flows", "model", "pipelines", "schemas"))
 
@@ -147,50 +125,36 @@ def own_frames() -> list[str]:
     ]
 
 
-def call_command(recipe: Recipe, folder: Path, *options: str) -> None:
-    """`bertloom run` of a recipe, in this process."""
-    from flows import __main__ as command
-
-    file = folder / "recipe.yaml"
-    file.write_text(recipe.model_dump_json(exclude={"store", "execution"}))
-    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit):
-        patch.setattr(
-            sys, "argv", ["bertloom", "run", str(file), "--store", recipe.store, *options]
-        )
-        command.main()
-
-
-def look_from_documents(fakes: FakeStages, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Record our frames at each call of the stage."""
+@pytest.mark.parametrize(
+    "engine",
+    ["local", pytest.param("prefect", marks=[pytest.mark.slow, pytest.mark.network])],
+)
+def test_command_reaches_stage_in_few_calls(
+    request: pytest.FixtureRequest,
+    fakes: FakeStages,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+) -> None:
+    if engine == "prefect":
+        request.getfixturevalue("prefect_server")
     found: list[list[str]] = []
     documents = fakes.module.documents
 
-    def look(*given: object, **named: object) -> object:
+    def look(*arguments: object, **options: object) -> object:
         found.append(own_frames())
-        return documents(*given, **named)
+        return documents(*arguments, **options)
 
     monkeypatch.setattr(fakes.module, "documents", look)
-    return found
-
-
-def test_command_reaches_stage_in_few_calls(
-    fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = look_from_documents(fakes, monkeypatch)
-    call_command(fakes.recipe(str(tmp_path / "store")), tmp_path, "--engine", "local")
+    recipe, file = fakes.recipe(str(tmp_path / "store")), tmp_path / "recipe.yaml"
+    file.write_text(recipe.model_dump_json(exclude={"store", "execution"}))
+    command = ["bertloom", "run", str(file), "--store", recipe.store, "--engine", engine]
+    monkeypatch.setattr(sys, "argv", command)
+    with contextlib.suppress(SystemExit):
+        main()
     [frames] = found
     assert frames[0].endswith("app.py:main")
-    assert len(frames) <= 1 + MAX_FRAMES, "\n".join(frames)
-
-
-@pytest.mark.slow
-@pytest.mark.network
-def test_command_reaches_stage_in_few_calls_with_prefect(
-    prefect_server: None, fakes: FakeStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = look_from_documents(fakes, monkeypatch)
-    call_command(fakes.recipe(str(tmp_path / "store")), tmp_path, "--engine", "prefect")
-    [frames] = found
-    assert frames[0].endswith("app.py:main")
-    assert [name.rpartition(":")[2] for name in frames].count("execute_step") == 1
-    assert len(frames) <= 1 + MAX_PREFECT_FRAMES, "\n".join(frames)
+    assert [name.rpartition(":")[2] for name in frames].count("execute_step") == (
+        engine == "prefect"
+    )
+    assert len(frames) <= 1 + MAX_FRAMES[engine], "\n".join(frames)

@@ -11,7 +11,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 from support.cli_runner import Cli
 from support.finetuning_builder import (
-    SHAPE,
     VOCAB,
     sentiment,
     trial_config,
@@ -21,12 +20,10 @@ from support.finetuning_builder import (
 )
 
 import bertloom
-from model.encoder.heads import BertForPretraining
-from model.encoder.hf_weights import save_model
+from flows.store.artifacts import ArtifactStore
 from model.finetuning.setup import open_trial
-from pipelines.wordpiece.tokenizer import tokenizer_config_json, tokenizer_json
+from pipelines.wordpiece.tokenizer import tokenizer_json
 from schemas.errors import CheckpointError
-from schemas.model_configs import ModelConfig
 
 TEXTS = ["The good [MASK] was a [MASK] one.", "[MASK] film"]
 
@@ -34,14 +31,9 @@ TEXTS = ["The good [MASK] was a [MASK] one.", "[MASK] film"]
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model as pretraining leaves it, with random weights."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    shape = ModelConfig.model_validate({**SHAPE, "initializer_range": 0.5})
-    model = BertForPretraining(shape, vocab_size=len(VOCAB), seed=3)
-    for name, data in save_model(model).items():
-        (folder / name).write_bytes(data)
-    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in VOCAB))
+    folder = tmp_path_factory.mktemp("pretrained") / "bert"
+    write_checkpoint(folder, initializer_range=0.5)
     (folder / "tokenizer.json").write_text(tokenizer_json(VOCAB, lowercase=True))
-    (folder / "tokenizer_config.json").write_text(tokenizer_config_json(lowercase=True))
     return str(folder)
 
 
@@ -87,7 +79,8 @@ def test_what_cannot_be_filled_is_said(cli: Cli, pretrained: str, tmp_path: Path
         said = cli("fill", text, "--model", model, "--store", str(tmp_path / "none"))
         assert said.code == 1
         assert told in said.err
-    assert "quickstart" in cli("fill", "[MASK]", "--store", _empty_store(tmp_path)).err
+    empty = ArtifactStore(str(tmp_path / "store")).root
+    assert "quickstart" in cli("fill", "[MASK]", "--store", empty).err
 
 
 def test_weights_that_are_not_finite_are_refused(cli: Cli, tmp_path: Path) -> None:
@@ -107,9 +100,3 @@ def test_weights_that_are_not_finite_are_refused(cli: Cli, tmp_path: Path) -> No
     examples = sentiment(tmp_path / "sst", train=4, dev=2)
     with pytest.raises(CheckpointError, match=name):
         open_trial(trial_job(tmp_path / "work", examples, config=trial_config(bert)))
-
-
-def _empty_store(folder: Path) -> str:
-    from flows.store.artifacts import ArtifactStore
-
-    return ArtifactStore(str(folder / "store")).root

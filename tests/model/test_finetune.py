@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 from support.finetuning_builder import (
-    CASED_VOCAB,
+    SHAPE,
     sentiment,
+    text_rows,
     trial_config,
     write_checkpoint,
 )
@@ -30,7 +31,6 @@ from model.task_types.by_name import TASK_TYPES
 from model.task_types.prediction_files import read_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
-from pipelines.wordpiece.tokenizer import tokenizer_config_json
 from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, VOCAB_FILE
 from schemas.errors import ConfigError, MissingInputError, RunnerError, TrainingError
 from schemas.execution_configs import ExecutionConfig
@@ -77,9 +77,7 @@ def test_artifact_is_a_model_with_its_tokenizer_and_scores(
     cell = {"batch_size": 8, "learning_rate": 3e-3, "num_epochs": 5, "restart": 0}
     assert output.statistics["cell"] == cell
     assert output.statistics["model"] == {
-        "num_hidden_layers": 2,
-        "hidden_size": 32,
-        "num_attention_heads": 2,
+        name: SHAPE[name] for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
     }
     assert output.statistics["training"]["steps"] == 25
     assert "seconds" not in json.dumps(output.statistics)
@@ -122,20 +120,10 @@ def test_trial_starts_from_phase_folder_or_new_model(
     assert from_phase.raw_inputs == ()
     with pytest.raises(ConfigError, match="init_from_phase"):
         run(tmp_path / "lost", config, examples=examples)
-    shape = {
-        "num_hidden_layers": 1,
-        "hidden_size": 16,
-        "num_attention_heads": 2,
-        "max_position_embeddings": 40,
-    }
-    config = trial_config(None, model=shape, init_from_phase=None)
+    config = trial_config(None, model={**SHAPE, "hidden_size": 16}, init_from_phase=None)
     vocabulary = as_given("vocabulary", checkpoint)
     scratch = run(tmp_path / "scratch", config, examples=examples, vocabulary=vocabulary)
-    assert scratch.statistics["model"] == {
-        "num_hidden_layers": 1,
-        "hidden_size": 16,
-        "num_attention_heads": 2,
-    }
+    assert scratch.statistics["model"]["hidden_size"] == 16
 
 
 def test_raw_inputs_are_the_files_of_the_checkpoint(checkpoint: str, tmp_path: Path) -> None:
@@ -199,7 +187,8 @@ def wait_for_lines(folder: Path, count: int, thread: threading.Thread) -> None:
 
 
 def test_stopped_and_killed_trials_resume_exactly(checkpoint: str, tmp_path: Path) -> None:
-    examples = sentiment(tmp_path / "examples", train=80)
+    more = {"augmentation": text_rows(200, split="augmentation")}
+    examples = sentiment(tmp_path / "examples", train=80, **more)
     config = trial_config(checkpoint, num_epochs=30, checkpoints={"save_steps": 20})
     errors: list[BaseException] = []
 
@@ -209,13 +198,15 @@ def test_stopped_and_killed_trials_resume_exactly(checkpoint: str, tmp_path: Pat
         except (TrainingError, RunnerError) as error:
             errors.append(error)
 
-    for lines, end in ((30, stop_running_calls), (60, kill_process)):
+    # In the augmentation, which has 25 steps, and after it.
+    for lines, end in ((10, stop_running_calls), (60, kill_process)):
         thread = threading.Thread(target=run_stopped)
         thread.start()
         wait_for_lines(tmp_path / "stopped", lines, thread)
         end()
         thread.join(60)
     assert [type(error) for error in errors] == [TrainingError, RunnerError]
+    assert "of 325" in str(errors[0])
     assert "SIGKILL" in str(errors[1])
     assert not (tmp_path / "stopped" / "output").exists()
     resumed = run(tmp_path / "stopped", config, examples=examples)
@@ -231,13 +222,3 @@ def kill_process() -> None:
     process = model.launch.launcher._SHARED.workers[0]._process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
-
-
-def test_cased_vocabulary_stays_cased(kinds: dict[str, StageInput], tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "bert", vocab=CASED_VOCAB, lowercase=False)
-    output = run(tmp_path, trial_config(folder), examples=kinds["conll-2003"])
-    assert output.statistics["lowercase"] is False
-    written = (tmp_path / "output" / TOKENIZER_CONFIG_FILE).read_text()
-    assert written == tokenizer_config_json(lowercase=False)
-    text = (tmp_path / "output" / VOCAB_FILE).read_text()
-    assert text.splitlines() == list(CASED_VOCAB)

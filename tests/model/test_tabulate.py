@@ -5,15 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
-import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 from scipy import stats
 from support.evaluation_builder import (
     BASE,
@@ -25,13 +22,12 @@ from support.evaluation_builder import (
     results,
     written,
 )
-from support.paths import ROOT
 
 import model.tabulate
 from model.tables.filled_tables import fill_tables
 from model.tables.pictures import draw_results
 from model.tables.render import TextTable, paper_table, results_table, to_markdown, to_text
-from model.tables.results import Evaluation, in_order, model_label, result_rows
+from model.tables.results import in_order, result_rows
 from model.tables.significance import compare_entries, mean_difference
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
@@ -99,6 +95,14 @@ def test_the_artifact_holds_the_same_numbers_in_every_form(run: Any, tmp_path: P
     assert (len(digits), metric) == (16, "dev.accuracy")
     (ours,) = [row for row in data["tables"][0]["ours"] if "sst-2" in row["entries"]][:1]
     assert ours["values"]["SST-2"]["reference"].startswith(digits)
+    assert [table["key"] for table in data["tables"]] == [
+        *(f"table-{number}" for number in range(1, 9)),
+        "figure-5",
+    ]
+    assert (data["tables"][0]["paper"][3]["system"], ours["average"]) == ("BERT_BASE", None)
+    assert ours["values"]["SST-2"]["text"] == "91.0 ± 1.0"
+    assert found.statistics["entries"]["squad"]["ensemble"] == 0.75
+    assert (found.statistics["tables"]["table-1"], found.counters["entries"]) == (2, 7)
     (headline, *_) = [verdict["sentence"] for verdict in data["verdicts"]]
     for name in ("tables.md", "tables.txt"):
         text = (out / name).read_text()
@@ -166,24 +170,16 @@ def test_a_sweep_has_its_rows_and_differences_as_csv_and_a_picture(
     assert found.statistics["tables"]["table-6"] == 2
 
 
-def test_statistics_are_plain_json_with_the_main_numbers(run: Any) -> None:
-    found = run(*everything())
-    assert json.loads(json.dumps(found.statistics, allow_nan=False)) == found.statistics
-    assert found.statistics["entries"]["sst-2"]["mean"] == pytest.approx(0.91)
-    assert found.statistics["entries"]["squad"]["ensemble"] == 0.75
-    assert found.statistics["tables"] == {
-        "table-1": 2,
-        "table-2": 2,
-        "table-3": 0,
-        "table-4": 0,
-        "table-5": 0,
-        "table-6": 0,
-        "table-7": 2,
-        "table-8": 0,
-        "figure-5": 0,
-    }
-    assert found.counters["entries"] == 7
-    assert found.counters["submission-files"] == 0
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], "found no evaluation"),
+        ([{"entry": "odd", "task": "sst-2", "metric": "accuracy"}], r"entry odd.*metrics"),
+    ],
+)
+def test_nothing_and_other_statistics_are_refused(run: Any, given: Any, expected: str) -> None:
+    with pytest.raises(PredictionsError, match=expected):
+        run(*given)
 
 
 def test_equal_evaluations_are_equal_bytes_in_any_order(run: Any) -> None:
@@ -206,70 +202,12 @@ def test_predictions_on_test_make_a_submission(run: Any) -> None:
     assert any("missing: CoLA.tsv" in note for note in found.notes)
 
 
-def test_the_json_holds_all_tables_of_the_paper(run: Any, tmp_path: Path) -> None:
-    run(*everything())
-    tables = json.loads((tmp_path / "out" / "tables.json").read_text())["tables"]
-    assert [table["key"] for table in tables] == [
-        "table-1", "table-2", "table-3", "table-4", "table-5", "table-6", "table-7", "table-8",
-        "figure-5",
-    ]  # fmt: skip
-    first = tables[0]
-    assert first["paper"][3]["system"] == "BERT_BASE"
-    assert first["paper"][3]["average"] == 79.6
-    ours = {row["system"]: row for row in first["ours"]}
-    whole = ours["phase-2, L=2 H=128 A=2 [dev]"]
-    assert whole["entries"] == ["mrpc", "sst-2"]
-    assert whole["values"]["SST-2"]["text"] == "91.0 ± 1.0"
-    assert whole["values"]["SST-2"]["split"] == "dev"
-    assert whole["average"] is None
-
-
-def test_entries_take_the_recipes_names(run: Any, tmp_path: Path) -> None:
-    # One artifact may serve two entries of equal configuration.
-    given = written("first", "sst-2", [0.9])
-    inputs = {name: artifact(tmp_path / "in", given) for name in ("first", "second")}
-    model.tabulate.tabulate(
-        TabulateConfig(),
-        inputs=inputs,
-        output=str(tmp_path / "out"),
-        execution=ExecutionConfig(),
-    )
-    text = (tmp_path / "out" / "tables.txt").read_text()
-    assert "first" in text
-    assert "second" in text
-
-
-def test_nothing_to_tabulate_is_refused(run: Any) -> None:
-    with pytest.raises(PredictionsError, match="found no evaluation"):
-        run()
-
-
-def test_statistics_of_something_else_are_refused(run: Any) -> None:
-    with pytest.raises(PredictionsError, match=r"entry odd.*metrics"):
-        run({"entry": "odd", "task": "sst-2", "metric": "accuracy"})
-
-
-def test_a_task_of_ones_own_is_tabulated_too(run: Any, tmp_path: Path) -> None:
-    run({**written("mine", "sst-2", [0.9, 0.8]), "task": "reviews"})
-    text = (tmp_path / "out" / "tables.txt").read_text()
-    assert "reviews" in text
-    assert "85.0 ± 7.1" in text
-
-
 # What an evaluation says.
 
 
 def rows_of(*given: dict[str, Any]) -> dict[tuple[str, str, str], Any]:
     found = result_rows(in_order(evaluations(*given), tasks=TASKS), tasks=TASKS)
     return {(row.entry, row.split, row.metric): row for row in found}
-
-
-def test_the_deviation_is_that_of_a_sample() -> None:
-    (item,) = evaluations(written("a", "sst-2", [0.5, 0.7, 0.9]))
-    scores = item.scores("dev", "accuracy")
-    assert scores.mean == pytest.approx(0.7)
-    assert scores.sd == pytest.approx(np.std([0.5, 0.7, 0.9], ddof=1))
-    assert scores.runs == (0.5, 0.7, 0.9)
 
 
 def test_ten_restarts_are_in_the_order_of_their_numbers() -> None:
@@ -287,33 +225,15 @@ def test_a_metric_without_a_value_leaves_no_mean_and_is_noted(run: Any, tmp_path
     data = json.loads((tmp_path / "out" / "tables.json").read_text())
     assert data["results"][0]["mean"] is None
     assert data["results"][0]["best"] == 0.8
+    found = run(written("a", "sst-2", [None]), name="none")
+    assert "tables.png" not in [entry.path for entry in found.files]
 
 
-def test_other_splits_have_the_chosen_models_value() -> None:
-    row = rows_of(written("ner", "conll-2003", [0.9, 0.92], more={"test": {"entity-f1": 0.87}}))
-    found = row["ner", "test", "entity-f1"]
-    assert found.best == 0.87
-    assert found.mean is None
-    assert found.shown == 0.87
-
-
-def test_an_ensemble_has_its_value_beside_its_single_models() -> None:
-    row = rows_of(written("squad", "squad-1.1", [0.7, 0.72], ensemble=2, ensemble_value=0.75))
-    scores = row["squad", "dev", "f1"]
-    assert (scores.best, scores.ensemble) == (0.72, 0.75)
-    assert scores.mean == pytest.approx(0.71)
-
-
-def test_an_ensemble_over_entries_shows_itself_alone() -> None:
-    entry = written("squad", "squad-1.1", [0.7, 0.72])
-    together = written(
-        "both", "squad-1.1", [0.7, 0.72], ensemble=2, ensemble_value=0.75, prefix="squad."
-    )
-    row = rows_of(entry, together)["both", "dev", "f1"]
-    assert row.mean is None
-    assert row.shown == 0.75
-    assert row.model == "phase-2, L=2 H=128 A=2, ensemble of 2"
-    assert compare_entries(results(entry, together)) == []
+def test_a_task_of_ones_own_is_tabulated_too(run: Any, tmp_path: Path) -> None:
+    run({**written("mine", "sst-2", [0.9, 0.8]), "task": "reviews"})
+    text = (tmp_path / "out" / "tables.txt").read_text()
+    assert "reviews" in text
+    assert "85.0 ± 7.1" in text
 
 
 def grid_rows(grid: TextTable, *names: str) -> list[tuple[str, ...]]:
@@ -335,16 +255,6 @@ def test_results_of_each_task_end_with_majority_class() -> None:
     ]
 
 
-def test_majority_entry_is_not_repeated_as_majority_class() -> None:
-    given = [written("a", "sst-2", [0.9], baseline=0.509), majority("m", "sst-2", 0.509)]
-    found = rows_of(*given)
-    assert {entry for (entry,) in grid_rows(results_table(list(found.values())), "entry")} == {
-        "a",
-        "m",
-    }
-    assert found["m", "dev", "accuracy"].paper == {}
-
-
 def test_paper_table_has_majority_class_and_restarts() -> None:
     given = [
         written("sst-2", "sst-2", [0.9, 0.92, 0.91], baseline=0.509),
@@ -356,20 +266,6 @@ def test_paper_table_has_majority_class_and_restarts() -> None:
         ("ours: phase-2, L=2 H=128 A=2 [dev]", "91.0 ± 1.0", "35.0 ± 7.1", "2 to 3"),
         ("majority class [dev]", "50.9", "0.0", ""),
     ]
-
-
-def test_features_stand_beside_the_papers_of_the_same_layers() -> None:
-    found = rows_of(written("f", "conll-2003", [0.8], model=FEATURES))
-    assert found["f", "dev", "entity-f1"].paper == {"BERT_BASE": 96.1}
-    fine = rows_of(written("t", "conll-2003", [0.8]))
-    assert fine["t", "dev", "entity-f1"].paper == {"BERT_BASE": 96.4, "BERT_LARGE": 96.6}
-
-
-def test_names_of_models() -> None:
-    assert model_label(BASE, method="fine-tune") == "phase-2, L=2 H=128 A=2"
-    assert model_label(SCRATCH, method="fine-tune") == "from scratch, L=2 H=128 A=2"
-    assert model_label({"start": "majority"}, method="majority") == "majority class"
-    assert model_label(FEATURES, method="feature-based").endswith("features: concat-last-4")
 
 
 # Comparisons.
@@ -384,44 +280,9 @@ def test_comparison_is_welchs() -> None:
     assert p == pytest.approx(expected.pvalue)
 
 
-def test_the_interval_holds_the_difference_as_often_as_it_says() -> None:
-    draws = np.random.Generator(np.random.Philox(7))
-    held = 0
-    for _ in range(2_000):
-        a, b = draws.normal(0.9, 0.01, 5), draws.normal(0.8, 0.03, 5)
-        low, high = mean_difference([(a.tolist(), b.tolist())])[1:3]
-        held += low <= 0.1 <= high
-    assert 0.93 <= held / 2_000 <= 0.97
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        ([0.9], [0.8, 0.7], (None, None, None)),
-        ([0.9, 0.9], [0.8, 0.8], (0.1, 0.1, 1 / 3)),  # dealt out in six ways, two as far apart
-    ],
-)
-def test_too_little_to_judge_by(a: list[float], b: list[float], expected: Any) -> None:
-    (found,) = compare_entries(results(written("a", "sst-2", a), written("b", "sst-2", b)))
-    assert (found.low, found.high, found.p) == pytest.approx(expected)
-
-
-def test_pretrained_beside_scratch() -> None:
-    (found,) = compare_entries(results(*everything()[:3]))
-    assert (found.first, found.second) == ("sst-2", "sst-2-scratch")
-    assert found.difference == pytest.approx(0.10)
-    assert found.low < 0.10 < found.high
-    assert found.p < 0.05
-    assert (found.first_runs, found.second_runs) == (3, 2)
-
-
 def test_the_better_comes_first_whatever_the_order() -> None:
     given = results(*everything()[:2])
     assert compare_entries(given) == compare_entries(given[::-1])
-
-
-def test_entries_of_different_tasks_are_not_compared() -> None:
-    assert compare_entries(results(written("a", "sst-2", [0.9]), written("b", "cola", [0.3]))) == []
 
 
 # Texts and pictures.
@@ -435,63 +296,6 @@ def test_markdown_and_text_of_a_grid() -> None:
     assert to_text([grid]) == ("A_b\n\nname     x\n----  ----\na|b      1\n\nc     22.0\n\nNote.\n")
 
 
-def _size(data: bytes) -> tuple[int, int]:
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    return struct.unpack(">II", data[16:24])
-
-
-@pytest.mark.parametrize("count", [1, 3, 7])
-def test_the_picture_grows_with_the_entries_and_is_the_same_again(count: int) -> None:
-    rows = list(rows_of(*everything()[:count]).values())
-    data = draw_results(rows)
-    assert draw_results(rows) == data
-    width, height = _size(data)
-    assert width == 1_200
-    assert height > 160 + 40 * count
-
-
-def _pixels(data: bytes) -> Any:
-    from matplotlib.image import imread
-
-    return imread(io.BytesIO(data))
-
-
-def test_the_length_of_a_bar_is_its_value() -> None:
-    def blue(value: float) -> int:
-        picture = _pixels(draw_results(list(rows_of(written("a", "sst-2", [value])).values())))
-        is_blue = np.abs(picture[:, :, :3] - np.array([0, 0x72, 0xB2]) / 255).max(axis=2) < 0.01
-        return int(is_blue.sum(axis=1).max())
-
-    assert blue(0.8) / blue(0.4) == pytest.approx(2.0, abs=0.05)
-
-
-def test_a_picture_of_nothing_is_refused() -> None:
-    given = written("a", "sst-2", [None])
-    with pytest.raises(PredictionsError, match="nothing to draw"):
-        draw_results(list(rows_of(given).values()))
-
-
-def test_no_value_at_all_is_tabulated_without_a_picture(run: Any) -> None:
-    found = run(written("a", "sst-2", [None]))
-    assert "tables.png" not in [entry.path for entry in found.files]
-    assert math.isclose(found.counters["entries"], 1)
-
-
-def test_scores_are_read_from_json_with_more_keys() -> None:
-    item = Evaluation.from_statistics("a", {**written("a", "sst-2", [0.9]), "something_new": 1})
-    assert item.dev_score == 0.9
-
-
-def test_importing_the_stage_loads_neither_torch_nor_matplotlib_nor_scipy() -> None:
-    code = "import sys, model.tabulate; print(*{name.split('.')[0] for name in sys.modules})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert not set(done.stdout.split()) & {
-        "torch", "matplotlib", "scipy", "sklearn", "apache_beam", "prefect", "transformers",
-    }  # fmt: skip
-
-
 def test_scores_on_other_data_stand_beside_none_of_the_papers() -> None:
     made_up = {**BASE, "data": "the sample world"}
     rows = results(written("cola", "cola", [0.5]), written("mine", "cola", [0.6], model=made_up))
@@ -503,3 +307,17 @@ def test_scores_on_other_data_stand_beside_none_of_the_papers() -> None:
     assert any("do not compare with the paper's" in note for note in glue.notes)
     (alone,) = [item for item in fill_tables(rows[:1]) if item.rows]
     assert not any("sample world" in note for note in alone.notes)
+
+
+def test_the_picture_is_the_same_again_and_bars_are_as_long_as_values() -> None:
+    def blue(value: float) -> int:
+        rows = list(rows_of(written("a", "sst-2", [value])).values())
+        data = draw_results(rows)
+        assert draw_results(rows) == data
+        picture = imread(io.BytesIO(data))
+        is_blue = np.abs(picture[:, :, :3] - np.array([0, 0x72, 0xB2]) / 255).max(axis=2) < 0.01
+        return int(is_blue.sum(axis=1).max())
+
+    assert blue(0.8) / blue(0.4) == pytest.approx(2.0, abs=0.05)
+    with pytest.raises(PredictionsError, match="nothing to draw"):
+        draw_results(list(rows_of(written("a", "sst-2", [None])).values()))

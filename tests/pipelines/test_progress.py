@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import logging
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,13 +39,11 @@ def _report_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_WRITE_SECONDS", 0.0)
 
 
-def watch(folder: Path, *, total: int = 1, weights: dict[int, int] | None = None) -> Progress:
+def watch(folder: Path, *weights: int) -> Progress:
+    """Return the progress of a job with items of these weights. Default: one item."""
     fs, path = fsspec.core.url_to_fs(str(folder))
     return Progress(
-        "build",
-        fs=fs,
-        path=f"{path}/.progress-1",
-        weights=weights or dict.fromkeys(range(total), 1),
+        "build", fs=fs, path=f"{path}/.progress-1", weights=dict(enumerate(weights or (1,)))
     )
 
 
@@ -60,9 +58,16 @@ class Updates(list[ProgressUpdate]):
         pytest.fail(f"no update with done={done}: {self}")
 
 
-def test_finished_items_count_by_their_weight(tmp_path: Path) -> None:
-    updates = Updates()
-    with progress_listener(updates.append), watch(tmp_path, weights={0: 30, 1: 10}) as job:
+@pytest.fixture
+def updates() -> Iterator[Updates]:
+    """Updates of the jobs that the test starts."""
+    received = Updates()
+    with progress_listener(received.append):
+        yield received
+
+
+def test_finished_items_count_by_their_weight(tmp_path: Path, updates: Updates) -> None:
+    with watch(tmp_path, 30, 10) as job:
         job.record(1, ItemProgress(1.0, 3, 100))
         updates.wait_for(0.5)
         job.record(0, ItemProgress(1.0, 4, 200))
@@ -70,9 +75,8 @@ def test_finished_items_count_by_their_weight(tmp_path: Path) -> None:
     assert updates[-1].rows == 7
 
 
-def test_part_of_an_item_counts_and_does_not_fall(tmp_path: Path) -> None:
-    updates = Updates()
-    with progress_listener(updates.append), watch(tmp_path, total=1):
+def test_part_of_an_item_counts_and_does_not_fall(tmp_path: Path, updates: Updates) -> None:
+    with watch(tmp_path):
         with item_scope(0):
             report_fraction(0.25)
             updates.wait_for(0.25)
@@ -84,25 +88,22 @@ def test_part_of_an_item_counts_and_does_not_fall(tmp_path: Path) -> None:
     assert updates[-1].done == 1
 
 
-def test_fraction_of_compressed_item_is_reported(tmp_path: Path) -> None:
-    """Progress of one gzip file: one item with any number of shards."""
+def test_fraction_of_compressed_item_is_reported(tmp_path: Path, updates: Updates) -> None:
     data = gzip.compress(os.urandom(20 << 20))
-    updates = Updates()
-    with progress_listener(updates.append), watch(tmp_path, total=1), item_scope(0):
-        source = io.BytesIO(data)
-        for _ in decompressed(source, "gz", start=0, end=len(data)):
-            (tmp_path / "part-00000-000.arrow").touch()
+    with watch(tmp_path), item_scope(0):
+        for _ in decompressed(io.BytesIO(data), "gz", start=0, end=len(data)):
             time.sleep(0.02)
     reported = {update.done for update in updates[:-1]}
     assert len(reported) > 3
     assert all(done < 1 for done in reported)
 
 
-def test_items_of_an_engine_are_read_from_the_files_of_its_workers(tmp_path: Path) -> None:
-    updates = Updates()
+def test_items_of_an_engine_are_read_from_the_files_of_its_workers(
+    tmp_path: Path, updates: Updates
+) -> None:
     fs, path = fsspec.core.url_to_fs(str(tmp_path / ".progress-1"))
     workers = [ItemProgressFile(fs, path) for _ in range(2)]
-    with progress_listener(updates.append), watch(tmp_path, weights={0: 30, 1: 10}):
+    with watch(tmp_path, 30, 10):
         workers[0].record(0, ItemProgress(0.5))
         (tmp_path / ".progress-1-half-written").write_text('{"0": [1.0')
         updates.wait_for(0.75)
@@ -114,33 +115,6 @@ def test_items_of_an_engine_are_read_from_the_files_of_its_workers(tmp_path: Pat
     assert [update.done for update in updates] == sorted(update.done for update in updates)
     assert (updates[-1].rows, updates[-1].bytes) == (4, 100)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_progress_files_of_a_detached_job_are_kept(tmp_path: Path) -> None:
-    (tmp_path / ".progress-1-a").write_text("{}")
-    with pytest.raises(KeyboardInterrupt), watch(tmp_path):
-        raise KeyboardInterrupt
-    assert (tmp_path / ".progress-1-a").exists()
-
-
-@pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2), ("threads", 2)])
-def test_job_rises_from_0_to_all_items(tmp_path: Path, runner: str, workers: int) -> None:
-    """Also of a job without shards, such as the counting of words."""
-    updates = Updates()
-    items = [Item(number, 1 + number) for number in range(4)]
-    with progress_listener(updates.append):
-        run_shard_job(
-            "job",
-            items,
-            work=SlowWork(),
-            output=str(tmp_path),
-            execution=ExecutionConfig(runner=runner, workers=workers),
-        )
-    values = [update.done for update in updates]
-    assert values == sorted(values)
-    assert any(0 < value < 4 for value in values)
-    assert values[-1] == 4
-    assert any(left for left in (update.seconds_left() for update in updates))
 
 
 class Item(NamedTuple):
@@ -158,82 +132,71 @@ class SlowWork:
         return WorkResult(item.number)
 
 
-def test_unavailable_store_does_not_stop_the_updates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2), ("threads", 2)])
+def test_progress_of_job_rises_to_all_items(
+    tmp_path: Path, updates: Updates, runner: str, workers: int
 ) -> None:
-    """Error of an object store's client."""
-    updates = Updates()
+    items = [Item(number, 1 + number) for number in range(4)]
+    execution = ExecutionConfig(runner=runner, workers=workers)
+    run_shard_job("job", items, work=SlowWork(), output=str(tmp_path), execution=execution)
+    values = [update.done for update in updates]
+    assert values == sorted(values)
+    assert any(0 < value < 4 for value in values)
+    assert values[-1] == 4
+    assert any(left for left in (update.seconds_left() for update in updates))
 
+
+def test_unavailable_store_does_not_stop_the_updates(
+    tmp_path: Path, updates: Updates, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("Could not connect to the endpoint URL")
 
-    with progress_listener(updates.append):
-        job = watch(tmp_path, total=2)
-        monkeypatch.setattr(job._fs, "glob", fail)
-        with job:
-            job.record(0, ItemProgress(1.0))
-            updates.wait_for(1)
+    job = watch(tmp_path, 1, 1)
+    monkeypatch.setattr(job._fs, "glob", fail)
+    with job:
+        job.record(0, ItemProgress(1.0))
+        updates.wait_for(1)
 
 
-def test_interrupted_job_does_not_end_at_100_percent(tmp_path: Path) -> None:
-    updates = Updates()
-    with (
-        pytest.raises(KeyboardInterrupt),
-        progress_listener(updates.append),
-        watch(tmp_path, total=9),
-    ):
+def test_interrupted_job_does_not_end_at_100_percent_and_keeps_its_files(
+    tmp_path: Path, updates: Updates
+) -> None:
+    (tmp_path / ".progress-1-a").write_text("{}")
+    with pytest.raises(KeyboardInterrupt), watch(tmp_path):
         raise KeyboardInterrupt
-    assert all(update.done < 9 for update in updates)
+    assert all(update.done < 1 for update in updates)
+    assert (tmp_path / ".progress-1-a").exists()
 
 
-def test_only_jobs_of_the_block_are_told(tmp_path: Path) -> None:
-    told: list[ProgressUpdate] = []
-    with progress_listener(told.append):
-        pass
-    with watch(tmp_path, total=1):
-        pass
-    assert told == []
-
-
-def test_a_listener_that_fails_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, logger="pipelines")
-    told: list[ProgressUpdate] = []
+def test_listener_that_fails_is_dropped(tmp_path: Path, updates: Updates) -> None:
     calls = []
 
-    def fail(reading: ProgressUpdate) -> None:
-        calls.append(reading)
+    def fail(update: ProgressUpdate) -> None:
+        calls.append(update)
         raise RuntimeError("the page is gone")
 
-    with progress_listener(fail), progress_listener(told.append):
-        for _ in range(2):
-            with watch(tmp_path, total=1):
-                pass
-        path = tmp_path / "reading.json"
-        with forward_progress(tmp_path):
-            for step in range(3):
-                ProgressFile(path, job="train", unit="step").write(step, total=3)
-    assert told
-    assert len(calls) <= 3  # once a job
-    assert "the page is gone" in caplog.text
+    with progress_listener(fail), watch(tmp_path) as job:
+        job.record(0, ItemProgress(0.5))
+        updates.wait_for(0.5)
+    assert len(calls) == 1
 
 
-def test_another_processs_readings_are_told(tmp_path: Path) -> None:
-    told: list[ProgressUpdate] = []
+def test_progress_file_of_training_process_is_forwarded(tmp_path: Path, updates: Updates) -> None:
     path = tmp_path / "reading.json"
     path.write_text(json.dumps(ProgressUpdate("old", 9, 9, "step")._asdict()))
-    with progress_listener(told.append), forward_progress(tmp_path):
+    with forward_progress(tmp_path):
         file = ProgressFile(path, job="train", unit="step")
         file.write(5, total=10)
         file.write(10, total=10)
-    assert {reading.job for reading in told} == {"train"}
-    assert told[-1][1:4] == (10, 10, "step")
-    assert told[-1].first == 5
+    assert {update.job for update in updates} == {"train"}
+    assert updates[-1][1:4] == (10, 10, "step")
+    assert updates[-1].first == 5
 
 
-def test_nothing_is_written_where_nothing_can_be(tmp_path: Path) -> None:
-    file = ProgressFile(tmp_path / "gone" / "reading.json", job="train", unit="step")
-    file.write(1, total=2)
-    ProgressFile(None, job="train", unit="step").write(1, total=2)
+def test_progress_file_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
+    for path in (tmp_path / "gone" / "reading.json", None):
+        ProgressFile(path, job="train", unit="step").write(1, total=2)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -249,12 +212,3 @@ def test_nothing_is_written_where_nothing_can_be(tmp_path: Path) -> None:
 )
 def test_time_left_is_at_the_pace_of_this_start(update: ProgressUpdate, left: float | None) -> None:
     assert update.seconds_left() == left
-
-
-def test_bars_have_different_lines() -> None:
-    lines = progress.TerminalLines()
-    with lines.reserve() as first:
-        with lines.reserve() as second:
-            assert {first, second} == {0, 1}
-        with lines.reserve() as again:
-            assert again == second

@@ -195,18 +195,6 @@ def test_tokens_without_duplicates_equal_those_of_the_job(corpus: Job, tmp_path:
     assert dropped == counters["documents-dropped-duplicate"] > 0
 
 
-def test_instances_equal_those_of_the_job(one_shard: Job, tmp_path: Path) -> None:
-    def build(pipeline: beam.Pipeline) -> Any:
-        documents = one_shard.texts(pipeline) | SplitSentences() | DropDuplicates()
-        tokens = documents | Tokenize(one_shard.vocab)
-        return tokens | PairAndMask(INSTANCES, vocab=one_shard.vocab)
-
-    instances, _ = collect(build, tmp_path / "instances")
-    found = [(key, tuple(record[0]), *record[1:6], *record[6:8]) for key, record in instances]
-    assert Counter(map(str, found)) == Counter(map(str, _job_instances(one_shard)))
-    assert {record[-2] for record in found} == {"training", "held-out"}
-
-
 def _job_instances(job: Job) -> Iterator[tuple[Any, ...]]:
     """Rows of `build-instances` as `PairAndMask` gives them: ids in place of rows."""
     ids = [document_id for document_id, _ in _job_tokens(job)]
@@ -242,31 +230,24 @@ def _instances(tokens: list[Any], step: PairAndMask, path: Path) -> list[Any]:
     return sorted(instances, key=str)
 
 
-def test_pools_do_not_depend_on_the_order_of_arrival(one_shard: Job, tmp_path: Path) -> None:
-    """No random B comes from A's own document."""
-    tokens = _job_tokens(one_shard)
-    step = PairAndMask(INSTANCES, vocab=one_shard.vocab, num_pools=3)
-    instances = _instances(tokens, step, tmp_path / "forward")
-    assert instances == _instances(tokens[::-1], step, tmp_path / "backward")
-    random = [(key, record[5]) for key, record in instances if record[4] == 1]
-    assert random
-    assert all(a != b for a, b in random)
-
-
-def test_default_number_of_pools_grows_with_the_tokens(one_shard: Job, tmp_path: Path) -> None:
-    """Instances are those of the number of pools that `negative_pool_bytes` asks for."""
+def test_pools_depend_on_the_number_of_tokens_and_not_on_their_order(
+    one_shard: Job, tmp_path: Path
+) -> None:
     tokens = _job_tokens(one_shard)
     size = 2 * sum(len(document.token_ids) for _, document in tokens)
     config = INSTANCES.model_copy(update={"negative_pool_bytes": size // 3 + 1})
     default, three, one = (
         _instances(
-            tokens,
+            tokens[::order],
             PairAndMask(config, vocab=one_shard.vocab, num_pools=num_pools),
             tmp_path / f"pools-{num_pools}",
         )
-        for num_pools in (None, 3, 1)
+        for order, num_pools in ((1, None), (-1, 3), (1, 1))
     )
     assert default == three != one
+    random = [(key, record[5]) for key, record in default if record[4] == 1]
+    assert random
+    assert all(a != b for a, b in random)  # no random B is from A's own document
 
 
 def document(text: str, **more: Any) -> Document:
@@ -304,50 +285,34 @@ def test_equal_documents_at_one_position_are_refused() -> None:
         run(lambda pipeline: pipeline | beam.Create(given) | DropDuplicates())
 
 
-def test_own_texts_need_no_source() -> None:
-    texts = [
-        ("a", RawText(["One sentence here, yes. And another one."])),
-        ("b", RawText(["Too short."])),
-    ]
-
-    def build(pipeline: beam.Pipeline) -> None:
-        documents = pipeline | beam.Create(texts) | SplitSentences()
-        sentences = documents | beam.Map(lambda pair: (pair[0], list(pair[1].sentences)))
-        expected = [("a", ["One sentence here, yes.", "And another one."])]
-        assert_that(sentences, equal_to(expected))
-
-    result = run(build)
-    assert counted(result, "SplitSentences")["documents-dropped-too-few-words"] == 1
-
-
 def _write_vocab(path: Path) -> str:
     path.write_text(vocab_text(FIXED_TOKENS), encoding="utf-8")
     return str(path)
 
 
-def test_invalid_arguments_are_refused_when_the_pipeline_is_built(tmp_path: Path) -> None:
-    vocab = _write_vocab(tmp_path / "fixed.txt")
-    with pytest.raises(VocabularyError, match=r"vocab\.txt"):
-        Tokenize(str(tmp_path / "vocab.txt"))
-    with pytest.raises(VocabularyError, match=r"vocab\.txt"):
-        PairAndMask(InstancesConfig(), vocab=str(tmp_path / "vocab.txt"))
-    with pytest.raises(ConfigError, match=r"min_words: .* 0"):
-        SplitSentences(min_words=0)
-    with pytest.raises(ConfigError, match=r"num_pools: .* 0"):
-        PairAndMask(InstancesConfig(), vocab=vocab, num_pools=0)
-    with pytest.raises(ConfigError, match=r"shards: .* 0"):
-        WriteShards(str(tmp_path), schema=DOCUMENTS, shards=0)
-    with pytest.raises(ConfigError, match=r"compression: .*gzip"):
-        WriteShards(str(tmp_path), schema=pa.schema([]), compression="gzip")
-    with pytest.raises(ConfigError, match=r"source: .* str"):
-        ReadDocuments("enwiki.xml.bz2")
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda vocab: Tokenize(f"{vocab}x"), VocabularyError, r"vocab\.txtx"),
+        (lambda vocab: PairAndMask(INSTANCES, vocab=f"{vocab}x"), VocabularyError, r"vocab\.txtx"),
+        (lambda vocab: PairAndMask(INSTANCES, vocab=vocab, num_pools=0), ConfigError, "num_pools"),
+        (lambda _: SplitSentences(min_words=0), ConfigError, r"min_words: .* 0"),
+        (lambda _: WriteShards("x", schema=DOCUMENTS, shards=0), ConfigError, "shards"),
+        (lambda _: WriteShards("x", schema=DOCUMENTS, compression="gzip"), ConfigError, "gzip"),
+        (lambda _: ReadDocuments("enwiki.xml.bz2"), ConfigError, r"source: .* str"),
+    ],
+)
+def test_invalid_argument_is_refused_when_the_pipeline_is_built(
+    tmp_path: Path, build: Callable[[str], object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        build(_write_vocab(tmp_path / "vocab.txt"))
+
+
+def test_files_of_a_source_are_looked_up_at_once_and_read_by_workers(tmp_path: Path) -> None:
     missing = WikipediaSource(name="x", paths=(str(tmp_path / "x.xml"),))
     with pytest.raises(MissingInputError):
         beam.Pipeline(runner="FnApiRunner") | ReadDocuments(missing)
-
-
-def test_files_of_a_source_are_read_by_workers(tmp_path: Path) -> None:
-    """Damage of a dump is found when the pipeline runs, and not while it is built."""
     dump = tmp_path / "wiki.xml"
     dump.write_text("This is not a dump.", encoding="utf-8")
     pipeline = beam.Pipeline(runner="FnApiRunner")
@@ -367,18 +332,15 @@ NARROW = pa.schema([("document_id", pa.string()), ("token_ids", pa.list_(pa.uint
 @pytest.mark.parametrize(
     ("element", "step", "message"),
     [
-        (("a", "One sentence."), SplitSentences(), "'a', 'One sentence.'"),
         (("a", RawText("One sentence.")), SplitSentences(), "RawText whose paragraphs"),
         (("a", RawText(["One sentence."])), DropDuplicates(), "Document whose sentences"),
         ((1, RawText(["One sentence."])), SplitSentences(), "pairs of an id"),
-        (("a", RawText(["x"])), WriteShards("x", schema=TITLED), "'name' for RawText"),
         (
             ("a", TokenDocument([1 << 16], [1])),
             WriteShards("x", schema=NARROW),
             "token_ids",
         ),
         (("a", Title("x")), WriteShards("x", schema=TITLED), "position.*Title"),
-        (Title("x"), WriteShards("x", schema=TITLED), "pairs of an id"),
     ],
 )
 def test_invalid_element_is_shown_in_the_error(
@@ -404,7 +366,7 @@ def test_tokens_of_another_vocabulary_are_refused(
         run(lambda pipeline: pipeline | beam.Create([("a", record)]) | step)
 
 
-def test_worker_processes_give_the_same_output(
+def test_worker_processes_give_the_tokens_and_instances_of_the_job(
     one_shard: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
@@ -418,8 +380,8 @@ def test_worker_processes_give_the_same_output(
         _ = instances | "Keep instances" >> beam.ParDo(_Keep(tmp_path / "instances"))
 
     get_runner(ExecutionConfig(workers=2)).run("transforms", build)
-    shards = _Keep.read(tmp_path / "shards")
-    found = rows_and_digest(shards)
-    assert found == one_shard.logical("build-tokens")
-    made = [(key, tuple(record[0])) for key, record in _Keep.read(tmp_path / "instances")]
-    assert Counter(made) == Counter((row[0], row[1]) for row in _job_instances(one_shard))
+    assert rows_and_digest(_Keep.read(tmp_path / "shards")) == one_shard.logical("build-tokens")
+    instances = _Keep.read(tmp_path / "instances")
+    found = [(key, tuple(record[0]), *record[1:6], *record[6:8]) for key, record in instances]
+    assert Counter(map(str, found)) == Counter(map(str, _job_instances(one_shard)))
+    assert {record[-2] for record in found} == {"training", "held-out"}

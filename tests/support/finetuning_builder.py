@@ -199,7 +199,7 @@ def all_kinds(folder: Path) -> dict[str, StageInput]:
 
 
 def write_checkpoint(
-    folder: Path, *, lowercase: bool | None = True, vocab: tuple[str, ...] = VOCAB, **shape: int
+    folder: Path, *, lowercase: bool | None = True, vocab: tuple[str, ...] = VOCAB, **shape: float
 ) -> str:
     """A pretrained model in Hugging Face's layout, with random weights; its folder."""
     folder.mkdir(parents=True)
@@ -279,7 +279,12 @@ def features_of(kind: str = "classification", *, units: int = 23, per_unit: int 
 
 
 def write_tuned(
-    folder: Path, *, task: str, labels: tuple[str, ...] = ("0", "1"), outputs: int = 0
+    folder: Path,
+    *,
+    task: str,
+    labels: tuple[str, ...] = ("0", "1"),
+    outputs: int = 0,
+    seed: int = 3,
 ) -> str:
     """A model as fine-tuning leaves it, with random weights; `outputs` of one without labels."""
     folder.mkdir(parents=True)
@@ -290,7 +295,7 @@ def write_tuned(
         kind=found.type,
         outputs=len(labels) or outputs,
         dropout=0.0,
-        seed=3,
+        seed=seed,
     )
     about = {
         "task": task,

@@ -83,26 +83,21 @@ def build(
     date: str = "20261001",
     vocab: str = "[PAD]\na\nb\n",
     run_id: str = "20261002t030000-00000001",
-    config: Mapping[str, Any] | None = None,
     configs: Mapping[str, Mapping[str, Any]] | None = None,
     vocabulary_statistics: Mapping[str, Any] | None = None,
-    set_refs: bool = True,
 ) -> dict[str, Manifest]:
-    """Commit a corpus with these counters and set the refs; return its manifests by label.
-
-    `config` is that of each step, or `configs` has one by label.
-    """
+    """Commit a corpus with these counters and set the refs; return its manifests by label."""
     made: dict[str, Manifest] = {}
     for label in LABELS:
         stage = label.partition(".")[0]
         attempt = store.begin(stage)
-        text = json.dumps([date, vocab, dict(counters[label]), sorted(config or {})])
+        text = json.dumps([date, vocab, dict(counters[label])])
         files = [write_text_file("part-00000.txt", text, output=attempt.output)]
         if stage == "build-vocabulary":
             files = [write_text_file("vocab.txt", vocab, output=attempt.output)]
         inputs = {name: made[needed] for name, needed in INPUTS[label].items()}
-        own = (configs or {}).get(label, config or {})
-        spec = {"stage": label, "config": dict(own), "text": text}
+        config = (configs or {}).get(label, {})
+        spec = {"stage": label, "config": dict(config), "text": text}
         spec["inputs"] = {name: manifest.content_digest for name, manifest in inputs.items()}
         manifest = describe(
             attempt,
@@ -117,8 +112,7 @@ def build(
             produced_by=produced_by(run_id),
         )
         made[label] = store.commit(manifest).manifest
-        if set_refs:
-            store.set_ref(f"tiny/{label}", made[label])
+        store.set_ref(f"tiny/{label}", made[label])
     return made
 
 

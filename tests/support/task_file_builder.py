@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Literal
 
 from model.tasks.task import Task
 
 ROWS = 30
 """Examples of a file, enough that each split of a one-file task gets some."""
 
-Fault = Literal["", "unknown-answer", "missing-column"]
-
 _PARSES = "sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
 _MNLI = f"index promptID pairID genre {_PARSES} sentence1 sentence2"
 _STS = "index genre filename year old_index source1 source2 sentence1 sentence2"
 _PAIR = "index sentence1 sentence2"
-_OWN = {"sentence": "sentence", "pair": "sentence1 sentence2"}
 
 HEADERS: dict[str, tuple[str, str, str]] = {
     # Name: header of train, of dev, of test. CoLA's train and dev files do not have theirs.
@@ -73,82 +69,71 @@ def header(task: Task, split: str) -> list[str]:
     return HEADERS[task.name][at].split()
 
 
-def write_task_file(task: Task, split: str, *, folder: Path, fault: Fault = "") -> str:
-    """Write a file of `ROWS` examples; a fault removes one row's answer or a column."""
+def write_task_file(task: Task, split: str, *, folder: Path) -> str:
+    """Write a file of `ROWS` examples."""
     writers = {"span": _span, "choice": _choice, "tagging": _tagging}
-    text = writers.get(task.type, _text)(task, split, fault)
+    text = writers.get(task.type, _text)(task, split)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{task.name}-{split}.txt"
     path.write_bytes(text.encode())
     return str(path)
 
 
-def _text(task: Task, split: str, fault: Fault) -> str:
+def _text(task: Task, split: str) -> str:
     columns = header(task, split)
     has_header = not (task.name == "cola" and split != "test")
-    left_out = next(name for name in columns if name in _TEXTS) if fault == "missing-column" else ""
-    kept = [name for name in columns if name != left_out]
-    lines = ["\t".join(kept)] if has_header else []
-    for number in range(ROWS):
-        is_bad = fault == "unknown-answer" and number == ROWS // 2
-        lines.append("\t".join(_cell(task, name, number, is_bad=is_bad) for name in kept))
+    lines = ["\t".join(columns)] if has_header else []
+    lines += ["\t".join(_cell(task, name, number) for name in columns) for number in range(ROWS)]
     return "\n".join(lines) + "\n"
 
 
-def _cell(task: Task, column: str, number: int, *, is_bad: bool) -> str:
+def _cell(task: Task, column: str, number: int) -> str:
     if column in _TEXTS:
         return f"{_TEXTS[column]}, {number}."
     if column in _ANSWERS:
-        if is_bad:
-            return "purple"
         labels = task.labels or ("blue", "green")
         return f"{number % 6 * 0.8:.3f}" if task.type == "regression" else labels[number % 2]
     return str(number)
 
 
-def _choice(task: Task, split: str, fault: Fault) -> str:
+def _choice(task: Task, split: str) -> str:
     lines = []
     for number in range(ROWS):
-        label = "7" if fault == "unknown-answer" and number == ROWS // 2 else str(number % 4)
+        label = str(number % 4)
         endings = [f'ending {letter} of {number} "' for letter in "abcd"]
         if task.name == "codah":
-            cells = ["o", f"This is prompt {number}", *endings, label]
-            lines.append("\t".join(cells[:-2] if fault == "missing-column" else cells))
+            lines.append("\t".join(["o", f"This is prompt {number}", *endings, label]))
             continue
         quoted = ['"' + ending.replace('"', '""') + '"' for ending in endings]
         cells = [str(number), "v", "f", f"Start {number}", f"Start {number}", "It", "gold", *quoted]
         lines.append(",".join([*cells, label]))
     if task.name == "codah":
         return "\n".join(lines) + "\n"
-    columns = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,"
-    last = "ending4" if fault == "missing-column" else "ending3"
-    return "\n".join([f"{columns}{last},label", *lines]) + "\n"
+    columns = (
+        ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+    )
+    return "\n".join([f"{columns},label", *lines]) + "\n"
 
 
-def _span(task: Task, split: str, fault: Fault) -> str:
+def _span(task: Task, split: str) -> str:
     context = "The river rises in the north and ends in the sea."
     questions = []
     for number in range(ROWS):
-        answer = "in the desert" if fault == "unknown-answer" and number == 3 else "in the sea"
         question = {
             "id": f"q{number}",
             "question": f"Where does it end, {number}?",
-            "answers": [{"text": answer, "answer_start": max(context.find(answer), 0)}],
+            "answers": [{"text": "in the sea", "answer_start": context.index("in the sea")}],
         }
         if task.has_unanswerable and number % 3 == 1:
             question |= {"answers": [], "is_impossible": True}
         questions.append(question)
     article = {"title": "River", "paragraphs": [{"context": context, "qas": questions}]}
-    key = "rows" if fault == "missing-column" else "data"
-    return json.dumps({"version": "1.1", key: [article]})
+    return json.dumps({"version": "1.1", "data": [article]})
 
 
-def _tagging(task: Task, split: str, fault: Fault) -> str:
+def _tagging(task: Task, split: str) -> str:
     lines = []
     for number in range(ROWS):
-        tag = "B+LOC" if fault == "unknown-answer" and number < ROWS else "B-LOC"
-        words = [(f"Ada{number}", "B-PER"), ("saw", "O"), ("Rome", tag), (".", "O")]
-        lines += ["-DOCSTART- O", ""]
-        lines += [word if fault == "missing-column" else f"{word} {tag}" for word, tag in words]
-        lines.append("")
+        words = [f"Ada{number} B-PER", "saw O", "Rome B-LOC", ". O"]
+        lines += ["-DOCSTART- O", "", *words, ""]
     return "\n".join(lines) + "\n"

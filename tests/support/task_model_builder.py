@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,16 +11,20 @@ from support.batch_builder import VOCAB, small_config, write_files
 
 from model.data.batches import TokenBatch
 from model.finetuning.batches import TaskBatch
+from model.finetuning.feature_tagger import FeatureTagger
 from model.finetuning.saved_models import save_task_model
 from model.finetuning.task_model import TaskModel
+from model.finetuning.window_lstm import BiLSTM
 from model.task_types.features import IGNORED
 from pipelines.seeds import rng_for
-from schemas.finetune_configs import TaskTypeName
+from schemas.finetune_configs import LayerChoice, TaskTypeName
 from schemas.model_configs import ModelConfig
 
+AnyModel = TypeVar("AnyModel", TaskModel, FeatureTagger)
 KINDS: tuple[TaskTypeName, ...] = ("classification", "regression", "choice", "span", "tagging")
 CHOICES = 4
 UNITS = 3
+TAGGED = 5  # words of a unit
 OUTPUTS: dict[TaskTypeName, int] = {
     "classification": 3, "regression": 1, "choice": 1, "span": 2, "tagging": 5,
 }  # fmt: skip
@@ -58,9 +62,9 @@ def task_batch(
         segments[start : start + length] = np.arange(length) > length // 2
         places[start : start + width] = np.arange(width)
         if kind == "tagging":
-            chosen = np.sort(rng.choice(np.arange(1, length - 1), size=5, replace=False))
+            chosen = np.sort(rng.choice(np.arange(1, length - 1), size=TAGGED, replace=False))
             positions += (start + chosen).tolist()
-            labels += [*rng.integers(0, OUTPUTS[kind], 4).tolist(), IGNORED]
+            labels += [*rng.integers(0, OUTPUTS[kind], TAGGED - 1).tolist(), IGNORED]
         elif kind == "span":
             labels.append(sorted(rng.integers(0, length, 2).tolist()))
         elif kind == "regression":
@@ -82,6 +86,7 @@ def task_batch(
         torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64),
         torch.tensor(positions) if kind == "tagging" else None,
         np.arange(UNITS),
+        np.full(UNITS, TAGGED) if kind == "tagging" else None,
     )
 
 
@@ -107,7 +112,14 @@ def units_of(batch: TaskBatch, kind: TaskTypeName, *, first: int, stop: int) -> 
         tokens.lengths[rows],
         None,
     )
-    return TaskBatch(part, labels, positions, batch.units[first:stop])
+    counts = batch.position_counts
+    return TaskBatch(
+        part,
+        labels,
+        positions,
+        batch.units[first:stop],
+        None if counts is None else counts[first:stop],
+    )
 
 
 def terms_of(batch: TaskBatch) -> int:
@@ -125,6 +137,23 @@ def random_task_model(
     shape = config or small_config()
     given = {"dropout": 0.0, **fields}
     model = TaskModel(shape, vocab_size=VOCAB, kind=kind, outputs=OUTPUTS[kind], seed=seed, **given)
+    return randomize(model, seed=seed)
+
+
+def random_tagger(
+    layers: LayerChoice = "concat-last-4", *, seed: int = 3, **fields: Any
+) -> FeatureTagger:
+    """A feature-based tagger whose biases and norms are random, too; no dropout."""
+    given = {"config": small_config(num_hidden_layers=5), "dropout": 0.0, **fields}
+    outputs = OUTPUTS["tagging"]
+    model = FeatureTagger(
+        vocab_size=VOCAB, outputs=outputs, layers=layers, lstm_hidden_size=12, seed=seed, **given
+    )
+    return randomize(model, seed=seed)
+
+
+def randomize(model: AnyModel, *, seed: int) -> AnyModel:
+    """Change biases, norms and the weights of the head."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -135,9 +164,19 @@ def random_task_model(
     return model
 
 
-def written(model: TaskModel, folder: Path, **about: Any) -> Path:
+def written(model: TaskModel | FeatureTagger, folder: Path, **about: Any) -> Path:
+    """Save a model, and return its folder."""
     files = save_task_model(model, labels=LABELS.get(model.kind, ()), about=about)
     return write_files(files, folder)
+
+
+def set_lstm(peer: torch.nn.LSTM, own: BiLSTM) -> None:
+    """Copy the weights of two layers into torch's module."""
+    with torch.no_grad():
+        for name, value in peer.named_parameters():
+            number = name.split("_l")[1][0]
+            weights = dict(own[int(number)].named_parameters())
+            value.copy_(weights[name.replace(f"_l{number}", "_l0")])
 
 
 def peer_from(

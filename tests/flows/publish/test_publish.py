@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.cli_runner import Cli
-from support.publication_builder import RECIPE, build, corpus_recipe, figures
+from support.publication_builder import LABELS, RECIPE, build, corpus_recipe, figures
 
 from flows.publish.comparison import CorpusComparison, Row, compare_corpora
 from flows.publish.publish import (
@@ -325,9 +325,11 @@ def test_missing_step_is_a_problem_and_new_step_is_a_difference(store: ArtifactS
 
 
 def test_differences_name_changed_fields(store: ArtifactStore) -> None:
-    old = corpus(store, config={"vocab_size": 3, "sources": [{"name": "a", "language": "en"}]})
+    before = {"vocab_size": 3, "sources": [{"name": "a", "language": "en"}]}
     sources = [{"name": "b", "language": "de"}, {"name": "a", "language": "it"}]
-    new = corpus(store, config={"vocab_size": 4, "sources": sources}, vocab="[PAD]\na\nc\n")
+    after = {"vocab_size": 4, "sources": sources}
+    old = corpus(store, configs=dict.fromkeys(LABELS, before))
+    new = corpus(store, configs=dict.fromkeys(LABELS, after), vocab="[PAD]\na\nc\n")
     texts = compare(new, old).differences
     assert {
         "build-tokens: vocab_size 3 -> 4",

@@ -13,7 +13,7 @@ import pytest
 
 from model.finetuning.comparison import Trial, compare, read_trials
 from model.task_types.by_name import TASK_TYPES
-from model.task_types.prediction_files import check_ids, read_lines, to_lines
+from model.task_types.prediction_files import read_lines, to_lines
 from model.task_types.task_type import Scored
 from model.tasks import TASKS, Task
 from schemas.arrow import EXAMPLES
@@ -65,49 +65,27 @@ def test_best_trial_and_best_point_may_differ() -> None:
     recorded = json.loads(json.dumps(comparison.statistics()))
     assert recorded["best"] == "bs16-lr2e-05-ep3-r1"
     assert [c["name"] for c in recorded["cells"]] == sorted(c.name for c in trials)
-
-
-def test_equal_trials_stay_in_their_order() -> None:
-    trials = [trial("b-r1", 0.5), trial("b-r0", 0.5), trial("a-r0", 0.4)]
-    assert [c.name for c in compare(trials, metric="matthews").best] == ["b-r1", "b-r0", "a-r0"]
-    assert compare(trials[2:], metric="matthews").points[0]["sd"] == 0.0
+    equal = [trial("b-r1", 0.5), trial("b-r0", 0.5), trial("a-r0", 0.4)]
+    assert [c.name for c in compare(equal, metric="matthews").best] == ["b-r1", "b-r0", "a-r0"]
 
 
 def test_the_order_of_a_recipes_lists_changes_nothing() -> None:
     """It is in no cache key."""
     given: dict[str, StageInput] = {}
-    for entry in ("", "a."):
-        for batch, rate, epochs, restart in [(32, 2e-5, 3, 0), (8, 1e-4, 3, 0), (8, 2e-5, 3, 1)]:
-            name = f"{entry}bs{batch}-lr{rate:g}-ep{epochs}-r{restart}"
-            point = {
-                "batch_size": batch,
-                "learning_rate": rate,
-                "num_epochs": epochs,
-                "restart": restart,
-            }
+    for entry in ("a.", ""):
+        for batch, rate in [(32, 2e-5), (8, 1e-4), (8, 2e-5)]:
+            name = f"{entry}bs{batch}-lr{rate:g}-ep3-r0"
+            point = {"batch_size": batch, "learning_rate": rate, "num_epochs": 3, "restart": 0}
             given[name] = trial(name, 0.5, cell=point).given
-    found = [c.name for c in read_trials(given)]
-    assert found == [
-        *("bs8-lr2e-05-ep3-r1", "bs8-lr0.0001-ep3-r0", "bs32-lr2e-05-ep3-r0"),
-        *("a.bs8-lr2e-05-ep3-r1", "a.bs8-lr0.0001-ep3-r0", "a.bs32-lr2e-05-ep3-r0"),
-    ]
-    backwards = dict(reversed(given.items()))
-    assert [c.name for c in read_trials(backwards)] == found
+    points = ("bs8-lr2e-05-ep3-r0", "bs8-lr0.0001-ep3-r0", "bs32-lr2e-05-ep3-r0")
+    expected = [*points, *(f"a.{point}" for point in points)]
+    for inputs in (given, dict(reversed(given.items()))):
+        assert [trial.name for trial in read_trials(inputs)] == expected
 
 
 def test_trials_without_the_metric_cannot_be_compared() -> None:
     with pytest.raises(PredictionsError, match=r"b: .*matthews"):
         compare([trial("a", 0.5), trial("b", None)], metric="matthews")
-
-
-def test_a_majority_says_the_same_of_all() -> None:
-    (found,) = read_trials({"x": trial("x", 0.0, majority={"label": "1"}).given})
-    table = pa.table({"id": ["0", "1"]})
-    said = TASK_TYPES["classification"].majority_predictions(table, found.majority)
-    assert said == [
-        {"id": "0", "label": "1"},
-        {"id": "1", "label": "1"},
-    ]
 
 
 def table(kind: str, rows: list[dict[str, Any]]) -> pa.Table:
@@ -130,6 +108,11 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
     file = tmp_path / "said.jsonl"
     file.write_bytes(to_lines(said))
     assert read_lines(str(file)) == said
+    for content, line in (("{\n", 1), ('{"id": "0"}\n[]\n', 2)):
+        other = tmp_path / "other.jsonl"
+        other.write_text(content)
+        with pytest.raises(PredictionsError, match=f"line {line}"):
+            read_lines(str(other))
     found = score_file(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
     assert found.metrics == {"accuracy": 0.5}
     unknown = [{**row, "label": None} for row in TEXTS]
@@ -137,23 +120,6 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
     assert (
         score_file(str(file), table("classification", unknown), task=TASKS["sst-2"]).metrics == {}
     )
-
-
-@pytest.mark.parametrize(("content", "line"), [("{\n", 1), ('{"id": "0"}\n[]\n', 2)])
-def test_line_that_is_no_prediction_is_named(tmp_path: Path, content: str, line: int) -> None:
-    file = tmp_path / "said.jsonl"
-    file.write_text(content)
-    with pytest.raises(PredictionsError, match=f"line {line}"):
-        read_lines(str(file))
-    with pytest.raises(PredictionsError, match="none"):
-        read_lines(str(tmp_path / "none.jsonl"))
-
-
-def test_predictions_of_other_examples_are_refused() -> None:
-    examples = table("classification", TEXTS)
-    for predictions in ([{"id": "0"}], [{"id": "0"}, {"id": "7"}]):
-        with pytest.raises(PredictionsError, match="x"):
-            check_ids(predictions, examples, where="x")
 
 
 def test_columns_of_glue_are_read_with_labels_of_its_server(tmp_path: Path) -> None:
@@ -167,26 +133,28 @@ def test_columns_of_glue_are_read_with_labels_of_its_server(tmp_path: Path) -> N
         ("index\tprediction\n0\t1\n", "1 predictions"),
         ("index\tprediction\n0\t1\n1\t5\n", "line 3"),
         ("index\tprediction\n0\t1\n1\n", "line 3"),
+        ("index\tprediction\n0\t1\n0\t0\n", "line 3"),
+        ("index\tprediction\n0\t1\n2\t0\n", "line 3"),
     ):
         file.write_text(content)
         with pytest.raises(PredictionsError, match=place):
             read_any(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
+    examples = table("classification", [{**row, "id": f"x{row['id']}"} for row in TEXTS])
+    for content in ("1\t0\n0\t1\n", "x1\t0\nx0\t1\n"):  # numbers or ids, in any order
+        file.write_text(f"index\tprediction\n{content}")
+        rows = read_any(str(file), examples, task=TASKS["sst-2"])
+        assert [(item["id"], item["label"]) for item in rows] == [("x0", "1"), ("x1", "0")]
     scores = tmp_path / "STS-B.tsv"
     scores.write_text("index\tprediction\n0\t1.5\n1\tmuch\n")
     with pytest.raises(PredictionsError, match="line 3"):
         read_any(str(scores), table("regression", TEXTS), task=TASKS["sts-b"])
 
 
-DOCUMENT = {
-    "id": "d",
-    "sentence_lengths": [2, 1],
-    "words": ["Ann", "sings", "Bergen"],
-    "tags": ["B-PER", "O", "B-LOC"],
-}
-
-
 def test_tags_go_to_columns_and_back(tmp_path: Path) -> None:
-    examples = table("tagging", [DOCUMENT])
+    tags = ["B-PER", "O", "B-LOC"]
+    words = ["Ann", "sings", "Bergen"]
+    document = {"id": "d", "sentence_lengths": [2, 1], "words": words, "tags": tags}
+    examples = table("tagging", [document])
     said = [{"id": "d", "tags": ["B-PER", "O", "O"]}]
     files = official_files(
         TASKS["conll-2003"], examples, predictions=said, split="dev", threshold=0.0
@@ -206,6 +174,19 @@ def test_tags_go_to_columns_and_back(tmp_path: Path) -> None:
     file.write_text("Ann I-PER\n")
     with pytest.raises(PredictionsError, match="1 words with tags, the examples have 3"):
         read_any(str(file), examples, task=TASKS["conll-2003"])
+    file.write_text("Ann I-PER\nsings O\n\nBergen LOC\n")
+    with pytest.raises(PredictionsError, match="line 4: 'LOC' is no tag"):
+        read_any(str(file), examples, task=TASKS["conll-2003"])
+    spaced = ["New York", "a\u00a0b", "c\u2028d"]
+    examples = table("tagging", [{**document, "words": spaced}])
+    lines = [f"{word}\t{tag}\n" for word, tag in zip(spaced, tags, strict=True)]
+    written = official_files(
+        TASKS["tagging"], examples, predictions=[document], split="dev", threshold=0.0
+    )
+    for content in (written["tags-dev.conll"], "".join(["# a comment\n", *lines]).encode()):
+        file.write_bytes(content)
+        (found,) = read_any(str(file), examples, task=TASKS["tagging"])
+        assert found["tags"] == tags
 
 
 def test_questions_files_are_those_of_the_official_scorer() -> None:
@@ -219,19 +200,6 @@ def test_questions_files_are_those_of_the_official_scorer() -> None:
     # The official scorer takes a question for unanswered where this is above 0.
     assert json.loads(files["null-odds-dev.json"]) == {"q": -1.5}
     assert set(official_files(TASKS["squad-1.1"], examples, **given)) == {"answers-dev.json"}  # type: ignore[arg-type]
-
-
-def test_index_is_an_id_or_a_number(tmp_path: Path) -> None:
-    file = tmp_path / "SST-2.tsv"
-    examples = table("classification", [{**row, "id": f"x{row['id']}"} for row in TEXTS])
-    for content in ("1\t0\n0\t1\n", "x1\t0\nx0\t1\n"):
-        file.write_text(f"index\tprediction\n{content}")
-        rows = read_any(str(file), examples, task=TASKS["sst-2"])
-        assert [(item["id"], item["label"]) for item in rows] == [("x0", "1"), ("x1", "0")]
-    for content, line in (("0\t1\n0\t0\n", 3), ("0\t1\n2\t0\n", 2)):
-        file.write_text(f"index\tprediction\n{content}")
-        with pytest.raises(PredictionsError, match=f"line {line}"):
-            read_any(str(file), examples, task=TASKS["sst-2"])
 
 
 def questions(*names: str) -> pa.Table:
@@ -248,25 +216,6 @@ def test_squads_answers_have_any_order_and_gaps(tmp_path: Path) -> None:
     assert TASK_TYPES["span"].score(examples, found, task=task) == {"em": 0.5, "f1": 0.5}
     file.write_text('{"c": "Ann"}')
     with pytest.raises(PredictionsError, match="none of 1 answers is to a question"):
-        read_any(str(file), examples, task=task)
-
-
-def test_words_with_any_space_inside_come_back_from_columns(tmp_path: Path) -> None:
-    words = ["New York", "a\u00a0b", "c\u2028d", "x\u0085y"]
-    tags = ["B-LOC", "O", "B-PER", "I-PER"]
-    examples = table(
-        "tagging", [{"id": "d", "sentence_lengths": [4], "words": words, "tags": tags}]
-    )
-    said = [{"id": "d", "tags": tags}]
-    task, file = TASKS["tagging"], tmp_path / "tags.conll"
-    files = official_files(task, examples, predictions=said, split="dev", threshold=0.0)
-    file.write_bytes(files["tags-dev.conll"])
-    assert read_any(str(file), examples, task=task) == said
-    lines = [f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)]
-    file.write_text("".join(["# a comment\n", *lines]), encoding="utf-8")
-    assert read_any(str(file), examples, task=task) == said
-    file.write_text("".join(lines).replace("B-PER", "PER"), encoding="utf-8")
-    with pytest.raises(PredictionsError, match="line 3: 'PER' is no tag"):
         read_any(str(file), examples, task=task)
 
 

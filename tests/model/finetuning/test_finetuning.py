@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +19,21 @@ from support.finetuning_builder import (
     write_checkpoint,
     write_examples,
 )
-from support.paths import ROOT
 
 from model.finetuning import loop
 from model.finetuning.jobs import CURVE_FILE, TrialJob
 from model.finetuning.loop import train_trial
+from model.finetuning.prediction import Predictor, answer
 from model.finetuning.saved_models import load_task_model
 from model.finetuning.setup import TrialSetup, has_upper_case, open_trial
 from model.launch.stopping import StopRequest
-from model.task_types.prediction_files import read_lines
+from model.task_types.prediction_files import read_lines, to_lines
 from model.tasks import TASKS
 from model.tasks.examples import read_examples
 from model.training.checkpoints import Checkpoints
 from model.training.loop import Trainer
-from pipelines.wordpiece.vocab_files import UNUSED
+from pipelines.wordpiece.tokenizer import tokenizer_config_json
+from pipelines.wordpiece.vocab_files import TOKENIZER_CONFIG_FILE, UNUSED, VOCAB_FILE
 from schemas.errors import (
     CheckpointError,
     ConfigError,
@@ -44,6 +41,7 @@ from schemas.errors import (
     TaskDataError,
     TrainingError,
 )
+from schemas.finetune_configs import FinetuneConfig, TrialConfig
 from schemas.manifest import StageInput
 
 
@@ -108,6 +106,9 @@ def test_every_task_type_learns(
     assert tuned.model.kind == TASKS[task].type
     assert tuned.about["task"] == task
     assert tuned.about["lowercase"] is False
+    assert (job.results() / VOCAB_FILE).read_text().splitlines() == list(CASED_VOCAB)
+    tokenizer = (job.results() / TOKENIZER_CONFIG_FILE).read_text()
+    assert tokenizer == tokenizer_config_json(lowercase=False)
     assert tuned.about["threshold"] == result["statistics"]["threshold"]
     assert result["counters"]["steps"] == result["statistics"]["training"]["steps"] > 0
 
@@ -121,25 +122,12 @@ def test_features_of_frozen_encoder_learn(
     result = trained(job)
     assert losses(job)[-1] < 0.5 * losses(job)[0]
     assert result["statistics"]["model"]["feature_layers"] == "last"
+    with pytest.raises(ConfigError, match="tagging"):
+        trained(trial_job(tmp_path, kinds["sst-2"], config=config))
     before, after = load_file(Path(cased) / "model.safetensors"), weights(job)
     shared = before.keys() & after.keys()
     assert len(shared) > 10
     assert all(torch.equal(after[name], before[name]) for name in shared)
-
-
-def test_trial_is_deterministic_and_restarts_differ(
-    checkpoint: str, sst: StageInput, tmp_path: Path
-) -> None:
-    def run(name: str, **changes: Any) -> TrialJob:
-        job = trial_job(tmp_path / name, sst, config=trial_config(checkpoint, **changes))
-        trained(job)
-        return job
-
-    first, again, other = run("first"), run("again"), run("other", restart=1)
-    assert files(first) == files(again)
-    assert not torch.equal(weights(first)["classifier.weight"], weights(other)["classifier.weight"])
-    assert losses(first) != losses(other)
-    assert losses(run("seed", seed=5)) != losses(first)
 
 
 def test_restarts_differ_in_order_and_in_new_weights_alone(
@@ -183,40 +171,15 @@ def test_consecutive_trials_share_features_but_not_weights(
     assert opened(0).model.config.intermediate_size == 48
 
 
-@pytest.mark.parametrize("task", ["sst-2", "sts-b", "swag", "squad-1.1", "conll-2003"])
-def test_micro_batches_train_like_the_whole_batch(
-    task: str, kinds: dict[str, StageInput], cased: str, tmp_path: Path
-) -> None:
-    results = []
-    for tokens, layout in ((1 << 20, "packed"), (30, "packed"), (30, "padded")):
-        config = trial_config(
-            cased, dropout=0.0, per_device_max_tokens=tokens, batching=layout, max_steps=2,
-            warmup_ratio=0.0,
-        )  # fmt: skip
-        job = trial_job(tmp_path / f"{layout}-{tokens}", kinds[task], config=config)
-        trained(job)
-        results.append((losses(job), weights(job)))
-    whole, *others = results
-    for part in others:
-        assert part[0] == pytest.approx(whole[0], rel=1e-5)
-        for name, tensor in whole[1].items():
-            # Adam's first updates are signs of gradients; where those are almost 0, rounding
-            # decides. So nearly all weights agree, not every one.
-            close = torch.isclose(part[1][name], tensor, atol=1e-5)
-            assert close.float().mean() > 0.98, name
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "bert-adam"])
-@pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_training_only_used_word_embeddings_equals_training_all(
     optimizer: str,
-    layout: str,
     checkpoint: str,
     sst: StageInput,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = trial_config(checkpoint, batching=layout, num_epochs=4)
+    config = trial_config(checkpoint, num_epochs=4)
     named = {"name": optimizer, "weight_decay": 0.1}
     config = config.model_copy(update={"optimizer": config.optimizer.model_copy(update=named)})
     used = trial_job(tmp_path / "used", sst, config=config)
@@ -239,7 +202,11 @@ def test_last_batch_may_be_smaller_and_max_steps_ends_training(
     checkpoint: str, sst: StageInput, tmp_path: Path
 ) -> None:
     config = trial_config(checkpoint, batch_size=12, num_epochs=3)
-    result = trained(trial_job(tmp_path / "all", sst, config=config))
+    splits = {"train": text_rows(40, split="train")}
+    no_dev = write_examples(tmp_path / "examples", "sst-2", splits=splits, labels=("0", "1"))
+    result = trained(trial_job(tmp_path / "all", no_dev, config=config))
+    assert result["statistics"]["metrics"] == {}
+    assert any("dev" in note for note in result["notes"])
     assert result["statistics"]["training"] == {
         "steps": 12,  # 12 + 12 + 12 + 4 examples
         "examples": 120,
@@ -271,76 +238,7 @@ def test_augmentation_has_a_schedule_of_its_own(checkpoint: str, tmp_path: Path)
     assert "examples@augmentation" not in without["counters"]
 
 
-def test_training_process_does_not_load_the_compiler() -> None:
-    code = "import sys, model.finetuning.loop; sys.exit('torch._dynamo' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-
-
 # Resume after a stop
-
-
-def start_process(job: TrialJob) -> subprocess.Popen[bytes]:
-    code = (
-        "import sys\n"
-        "from model.finetuning.jobs import TrialJob\n"
-        "from model.finetuning.loop import train_trial\n"
-        "from model.launch.stopping import StopRequest\n"
-        "with StopRequest() as stop:\n"
-        "    train_trial(TrialJob.model_validate_json(sys.stdin.read()), stop=stop)\n"
-    )
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", code]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stderr=pipe)
-    assert process.stdin is not None
-    process.stdin.write(job.model_dump_json().encode())
-    process.stdin.close()
-    process.stdin = None  # or communicate() would flush it
-    return process
-
-
-def wait_for_step(job: TrialJob, step: int, process: subprocess.Popen[bytes]) -> None:
-    curve = Path(job.work) / CURVE_FILE
-    end = time.monotonic() + 90
-    while not curve.exists() or len(curve.read_bytes().splitlines()) < step:
-        assert process.poll() is None, process.stderr.read().decode()  # type: ignore[union-attr]
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
-@pytest.mark.slow
-def test_killed_trial_resumes_exactly(checkpoint: str, tmp_path: Path) -> None:
-    more = {"augmentation": text_rows(60, split="augmentation")}
-    examples = sentiment(tmp_path / "examples", train=80, **more)
-    config = trial_config(checkpoint, num_epochs=6, checkpoints={"save_steps": 7})
-    whole = trial_job(tmp_path / "whole", examples, config=config)
-    killed = trial_job(tmp_path / "killed", examples, config=config)
-    trained(whole)
-    # Before the first checkpoint, in the augmentation and after it.
-    for moment in (5, 16, 33):
-        process = start_process(killed)
-        wait_for_step(killed, moment, process)
-        process.kill()
-        process.communicate()
-        assert latest_step(killed) < 68
-    assert latest_step(killed) >= 28
-    assert not killed.results().exists()
-    trained(killed)
-    assert files(killed) == files(whole)
-
-
-def test_sigterm_stops_trial_with_a_checkpoint(checkpoint: str, tmp_path: Path) -> None:
-    examples = sentiment(tmp_path / "examples", train=80)
-    job = trial_job(tmp_path / "work", examples, config=trial_config(checkpoint, num_epochs=200))
-    process = start_process(job)
-    wait_for_step(job, 3, process)
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
-    assert b"TrainingError" in error
-    assert latest_step(job) >= 3
-    stop = StopRequest()
-    stop.request("SIGTERM")
-    with pytest.raises(TrainingError, match=f"step {latest_step(job)} of 2000"):
-        train_trial(job, stop=stop)
 
 
 def test_stop_while_dev_is_predicted_keeps_the_training(
@@ -365,16 +263,6 @@ def test_stop_while_dev_is_predicted_keeps_the_training(
     other = trial_job(tmp_path / "whole", sst, config=trial_config(checkpoint))
     trained(other)
     assert files(job) == files(other)
-
-
-def test_checkpoint_of_another_model_is_refused(
-    checkpoint: str, sst: StageInput, tmp_path: Path
-) -> None:
-    config = trial_config(checkpoint, checkpoints={"save_steps": 5})
-    trained(trial_job(tmp_path / "work", sst, config=config))
-    other = write_checkpoint(tmp_path / "other", hidden_size=16)
-    with pytest.raises(CheckpointError):
-        trained(trial_job(tmp_path / "work", sst, config=trial_config(other)))
 
 
 # Errors and messages
@@ -406,7 +294,6 @@ def test_long_sequences_are_refused_before_the_first_step(sst: StageInput, tmp_p
     [
         ({"train": [{**row, "label": None} for row in text_rows(8, split="train")]}, "label"),
         ({"train": []}, "train"),
-        ({"dev": text_rows(4, split="dev")}, "train"),
     ],
 )
 def test_training_data_must_have_labels(
@@ -415,16 +302,6 @@ def test_training_data_must_have_labels(
     examples = write_examples(tmp_path / "sst", "sst-2", splits=splits, labels=("0", "1"))
     with pytest.raises(TaskDataError, match=missing):
         trained(trial_job(tmp_path / "work", examples, config=trial_config(checkpoint)))
-
-
-def test_examples_may_have_no_dev_split(checkpoint: str, tmp_path: Path) -> None:
-    splits = {"train": text_rows(16, split="train")}
-    examples = write_examples(tmp_path / "examples", "sst-2", splits=splits, labels=("0", "1"))
-    job = trial_job(tmp_path / "work", examples, config=trial_config(checkpoint))
-    result = trained(job)
-    assert result["statistics"]["metrics"] == {}
-    assert any("dev" in note for note in result["notes"])
-    assert not (job.results() / "predictions-dev.jsonl").exists()
 
 
 def test_casing_is_that_of_the_tokenizer(
@@ -436,7 +313,6 @@ def test_casing_is_that_of_the_tokenizer(
     unstated = write_checkpoint(tmp_path / "unstated", lowercase=None)
     start = opened(sst, unstated)
     assert start.tokenizer.lowercase is True
-    assert any("do_lower_case" in note for note in start.notes)
     cased = write_checkpoint(tmp_path / "cased", lowercase=None, vocab=CASED_VOCAB)
     assert opened(sst, cased).tokenizer.lowercase is False
     # NER is cased in the paper; otherwise there is a note.
@@ -454,25 +330,24 @@ def test_a_vocabulary_that_is_not_the_models_is_refused(sst: StageInput, tmp_pat
         trained(trial_job(tmp_path / "work", sst, config=trial_config(folder)))
 
 
-def test_features_need_a_tagging_task(checkpoint: str, sst: StageInput, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="tagging"):
-        trained(trial_job(tmp_path, sst, config=trial_config(checkpoint, method="feature-based")))
-
-
-def test_bf16_is_close_to_fp32(checkpoint: str, sst: StageInput, tmp_path: Path) -> None:
-    found = []
-    for precision in ("fp32", "bf16"):
-        config = trial_config(checkpoint, precision=precision, dropout=0.0)
-        job = trial_job(tmp_path / precision, sst, config=config)
-        trained(job)
-        found.append(losses(job))
-    assert found[0] != found[1]
-    assert found[1] == pytest.approx(found[0], rel=0.05)
-
-
-def test_trial_logs_one_line(
-    checkpoint: str, sst: StageInput, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_bilstm_trains_and_answers(
+    kinds: dict[str, StageInput], checkpoint: str, tmp_path: Path
 ) -> None:
-    with caplog.at_level("INFO"):
-        trained(trial_job(tmp_path, sst, config=trial_config(checkpoint)))
-    assert len([line for line in caplog.messages if "finetune" in line]) == 1
+    config = trial_config(checkpoint, bilstm=True, batching="padded", max_steps=4)
+    job = trial_job(tmp_path, kinds["squad-2.0"], config=config)
+    found = trained(job)
+    assert found["statistics"]["model"]["bilstm"] is True
+    dev = read_examples(kinds["squad-2.0"], "dev")
+    said = answer([Predictor.open(str(job.results()), device="cpu")], dev)
+    assert to_lines(said) == (job.results() / "predictions-dev.jsonl").read_bytes()
+
+
+def test_bilstm_is_in_key_and_refused_for_other_methods() -> None:
+    options = {"examples": "task", "batch_size": 8, "learning_rate": 1e-3, "num_epochs": 1}
+    options["model"] = {"preset": "tiny"}
+    plain = TrialConfig.model_validate(options).cache_key_fields()
+    on_top = TrialConfig.model_validate({**options, "bilstm": True}).cache_key_fields()
+    assert on_top == {**plain, "bilstm": True}
+    for method in ({"method": "majority"}, {"method": "feature-based", "init_checkpoint": "x"}):
+        with pytest.raises(ValueError, match="bilstm"):
+            FinetuneConfig.model_validate({"examples": "task", "bilstm": True, **method})

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
-from support.finetuning_builder import KINDS, features_of
+from support.finetuning_builder import KINDS, VOCAB, features_of, text_rows, write_tuned
 
+from model.encoder.hf_config import CONFIG_FILE
 from model.finetuning.batches import task_batches
-from model.finetuning.prediction import predict
+from model.finetuning.prediction import Predictor, answer, predict
 from model.finetuning.task_model import TaskModel
-from model.launch.stopping import StopRequest
 from model.task_types.features import Features
-from schemas.errors import TrainingError
+from schemas.arrow import TEXT_EXAMPLES
+from schemas.errors import CheckpointError, PredictionsError
+from schemas.finetune_configs import FeaturesConfig
 from schemas.model_configs import ModelConfig
 
 CONFIG = ModelConfig(
@@ -27,20 +33,11 @@ def model_of(kind: str) -> TaskModel:
 
 def one_by_one(model: TaskModel, features: Features) -> np.ndarray:
     """Each unit alone, in order."""
-    model.eval()
-    found = []
+    given = {"batch": 1, "layout": "packed", "per_device_max_tokens": 1, "pad_id": 0}
+    steps = task_batches(features, np.arange(features.units), **given)  # type: ignore[arg-type]
+    batches = [step.micro_batches[0]._replace(labels=None) for step in steps]
     with torch.no_grad():
-        for step in task_batches(
-            features,
-            np.arange(features.units),
-            batch=1,
-            layout="packed",
-            per_device_max_tokens=1,
-            pad_id=0,
-        ):
-            (batch,) = step.micro_batches
-            found.append(model(batch._replace(labels=None)).logits.numpy())
-    return np.concatenate(found)
+        return np.concatenate([model.eval()(batch).logits.numpy() for batch in batches])
 
 
 @pytest.mark.parametrize("limit", [1, 30, 10_000])
@@ -62,10 +59,9 @@ def test_split_may_be_empty(kind: str, per_unit: int) -> None:
     whole = features_of(kind, per_unit=per_unit)
     empty, offsets = np.empty(0, np.int64), np.zeros(1, np.int64)
     is_tagging = kind == "tagging"
-    none = Features(
-        kind=whole.kind, offsets=offsets, input_ids=empty, b_starts=empty, rows=empty,
-        per_unit=per_unit, position_offsets=offsets if is_tagging else None,
-        positions=empty if is_tagging else None,
+    none = replace(
+        whole, offsets=offsets, input_ids=empty, b_starts=empty, rows=empty, labels=None,
+        position_offsets=offsets if is_tagging else None, positions=empty if is_tagging else None,
     )  # fmt: skip
     shapes = [
         predict(model_of(kind), features, per_device_max_tokens=10, device="cpu", pad_id=0).shape
@@ -90,11 +86,51 @@ def test_bf16_prediction_computes_blocks_in_bfloat16() -> None:
     np.testing.assert_allclose(rounded, exact, atol=0.05)
 
 
-def test_prediction_stops_when_asked() -> None:
-    stop = StopRequest()
-    stop.request("SIGTERM")
-    features = features_of("span")
-    with pytest.raises(TrainingError, match="SIGTERM"):
-        predict(
-            model_of("span"), features, per_device_max_tokens=10, device="cpu", pad_id=0, stop=stop
-        )
+EXAMPLES = pa.Table.from_pylist(text_rows(12, split="dev"), schema=TEXT_EXAMPLES)
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[Predictor]:
+    """Models that were never trained, and do not agree."""
+    found = []
+    for seed in range(3):
+        folder = write_tuned(tmp_path / str(seed), task="sst-2", seed=seed)
+        found.append(Predictor.open(folder, device="cpu"))
+        found[-1].model.classifier.weight.data.mul_(60)  # type: ignore[operator, union-attr]
+    return found
+
+
+def shares(predictors: list[Predictor]) -> np.ndarray:
+    said = answer(predictors, EXAMPLES)
+    return np.array([item["probabilities"]["1"] for item in said])
+
+
+def test_ensemble_averages_probabilities(models: list[Predictor]) -> None:
+    single = [shares([model]) for model in models]
+    assert max(abs(single[0] - single[1])) > 0.05  # otherwise the mean proves nothing
+    np.testing.assert_allclose(shares(models), np.mean(single, axis=0), atol=1e-5)
+
+
+def test_models_of_an_ensemble_must_agree(models: list[Predictor]) -> None:
+    first, second = models[:2]
+    words = [piece for piece in VOCAB if piece not in ("film", "song", "tale")]
+    tokenizer = type(first.tokenizer)([*words, "x1", "x2", "x3"], lowercase=True)
+    for changes in (
+        {"labels": ("1", "0")},
+        {"config": FeaturesConfig(max_seq_length=16)},
+        {"tokenizer": tokenizer},
+    ):
+        with pytest.raises(PredictionsError):
+            answer([first, replace(second, **changes)], EXAMPLES)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [('"other": 1', "task"), ('"task": "swag"', "expected a head for choice")],
+)
+def test_folder_with_other_metadata_is_refused(about: str, expected: str, tmp_path: Path) -> None:
+    folder = Path(write_tuned(tmp_path / "tuned", task="sst-2"))
+    config = (folder / CONFIG_FILE).read_text()
+    (folder / CONFIG_FILE).write_text(config.replace('"task": "sst-2"', about))
+    with pytest.raises(CheckpointError, match=expected):
+        Predictor.open(str(folder))

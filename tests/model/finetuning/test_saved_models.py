@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from support.batch_builder import VOCAB, random_model, small_config, write_files
+from support.batch_builder import VOCAB, small_config, write_files
 from support.task_model_builder import (
     KINDS,
     LABELS,
@@ -19,6 +18,7 @@ from support.task_model_builder import (
     PEERS,
     peer_answers,
     peer_from,
+    random_tagger,
     random_task_model,
     real_places,
     task_batch,
@@ -26,69 +26,89 @@ from support.task_model_builder import (
     written,
 )
 
-from model.encoder.hf_weights import save_model
-from model.finetuning.saved_models import TunedModel, load_task_model, save_task_model
+from model.finetuning.saved_models import load_task_model, save_task_model
 from model.finetuning.task_model import TaskModel
-from schemas.errors import CheckpointError
+from schemas.errors import CheckpointError, TrainingError
 from schemas.finetune_configs import FeaturesConfig, TaskTypeName
 
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 POOLED = ("classification", "regression", "choice")
 
 
-def load(folder: Path) -> tuple[TaskModel, TunedModel]:
-    tuned = load_task_model(str(folder))
-    assert isinstance(tuned.model, TaskModel)
-    return tuned.model, tuned
+OWN_CONFIG = small_config(
+    hidden_act="gelu_tanh",
+    intermediate_size=96,
+    hidden_dropout_prob=0.2,
+    attention_probs_dropout_prob=0.1,
+)
+MODELS: dict[str, dict[str, Any]] = {
+    **{kind: {"kind": kind} for kind in KINDS},
+    "causal": {"kind": "choice", "is_causal": True, "config": OWN_CONFIG},
+    "bilstm": {"kind": "span", "lstm_hidden_size": 12},
+    "bilstm-pooled": {
+        "kind": "classification",
+        "lstm_hidden_size": small_config().hidden_size // 2,
+    },
+    "features": {"layers": "concat-last-4"},
+    "features-weighted": {"layers": "weighted-sum-all"},
+}
 
 
-def change_config(folder: Path, **fields: Any) -> Path:
-    path = folder / "config.json"
-    content = {**json.loads(path.read_text()), **fields}
-    path.write_text(json.dumps({name: v for name, v in content.items() if v is not ...}))
-    return folder
+def make_model(name: str) -> Any:
+    """Return a random model of a type."""
+    fields = MODELS[name]
+    make: Any = random_tagger if "layers" in fields else random_task_model
+    return make(**fields, dropout=0.3)
 
 
-def change_weights(folder: Path, **tensors: torch.Tensor | None) -> Path:
-    path = folder / "model.safetensors"
-    new = {
-        **load_tensors(path.read_bytes()),
-        **{n.replace("__", "."): t for n, t in tensors.items()},
-    }
-    kept = {name: tensor for name, tensor in new.items() if tensor is not None}
-    path.write_bytes(save_tensors(kept, metadata={"format": "pt"}))
-    return folder
-
-
-@pytest.mark.parametrize("is_causal", [False, True], ids=["bidirectional", "causal"])
-@EACH_KIND
-def test_there_and_back_to_the_bit(kind: TaskTypeName, is_causal: bool, tmp_path: Path) -> None:
-    config = small_config(
-        hidden_act="gelu_tanh",
-        intermediate_size=96,
-        hidden_dropout_prob=0.2,
-        attention_probs_dropout_prob=0.1,
-    )
-    model = random_task_model(kind, config=config, dropout=0.3, is_causal=is_causal)
-    about = {
-        "task": "own", "method": "fine-tune", "feature-based": FeaturesConfig().model_dump(),
-        "lowercase": True, "threshold": -1.25,
-    }  # fmt: skip
-    labels = LABELS.get(kind, ())
+@pytest.mark.parametrize("name", MODELS)
+def test_there_and_back_to_the_bit(name: str, tmp_path: Path) -> None:
+    model = make_model(name)
+    about = {"task": "own", "features": FeaturesConfig().model_dump(), "threshold": -1.25}
+    labels = LABELS.get(model.kind, ())
     files = save_task_model(model, labels=labels, about=about, pad_token_id=2)
-    found, tuned = load(write_files(files, tmp_path))
-    assert (tuned.labels, tuned.about) == (labels, about)
-    for name in ("kind", "outputs", "config", "vocab_size", "is_causal"):
-        assert getattr(found, name) == getattr(model, name), name
-    assert found.dropout.rate == 0.3
-    theirs = dict(found.named_parameters())
-    for name, value in model.named_parameters():
-        if kind in POOLED or not name.startswith("bert.pooler."):
-            assert torch.equal(value, theirs[name]), name
+    tuned = load_task_model(f"{write_files(files, tmp_path)}/")
+    assert tuned.labels == labels
+    assert about.items() <= tuned.about.items()
+    found = tuned.model
+    for field in ("kind", "outputs", "config", "vocab_size", "is_causal"):
+        assert getattr(found, field) == getattr(model, field), field
+    assert (found.dropout if isinstance(found, TaskModel) else found.dropouts[0]).rate == 0.3
+    theirs = {name: (value, value.requires_grad) for name, value in found.named_parameters()}
+    for parameter, value in model.named_parameters():
+        assert theirs[parameter][1] == value.requires_grad
+        if value.requires_grad or not parameter.startswith("bert.pooler."):
+            assert torch.equal(value, theirs[parameter][0]), parameter
     again = save_task_model(found, labels=tuned.labels, about=tuned.about, pad_token_id=2)
     assert again == files
-    batch = task_batch(kind)
+    batch = task_batch(model.kind)
     assert torch.equal(found.eval()(batch).logits, model.eval()(batch).logits)
+
+
+@pytest.mark.parametrize("name", ["features", "bilstm-pooled"])
+def test_transformers_reads_the_encoder_of_models_it_has_no_class_for(
+    name: str, tmp_path: Path
+) -> None:
+    import transformers
+
+    model = make_model(name).eval()
+    folder = written(model, tmp_path)
+    peer, info = transformers.BertModel.from_pretrained(
+        folder, add_pooling_layer=False, output_loading_info=True
+    )
+    assert not info["missing_keys"]
+    tokens = task_batch(model.kind).tokens
+    first = slice(0, int(tokens.lengths[0]))
+    expected = peer.eval()(
+        tokens.input_ids[None, first], token_type_ids=tokens.segment_ids[None, first]
+    )
+    own = model.bert(tokens).sequence[first]
+    torch.testing.assert_close(own, expected.last_hidden_state[0], rtol=0, atol=1e-5)
+    if name == "bilstm-pooled":  # its head is not taken for one on the encoder of the same size
+        _, info = transformers.BertForSequenceClassification.from_pretrained(
+            folder, output_loading_info=True
+        )
+        assert "classifier.weight" in info["missing_keys"]
 
 
 @pytest.mark.parametrize("auto", [False, True], ids=["Bert", "Auto"])
@@ -112,7 +132,6 @@ def test_transformers_misses_nothing_and_expects_nothing_else(
 
 @EACH_KIND
 def test_what_transformers_saves_is_read(kind: TaskTypeName, tmp_path: Path) -> None:
-    """Return a transformers model, and our model with its weights and batch."""
     import transformers
 
     shape = transformers.BertConfig(
@@ -124,7 +143,9 @@ def test_what_transformers_saves_is_read(kind: TaskTypeName, tmp_path: Path) -> 
         torch.manual_seed(4)
         peer = getattr(transformers, f"BertFor{PEERS[kind]}")(shape).eval()
     peer.save_pretrained(tmp_path)
-    model, tuned = load(tmp_path)
+    tuned = load_task_model(str(tmp_path))
+    model = tuned.model
+    assert isinstance(model, TaskModel)
     assert (model.kind, model.outputs, tuned.about) == (kind, OUTPUTS[kind], {})
     names = tuple(f"LABEL_{number}" for number in range(OUTPUTS[kind]))
     assert tuned.labels == (names if kind in LABELS else ())
@@ -140,86 +161,80 @@ def test_what_transformers_saves_is_read(kind: TaskTypeName, tmp_path: Path) -> 
         torch.testing.assert_close(output.loss, loss, rtol=0, atol=1e-5)
 
 
-def test_a_pooler_where_transformers_saved_one_with_a_span_model(tmp_path: Path) -> None:
-    """Save like versions before 4.5."""
-    folder = written(random_task_model("span"), tmp_path)
-    hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
+def test_pooler_of_span_models_and_default_labels_of_transformers_are_read(
+    tmp_path: Path,
+) -> None:
+    span = random_task_model("span")
+    hidden = span.config.hidden_size
     pooler = {
-        "bert__pooler__dense__weight": torch.ones(hidden, hidden),
-        "bert__pooler__dense__bias": torch.ones(hidden),
+        "bert.pooler.dense.weight": torch.ones(hidden, hidden),
+        "bert.pooler.dense.bias": torch.ones(hidden),
     }
-    model, _ = load(change_weights(folder, **pooler))
+    model = load_task_model(str(changed(written(span, tmp_path / "span"), pooler))).model
     assert model.bert.pooler.weight.min() == 1
+    folder = written(random_task_model("classification"), tmp_path / "classification")
+    without: dict[str, Any] = {"id2label": ..., "label2id": ..., "problem_type": ...}
+    assert load_task_model(str(changed(folder, without))).labels == (
+        "LABEL_0",
+        "LABEL_1",
+        "LABEL_2",
+    )
 
 
-def test_from_any_fsspec_url() -> None:
-    model = random_task_model("classification")
-    fs = fsspec.filesystem("memory")
-    for name, content in save_task_model(model, labels=LABELS["classification"], about={}).items():
-        fs.pipe_file(f"/tuned/{name}", content)
-    found = load_task_model("memory://tuned/").model
-    assert torch.equal(found.classifier.weight, model.classifier.weight)
+def changed(folder: Path, changes: dict[str, Any]) -> Path:
+    """Change tensors (names with a dot) or fields of config.json; `...` removes one."""
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    tensors = load_tensors(weights.read_bytes())
+    content = json.loads(config.read_text())
+    for name, value in changes.items():
+        target = tensors if "." in name else content
+        if value is ...:
+            del target[name]
+        elif isinstance(value, dict) and name.startswith("bertloom_"):
+            target[name] |= value
+        else:
+            target[name] = value
+    weights.write_bytes(save_tensors(tensors, metadata={"format": "pt"}))
+    config.write_text(json.dumps(content))
+    return folder
 
 
 @pytest.mark.parametrize(
-    ("kind", "labels", "about"),
+    ("model", "changes", "name"),
     [
-        ("classification", ("a", "b"), {}),
-        ("classification", ("a", "b", "a"), {}),
-        ("span", ("start", "end"), {}),
-        ("span", (), {"value": float("nan")}),
-        ("span", (), {"value": {1, 2}}),
+        ("classification", {"problem_type": "multi_label_classification"}, "problem_type"),
+        ("classification", {"id2label": {"0": "a", "1": "b"}}, "id2label"),
+        ("classification", {"id2label": {"0": "a", "1": "b", "3": "c"}}, "id2label"),
+        ("classification", {"bertloom": "mine"}, "bertloom"),
+        ("classification", {"architectures": ["BertForPreTraining"]}, "BertForPreTraining"),
+        ("classification", {"hidden_size": 64}, None),
+        ("classification", {"classifier.weight": ...}, r"classifier\.weight"),
+        ("classification", {"classifier.bias": ...}, r"classifier\.bias"),
+        ("classification", {"bert.pooler.dense.weight": ...}, "pooler"),
+        (
+            "classification",
+            {"bert.pooler.dense.weight": ..., "bert.pooler.dense.bias": ...},
+            "pooler",
+        ),
+        (
+            "classification",
+            {"bert.encoder.layer.0.output.dense.bias": ...},
+            "layer.0.output.dense.bias",
+        ),
+        ("classification", {"crf.weight": torch.zeros(2)}, "crf.weight"),
+        ("bilstm", {"bertloom_bilstm": {"lstm_hidden_size": 11}}, None),
+        ("bilstm", {"bertloom_bilstm": {"lstm_hidden_size": None}}, "lstm_hidden_size"),
+        ("bilstm", {"bertloom_bilstm": {"kind": "spam"}}, "kind"),
+        ("bilstm", {"bertloom_bilstm": {"kind": "choice"}}, "choice"),
+        ("features", {"bertloom_feature_tagger": ...}, "bertloom_feature_tagger"),
+        ("features", {"bertloom_feature_tagger": {"layers": "first"}}, "layers"),
+        ("features", {"bertloom_feature_tagger": {"lstm_hidden_size": 11}}, None),
+        ("features", {"bertloom_feature_tagger": {"layers": "weighted-sum-all"}}, "lstm.0"),
     ],
 )
-def test_labels_that_do_not_fit_and_values_that_are_not_json_are_refused(
-    kind: TaskTypeName, labels: tuple[str, ...], about: dict[str, Any]
+def test_damaged_folders_are_refused(
+    model: str, changes: dict[str, Any], name: str | None, tmp_path: Path
 ) -> None:
-    with pytest.raises(CheckpointError):
-        save_task_model(random_task_model(kind), labels=labels, about=about)
-
-
-def test_pretrained_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="BertForPreTraining"):
-        load(write_files(save_model(random_model()), tmp_path))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"problem_type": "multi_label_classification"},
-        {"id2label": {"0": "a", "1": "b"}},
-        {"id2label": {"0": "a", "1": "b", "3": "c"}},
-        {"bertloom": "mine"},
-        {"architectures": None},
-        {"hidden_size": 64},
-    ],
-)
-def test_config_that_does_not_fit_is_refused(fields: dict[str, Any], tmp_path: Path) -> None:
-    folder = written(random_task_model("classification"), tmp_path)
-    with pytest.raises(CheckpointError):
-        load(change_config(folder, **fields))
-
-
-def test_transformers_own_names_where_there_are_no_labels(tmp_path: Path) -> None:
-    folder = written(random_task_model("classification"), tmp_path)
-    _, tuned = load(change_config(folder, id2label=..., label2id=..., problem_type=...))
-    assert tuned.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
-
-
-@pytest.mark.parametrize(
-    ("tensors", "name"),
-    [
-        ({"classifier__weight": None}, r"classifier\.weight"),
-        ({"classifier__bias": None}, r"classifier\.bias"),
-        ({"bert__pooler__dense__weight": None}, "pooler"),
-        ({"bert__pooler__dense__weight": None, "bert__pooler__dense__bias": None}, "pooler"),
-        ({"bert__encoder__layer__0__output__dense__bias": None}, "layer.0.output.dense.bias"),
-        ({"crf__weight": torch.zeros(2)}, "crf.weight"),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused(
-    tensors: dict[str, torch.Tensor | None], name: str, tmp_path: Path
-) -> None:
-    folder = written(random_task_model("classification"), tmp_path)
-    with pytest.raises(CheckpointError, match=name):
-        load(change_weights(folder, **tensors))
+    folder = changed(written(make_model(model), tmp_path), changes)
+    with pytest.raises((CheckpointError, TrainingError), match=name):
+        load_task_model(str(folder))

@@ -67,14 +67,12 @@ def test_universal_ner_has_its_words_in_the_second_of_five_columns(tmp_path: Pat
 
 
 def test_error_of_unnamed_columns_describes_the_file(tmp_path: Path) -> None:
-    _, bad = parse(tmp_path / "f", UNIVERSAL_NER, "tagging")
-    assert [item.reason for item in bad] == ["unknown-tag", "unknown-tag"]
-    first_line = "5 columns: 0 '1', 1 'Mia', 2 'B-PER', 3 '-', 4 'ann'"
-    for fact in ("words in column 0", "B-LOC in column 4", first_line, "no column has tags alone"):
-        assert fact in bad[0].found
     plain = UNIVERSAL_NER.replace("4-5\t4in\t_\t-\tann\n", "")
     _, bad = parse(tmp_path / "f", plain, "tagging")
-    assert "tags are in column 2" in bad[0].found
+    assert [item.reason for item in bad] == ["unknown-tag", "unknown-tag"]
+    first_line = "5 columns: 0 '1', 1 'Mia', 2 'B-PER', 3 '-', 4 'ann'"
+    for fact in ("B-LOC in column 4", first_line, "tags are in column 2"):
+        assert fact in bad[0].found
 
 
 def test_gums_entity_types_become_tags(tmp_path: Path) -> None:
@@ -140,6 +138,9 @@ def test_tables_by_name_and_by_number(tmp_path: Path) -> None:
     columns = {"text": 0, "score": "b"}
     rows, _ = read("sentence-regression", "train", tmp_path / "p", columns=columns)
     assert values(rows, "text_a", "score") == [("Good", 5.0), ("Bad", 1.5)]
+    columns = {"text_a": "review", "text_b": "said", "label": "stars"}
+    rows, _ = parse(tmp_path / "f", REVIEWS, "sentence-pair", columns=columns)
+    assert values(rows[1:], "text_a", "text_b", "label") == [("Bad", "no", "1")]
 
 
 def test_tables_without_header_and_with_other_separators(tmp_path: Path) -> None:
@@ -186,8 +187,8 @@ def test_missing_columns_are_refused(
             {"columns": {"text": "a", "label": 1}, "file_format": {"header": False}},
             "columns.text: expected a 0-based number",
         ),
-        ({"columns": {"text": -1, "label": 1}}, "greater than or equal to 0"),
-        ({"columns": {"text": True, "label": 1}}, "valid integer"),
+        ({"labels": ("bad", "bad")}, "labels"),
+        ({"labels": ("bad", "")}, "labels"),
         ({"file_format": {"delimiter": "tab"}}, "file_format: requires columns"),
     ],
 )
@@ -197,33 +198,30 @@ def test_columns_that_make_no_sense(config: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "columns", "expected"),
+    ("task", "config", "expected"),
     [
-        ("tagging", {"words": 1}, r"expected words, tags of tagging, found no tags\. Give each"),
-        ("sst-2", {"text": 1, "score": 2}, r"label, id of sst-2 \(id may be missing\), found no l"),
-        ("mnli", {"text_a": 1, "text_b": 2, "label": 3, "words": 4}, "found words"),
-        ("squad-1.1", {"text": 1}, r"squad-1.1 \(span\) have no columns to be named"),
+        ("sst", {}, "no task 'sst'"),
+        ("tagging", {"columns": {"words": 1}}, r"expected words, tags of tagging, found no tags"),
+        ("sst-2", {"columns": {"text": 1, "score": 2}}, r"sst-2 \(id may be missing\), found no l"),
+        ("mnli", {"columns": {"text_a": 1, "text_b": 2, "label": 3, "words": 4}}, "found words"),
+        ("squad-1.1", {"columns": {"text": 1}}, r"\(span\) have no columns to be named"),
+        ("tagging", {"labels": ("O", "place")}, "labels: expected O or tags .*got place"),
+        ("sst-2", {"labels": ("a", "b")}, "labels: expected a task without fixed labels"),
+        ("pair-regression", {"labels": ("a", "b")}, "labels: expected a task without fixed"),
+        ("sst-2", {"data_files": {"holdout": ("x",)}}, "data_files: no split 'holdout'"),
+        ("sst-2", {"max_samples": {"dve": 1}}, "max_samples: no split"),
+        ("sst-2", {"max_samples": {"dev": 0}}, "max_samples: expected 1 or more"),
     ],
 )
-def test_columns_that_the_task_has_not(task: str, columns: Any, expected: str) -> None:
+def test_config_that_does_not_fit_the_task_is_refused(
+    task: str, config: Any, expected: str
+) -> None:
     with pytest.raises(ConfigError, match=expected):
-        task_of(ExamplesConfig(task=task, data_dir="x", columns=columns))
-
-
-def test_columns_are_in_cache_key_and_folders_are_not() -> None:
-    here, there = (ExamplesConfig(task="tagging", data_dir=folder) for folder in "xy")
-    assert here.cache_key_fields() == there.cache_key_fields()
-    named = ExamplesConfig(task="tagging", data_dir="x", columns={"words": 1, "tags": "ner"})
-    assert named.cache_key_fields()["columns"] == {"words": 1, "tags": "ner"}
+        task_of(ExamplesConfig(task=task, data_dir="x", **config))
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ("--column", "words"),
-        ("--column", "words=1", "--column", "tags=1"),
-        ("--table", "header=false"),
-    ],
+    "options", [("--column", "words"), ("--column", "words=1", "--column", "tags=1")]
 )
 def test_unusable_column_options_are_usage_errors(tmp_path: Path, options: Sequence[str]) -> None:
     (tmp_path / "a.tsv").write_text(UNIVERSAL_NER)

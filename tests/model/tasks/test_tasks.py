@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.task_file_builder import ROWS, write_task_file
@@ -23,9 +22,6 @@ _OTHER_METRICS = {
     "span": {"em", "f1"},
     "tagging": {"entity-f1", "entity-precision", "entity-recall"},
 }
-PLACES = [pytest.param(task, split, id=f"{task.name}-{split}")
-          for task in TASKS.values() for split in task.splits]  # fmt: skip
-FIRST = [pytest.param(task, next(iter(task.splits)), id=task.name) for task in TASKS.values()]
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -39,38 +35,24 @@ def test_a_tasks_fields_fit_together(task: Task) -> None:
         assert list(task.splits)[:2] == ["train", "dev"]
     assert all(globs for globs in task.splits.values())
     assert set(task.submission) <= set(task.splits)
-    assert set(task.submitted_labels) <= set(task.labels)
     assert not task.label_words or list(task.label_words) == list(task.labels)
     assert len(set(task.label_words.values())) == len(task.label_words)
     words = [task.label_words.get(label, label) for label in task.labels]
     assert not [word for word in words if word.isdigit()], "for people"
     assert (task.choices > 1) == (task.type == "choice")
-
-
-def test_a_prediction_in_words() -> None:
-    said = {"id": "7", "label": "1", "probabilities": {"0": 0.1, "1": 0.9}}
-    words = {"id": "7", "label": "positive", "probabilities": {"negative": 0.1, "positive": 0.9}}
-    assert TASKS["sst-2"].in_words(said) == words
-    assert said["label"] == "1"
-    names = {
-        "cola": ["unacceptable", "acceptable"],
-        "mrpc": ["not_equivalent", "equivalent"],
-        "qqp": ["not_duplicate", "duplicate"],
-        "wnli": ["not_entailment", "entailment"],
-    }
-    for name, expected in names.items():
-        assert [TASKS[name].label_words[label] for label in ("0", "1")] == expected
-    for name, label in (("rte", "entailment"), ("single-sentence", "1"), ("swag", 2)):
-        assert TASKS[name].in_words({"label": label}) == {"label": label}
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_a_tasks_cells_are_cells_of_the_papers_tables(task: Task) -> None:
     for place, (table, name) in task.paper.items():
         split, _, metric = place.partition("/")
         assert split in task.splits
         assert metric in task.metrics
         assert PAPER_TABLES[table].column(name, split=split).metric == metric
+
+
+def test_prediction_has_meanings_of_labels_that_are_numbers() -> None:
+    said = {"id": "7", "label": "1", "probabilities": {"0": 0.1, "1": 0.9}}
+    words = {"id": "7", "label": "positive", "probabilities": {"negative": 0.1, "positive": 0.9}}
+    assert TASKS["sst-2"].in_words(said) == words
+    assert said["label"] == "1"
+    assert TASKS["single-sentence"].in_words({"label": "1"}) == {"label": "1"}
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -86,7 +68,9 @@ def test_official_files_become_examples(task: Task, tmp_path: Path) -> None:
         assert table.num_rows == statistics["splits"][split] == len(set(table["id"].to_pylist()))
         other_splits = counters.get(f"rows-dropped-in-another-split@{split}", 0)
         assert counters[f"rows-in@{split}"] == ROWS == table.num_rows + other_splits
-        _check_values(task, split, table.to_pylist())
+        answers = {"regression": "score", "span": "answers", "tagging": "tags"}
+        if split.startswith(("train", "dev")):
+            assert table[answers.get(task.type, "label")].null_count == 0
     if task.labels:
         assert statistics["labels"] == list(task.labels)
     else:
@@ -97,65 +81,18 @@ def test_official_files_become_examples(task: Task, tmp_path: Path) -> None:
         assert statistics["labels"] == own.get(task.type, [])
 
 
-def _check_values(task: Task, split: str, rows: list[dict[str, Any]]) -> None:
-    needs_answer = split.startswith(("train", "dev"))
-    for row in rows:
-        if task.type == "classification":
-            assert row["label"] is not None or not needs_answer
-            assert row["label"] is None or not task.labels or row["label"] in task.labels
-            assert (row["text_b"] is not None) == task.is_pair
-        elif task.type == "regression":
-            assert row["score"] is not None or not needs_answer
-        elif task.type == "choice":
-            assert len(row["continuations"]) == task.choices
-            assert row["label"] in range(task.choices)
-        elif task.type == "span":
-            for text, start in zip(row["answers"], row["answer_starts"], strict=True):
-                assert row["context"][start:].startswith(text)
-        else:
-            assert sum(row["sentence_lengths"]) == len(row["words"]) == len(row["tags"])
-
-
-@pytest.mark.parametrize(("task", "split"), FIRST)
-def test_an_answer_that_is_none_makes_a_bad_row(task: Task, split: str, tmp_path: Path) -> None:
-    if task.type == "classification" and not task.labels:
-        pytest.skip("its labels may be any text")
-    url = write_task_file(task, split, folder=tmp_path, fault="unknown-answer")
-    rows, bad = read(task, split, url)
-    faults = [item for item in bad if item.is_fault]
-    assert faults
-    # Of tagging a document is a row, and a sentence that cannot be used is one more.
-    assert len(rows) + len(bad) == ROWS or task.type == "tagging"
-    for item in faults:
-        assert item.position
-        assert item.found
-        assert item.reason == item.reason.lower().replace(" ", "-")
-
-
-@pytest.mark.parametrize(("task", "split"), FIRST)
-def test_another_tasks_columns_are_refused(task: Task, split: str, tmp_path: Path) -> None:
-    url = write_task_file(task, split, folder=tmp_path, fault="missing-column")
-    with pytest.raises(TaskDataError, match=r"expected .*(found|in it)"):
-        read(task, split, url)
-
-
-@pytest.mark.parametrize(("task", "split"), PLACES)
+@pytest.mark.parametrize("task", ["sst-2", "mrpc", "swag", "conll-2003", "squad-1.1"])
 @pytest.mark.parametrize("content", [b"", b"\n\n"])
-def test_an_empty_file_is_refused(task: Task, split: str, content: bytes, tmp_path: Path) -> None:
+def test_empty_file_is_refused(task: str, content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "empty"
     file.write_bytes(content)
     with pytest.raises(TaskDataError, match="empty"):
-        read(task, split, str(file))
+        read(task, "train", file)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [
-        ("sst2", "Did you mean sst-2"),
-        ("MNLI", "Did you mean mnli"),
-        ("SQuAD 1.1", "Did you mean .*squad-1.1"),
-        ("zzzzzz", "Choose from cola, sst-2, .*pair-regression"),
-    ],
+    [("SQuAD 1.1", "squad-1.1"), ("MNLI", "mnli"), ("zzzzzz", "pair-regression")],
 )
 def test_unknown_task_suggests_names(name: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):

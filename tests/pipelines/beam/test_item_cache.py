@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-import bz2
-import collections
 import errno
 import io
 import json
 import os
-import re
-import string
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import fsspec
 import pytest
-from support.corpus_builder import as_input, small_recipe, small_sample
-from support.item_runs import run_and_kill, run_stages, told
+from support.corpus_builder import small_recipe, small_sample
+from support.item_runs import run_stages, told
 
-from benchmarks.dump_parts import change_part, write_parts
-from flows.sample import write_sample
 from pipelines.beam.item_cache import (
     MAX_LOCATIONS,
     CacheableShardFn,
+    CachingShardFn,
+    ItemCache,
     item_key,
     measure_reuse,
-    with_item_cache,
 )
-from pipelines.beam.shard_work import Blob, ShardFn, WorkResult
-from pipelines.build_instances import build_instances
+from pipelines.beam.shard_work import Blob, WorkResult
 from pipelines.counters import Counters
-from pipelines.documents.plan import item_identity, plan
-from pipelines.instances import plan as instance_plan
 from pipelines.instances.plan import ShardRanking, choose_pool
 from pipelines.io.files import write_text_file
-from pipelines.runners.job_context import _TracebackFilter, suppress_worker_tracebacks
-from pipelines.wordpiece.vocab_files import FIXED_TOKENS, vocab_text
-from schemas.corpus_configs import BooksSource, DocumentsConfig, InstancesConfig, VocabularyConfig
+from pipelines.runners.job_context import suppress_worker_tracebacks
+from schemas.corpus_configs import InstancesConfig
 from schemas.errors import ConfigError
-from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse, StageOutput
-from schemas.recipe import Recipe
 
 
 class _Piece(NamedTuple):
@@ -57,9 +45,6 @@ class _Work(CacheableShardFn):
 
     def __init__(self, output: str) -> None:
         self.output, self.done = output, list[str]()
-
-    def setup(self) -> None:
-        """Nothing to open."""
 
     def identity(self, piece: _Piece) -> Any:
         return {"text": piece.text}
@@ -103,7 +88,7 @@ class _Store:
         fs, path = fsspec.core.url_to_fs(output)
         fs.makedirs(path, exist_ok=True)
         inner = _Work(output)
-        work: ShardFn = with_item_cache(inner, folder=self.pieces, output=output)
+        work = CachingShardFn(inner, ItemCache(self.pieces, output))
         work.setup()
         reports = [work.process(piece) for piece in pieces]
         for report, piece in zip(reports, pieces, strict=True):
@@ -123,16 +108,12 @@ class _Store:
         return [name for name in found if name.endswith(".json")]
 
 
-@pytest.fixture(params=["local", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[_Store]:
-    root = str(tmp_path) if request.param == "local" else f"memory://pieces-{os.getpid()}"
-    yield _Store(root)
-    if request.param == "memory":
-        fs, path = fsspec.core.url_to_fs(root)
-        fs.rm(path, recursive=True)
+@pytest.fixture
+def store(tmp_path: Path) -> _Store:
+    return _Store(str(tmp_path))
 
 
-def test_a_finished_piece_is_taken_over_under_its_new_name(store: _Store) -> None:
+def test_finished_item_is_restored_under_its_new_name(store: _Store) -> None:
     reports, done = store.run(1, _Piece(0, "a"), _Piece(1, "b"))
     assert done == ["a", "b"]
     assert not any(report.reused for report in reports)
@@ -152,7 +133,7 @@ def test_a_finished_piece_is_taken_over_under_its_new_name(store: _Store) -> Non
     assert not repeated[0].reused
 
 
-def test_what_a_job_says_twice_is_reuse_only_of_another_job(store: _Store) -> None:
+def test_item_that_equals_one_of_the_same_job_is_not_reused(store: _Store) -> None:
     twice = (_Piece(0, "a"), _Piece(1, "a"))
     for attempt, is_reuse in ((1, False), (2, True)):
         reports, done = store.run(attempt, *twice)
@@ -160,7 +141,7 @@ def test_what_a_job_says_twice_is_reuse_only_of_another_job(store: _Store) -> No
         assert [report.reused for report in reports] == [is_reuse, is_reuse]
 
 
-def test_a_piece_outlives_the_artifact_that_it_was_made_for(store: _Store) -> None:
+def test_item_outlives_the_artifact_that_it_was_built_for(store: _Store) -> None:
     for attempt in range(MAX_LOCATIONS + 2):
         _, done = store.run(attempt, _Piece(attempt, "a"))
         assert done == (["a"] if attempt == 0 else [])
@@ -217,7 +198,7 @@ def test_damaged_item_is_processed_again(store: _Store, damage: Callable[[_Store
 
 
 @pytest.mark.network
-def test_pieces_on_s3_are_copied_by_the_server(bucket: str) -> None:
+def test_items_on_s3_are_copied_by_the_server(bucket: str) -> None:
     store = _Store(f"{bucket}/store")
     store.run(1, _Piece(0, "a"), _Piece(1, "b"))
     assert store.run(2, _Piece(0, "b"), _Piece(1, "a"))[1] == []
@@ -226,10 +207,9 @@ def test_pieces_on_s3_are_copied_by_the_server(bucket: str) -> None:
     assert store.run(3, _Piece(0, "b"), _Piece(1, "a"))[1] == ["b"]
 
 
-def test_where_no_link_can_be_made_files_are_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_files_are_copied_where_no_link_can_be_made(
+    store: _Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = _Store(str(tmp_path))
     store.run(1, _Piece(0, "a"))
     linked = store.run(2, _Piece(0, "a"))[0][0].files[0]
     assert Path(store.output(2), linked.stored_name).stat().st_nlink == 2
@@ -244,30 +224,10 @@ def test_where_no_link_can_be_made_files_are_copied(
     assert len(list(Path(store.output(3)).iterdir())) == 2
 
 
-def test_pieces_of_another_store_are_refused(tmp_path: Path) -> None:
-    for pieces in (f"{tmp_path}/a/pieces/s/0", f"{tmp_path}/b/bits/s/0", "memory://pieces/s/0"):
-        with pytest.raises(ConfigError, match="within one store"):
-            with_item_cache(_Work(""), folder=pieces, output=f"{tmp_path}/b/artifacts/s/1/data")
-
-
-def test_a_split_is_known_by_what_it_reads_not_where_or_in_which_order(tmp_path: Path) -> None:
-    def keys(folder: str, *books: tuple[str, str]) -> list[str]:
-        for name, text in books:
-            path = tmp_path / folder / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text * 3000)
-        source = BooksSource(
-            name="tales", paths=(str(tmp_path / folder),), target_split_bytes=1 << 10
-        )
-        pieces = plan(DocumentsConfig(sources=(source,)))
-        return [item_key(item_identity(piece, "books")) for piece in pieces]
-
-    first = keys("first", ("a.txt", "The sea. "), ("b.txt", "The hill. "))
-    moved = keys("moved", ("0.txt", "One more. "), ("a.txt", "The sea. "), ("b.txt", "The hill. "))
-    assert len(set(moved)) == 3
-    assert set(first) < set(moved)
-    renamed = keys("renamed", ("a.txt", "The sea. "), ("c.txt", "The hill. "))
-    assert len(set(first) & set(renamed)) == 1  # a book's name is in its document's id
+@pytest.mark.parametrize("pieces", ["{}/a/pieces/s/0", "{}/b/bits/s/0", "memory://pieces/s/0"])
+def test_cache_in_another_store_is_refused(tmp_path: Path, pieces: str) -> None:
+    with pytest.raises(ConfigError):
+        ItemCache(pieces.format(tmp_path), f"{tmp_path}/b/artifacts/s/1/data")
 
 
 def _shard(content: str, *, rows: int = 500, size: int = 1000) -> FileEntry:
@@ -288,60 +248,13 @@ def _pools(files: Sequence[FileEntry], **settings: Any) -> dict[str, list[str]]:
     }
 
 
-def test_pools_are_chosen_by_what_shards_hold() -> None:
+def test_pools_depend_on_the_content_of_shards_only() -> None:
     files = [_shard(str(number)) for number in range(20)]
     pools = _pools(files, negative_pool_bytes=3500)
     assert all(len(set(pool)) == 4 and pool[0] == own for own, pool in pools.items())
     assert len({tuple(sorted(pool)) for pool in pools.values()}) > 10
     assert _pools(files[::-1], negative_pool_bytes=3500) == pools
     assert _pools(files, negative_pool_bytes=3500, seed=1) != pools
-    # All of them fit; none fits; and none fits a shard too small to draw from alone.
-    assert all(len(pool) == 20 for pool in _pools(files, negative_pool_bytes=20_000).values())
-    assert all(
-        len(set(pool)) == 1
-        for pool in _pools(files, negative_pool_bytes=1 << 20, pairing="none").values()
-    )
-    large = [_shard(str(number), size=2000) for number in range(5)]
-    assert all(len(pool) == 1 for pool in _pools(large, negative_pool_bytes=1 << 10).values())
-    book = _shard("book", rows=3, size=2000)
-    assert len(_pools([*large, book], negative_pool_bytes=1 << 10)["book"]) == 2
-    assert _pools([book], negative_pool_bytes=1 << 10) == {"book": ["book"]}
-
-
-class _World(NamedTuple):
-    recipe: Recipe
-    parts: list[Path]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> _World:
-    """Ten parts of a dump and a few tales, with a given vocabulary."""
-    folder = tmp_path_factory.mktemp("world")
-    sample = write_sample(
-        str(folder / "sample"), articles=600, tales=2, pages_per_stream=10, compresslevel=1
-    )
-    parts = write_parts(sample, folder / "parts", parts=10)
-    recipe = small_recipe(sample)
-    wiki, tales = recipe.build_documents.sources
-    wiki = wiki.model_copy(
-        update={"paths": (str(folder / "parts"),), "target_split_bytes": 1 << 30}
-    )
-    words = re.findall("[a-z]+", bz2.decompress(parts[0].read_bytes()).decode().lower())
-    frequent = [word for word, _ in collections.Counter(words).most_common(2000) if word[1:]]
-    letters = [mark + letter for mark in ("", "##") for letter in string.ascii_lowercase]
-    pieces = [*FIXED_TOKENS, *string.punctuation, *string.digits, *letters, *frequent]
-    (folder / "vocab.txt").write_text(vocab_text(pieces), encoding="utf-8")
-    instances = InstancesConfig(negative_pool_bytes=1 << 10, held_out_fraction=0.05)
-    return _World(
-        recipe.model_copy(
-            update={
-                "build_documents": DocumentsConfig(sources=(wiki, tales)),
-                "build_vocabulary": VocabularyConfig(vocab_file=str(folder / "vocab.txt")),
-                "build_instances": {"only": instances},
-            }
-        ),
-        parts,
-    )
 
 
 def _share(outputs: Mapping[str, StageOutput]) -> float:
@@ -350,88 +263,16 @@ def _share(outputs: Mapping[str, StageOutput]) -> float:
 
 
 @pytest.mark.slow
-def test_one_part_of_ten_changed_is_mostly_reused_and_equal_to_a_rebuild(
-    world: _World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(instance_plan, "POOL_DOCUMENTS", 32)  # as few as these parts have
-    store = str(tmp_path / "store")
-    before = run_stages(world.recipe, store, "before")
-    assert _share(before) == 0.0
-    change_part(world.parts[4])
-    after = run_stages(world.recipe, store, "after")
-    anew = run_stages(world.recipe, str(tmp_path / "other"), "anew", reuse=False)
-    assert told(after) == told(anew)
-    changed = [stage for stage in before if told(before)[stage] != told(after)[stage]]
-    assert changed == ["build-documents", "build-tokens", "build-instances"]
-    assert _share(after) >= 0.85
-    for stage in changed:
-        reuse = after[stage].reuse
-        assert reuse is not None
-        assert 0.75 * reuse.weight < reuse.weight_reused < reuse.weight
-    # What another process, or two, take over is the same.
-    again = run_stages(world.recipe, store, "again", workers=2, until="build-documents")
-    assert told(again)["build-documents"] == told(anew)["build-documents"]
-    assert _share(again) == 1.0
-
-
-@pytest.mark.slow
-def test_a_learnt_vocabulary_counts_only_what_is_new(world: _World) -> None:
-    """Run in a store in memory."""
-    tales = world.recipe.build_documents.sources[1]
-    recipe = world.recipe.model_copy(
-        update={
-            "build_documents": DocumentsConfig(sources=(tales,), max_shard_bytes=1 << 14),
-            "build_vocabulary": VocabularyConfig(vocab_size=600),
-        }
-    )
-    root = f"memory://learnt-{os.getpid()}"
+def test_learned_vocabulary_reuses_word_counts(tmp_path: Path) -> None:
+    recipe, store = small_recipe(small_sample(tmp_path / "sample")), str(tmp_path / "store")
     first, again = (
-        run_stages(recipe, root, attempt, until="build-vocabulary") for attempt in ("1", "2")
+        run_stages(recipe, store, attempt, until="build-vocabulary") for attempt in ("1", "2")
     )
     assert told(again) == told(first)
-    assert any(entry.path.endswith("-001.arrow") for entry in first["build-documents"].files)
-    assert _share(first) == 0.0  # though of two empty shards the second is counted like the first
-    assert _share(again) == 1.0
-    fs, path = fsspec.core.url_to_fs(root)
-    fs.rm(path, recursive=True)
+    assert (_share(first), _share(again)) == (0.0, 1.0)
 
 
-@pytest.mark.slow
-def test_what_a_killed_job_had_finished_is_taken_over(world: _World, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    finished = len(run_and_kill(world.recipe, store))
-    after = run_stages(world.recipe, str(store), "after", until="build-documents")
-    reuse = after["build-documents"].reuse
-    assert reuse is not None
-    assert 3 <= finished == reuse.items_reused < reuse.items
-    anew = run_stages(world.recipe, str(tmp_path / "2"), "a", until="build-documents", reuse=False)
-    assert told(after) == told(anew)
-
-
-@pytest.mark.slow
-def test_two_jobs_side_by_side_in_one_process_write_what_each_writes_alone(tmp_path: Path) -> None:
-    recipe = small_recipe(small_sample(tmp_path / "sample"))
-    one = run_stages(recipe, str(tmp_path), "one", reuse=False)
-    inputs = {
-        name: as_input(name, one[f"build-{name}"], f"{tmp_path}/artifacts/build-{name}/one/data")
-        for name in ("tokens", "vocabulary")
-    }
-    (short,) = recipe.build_instances.values()
-    long = short.model_copy(update={"max_seq_length": 128})
-
-    def build(config: InstancesConfig, name: str) -> StageOutput:
-        (tmp_path / name).mkdir()
-        how = ExecutionConfig()
-        return build_instances(config, inputs=inputs, output=str(tmp_path / name), execution=how)
-
-    with ThreadPoolExecutor(2) as threads:
-        both = list(threads.map(build, (short, long), ("short", "long")))
-    assert not isinstance(sys.stderr, _TracebackFilter)
-    assert told({"": both[0]})[""] == told(one)["build-instances"]
-    assert told({"": both[1]}) == told({"": build(long, "alone")})
-
-
-def test_streams_without_tracebacks_may_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_without_tracebacks_may_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     first, second = suppress_worker_tracebacks(), suppress_worker_tracebacks()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import bz2
 import collections
 import functools
 import gzip
 import io
 import json
 import tarfile
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.dump_builder import COMPRESS, dump, page
-from support.item_runs import run_and_kill, run_stages, told
 
-from pipelines.beam.item_cache import ItemCheckpointer, with_item_cache
+from pipelines.beam.item_cache import CachingShardFn, ItemCache, ItemCheckpointer
 from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import check_balance
 from pipelines.documents import build_shard
@@ -38,7 +35,6 @@ from schemas.corpus_configs import (
     WikipediaSource,
 )
 from schemas.errors import CorruptInputError
-from schemas.recipe import Recipe
 
 _SAID = "The town of {0} is {{{{odd {1}}}}} large. It lies by the sea, and it is {0} years old. "
 
@@ -83,7 +79,8 @@ class _Job(NamedTuple):
         for folder in (output, records):
             folder.mkdir(parents=True, exist_ok=True)
         inner = BuildDocumentShard(self.config, str(output))
-        work = with_item_cache(inner, folder=str(records) if pieces else "", output=str(output))
+        cache = ItemCache(str(records), str(output))
+        work = CachingShardFn(inner, cache) if pieces else inner
         work.setup()
         report = work.process(self.piece)
         for entry in report.files:
@@ -114,41 +111,38 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_shard, "document_batches", small)
 
 
-def _interrupt(
-    job: _Job,
-    number: int,
-    attempt: str = "first",
-    *,
-    store: str = "store",
-    is_recorded: bool = True,
-) -> None:
-    """Run a job whose worker dies as it hands over its file of this number, from 1."""
+def _interrupt(job: _Job, number: int, attempt: str = "first", *, store: str = "store") -> None:
+    """Run a job whose worker dies after it has recorded its file of this number, from 1."""
     save = ItemCheckpointer.save
 
-    def save_or_die(self: ItemCheckpointer, result: WorkResult) -> None:
-        is_last = len(result.files) == number
-        if is_recorded or not is_last:
-            save(self, result)
-        if is_last:
+    def save_and_die(self: ItemCheckpointer, result: WorkResult) -> None:
+        save(self, result)
+        if len(result.files) == number:
             raise _Died
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ItemCheckpointer, "save", save_or_die)
+        patch.setattr(ItemCheckpointer, "save", save_and_die)
         with pytest.raises(_Died):
             job.run(attempt, store=store)
 
 
 @pytest.fixture
-def cleaned(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[int | None]:
-    """Count how often each page was cleaned."""
-    found: collections.Counter[int | None] = collections.Counter()
-    clean = pages.clean_page
+def cleaned(monkeypatch: pytest.MonkeyPatch) -> collections.Counter[str]:
+    """Count how often each page, book or row was cleaned."""
+    found: collections.Counter[str] = collections.Counter()
 
-    def counted(item: Any, *args: Any, **options: Any) -> Any:
-        found[item.page_id] += 1
-        return clean(item, *args, **options)
+    def count_calls(module: Any, name: str) -> None:
+        clean = getattr(module, name)
 
-    monkeypatch.setattr(pages, "clean_page", counted)
+        def counted(item: Any, *args: Any, **options: Any) -> Any:
+            found[str(item)] += 1
+            return clean(item, *args, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count_calls(pages, "clean_page")
+    count_calls(books, "_document")
+    count_calls(text, "_document")
     return found
 
 
@@ -165,50 +159,13 @@ def _job(folder: Path, source: AnySource, *, max_shard_bytes: int = 3_000) -> _J
     )
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_a_dump_goes_on_behind_each_file_and_no_page_is_cleaned_twice(
-    tmp_path: Path,
-    suffix: str,
-    cleaned: collections.Counter[int | None],
-) -> None:
-    job = _job(tmp_path, _wikipedia(tmp_path, suffix))
-    whole = job.run("whole", store="alone", pieces=False)
-    once = collections.Counter(cleaned)
-    assert len(whole.files) == 5
-    assert set(once.values()) == {1}
-    names = {name for name in whole.counters if name.startswith("pages-dropped-")}
-    assert {name.partition("@")[0].removeprefix("pages-dropped-") for name in names} == {
-        *("redirect", "namespace", "no-text-left", "malformed"),
-    }
-    assert whole.counters["templates-unknown"] > 100
-    assert len(whole.details[1]) == 7
-    for number in range(1, len(whole.files)):
-        store = f"store-{number}"
-        cleaned.clear()
-        _interrupt(job, number, store=store)
-        assert job.left(store) == [f"part-{part:05d}.json" for part in range(number)]
-        assert _said(job.run("second", store=store)) == _said(whole)
-        assert cleaned == once
-        assert job.left(store) == ["json"]
-    assert _said(job.run("third", store="alone")) == _said(whole)  # no worker ended
-
-
-def test_files_of_the_same_job_are_taken_where_they_are(tmp_path: Path) -> None:
-    job = _job(tmp_path, _wikipedia(tmp_path))
-    whole = job.run("whole", store="alone", pieces=False)
-    _interrupt(job, 3)
-    report = job.run("first")
-    assert _said(report) == _said(whole)
-    data = tmp_path / "store/artifacts/build-documents/first/data"
-    assert {path.name for path in data.iterdir()} == {entry.stored_name for entry in report.files}
-
-
-def test_each_of_many_workers_may_die(
-    tmp_path: Path, cleaned: collections.Counter[int | None]
+def test_item_survives_the_death_of_each_of_its_workers(
+    tmp_path: Path, cleaned: collections.Counter[str]
 ) -> None:
     job = _job(tmp_path, _wikipedia(tmp_path, ".zst"))
     whole = job.run("whole", store="alone", pieces=False)
     once = collections.Counter(cleaned)
+    assert set(once.values()) == {1}
     cleaned.clear()
     for number in range(1, len(whole.files)):
         _interrupt(job, number, f"attempt-{number % 3}")
@@ -216,41 +173,22 @@ def test_each_of_many_workers_may_die(
     assert cleaned == once
 
 
-def test_a_file_without_its_record_is_made_again(tmp_path: Path) -> None:
-    job = _job(tmp_path, _wikipedia(tmp_path))
-    whole = job.run("whole", store="alone", pieces=False)
-    _interrupt(job, 4, is_recorded=False)
-    assert len(job.left()) == 3
-    assert _said(job.run("second")) == _said(whole)
-
-
 def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
 
 
-def _recount(path: Path) -> None:
-    """Give a record the digest of other content, which only a bug could cause."""
-    from schemas.checksummed import dump_json, load_json
-
-    record = load_json(path.read_bytes())
-    record["counters"]["documents-kept"] += 1
-    path.write_bytes(dump_json(record))
-
-
 @pytest.mark.parametrize(
-    ("what", "damage"),
+    ("what", "damage", "part"),
     [
-        ("record", Path.unlink),
-        ("record", _cut),
-        ("record", _recount),
-        ("file", Path.unlink),
-        ("file", _cut),
+        ("record", Path.unlink, 0),
+        ("record", _cut, 2),
+        ("file", Path.unlink, 2),
+        ("file", _cut, 0),
     ],
 )
-@pytest.mark.parametrize("part", [0, 2])
-def test_what_is_behind_a_damaged_part_is_made_again(
+def test_damaged_part_and_those_after_it_are_built_again(
     tmp_path: Path,
-    cleaned: collections.Counter[int | None],
+    cleaned: collections.Counter[str],
     damage: Callable[[Path], None],
     what: str,
     part: int,
@@ -270,27 +208,11 @@ def test_what_is_behind_a_damaged_part_is_made_again(
     assert job.left() == ["json"]
 
 
-def test_a_changed_dump_takes_over_nothing(
-    tmp_path: Path, cleaned: collections.Counter[int | None]
-) -> None:
-    job = _job(tmp_path, _wikipedia(tmp_path))
-    _interrupt(job, 3)
-    path = tmp_path / "xxwiki.xml.gz"
-    path.write_bytes(gzip.compress(dump([*_pages(), page(51)])))
-    cleaned.clear()
-    job.run("second")
-    anew = collections.Counter(cleaned)
-    assert set(anew.values()) == {1}
-    assert min(filter(None, anew)) == 2  # the first that is no redirect
-    assert job.left() == sorted(["json", *(f"part-{part:05d}.json" for part in range(3))])
-
-
 def _with_wrong_byte(data: bytes, at: float) -> bytes:
     place = int(len(data) * at)
     return data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
 
 
-@pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize(
     "change",
     [
@@ -301,12 +223,11 @@ def _with_wrong_byte(data: bytes, at: float) -> bytes:
     ids=["cut off", "checksum", "wrong byte"],
 )
 @pytest.mark.parametrize("on_corrupt", ["fail", "keep-whole-pages"])
-def test_damage_is_what_it_is_without_an_end_in_between(
+def test_damage_after_resumption_is_reported_as_without(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[bytes], bytes],
     on_corrupt: str,
-    number: int,
 ) -> None:
     monkeypatch.setattr(compression, "_READ", 512)
     source = _wikipedia(tmp_path, on_corrupt=on_corrupt)
@@ -321,12 +242,12 @@ def test_damage_is_what_it_is_without_an_end_in_between(
             return str(error), error.offset, error.last_record
 
     whole = outcome("whole", store="alone", pieces=False)
-    _interrupt(job, number)
+    _interrupt(job, 2)
     assert outcome("second") == whole
     assert outcome("third") == whole
 
 
-def test_a_dump_that_has_become_shorter_is_noticed(
+def test_dump_that_became_shorter_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = _job(tmp_path, _wikipedia(tmp_path))
@@ -338,7 +259,7 @@ def test_a_dump_that_has_become_shorter_is_noticed(
         job.run("second")
 
 
-def test_names_of_templates_are_forgotten_at_the_same_places(
+def test_rare_template_names_are_dropped_at_the_same_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pipelines.mediawiki import cleaning
@@ -374,13 +295,6 @@ def _tar(folder: Path) -> AnySource:
     return BooksSource(name="tales", paths=(str(folder / "books.tar.gz"),))
 
 
-def _zip(folder: Path) -> AnySource:
-    with zipfile.ZipFile(folder / "books.zip", "w") as archive:
-        for name, data in _books():
-            archive.writestr(name, data)
-    return BooksSource(name="tales", paths=(str(folder / "books.zip"),))
-
-
 def _loose(folder: Path) -> AnySource:
     for name, data in _books():
         (folder / name).write_bytes(data)
@@ -388,14 +302,6 @@ def _loose(folder: Path) -> AnySource:
 
 
 _LINES = [f"This is the sentence of number {number}, and one more word." for number in range(900)]
-
-
-def _txt(folder: Path) -> AnySource:
-    """Documents that are cut, which is counted behind each of them."""
-    lines = [line if number % 90 else "" for number, line in enumerate(_LINES)]
-    (folder / "own.txt.bz2").write_bytes(bz2.compress("\n".join(lines).encode()))
-    path = str(folder / "own.txt.bz2")
-    return TextSource(name="own", paths=(path,), max_document_bytes=1 << 10)
 
 
 def _jsonl(folder: Path) -> AnySource:
@@ -419,68 +325,39 @@ def _lines_of_books(folder: Path) -> AnySource:
     return BookCorpusSource(name="books", paths=(path,), lines_per_document=7)
 
 
-_OTHERS = {
-    _tar: 20_000,
-    _zip: 20_000,
-    _loose: 20_000,
-    _txt: 9_000,
-    _jsonl: 30_000,
-    _parquet: 30_000,
-    _lines_of_books: 9_000,
+_SOURCES: dict[str, tuple[Callable[[Path], AnySource], int]] = {
+    **{
+        f"dump{suffix}": (functools.partial(_wikipedia, suffix=suffix), 3_000)
+        for suffix in COMPRESS
+    },
+    "tar": (_tar, 20_000),
+    "loose books": (_loose, 20_000),
+    "jsonl": (_jsonl, 30_000),
+    "parquet": (_parquet, 30_000),
+    "lines of books": (_lines_of_books, 9_000),
 }
-"""And a size of shards that makes a few."""
+"""Sources, and a size of shards that makes a few."""
 
 
-@pytest.mark.parametrize("written", _OTHERS, ids=lambda function: function.__name__)
-def test_other_sources_go_on_as_well(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    written: Callable[[Path], AnySource],
+@pytest.mark.parametrize("name", _SOURCES)
+def test_item_resumes_after_each_file_and_cleans_nothing_twice(
+    tmp_path: Path, cleaned: collections.Counter[str], name: str
 ) -> None:
-    worked = 0
-    for module, name in ((books, "_document"), (text, "_document")):
-        function = getattr(module, name)
-
-        def counted(*args: Any, function: Any = function, **options: Any) -> Any:
-            nonlocal worked
-            worked += 1
-            return function(*args, **options)
-
-        monkeypatch.setattr(module, name, counted)
+    write, max_shard_bytes = _SOURCES[name]
     (tmp_path / "raw").mkdir()
-    job = _job(tmp_path, written(tmp_path / "raw"), max_shard_bytes=_OTHERS[written])
+    job = _job(tmp_path, write(tmp_path / "raw"), max_shard_bytes=max_shard_bytes)
     whole = job.run("whole", store="alone", pieces=False)
-    once = worked
-    plain = {name: n for name, n in whole.counters.items() if "@" not in name}
-    for things in ("books", "rows", "documents"):
-        check_balance(plain, things, where=written.__name__)
+    once = collections.Counter(cleaned)
+    plain = {counter: n for counter, n in whole.counters.items() if "@" not in counter}
+    for things in ("pages", "books", "rows", "documents"):
+        check_balance(plain, things, where=name)
     assert 3 < len(whole.files) < 8
     for number in range(1, len(whole.files)):
-        worked = 0
-        _interrupt(job, number, store=str(number))
-        assert _said(job.run("second", store=str(number))) == _said(whole)
-        assert worked == once
-        assert job.left(str(number)) == ["json"]
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_within_a_stream_goes_on_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "xxwiki.xml.gz"
-    said = _SAID.format(3, 4) * 20
-    path.write_bytes(gzip.compress(dump([page(n, f"Page {n}. {said}") for n in range(1, 2_001)])))
-    source = WikipediaSource(name="wiki", paths=(str(path),))
-    recipe = Recipe(
-        name="test", build_documents=DocumentsConfig(sources=(source,), max_shard_bytes=1 << 16)
-    )
-    store = tmp_path / "store"
-    finished = run_and_kill(recipe, store, batch_characters=1500)
-    assert len(finished) >= 3
-    assert all(".part-" in path.name for path in finished)
-    after = run_stages(recipe, str(store), "after", until="build-documents")
-    objects = {entry.stored_name for entry in after["build-documents"].files}
-    data = store / "artifacts/build-documents"
-    linked = {path.stat().st_ino for path in (data / "killed/data").iterdir()}
-    shared = [name for name in objects if (data / "after/data" / name).stat().st_ino in linked]
-    assert len(shared) >= len(finished)
-    anew = run_stages(recipe, str(tmp_path / "2"), "a", until="build-documents", reuse=False)
-    assert told(after) == told(anew)
+        store = f"store-{number}"
+        cleaned.clear()
+        _interrupt(job, number, store=store)
+        assert job.left(store) == [f"part-{part:05d}.json" for part in range(number)]
+        assert _said(job.run("second", store=store)) == _said(whole)
+        assert cleaned == once
+        assert job.left(store) == ["json"]
+    assert _said(job.run("third", store="alone")) == _said(whole)  # no worker died

@@ -1,42 +1,61 @@
-"""Jobs return each item's result in the order of the plan, or the error of a worker."""
+"""Jobs: results in the order of the plan, errors of workers, size of the graph, full disks."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import os
+import itertools
+import resource
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import fsspec
 import pyarrow as pa
 import pytest
-from support.corpus_builder import small_recipe, small_sample
 from support.dump_builder import dump, page
 from support.paths import PYTHONPATH
 
 from pipelines.beam import pipeline as beam_pipeline
 from pipelines.beam import shard_work
-from pipelines.beam.item_cache import CacheFiles
-from pipelines.beam.shard_job import JobResult, run_shard_job
-from pipelines.beam.shard_work import ResultBatcher, ResultList, WorkResult
+from pipelines.beam.item_cache import ItemCache
+from pipelines.beam.pipeline import shard_pipeline
+from pipelines.beam.shard_job import JobResult, group_items, run_shard_job
+from pipelines.beam.shard_work import (
+    ResultBatcher,
+    ResultList,
+    SharedInput,
+    WorkResult,
+    write_plan,
+)
 from pipelines.build_documents import build_documents
 from pipelines.counters import Counters
+from pipelines.documents.build_shard import BuildDocumentShard
+from pipelines.documents.plan import DocumentItem
+from pipelines.instances.build_shard import BuildInstanceShard
+from pipelines.instances.plan import colocation_key, plan
 from pipelines.io.files import FileWriter
 from pipelines.io.shards import ShardWriter
-from pipelines.runners.registry import get_runner
-from schemas.corpus_configs import AnySource, DocumentsConfig, WikipediaSource
-from schemas.errors import (
-    BertloomError,
-    ConfigError,
-    CorruptInputError,
-    RunnerError,
-    VocabularyError,
+from pipelines.io.splits import SourceFile, Split
+from pipelines.io.stage_inputs import InputFile
+from pipelines.runners.direct import DirectRunner
+from pipelines.runners.job_context import ErrorFiles
+from pipelines.runners.registry import RUNNERS, get_runner
+from pipelines.runners.runner import Runner
+from schemas.corpus_configs import (
+    AnySource,
+    BooksSource,
+    DocumentsConfig,
+    InstancesConfig,
+    WikipediaSource,
 )
+from schemas.errors import ConfigError, CorruptInputError, RunnerError
 from schemas.execution_configs import ExecutionConfig
-from schemas.manifest import FileEntry, StageOutput
+from schemas.manifest import FileEntry, StageInput, StageOutput
+
+MAX_ELEMENTS = Runner.max_elements
 
 
 class _Item(NamedTuple):
@@ -88,50 +107,36 @@ def _run(
 # Results
 
 
-@pytest.fixture(params=["local", "memory"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "local":
-        yield str(tmp_path)
-        return
-    yield (root := f"memory://results-{os.getpid()}")
-    fs, path = fsspec.core.url_to_fs(root)
-    fs.rm(path, recursive=True)
-
-
 def _texts(results: ResultList) -> list[str]:
     return [result.to_json() for result in results]
 
 
 @pytest.mark.parametrize("max_inline_bytes", [0, 1_000, 1 << 20])
-@pytest.mark.parametrize("file_bytes", [5_000, 1 << 20])
-def test_results_arrive_in_order_and_their_files_are_deleted(
-    folder: str, monkeypatch: pytest.MonkeyPatch, max_inline_bytes: int, file_bytes: int
+def test_results_are_in_order_and_their_files_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_inline_bytes: int
 ) -> None:
-    monkeypatch.setattr(shard_work, "_FILE_BYTES", file_bytes)
-    sent, written = list[str](), [_result(number, names=number) for number in range(30)]
+    monkeypatch.setattr(shard_work, "_FILE_BYTES", 5_000)
+    url, sent = f"{tmp_path}/.results-1", list[str]()
+    written = [_result(number, names=number) for number in range(30)]
     for first in (20, 0, 10):
-        batcher = ResultBatcher(f"{folder}/.results-1", max_inline_bytes=max_inline_bytes)
+        batcher = ResultBatcher(url, max_inline_bytes=max_inline_bytes)
         for result in written[first : first + 10]:
             sent += batcher.add(result)
         sent += batcher.flush()
-    fs, path = fsspec.core.url_to_fs(folder)
-    fs.makedirs(path, exist_ok=True)
-    abandoned = ResultBatcher(f"{folder}/.results-1", max_inline_bytes=0)  # of a repeated worker
-    assert [*abandoned.add(written[0]), *abandoned.flush()]
-    fs.pipe_file(f"{path}/part-00000.arrow", b"stays")
-    if max_inline_bytes == 1 << 20:
-        assert all(line.startswith("{") for line in sent)
-        fs.rm_file(fs.glob(f"{path}/.results-1-*")[0])
-    else:
-        assert all("/.results-1-" in line for line in sent)
-    fs.pipe_file(f"{path}/.results-1", "\n".join(sorted(sent)).encode())
-    results = ResultList(f"{folder}/.results-1")
+    is_inline = max_inline_bytes == 1 << 20
+    assert all(line.startswith("{" if is_inline else url) for line in sent)
+    if not is_inline:
+        abandoned = ResultBatcher(url, max_inline_bytes=0)  # of a repeated worker
+        assert [*abandoned.add(written[0]), *abandoned.flush()]
+    (tmp_path / "part-00000.arrow").write_bytes(b"stays")
+    Path(url).write_text("\n".join(sorted(sent)))
+    results = ResultList(url)
     assert results.numbers == list(range(30))
     for _ in range(2):
         assert _texts(results) == [result.to_json() for result in written]
     assert results.files == tuple(result.files[0] for result in written)
     assert results.reused == set(range(0, 30, 3))
-    assert [name.rpartition("/")[2] for name in fs.find(path)] == ["part-00000.arrow"]
+    assert [path.name for path in tmp_path.iterdir()] == ["part-00000.arrow"]
 
 
 @pytest.mark.parametrize("max_inline_bytes", [0, 8 << 20])
@@ -177,11 +182,6 @@ def test_memory_store_is_refused_to_other_processes() -> None:
         _run(_Work(), "memory://jobs", workers=2)
 
 
-def test_unknown_runner_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'moon': choose one of local"):
-        get_runner(ExecutionConfig(runner="moon"))
-
-
 def test_error_of_a_pipeline_names_its_job() -> None:
     def build(pipeline: beam.Pipeline) -> None:
         _ = pipeline | beam.Create([1]) | beam.Map(lambda one: one / 0)
@@ -198,46 +198,37 @@ def _error_of(error: Exception, folder: Path, **execution: Any) -> Exception:
     return raised.value
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_error_of_worker_keeps_type_and_attributes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: int
+@pytest.mark.parametrize(("runner", "workers"), [("local", 1), ("local", 2), ("threads", 2)])
+def test_error_of_worker_keeps_type_attributes_and_notes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], runner: str, workers: int
 ) -> None:
     error = CorruptInputError("x.bz2 ends too early", file="x.bz2", offset=7, last_record="A")
-    raised = _error_of(error, tmp_path, workers=workers)
+    error.add_note("look here")
+    raised = _error_of(error, tmp_path, runner=runner, workers=workers)
     assert isinstance(raised, CorruptInputError)
     assert str(raised) == "x.bz2 ends too early"
     assert (raised.file, raised.offset, raised.last_record) == ("x.bz2", 7, "A")
+    assert raised.__notes__ == ["look here"]
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_error_of_worker_keeps_its_notes(tmp_path: Path) -> None:
-    error = VocabularyError("no words")
-    error.add_note("look here")
+_FOREIGN = type("ConfigError", (Exception,), {})
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "text"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "/store/part"), OSError, "/store/part"),
+        (ValueError("no number"), RunnerError, "item 1: ValueError: no number"),
+        (_FOREIGN("x"), RunnerError, "ConfigError"),  # a name of ours, of another package
+    ],
+)
+def test_error_of_another_package(
+    tmp_path: Path, error: Exception, expected: type[Exception], text: str
+) -> None:
     raised = _error_of(error, tmp_path, workers=2)
-    assert (type(raised), str(raised)) == (VocabularyError, "no words")
-    assert raised.__notes__ == ["look here"]
-
-
-@pytest.mark.parametrize("runner", ["local", "threads"])
-def test_full_disk_is_an_os_error(tmp_path: Path, runner: str) -> None:
-    error = OSError(errno.ENOSPC, "No space left on device", "/store/part")
-    raised = _error_of(error, tmp_path, workers=2, runner=runner)
-    assert isinstance(raised, OSError)
-    assert (raised.errno, raised.filename) == (errno.ENOSPC, "/store/part")
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_other_error_names_its_work_item(tmp_path: Path, workers: int) -> None:
-    raised = _error_of(ValueError("no number"), tmp_path, workers=workers)
-    assert type(raised) is RunnerError
-    assert "item 1: ValueError: no number" in str(raised)
-
-
-def test_foreign_error_with_a_name_of_ours_is_not_ours(tmp_path: Path) -> None:
-    foreign = type("ConfigError", (Exception,), {})
-    raised = _error_of(foreign("x"), tmp_path)
-    assert isinstance(raised, BertloomError)
-    assert not isinstance(raised, ConfigError)
+    assert type(raised) is expected
+    assert text in str(raised)
 
 
 def _build(source: AnySource, folder: Path, **execution: Any) -> StageOutput:
@@ -267,86 +258,186 @@ def test_truncated_dump_is_the_same_error_with_any_number_of_workers(tmp_path: P
 
 
 def test_dump_in_another_language_than_the_recipe_says_is_noted(tmp_path: Path) -> None:
-    english, *_ = small_recipe(small_sample(tmp_path / "sample")).build_documents.sources
+    path = tmp_path / "wiki.xml"
+    path.write_bytes(dump([page(n, "Some words of text. " * 30) for n in range(1, 4)]))
+    english = WikipediaSource(name="w", paths=(str(path),))
     assert _build(english, tmp_path / "en").notes == ()
     (note,) = _build(english.model_copy(update={"language": "it"}), tmp_path / "it").notes
     assert "language en, recipe says it" in note
 
 
-# Full disks
+# Plans
 
 
-class _FullDisk:
-    """File whose disk is full from the given call on; close() writes again."""
-
-    def __init__(self, sink: Any, fails_at: str) -> None:
-        self._sink, self._fails_at = sink, fails_at
-
-    def _try(self, call: str) -> None:
-        if call == self._fails_at or (call == "close" and self._fails_at in ("write", "flush")):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    def write(self, data: Any) -> int:
-        self._try("write")
-        return int(self._sink.write(data))
-
-    def flush(self) -> None:
-        self._try("flush")
-        self._sink.flush()
-
-    def close(self) -> None:
-        self._sink.close()
-        self._try("close")
-
-    def fileno(self) -> int:
-        self._try("fsync")
-        return int(self._sink.fileno())
+def _graph_size(
+    work: Any, planned: list[Any], folder: Path, *, shared: SharedInput | None = None
+) -> int:
+    """Return the size of a job's graph as an engine gets it, in bytes."""
+    urls = {name: f"memory://bucket/{name}" for name in ("work", "groups", "progress")}
+    elements = group_items(planned, max_elements=MAX_ELEMENTS)
+    pipeline = beam.Pipeline("FnApiRunner")
+    with (
+        write_plan(elements, folder=str(folder)) as plan,
+        shared.written(f"{folder}/.input") if shared else contextlib.nullcontext(),
+    ):
+        errors = ErrorFiles("s3://b/e")
+        shard_pipeline("job", *plan, work=work, errors=errors, grouping=None, urls=urls)(pipeline)
+        return len(pipeline.to_runner_api().SerializeToString())
 
 
-def _write_file(output: str) -> None:
-    with FileWriter("a.txt", output=output) as writer:
-        writer.file.write(b"x" * 100)
+def _books(count: int) -> list[DocumentItem]:
+    """Pieces of a dozen loose files each."""
+    file = SourceFile("s3://bucket/books/a", "a ... b (12 files)", 1 << 20, "0" * 64)
+    detail = str([["s3://bucket/books/a-book-with-a-name.txt", "a", 9, "0" * 64]] * 12)
+    return [
+        DocumentItem(number, Split("books", file, number, number + 1, detail), 1 << 20)
+        for number in range(count)
+    ]
 
 
-def _write_shard(output: str) -> None:
-    schema = pa.schema([("x", pa.int64())])
-    with ShardWriter("a.arrow", schema=schema, output=output) as shard:
-        shard.write(pa.record_batch([[1, 2, 3]], schema=schema))
-
-
-@pytest.mark.parametrize("fails_at", ["write", "flush", "fsync", "close"])
-@pytest.mark.parametrize("write", [_write_file, _write_shard])
-def test_full_disk_names_the_file_and_leaves_nothing_partial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str, write: Callable[[str], None]
-) -> None:
-    enter = FileWriter.__enter__
-
-    def on_a_full_disk(self: FileWriter) -> FileWriter:
-        enter(self)
-        self._sink = self.file._sink = _FullDisk(self._sink, fails_at)
-        return self
-
-    monkeypatch.setattr(FileWriter, "__enter__", on_a_full_disk)
-    with pytest.raises(OSError, match="No space left") as raised:
-        write(str(tmp_path))
-    assert raised.value.errno == errno.ENOSPC
-    assert str(raised.value.filename).startswith(str(tmp_path / "a-"))
+def test_graph_of_a_hundred_thousand_items_is_small(tmp_path: Path) -> None:
+    source = BooksSource(name="books", paths=("s3://bucket/books",))
+    work = BuildDocumentShard(DocumentsConfig(sources=(source,)), "s3://bucket/out")
+    sizes = [_graph_size(work, _books(count), tmp_path) for count in (MAX_ELEMENTS, 100_000)]
+    assert sizes[1] < 1 << 20
+    assert sizes[1] < 1.2 * sizes[0]  # offsets have more digits
     assert list(tmp_path.iterdir()) == []
 
 
-def test_cache_record_that_finds_no_room_leaves_nothing_partial(
+def _token_shards(count: int, folder: Path) -> StageInput:
+    files = tuple(
+        FileEntry(
+            path=f"part-{number:05d}.arrow", stored_name=f"part-{number:05d}-0123456789ab.arrow",
+            size_bytes=10 << 20, sha256=f"{number * 7919:064x}", rows=2000,
+        )
+        for number in range(count)
+    )  # fmt: skip
+    return StageInput(name="tokens", artifact_id="0" * 16, data=str(folder), files=files)
+
+
+def test_names_of_token_shards_are_not_in_the_graph(tmp_path: Path) -> None:
+    config = InstancesConfig(dupe_factor=5)
+    sizes = []
+    for count in (20, 4000):
+        tokens = _token_shards(count, tmp_path)
+        shared = SharedInput(tokens)
+        vocab = InputFile("v", "vocab.txt", "vocabulary", 1, "0" * 64)
+        work = BuildInstanceShard(config, shared, vocab, 1000, "s3://bucket/out")
+        planned = plan(config, tokens)
+        assert len(planned) == 6 * count
+        sizes.append(_graph_size(work, planned, tmp_path, shared=shared))
+    assert sizes[1] < 1 << 20
+
+
+class _Elsewhere(DirectRunner):
+    """Runner like an engine, which gets several elements, in this process."""
+
+    is_local = False
+    max_elements = 7
+
+
+class _Listing(_Work):
+    """Returns the names in the output folder while the job runs."""
+
+    def __init__(self, output: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._output = output
+
+    def process(self, item: _Item) -> WorkResult:
+        super().process(item)
+        names = sorted(path.name.partition("-")[0] for path in Path(self._output).iterdir())
+        return WorkResult(item.number, details=names)
+
+
+@pytest.mark.parametrize("error", [None, ConfigError("no")])
+def test_each_item_is_processed_once_and_the_plan_is_hidden_and_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ConfigError | None
+) -> None:
+    monkeypatch.setitem(RUNNERS, "elsewhere", _Elsewhere)
+    work = _Listing(str(tmp_path), error=error)
+    with pytest.raises(ConfigError) if error else contextlib.nullcontext():
+        job = _run(work, tmp_path, items=50, runner="elsewhere")
+        assert [report.index for report in job.reports] == list(range(50))
+        assert [report.details for report in job.reports] == [[".plan"]] * 50
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_of_interrupted_launcher_is_kept_for_its_job(tmp_path: Path) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        write_plan([[_Item(0)]], folder=str(tmp_path)),
+    ):
+        raise KeyboardInterrupt
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".plan-")
+
+
+def test_elements_share_items_evenly_and_in_order_when_there_are_too_many() -> None:
+    items = [_Item(number, 1 + number * 7919 % 100) for number in range(20_000)]
+    elements = group_items(items, max_elements=MAX_ELEMENTS)
+    assert list(itertools.chain(*elements)) == items
+    assert MAX_ELEMENTS * 0.9 <= len(elements) <= MAX_ELEMENTS
+    weights = [sum(item.weight for item in element) for element in elements]
+    assert max(weights) <= 3 * sum(weights) / len(weights)
+
+
+def test_items_with_equal_keys_are_in_one_element() -> None:
+    groups = 600
+
+    def _group(item: _Item) -> int:
+        return item.number % groups
+
+    items = [_Item(number, 10) for number in range(groups * 10)]
+    elements = group_items(items, max_elements=1000, colocate_by=_group)
+    assert sorted(itertools.chain(*elements)) == items
+    assert len(elements) == groups
+    assert all(len(set(map(_group, element))) == 1 for element in elements)
+
+
+def test_held_out_items_are_in_one_element_if_a_worker_can_keep_their_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write_bytes(self: Path, data: bytes) -> int:
-        with self.open("wb") as sink:
-            sink.write(data[:1])
-        raise OSError(errno.ENOSPC, "No space left on device")
+    config = InstancesConfig(dupe_factor=3, negative_pool_bytes=1 << 10)
+    items = plan(config, _token_shards(700, tmp_path))
 
-    files = CacheFiles(
-        folder=str(tmp_path / "pieces" / "stage" / "digest"), output=str(tmp_path / "out")
-    )
-    monkeypatch.setattr(Path, "write_bytes", write_bytes)
-    with pytest.raises(OSError, match="No space left") as raised:
-        files.write("abc.json", b"{}")
-    assert str(raised.value.filename).endswith("abc.json")
-    assert not [name for _, _, names in os.walk(tmp_path) for name in names]
+    def element_sizes() -> Counter[int]:
+        key = colocation_key(items)
+        elements = group_items(items, max_elements=MAX_ELEMENTS, colocate_by=key)
+        return Counter(map(len, elements))
+
+    assert element_sizes() == {1: 2100, 700: 1}
+    monkeypatch.setattr("pipelines.instances.plan.REMEMBERED_BYTES", 1 << 20)
+    assert element_sizes() == {1: 2800}
+
+
+# Full disks
+
+
+def _write_file(folder: str) -> None:
+    with FileWriter("a.bin", output=folder) as writer:
+        writer.file.write(bytes(1 << 16))
+
+
+def _write_shard(folder: str) -> None:
+    schema = pa.schema([("x", pa.int64())])
+    with ShardWriter("a.arrow", schema=schema, output=folder) as shard:
+        shard.write(pa.record_batch([range(1 << 13)], schema=schema))
+
+
+def _write_record(folder: str) -> None:
+    ItemCache(f"{folder}/pieces/stage/digest", f"{folder}/out").write_file("a.json", bytes(1 << 16))
+
+
+@pytest.mark.parametrize("write", [_write_file, _write_shard, _write_record])
+def test_full_disk_names_the_file_and_leaves_nothing_partial(
+    tmp_path: Path, write: Callable[[str], None]
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            write(str(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(raised.value.filename).startswith(str(tmp_path))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -18,7 +18,6 @@ from support.counting_fs import CountedFiles
 
 from pipelines.counters import Counters
 from pipelines.io import raw_files
-from pipelines.io.raw_files import digest_file
 from pipelines.sources import books, text
 from schemas.corpus_configs import BooksSource, TextSource
 from schemas.errors import CorruptInputError, InputError, NetworkError
@@ -99,19 +98,6 @@ def test_missing_rights_are_reported_at_once(
         read(source, [OSError("Forbidden"), OSError("Forbidden")])
     assert not isinstance(raised.value, (CorruptInputError, NetworkError))
     assert len(counted.faults) == 1
-
-
-def test_digest_is_computed_after_network_fault(
-    tmp_path: Path,
-    fresh_cache: None,
-    counted: type[CountedFiles],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(raw_files, "READ_RETRY_DELAYS", (0,))
-    (tmp_path / "a").write_bytes(BOOK)
-    expected = digest_file(str(tmp_path / "a"))
-    counted.faults.append(ConnectionResetError("reset"))
-    assert digest_file(f"counted://{tmp_path / 'a'}") == expected
 
 
 def test_cut_remote_parquet_is_reported_as_damage(

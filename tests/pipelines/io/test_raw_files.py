@@ -36,50 +36,36 @@ def names(pairs):
     return [name for _, name in pairs]
 
 
-def test_a_folder_gives_names_relative_to_it_in_order(folder):
-    found = expand_paths([str(folder)])
-    assert names(found) == ["a.txt", "b.txt", "c.md", "deep/er/d.txt"]
-    assert found[0][0] == str(folder / "a.txt")
-
-
-def test_files_and_patterns_give_base_names(folder):
-    found = expand_paths([str(folder / "**" / "*.txt"), str(folder / "c.md")])
-    assert names(found) == ["a.txt", "b.txt", "c.md", "d.txt"]
-
-
-def test_hidden_files_are_taken_only_by_a_pattern_that_says_so(folder):
-    assert names(expand_paths([str(folder / ".*.txt")])) == [".f.txt"]
-    assert names(expand_paths([str(folder / ".hidden" / "*.txt")])) == ["e.txt"]
-    assert names(expand_paths([str(folder / ".hidden")])) == ["e.txt"]
-
-
-def test_order_and_repetition_of_paths_do_not_matter(folder):
-    once = expand_paths([str(folder / "a.txt"), str(folder / "b.txt")])
-    assert expand_paths([str(folder / "b.txt"), str(folder / "*.txt")]) == once
-
-
-def test_suffixes_filter_folders_and_patterns_but_not_named_files(folder):
-    assert names(expand_paths([str(folder)], suffixes=[".md"])) == ["c.md"]
-    assert names(expand_paths([str(folder / "*")], suffixes=[".md"])) == ["c.md"]
-    assert names(expand_paths([str(folder / "a.txt")], suffixes=[".md"])) == ["a.txt"]
-    with pytest.raises(MissingInputError, match=r"ending in \.xml"):
-        expand_paths([str(folder)], suffixes=[".xml"])
-
-
-def test_a_relative_path_becomes_absolute(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert expand_paths(["a.txt"]) == [(str(folder / "a.txt"), "a.txt")]
-
-
-def test_a_name_with_brackets_is_a_file_first(folder):
+@pytest.mark.parametrize(
+    ("paths", "suffixes", "expected"),
+    [
+        ([""], None, ["a.txt", "b.txt", "c.md", "deep/er/d.txt", "x[1].txt"]),
+        (["**/*.txt", "c.md"], None, ["a.txt", "b.txt", "c.md", "d.txt", "x[1].txt"]),
+        (["b.txt", "*.txt", "a.txt"], None, ["a.txt", "b.txt", "x[1].txt"]),
+        ([".*.txt"], None, [".f.txt"]),
+        ([".hidden/*.txt"], None, ["e.txt"]),
+        ([".hidden"], None, ["e.txt"]),
+        ([""], [".md"], ["c.md"]),
+        (["*"], [".md"], ["c.md"]),
+        (["a.txt"], [".md"], ["a.txt"]),  # a named file needs no suffix
+        (["x[1].txt"], None, ["x[1].txt"]),  # a file before a pattern
+    ],
+)
+def test_paths_are_expanded_in_order_of_names(folder, paths, suffixes, expected):
     (folder / "x[1].txt").write_text("x")
-    assert names(expand_paths([str(folder / "x[1].txt")])) == ["x[1].txt"]
+    found = expand_paths([f"{folder}/{path}" for path in paths], suffixes=suffixes)
+    assert names(found) == expected
 
 
 def test_linked_folders_are_entered_once(folder):
     (folder / "deep" / "up").symlink_to(folder)
     (folder / "far").symlink_to(folder / "deep" / "er")
     assert names(expand_paths([str(folder)])).count("deep/er/d.txt") == 1
+
+
+def test_relative_path_becomes_absolute(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert expand_paths(["a.txt"]) == [(str(folder / "a.txt"), "a.txt")]
 
 
 def test_memory_urls_work_like_local_paths():
@@ -95,25 +81,13 @@ def test_memory_urls_work_like_local_paths():
     assert describe_file(found[0][0], name="a.txt").sha256 == hashlib.sha256(b"33").hexdigest()
 
 
-def test_what_is_missing_is_told_with_what_lies_beside(folder):
+def test_error_of_missing_file_names_its_neighbors(folder):
     with pytest.raises(MissingInputError, match=r"z\.txt: no such file.*there is: .*a\.txt"):
         expand_paths([str(folder / "z.txt")])
-    with pytest.raises(MissingInputError, match=r"\*\.zip"):
-        expand_paths([str(folder / "*.zip")])
-    with pytest.raises(InputError, match="cannot be reached"):
-        expand_paths(["nosuchprotocol://a"])
+    with pytest.raises(MissingInputError, match=r"ending in \.xml"):
+        expand_paths([str(folder)], suffixes=[".xml"])
     with pytest.raises(MissingInputError):
         open_file(str(folder / "z.txt"))
-
-
-def test_digests_of_one_pass(folder):
-    path = folder / "a.txt"
-    read = digest_file(str(path), algorithms=("sha256", "sha1", "md5"))
-    data = path.read_bytes()
-    assert read.size == len(data)
-    assert read.digests == {
-        name: hashlib.new(name, data).hexdigest() for name in ("sha256", "sha1", "md5")
-    }
 
 
 def count_reads(monkeypatch):
@@ -123,25 +97,27 @@ def count_reads(monkeypatch):
     return reads
 
 
-def test_a_digest_is_remembered_until_the_file_changes(folder, monkeypatch):
+def test_digests_are_cached_until_the_file_changes(folder, monkeypatch):
     reads = count_reads(monkeypatch)
     path = folder / "a.txt"
     first = digest_file(str(path))
     assert digest_file(str(path)) == first
     assert len(reads) == 1
-    assert "sha1" in digest_file(str(path), algorithms=("sha256", "sha1")).digests
-    assert reads[1:] == [["sha1"]]
+    read = digest_file(str(path), algorithms=("sha256", "sha1", "md5"))
+    assert reads[1:] == [["sha1", "md5"]]
+    assert read.size == 5
+    assert read.digests == {
+        name: hashlib.new(name, b"a.txt").hexdigest() for name in ("sha256", "sha1", "md5")
+    }
     path.write_text("A.TXT")  # as long as before
     changed = digest_file(str(path))
     assert changed.digests["sha256"] == hashlib.sha256(b"A.TXT").hexdigest()
-
-
-def test_a_file_that_has_just_changed_is_not_remembered(folder, monkeypatch):
     monkeypatch.setattr(user_cache, "_SETTLED_NS", 2_000_000_000)
-    reads = count_reads(monkeypatch)
-    digest_file(str(folder / "a.txt"))
-    digest_file(str(folder / "a.txt"))
-    assert len(reads) == 2
+    path.write_text("has just changed")
+    before = len(reads)
+    for _ in range(2):
+        digest_file(str(path))
+    assert len(reads) == before + 2
 
 
 def cache_file():
@@ -152,9 +128,9 @@ def cache_file():
 
 @pytest.mark.parametrize(
     "damage",
-    ["", "{", "[]", "null", '{"file": "other", "digests": {}}', "FLIP", "CUT", "\x00\xff"],
+    ["", "[]", '{"file": "other", "digests": {}}', "FLIP", "CUT", "\x00\xff"],
 )
-def test_a_broken_cache_entry_is_computed_again(folder, monkeypatch, damage):
+def test_corrupt_cache_entry_is_computed_again(folder, monkeypatch, damage):
     path = folder / "a.txt"
     right = digest_file(str(path))
     whole = cache_file().read_bytes()
@@ -186,26 +162,13 @@ def test_digest_cache_is_one_for_all_threads_when_first_used_in_parallel(folder)
     assert all(cache is caches[0] for cache in caches)
 
 
-def test_what_is_known_of_earlier_versions_is_left_out(folder, monkeypatch):
-    monkeypatch.setattr(user_cache, "_MOST_STALE_LINES", 3)
-    path = folder / "a.txt"
-    for number in range(5):
-        path.write_text(str(number))
-        last = digest_file(str(path))
-    assert len(cache_file().read_bytes().split()) > 5
-    reads = count_reads(monkeypatch)
-    assert digest_file(str(path)) == last
-    assert reads == []
-    assert len(cache_file().read_bytes().splitlines()) == 2  # of which the first is empty
-
-
-def test_a_cache_that_cannot_be_written_costs_only_time(folder, tmp_path, monkeypatch):
+def test_cache_that_cannot_be_written_is_ignored(folder, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("BERTLOOM_CACHE", str(tmp_path / "file" / "cache"))
     assert digest_file(str(folder / "a.txt")).digests["sha256"]
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(folder, monkeypatch):
+def test_file_that_changes_while_it_is_read_is_refused(folder, monkeypatch):
     path = folder / "a.txt"
     real = inputs._compute
 
@@ -223,7 +186,7 @@ def _digest_many(path: str) -> set[str]:
     return {digest_file(path).digests["sha256"] for _ in range(30)}
 
 
-def test_runs_side_by_side_share_the_cache(folder):
+def test_concurrent_processes_share_the_cache(folder):
     path = str(folder / "a.txt")
     with multiprocessing.get_context("fork").Pool(3) as pool:
         found = pool.map(_digest_many, [path] * 3)
@@ -231,37 +194,27 @@ def test_runs_side_by_side_share_the_cache(folder):
     assert all(load_json(line) for line in cache_file().read_bytes().split(b"\n")[1:])
 
 
-def test_the_cache_folder_follows_the_environment(tmp_path, monkeypatch):
+def test_cache_folder_is_set_by_environment(tmp_path, monkeypatch):
     assert cache_folder() == tmp_path / "cache"
     monkeypatch.delenv("BERTLOOM_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
     assert cache_folder() == Path("/x/bertloom")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path.home() / ".cache" / "bertloom"
-    assert os.environ.get("BERTLOOM_CACHE") is None
 
 
 @pytest.mark.parametrize(
     "uri",
     [
         "ftp://127.0.0.1:1/x.txt",
-        "http://127.0.0.1:1/x.txt",
         "http://127.0.0.1:1/*.txt",
         "s3://bucket/x.txt",
-        "s3://bucket/*.txt",
+        "nosuchprotocol://a",
     ],
 )
-def test_a_server_that_is_out_of_reach_is_one_sentence(
-    uri: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    """ftp:// and s3:// ended in errors of their clients."""
-    for name, value in {
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "y",
-        "AWS_MAX_ATTEMPTS": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
+def test_unreachable_server_is_an_error_of_one_line(uri, monkeypatch, request):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     # One that was opened here would be given to later tests, whatever server they name.
     request.addfinalizer(fsspec.get_filesystem_class("s3").clear_instance_cache)
     with pytest.raises(InputError, match="cannot be reached") as raised:
@@ -270,7 +223,7 @@ def test_a_server_that_is_out_of_reach_is_one_sentence(
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_whose_name_is_no_utf_8_is_named(tmp_path: Path) -> None:
+def test_file_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/caf\xe9.txt"
     with open(path, "wb") as sink:  # noqa: PTH123 - bytes are no Path
         sink.write(b"x")

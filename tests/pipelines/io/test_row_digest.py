@@ -31,11 +31,9 @@ def test_order_and_batches_do_not_matter() -> None:
     whole = _digest(ROWS)
     assert whole == _digest(ROWS[::-1])
     assert whole == sum(_digest([row]) for row in ROWS) % MODULUS
-
-
-def test_a_slice_is_digested_as_its_rows() -> None:
     batch = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)
     assert rows_digest(batch.slice(1, 2)) == _digest(ROWS[1:])
+    assert _digest([ROWS[0], ROWS[0]]) == 2 * _digest([ROWS[0]]) % MODULUS
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,3 @@ def test_null_is_another_value_than_nothing(kind: pa.DataType) -> None:
     zero = "" if pa.types.is_string(kind) else pa.scalar(False).cast(kind).as_py()
     batches = [pa.record_batch({"value": pa.array([value], kind)}) for value in (zero, None)]
     assert rows_digest(batches[0]) != rows_digest(batches[1])
-
-
-def test_a_row_that_comes_twice_counts_twice() -> None:
-    assert _digest([ROWS[0], ROWS[0]]) == 2 * _digest([ROWS[0]]) % MODULUS

@@ -14,12 +14,11 @@ import pytest
 
 from flows.quickstart.folder_scan import scan_folder
 from flows.recipes.safe_yaml import read_yaml
-from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE, check_layout
+from model.encoder.hf_config import CONFIG_FILE, WEIGHTS_FILE
 from model.encoder.hf_weights import read_checkpoint
-from model.tasks.files import file_chunks, file_lines
-from pipelines.io.raw_files import describe_file, expand_paths, open_file, parallel_map
-from pipelines.mediawiki.multistream import read_index
-from pipelines.wordpiece.vocab_files import VOCAB_FILE, read_vocab
+from model.tasks.files import file_chunks
+from pipelines.io.raw_files import expand_paths, open_file, parallel_map
+from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.errors import CheckpointError, ConfigError, InputError, VocabularyError
 
 
@@ -66,20 +65,19 @@ def test_special_file_in_folder_is_skipped_with_warning(
 
 
 @pytest.mark.parametrize(
-    "read",
+    ("read", "error"),
     [
-        lambda path: expand_paths([path]),
-        open_file,
-        lambda path: describe_file(path, name="special.txt"),
-        file_lines,
-        lambda path: list(file_chunks(path)),
-        read_index,
+        (lambda path: expand_paths([path]), InputError),
+        (open_file, InputError),
+        (lambda path: list(file_chunks(path)), InputError),
+        (lambda path: read_yaml(Path(path), where="x"), ConfigError),
+        (read_vocab, VocabularyError),
     ],
 )
 def test_special_file_named_by_user_is_refused(
-    special: Path, fresh_cache: None, read: Callable[[str], object]
+    special: Path, fresh_cache: None, read: Callable[[str], object], error: type[Exception]
 ) -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(error):
         read(str(special))
 
 
@@ -89,16 +87,6 @@ def test_special_file_is_ignored_by_scan(special: Path) -> None:
     assert [count for _, count in scan.ignored] == [1]
 
 
-def test_special_file_as_yaml_is_refused(special: Path) -> None:
-    with pytest.raises(ConfigError):
-        read_yaml(special, where="x")
-
-
-def test_special_file_as_vocabulary_is_refused(special: Path) -> None:
-    with pytest.raises(VocabularyError):
-        read_vocab(str(special))
-
-
 @pytest.mark.parametrize("name", [CONFIG_FILE, WEIGHTS_FILE])
 def test_special_file_in_checkpoint_is_refused(tmp_path: Path, checkpoint: str, name: str) -> None:
     folder = tmp_path / "checkpoint"
@@ -106,17 +94,6 @@ def test_special_file_in_checkpoint_is_refused(tmp_path: Path, checkpoint: str, 
     make_pipe(folder / name)
     with pytest.raises(CheckpointError):
         read_checkpoint(str(folder))
-
-
-def test_special_file_as_configuration_is_refused_before_run(
-    tmp_path: Path, checkpoint: str
-) -> None:
-    folder = tmp_path / "checkpoint"
-    shutil.copytree(checkpoint, folder)
-    assert (folder / VOCAB_FILE).is_file()
-    make_pipe(folder / CONFIG_FILE)
-    with pytest.raises(CheckpointError):
-        check_layout(str(folder))
 
 
 class Terminated(BaseException):

@@ -193,19 +193,6 @@ def test_the_job_manager_is_killed(world: _World) -> None:
     assert [job.id for job in record.jobs][:1] == [lost]
 
 
-def test_the_submitter_is_killed(world: _World) -> None:
-    store = world.store()
-    first = world.run(store)
-    first.wait_until(world.working(store, "build-documents"))
-    job, _ = _at_work(world.flink, "build-documents")
-    first.process.kill()
-    second = world.run(store)
-    assert second.ended() == 0, second.told
-    assert "attached to running job: bertloom-failures-build-documents-" in second.told
-    record = _check(world, store)
-    assert [(found.id, found.attached) for found in record.jobs] == [(job, True)]
-
-
 def test_the_object_store_is_away(world: _World) -> None:
     store = world.store()
     run = world.run(store)

@@ -6,7 +6,6 @@ Skips, and says what is missing, where there is no Java, no job server or no eng
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -172,31 +171,6 @@ def test_one_job_outlives_those_who_submit_it_and_wait(
     assert job in record.jobs[0].url
     files = opened_store.read_manifest(record.steps[0].manifest).files
     assert {entry.path: entry.sha256 for entry in files} == local["build-documents"]
-
-
-@pytest.mark.failures
-def test_a_signal_cancels_the_job(flink: Flink, recipe: Path, tmp_path: Path) -> None:
-    setting, opened = gate(tmp_path)
-    known = {str(job["jid"]) for job in flink.jobs()}
-    waiting = flink_run(recipe, flink, str(tmp_path / "store"), *_DOCUMENTS)
-    waiting.wait_until(lambda: bool(flink.job_servers()))  # and waits for it
-    _stopped(waiting)
-    assert not flink.job_servers()
-    running = flink_run(recipe, flink, str(tmp_path / "store"), *_DOCUMENTS, "--set", setting)
-
-    def states() -> list[object]:
-        return [job["state"] for job in flink.jobs() if str(job["jid"]) not in known]
-
-    running.wait_until(lambda: states() == ["RUNNING"])
-    told = _stopped(running)
-    opened.touch()
-    assert "terminated" in told
-    for _ in range(120):
-        if states() == ["CANCELED"]:
-            break
-        time.sleep(0.5)
-    assert states() == ["CANCELED"], told
-    assert not flink.job_servers()
 
 
 @pytest.mark.failures

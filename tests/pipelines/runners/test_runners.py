@@ -54,15 +54,46 @@ def test_each_runner_makes_options_that_beam_knows(name: str) -> None:
     assert names >= known.keys()
 
 
-@pytest.mark.parametrize("name", sorted(GIVEN))
-def test_each_engine_names_the_fields_that_it_needs(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"the {name} runner needs .*execution\.{name}\."):
-        get_runner(ExecutionConfig(runner=name))
+def _flink(*options: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "runner": "flink",
+        "flink": {"master": "localhost:1", **fields},
+        "beam_options": options,
+    }
 
 
-def test_engine_gets_one_step_at_a_time() -> None:
-    steps = {name: get_runner(execution(name)).max_parallel_steps for name in GIVEN}
-    assert steps == {"portable": 1, "dataflow": 8, "flink": 1, "spark": 1}
+@pytest.mark.parametrize(
+    ("config", "error", "match"),
+    [
+        ({"runner": "moon"}, ConfigError, "'moon': choose one of local"),
+        *(({"runner": name}, ConfigError, rf"execution\.{name}\.") for name in GIVEN),
+        (
+            {"runner": "spark", "spark": {"master": "yarn", "worker_command": "/b"}},
+            ConfigError,
+            r"spark\.master: .*yarn",
+        ),
+        (_flink(environment="docker"), ValidationError, "image"),
+        (_flink(image="i:1"), ValidationError, "image"),
+        (_flink(environment="external"), ValidationError, "worker_pool"),
+        (_flink(job_endpoint="h:1", job_server="x.jar"), ValidationError, "job_endpoint"),
+        (_flink(parallelism=0), ValidationError, "parallelism"),
+        # Workers elsewhere need a way to the code.
+        (_flink(master="cluster.example:1"), ConfigError, r"set execution\.flink\.worker_command"),
+        (_flink("--parallelism=3", parallelism=2), ConfigError, "--parallelism"),
+        (_flink("--environment_type=EXTERNAL", worker_command="/b"), ConfigError, "environment_"),
+        (_flink("--job_name=mine"), ConfigError, "--job_name"),
+    ],
+)
+def test_invalid_configuration_is_refused(
+    config: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        get_runner(ExecutionConfig.model_validate(config))
+
+
+def test_shared_folder_is_a_way_to_the_code() -> None:
+    config = {**_flink(master="cluster.example:1"), "shared_filesystem": True}
+    assert get_runner(ExecutionConfig.model_validate(config)).flags
 
 
 @pytest.mark.parametrize(
@@ -81,67 +112,32 @@ def test_workers_get_the_code_by_their_environment(
     assert flags == (f"--environment_type={environment}", f"--environment_config={config}")
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"environment": "docker"}, "image"),
-        ({"image": "i:1"}, "image"),
-        ({"environment": "external"}, "worker_pool"),
-        ({"job_endpoint": "h:1", "job_server": "x.jar"}, "job_endpoint"),
-        ({"parallelism": 0}, "parallelism"),
-    ],
-)
-def test_contradictory_fields_are_refused(fields: dict[str, Any], field: str) -> None:
-    with pytest.raises(ValidationError, match=field):
-        execution("flink", **fields)
-
-
-def test_workers_elsewhere_need_a_way_to_the_code() -> None:
-    there = execution("flink", master="cluster.example:8081")
-    with pytest.raises(ConfigError, match=r"set execution\.flink\.worker_command"):
-        get_runner(there)
-    assert get_runner(there.model_copy(update={"shared_filesystem": True})).flags
-
-
-def test_dataflow_jobs_bring_the_code_unless_an_option_does() -> None:
-    assert get_runner(execution("dataflow", image=None)).ships_worker_package
+def test_dataflow_job_ships_the_code_unless_an_option_does() -> None:
+    runner = get_runner(execution("dataflow", image=None))
+    assert runner.ships_worker_package
+    assert "--number_of_worker_harness_threads=1" in runner.flags
     assert not get_runner(execution("dataflow")).ships_worker_package
     options = ("--setup_file=./setup.py", "--number_of_worker_harness_threads=4")
-    config = execution("dataflow", image=None).model_copy(update={"beam_options": options})
-    runner = get_runner(config)
+    config = execution("dataflow", image=None, packages=("b.whl",))
+    runner = get_runner(config.model_copy(update={"beam_options": options}))
     assert not runner.ships_worker_package
+    assert "--extra_package=b.whl" in runner.flags
     assert "--number_of_worker_harness_threads=1" not in runner.flags
-    config = execution("dataflow", image=None, packages=("b.whl",), max_num_workers=4)
-    flags = get_runner(config).flags
-    assert {"--extra_package=b.whl", "--max_num_workers=4", "--project=p"} <= {*flags}
 
 
-def test_spark_workers_are_kept_between_stages_and_are_as_many_as_its_cores() -> None:
-    flags = get_runner(execution("spark", master="local[3]")).flags
-    assert {"--environment_cache_millis=10000", "--sdk_worker_parallelism=3"} <= {*flags}
-    assert not [f for f in get_runner(execution("spark")).flags if "sdk_worker_parallelism" in f]
+def test_spark_gets_a_worker_per_core_and_keeps_them_between_stages() -> None:
+    config = execution("spark", master="local[3]")
+    assert {"--environment_cache_millis=10000", "--sdk_worker_parallelism=3"} <= {
+        *get_runner(config).flags
+    }
     options = ("--environment_cache_millis=0", "--sdk_worker_parallelism=1")
-    config = execution("spark", master="local[3]").model_copy(update={"beam_options": options})
-    assert get_runner(config).flags[-2:] == options
+    runner = get_runner(config.model_copy(update={"beam_options": options}))
+    assert runner.flags[-2:] == options
 
 
 def test_beam_options_alone_configure_a_portable_runner() -> None:
     options = ("--job_endpoint=localhost:9", "--environment_type=EXTERNAL")
     assert get_runner(ExecutionConfig(runner="portable", beam_options=options)).flags == options
-
-
-@pytest.mark.parametrize(
-    ("fields", "option"),
-    [
-        ({"parallelism": 2}, "--parallelism=3"),
-        ({"worker_command": "/b"}, "--environment_type=EXTERNAL"),
-        ({}, "--job_name=mine"),
-    ],
-)
-def test_beam_option_that_a_field_sets_is_refused(fields: dict[str, Any], option: str) -> None:
-    config = execution("flink", **fields).model_copy(update={"beam_options": (option,)})
-    with pytest.raises(ConfigError, match=option.partition("=")[0]):
-        get_runner(config)
 
 
 # Preflight checks
@@ -238,7 +234,6 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folder of a job server in parts, next to a Spark and a Java; none of them runs."""
     names = (
         "parts/beam/core.jar",
-        "parts/flink/beam-runners-flink-1.19-2.70.0.jar",
         "parts/spark/beam-runners-spark-3-2.70.0.jar",
         "home/jars/spark-core_2.12.jar",
         "home/bin/java",
@@ -250,26 +245,18 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "parts"
 
 
-def test_flink_job_server_in_parts(parts: Path) -> None:
-    config = FlinkConfig(master="localhost:8081", job_server=str(parts))
-    jars = find_jars(config)
-    names = [Path(jar).name for jar in jars.jars]
-    assert names == ["core.jar", "beam-runners-flink-1.19-2.70.0.jar"]
-    command, endpoint = server_command(config, jars, "/artifacts")
-    options = dict(itertools.pairwise(command))
-    assert options["--flink-master"] == "localhost:8081"
-    assert options["--artifacts-dir"] == "/artifacts"
-    assert options["--job-port"] == endpoint.removeprefix("localhost:")
-    assert options["-cp"].split(":") == [*jars.jars]
-
-
 def test_spark_job_server_in_parts_needs_the_jars_of_spark(parts: Path) -> None:
     fields = {"master": "spark://localhost:7077", "job_server": str(parts)}
     config = SparkConfig(**fields, home=str(parts.parent / "home"))
     jars = find_jars(config)
     assert [Path(jar).name for jar in jars.engine_jars] == ["spark-core_2.12.jar"]
     assert Path(jars.runner_jar).name == "beam-runners-spark-3-2.70.0.jar"
-    command, _ = server_command(config, jars, "/artifacts")
+    command, endpoint = server_command(config, jars, "/artifacts")
+    options = dict(itertools.pairwise(command))
+    assert options["--spark-master-url"] == "spark://localhost:7077"
+    assert options["--artifacts-dir"] == "/artifacts"
+    assert options["--job-port"] == endpoint.removeprefix("localhost:")
+    assert options["-cp"].split(":") == [*jars.jars, *jars.engine_jars]
     (java,) = [word for word in command if word.startswith("-Dspark.executor.extraJavaOptions=")]
     assert {*java.partition("=")[2].split()} <= {*command}
     with pytest.raises(ConfigError, match=r"nowhere/jars: no jars of Spark.*SPARK_HOME"):
@@ -293,19 +280,24 @@ def test_job_server_is_one_jar_of_the_folder_that_the_environment_names(
 # The workers' code
 
 
-def test_work_is_not_unpacked_by_another_code(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("function", "other", "message"),
+    [
+        ("code_digest", "another", r"differs from submitted code .*install"),
+        (
+            "library_versions",
+            {**code.library_versions(), "pyarrow": "1.0", "python": "3.9"},
+            r"python 3\.9, expected 3\.1\d; pyarrow 1\.0, expected",
+        ),
+    ],
+)
+def test_work_is_not_unpickled_by_other_code_or_libraries(
+    monkeypatch: pytest.MonkeyPatch, function: str, other: object, message: str
+) -> None:
     packed = pickle.dumps(CodeVersionCheck())
     assert pickle.loads(packed).digest == code.code_digest()
-    monkeypatch.setattr(code, "code_digest", lambda: "another")
-    with pytest.raises(RunnerError, match=r"differs from submitted code .*install"):
-        pickle.loads(packed)
-
-
-def test_work_is_not_unpacked_by_other_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = pickle.dumps(CodeVersionCheck())
-    other = {**code.library_versions(), "pyarrow": "1.0", "python": "3.9"}
-    monkeypatch.setattr(code, "library_versions", lambda: other)
-    with pytest.raises(RunnerError, match=r"python 3\.9, expected 3\.1\d; pyarrow 1\.0, expected"):
+    monkeypatch.setattr(code, function, lambda: other)
+    with pytest.raises(RunnerError, match=message):
         pickle.loads(packed)
 
 
@@ -316,7 +308,7 @@ def test_workers_libraries_are_those_that_keys_count() -> None:
     assert {*code.LIBRARIES} == {name for job in jobs for name in job.STAGE.libraries}
 
 
-def test_a_dofn_refuses_another_code_before_its_work_is_unpacked(
+def test_dofn_refuses_other_code_before_its_work_is_unpickled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from apache_beam.internal import pickler

@@ -8,7 +8,6 @@ import sys
 import zipfile
 from email.parser import Parser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -33,14 +32,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_worker_package(tmp_path_factory.mktemp("wheel"), file_systems=["gcsfs"])
 
 
-def test_its_name_says_the_code(wheel: Path) -> None:
-    name, version, _, tags = parse_wheel_filename(wheel.name)
-    assert name == "bertloom"
+def test_wheel_is_named_after_its_code_and_has_only_what_a_worker_needs(wheel: Path) -> None:
+    _, version, _, tags = parse_wheel_filename(wheel.name)
     assert version.local == f"code.{code_digest()[:16]}"
     assert [str(tag) for tag in tags] == ["py3-none-any"]
-
-
-def test_it_holds_what_a_worker_needs_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
     assert names == {name for name, _ in code_files()}
@@ -48,13 +43,13 @@ def test_it_holds_what_a_worker_needs_and_nothing_else(wheel: Path) -> None:
     assert {"pipelines/build_documents.py", "pipelines/mediawiki/languages/en.yaml"} <= names
 
 
-def test_the_same_code_makes_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+def test_same_code_makes_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
     again = write_worker_package(tmp_path / "new" / "folder", file_systems=["gcsfs"])
     assert again.read_bytes() == wheel.read_bytes()
     assert write_worker_package(tmp_path).read_bytes() != wheel.read_bytes()
 
 
-def test_it_asks_for_the_versions_that_are_here(wheel: Path) -> None:
+def test_wheel_requires_the_installed_versions(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as opened:
         (name,) = (name for name in opened.namelist() if name.endswith("/METADATA"))
         metadata = Parser().parsestr(opened.read(name).decode())
@@ -67,29 +62,22 @@ def test_it_asks_for_the_versions_that_are_here(wheel: Path) -> None:
     assert not {"torch", "prefect", "typer", "grimp"} & {found.name for found in required}
 
 
-def test_clients_are_those_of_the_places() -> None:
-    assert file_system_packages(["gs://b/s", "/here", "https://x/y"]) == ("gcsfs",)
-    assert file_system_packages(["s3a://b/s", "gcs://b"]) == ("gcsfs", "s3fs")
-    assert file_system_packages(["memory://x"]) == ()
+def test_file_systems_are_those_of_the_urls() -> None:
+    urls = ["s3a://b/s", "gcs://b", "/here", "https://x/y", "memory://x"]
+    assert file_system_packages(urls) == ("gcsfs", "s3fs")
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_sources_and_libraries_are_errors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match="workers need no-such-thing"):
         worker_requirements(["no-such-thing"])
     monkeypatch.setattr(worker_package, "code_files", lambda: iter(()))
     with pytest.raises(ConfigError, match=r"expected sources .* found none"):
         write_worker_package(tmp_path)
-    monkeypatch.undo()
-
-    def nothing(_name: str) -> Any:
-        raise importlib.metadata.PackageNotFoundError
-
-    monkeypatch.setattr(importlib.metadata, "requires", nothing)
-    with pytest.raises(ConfigError, match="bertloom is not installed in this Python"):
-        worker_requirements()
 
 
-def test_the_command_writes_it(tmp_path: Path) -> None:
+def test_command_writes_the_wheel(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["worker-package", str(tmp_path / "to"), "--with", "s3"])
     assert found.exit_code == 0, found.output
     assert [path.name for path in (tmp_path / "to").iterdir()] == [package_name()]
@@ -116,7 +104,9 @@ print(write_worker_package(Path(sys.argv[1]), file_systems=["gcsfs"]))
 """
 
 
-def test_it_installs_in_a_clean_python_and_makes_itself_again(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_installs_in_a_clean_python_and_writes_itself_again(
+    wheel: Path, tmp_path: Path
+) -> None:
     python = clean_python(tmp_path / "clean")
     install(python, wheel)
     ran = subprocess.run(

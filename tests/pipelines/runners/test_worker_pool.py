@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import signal
 import subprocess
 import sys
 import time
@@ -69,9 +68,7 @@ def _running(folder: Path, count: int) -> dict[int, list[str]]:
     pytest.fail(f"{len(found)} workers began, expected {count}")
 
 
-def test_workers_of_one_id_are_two_and_the_end_of_one_ends_no_other(
-    port: int, started: Path
-) -> None:
+def test_workers_of_one_id_are_independent_processes(port: int, started: Path) -> None:
     assert _start(port, "2-1", control="one:1") == _start(port, "2-1", control="two:2") == ""
     found = _running(started, 2)
     assert sorted(found.values()) == [
@@ -89,14 +86,11 @@ def test_workers_end_with_the_pool(started: Path) -> None:
     assert not psutil.pid_exists(worker)
 
 
-def test_a_boot_program_that_is_not_there_is_said_to_the_engine(tmp_path: Path) -> None:
+def test_missing_boot_program_and_taken_port_are_errors(tmp_path: Path) -> None:
     with serving(0, command=[str(tmp_path / "none")]) as port:
         assert "none" in _start(port, "1-1", control="one:1")
-
-
-def test_a_taken_port_is_said(port: int) -> None:
-    with pytest.raises(RunnerError, match=f"localhost:{port}"), serving(port):
-        pytest.fail("a second pool listens there")
+        with pytest.raises(RunnerError, match=f"localhost:{port}"), serving(port):
+            pytest.fail("a second pool listens there")
 
 
 @pytest.mark.parametrize(
@@ -104,9 +98,9 @@ def test_a_taken_port_is_said(port: int) -> None:
     [["flows", "worker-pool"], ["pipelines.runners.beam_worker", "--worker_pool"]],
     ids=["command", "boot-program"],
 )
-def test_it_serves_until_sigterm(command: list[str]) -> None:
+def test_pool_serves_until_sigterm(command: list[str]) -> None:
     pool = subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-m", *command, "--port=0", "--allow-root"],
+        [sys.executable, "-m", *command, "--port=0", "--allow-root"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -115,12 +109,7 @@ def test_it_serves_until_sigterm(command: list[str]) -> None:
     assert said.startswith("worker pool at localhost:")
     assert not _start(int(said.rsplit(":", 1)[1]), "1-1", control="localhost:9")
     pool.terminate()
-    try:
-        assert pool.wait(60) == 0
-    except subprocess.TimeoutExpired:
-        pool.send_signal(signal.SIGABRT)  # dumps the stack of each thread
-        pool.wait()
-        raise
+    assert pool.wait(60) == 0
 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
@@ -164,5 +153,5 @@ serve(0, allow_root=True, say=lambda line: said.set())
 """
 
 
-def test_a_signal_that_another_thread_gets_ends_it() -> None:
+def test_signal_that_another_thread_gets_ends_the_pool() -> None:
     assert subprocess.run([sys.executable, "-c", _SIGNALLED_THREAD], timeout=60).returncode == 0
