@@ -471,7 +471,10 @@ def test_lost_lease_ends_training(small_corpus: SmallCorpus, tmp_path: Path, buc
     assert finish(shorter)["state"]["done"]["steps"] == steps
 
 
-def test_error_without_file_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_first_error_is_kept_or_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for error in (CheckpointError("the disk is full"), TrainingError("another process ended")):
+        write_failure(tmp_path, error)
+    assert json.loads((tmp_path / "failure.json").read_text())["class"] == "CheckpointError"
     write_failure(tmp_path / "full-disk", CheckpointError("the disk is full"))
     assert "CheckpointError: the disk is full" in caplog.text
 
