@@ -133,12 +133,12 @@ def _ours(documents: StageInput, where: Path) -> list[tuple[str, str]]:
 def _ngrams(documents: StageInput) -> Iterator[tuple[str, set[str]]]:
     """Yield the documents that are no duplicates, each with its n-grams as text."""
     from pipelines.counters import Counters
-    from pipelines.documents.exclusions import kept_documents, shard_items
+    from pipelines.documents.exclusions import kept_rows, shard_items
     from pipelines.wordpiece.tokenizer import shared_pre_tokenizer
 
     words_of = shared_pre_tokenizer(lowercase=True).words
     for piece in shard_items(documents, remove_duplicates=True):
-        for batch in kept_documents(piece, Counters()):
+        for _, batch in kept_rows(piece, Counters()):
             for row in batch.select(["document_id", "sentences"]).to_pylist():
                 text = " ".join(row["sentences"])
                 words = [word for word in words_of(text) if any(map(str.isalnum, word))]

@@ -47,8 +47,8 @@ def checkpoint_folder(name: str, *, store: str | None) -> str:
         ) from error
     if is_checkpoint and artifact_of_path(name) is None:
         return name if "://" in name else str(Path(name).absolute())
-    if is_folder and (invalid := check_checkpoint(name, needs_vocabulary=False)) is not None:
-        raise invalid
+    if is_folder:
+        check_checkpoint(name, needs_vocabulary=False)
     artifact = _find_artifact(name, store)
     if "config.json" not in artifact.files:
         raise ConfigError(f"{name}: expected an artifact of pretrain or finetune, got {artifact}")

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from pydantic import ValidationError
 
 from flows.cli import options
 from flows.cli.console import echo_raw
@@ -18,13 +17,10 @@ from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.run import print_results
 from flows.model_loading import checkpoint_folder
-from flows.recipes.errors import format_validation_error
 from flows.recipes.loader import recipe_from
-from flows.run.preflight import check_examples
 from flows.running import run_recipe
 from model.tasks import find_task
-from schemas.errors import BertloomError, ConfigError, UsageError, raise_all
-from schemas.finetune_configs import ExamplesConfig
+from schemas.errors import UsageError
 
 NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
 """Characters that names in recipes cannot have."""
@@ -82,7 +78,7 @@ def finetune(
     }
     entry = {
         "examples": resolved.name,
-        "init_checkpoint": _check_inputs(examples, checkpoint, store=store),
+        "init_checkpoint": checkpoint_folder(checkpoint, store=store),
         **grid,
         "restarts": restarts,
         "max_seq_length": max_seq_length or resolved.max_seq_length,
@@ -101,22 +97,6 @@ def finetune(
         print_plan(loaded)
     else:
         print_results(loaded, run_recipe(loaded, listeners=[StepPrinter()], engine=engine))
-
-
-def _check_inputs(examples: dict[str, Any], checkpoint: str, *, store: str | None) -> str:
-    """Return the folder of the checkpoint; report what is wrong with it and the data together."""
-    folder = ""
-    errors: list[BertloomError | None] = []
-    try:
-        errors.append(check_examples(ExamplesConfig.model_validate(examples)))
-    except ValidationError as error:
-        errors.append(ConfigError(format_validation_error(error)))
-    try:
-        folder = checkpoint_folder(checkpoint, store=store)
-    except BertloomError as error:
-        errors.append(error)
-    raise_all(errors)
-    return folder
 
 
 def _parse_numbers(option: str, text: str, number: Callable[[str], float]) -> list[float]:

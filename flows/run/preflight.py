@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from flows.formatting import format_bytes
@@ -55,7 +55,7 @@ def check_inputs(steps: Sequence[Step]) -> None:
         raise MissingInputError(
             f"{sample}: no such folder. Write the sample with `bertloom sample {_SAMPLE_FOLDER}`"
         )
-    raise_all(_input_error(step.config) for step in steps)
+    raise_all(_find_error(step.config) for step in steps)
 
 
 def check_disk_space(estimate: RunEstimate, *, store: str) -> None:
@@ -80,51 +80,42 @@ def raw_paths(steps: Iterable[Step]) -> list[str]:
     return paths
 
 
-def check_examples(config: ExamplesConfig) -> BertloomError | None:
-    """Return what is wrong with the files of a task; only their first rows are read."""
-    return _error_of(lambda: check_files(config))
+def check_checkpoint(folder: str, *, needs_vocabulary: bool) -> None:
+    """Check the files of a checkpoint, except its weights.
+
+    Raises:
+        InputError, VocabularyError, CheckpointError: A file is missing or cannot be used.
+    """
+    check_layout(folder, needs_vocabulary=needs_vocabulary)
+    if needs_vocabulary and (url := vocabulary_url(folder)).endswith(TOKENIZER_FILE):
+        read_lowercase(url)
 
 
-def check_checkpoint(folder: str, *, needs_vocabulary: bool) -> BertloomError | None:
-    """Return what is wrong with the files of a checkpoint, weights not read; None if nothing is."""
-
-    def check() -> None:
-        check_layout(folder, needs_vocabulary=needs_vocabulary)
-        if needs_vocabulary and (url := vocabulary_url(folder)).endswith(TOKENIZER_FILE):
-            read_lowercase(url)
-
-    return _error_of(check)
-
-
-def _input_error(config: Config) -> BertloomError | None:
-    match config:
-        case ExamplesConfig():
-            return check_examples(config)
-        case VocabularyConfig():
-            return _error_of(lambda: raw_inputs(config))
-        case TrialConfig(init_checkpoint=str(folder)):
-            return check_checkpoint(folder, needs_vocabulary=True)
-        case PretrainConfig(compile=True) if problem := _compiler_problem():
-            return problem
-        case PretrainConfig(init_checkpoint=str(folder)):
-            return check_checkpoint(folder, needs_vocabulary=False)
-    return None
-
-
-def _compiler_problem() -> ConfigError | None:
-    # torch.compile chooses the compiler in the same way.
-    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-    if shutil.which(compiler):
-        return None
-    return ConfigError(
-        f"pretrain: compile: true needs a C++ compiler, and {compiler!r:.80} is not installed. "
-        "Install one, name another by CXX, or set compile: false"
-    )
-
-
-def _error_of(check: Callable[[], object]) -> BertloomError | None:
+def _find_error(config: Config) -> BertloomError | None:
+    """Return the error of the files and programs that a configuration needs."""
     try:
-        check()
+        match config:
+            case ExamplesConfig():
+                check_files(config)
+            case VocabularyConfig():
+                raw_inputs(config)
+            case TrialConfig(init_checkpoint=str(folder)):
+                check_checkpoint(folder, needs_vocabulary=True)
+            case PretrainConfig():
+                if config.compile:
+                    _check_compiler()
+                if config.init_checkpoint is not None:
+                    check_checkpoint(config.init_checkpoint, needs_vocabulary=False)
     except BertloomError as error:
         return error
     return None
+
+
+def _check_compiler() -> None:
+    # torch.compile chooses the compiler in the same way.
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    if not shutil.which(compiler):
+        raise ConfigError(
+            f"pretrain: compile: true needs a C++ compiler, and {compiler!r:.80} is not installed. "
+            "Install one, name another by CXX, or set compile: false"
+        )

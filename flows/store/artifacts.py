@@ -33,7 +33,7 @@ from schemas.errors import (
     RefConflictError,
     StoreError,
 )
-from schemas.manifest import Manifest
+from schemas.manifest import FileEntry, Manifest
 
 _FORMAT = {"layout": 3, "digest": "sha256"}
 
@@ -100,6 +100,14 @@ class Conflict(Record):
     """Content digests of both."""
 
     differing_files: tuple[str, ...]
+
+
+def size_error(entry: FileEntry, size: int | None) -> str:
+    """Return the error of a file with another size, or without one; "" for none."""
+    if size == entry.size_bytes:
+        return ""
+    got = "no file" if size is None else f"{size:,} bytes"
+    return f"{entry.path}: expected {entry.size_bytes:,} bytes, got {got}"
 
 
 class ArtifactStore:
@@ -252,14 +260,9 @@ class ArtifactStore:
         """
         sizes = self.backend.sizes(manifest.data_path)
         for entry in manifest.files:
-            size = sizes.get(entry.stored_name)
-            if size != entry.size_bytes:
-                got = "no file" if size is None else f"{size:,} bytes"
+            if error := size_error(entry, sizes.get(entry.stored_name)):
                 url = self.url(f"{manifest.data_path}/{entry.stored_name}")
-                raise ArtifactCorruptError(
-                    f"{url}: expected {entry.path} with {entry.size_bytes:,} bytes, got {got}. "
-                    "Run the recipe again"
-                )
+                raise ArtifactCorruptError(f"{url}: {error}. Run the recipe again")
         return sizes
 
     # Pointers, refs and pins

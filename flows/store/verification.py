@@ -10,13 +10,16 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple, cast
 
-from flows.store.artifacts import ArtifactStore
+from flows.store.artifacts import ArtifactStore, size_error
 from flows.store.backend import StoreBackend
 from flows.store.pointers import Pointer
 from flows.store.work_items import delete_items
 from schemas.errors import ArtifactCorruptError, ArtifactNotFoundError
 from schemas.fingerprint import cache_key, content_digest, logical_digest
 from schemas.manifest import FileEntry, Manifest
+
+_Checked = dict[tuple[object, ...], tuple[str, list[str]]]
+"""Errors of files and of their rows, by version of the file and what it was compared with."""
 
 
 class VerifyResult(NamedTuple):
@@ -57,8 +60,8 @@ def verify(
         deep: Compare the digest of each file, not only its size.
         rows: Also compare the number and the digest of the rows of tables; requires `deep`.
     """
-    reader = _Reader(store.backend, rows=rows) if deep else None
-    return [_verify(store, pointer, reader) for pointer in pointers]
+    checked: _Checked | None = {} if deep else None
+    return [_verify(store, pointer, checked, rows=rows) for pointer in pointers]
 
 
 def quarantine(store: ArtifactStore, results: Sequence[VerifyResult]) -> None:
@@ -76,7 +79,9 @@ def quarantine(store: ArtifactStore, results: Sequence[VerifyResult]) -> None:
             store.quarantine(pointer.path, expected=pointer.to_json(), reason=reason)
 
 
-def _verify(store: ArtifactStore, pointer: Pointer, reader: _Reader | None) -> VerifyResult:
+def _verify(
+    store: ArtifactStore, pointer: Pointer, checked: _Checked | None, *, rows: bool
+) -> VerifyResult:
     try:
         manifest = store.read_manifest(pointer.manifest)
     except (ArtifactCorruptError, ArtifactNotFoundError) as error:
@@ -90,7 +95,7 @@ def _verify(store: ArtifactStore, pointer: Pointer, reader: _Reader | None) -> V
         "content_digest": content_digest(manifest.files),
         "rows_digest": logical_digest(manifest.files),
     }
-    corrupt, wrong_rows = _check_files(store, manifest, reader)
+    corrupt, wrong_rows = _check_files(store, manifest, checked, rows=rows)
     inconsistent = [*_differences(manifest, computed), *wrong_rows]
     errors = [
         *_differences(manifest, expected),
@@ -117,20 +122,21 @@ def _differences(manifest: Manifest, expected: dict[str, str]) -> list[str]:
 
 
 def _check_files(
-    store: ArtifactStore, manifest: Manifest, reader: _Reader | None
+    store: ArtifactStore, manifest: Manifest, checked: _Checked | None, *, rows: bool
 ) -> tuple[list[str], list[str]]:
     """Return the error of each corrupt file, and the errors in rows of files that are ok."""
     sizes = store.backend.sizes(manifest.data_path)
     corrupt: list[str] = []
     wrong_rows: list[str] = []
     for entry in manifest.files:
-        size = sizes.get(entry.stored_name)
-        if size is None:
-            corrupt.append(f"{entry.path}: {entry.stored_name} is missing")
-        elif size != entry.size_bytes:
-            corrupt.append(f"{entry.path}: expected {entry.size_bytes:,} bytes, got {size:,}")
-        elif reader is not None:
-            error, row_errors = reader.check(f"{manifest.data_path}/{entry.stored_name}", entry)
+        if error := size_error(entry, sizes.get(entry.stored_name)):
+            corrupt.append(error)
+        elif checked is not None:
+            path = f"{manifest.data_path}/{entry.stored_name}"
+            key = (*store.backend.version(path), entry.sha256, entry.rows, entry.rows_digest)
+            if key not in checked:  # a file that artifacts share by hard links is read once
+                checked[key] = _check_content(store.backend, path, entry, rows=rows)
+            error, row_errors = checked[key]
             corrupt += [f"{entry.path}: {error}"] if error else []
             wrong_rows += [f"{entry.path}: {text}" for text in row_errors]
     return corrupt, wrong_rows
@@ -147,29 +153,18 @@ def _check_inputs(store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
                 yield f"input {ref.name}: expected content {ref.content_digest}, got {content}"
 
 
-class _Reader:
-    """Checks the content of files. A file that artifacts share by hard links is read once."""
-
-    def __init__(self, backend: StoreBackend, *, rows: bool) -> None:
-        self._backend, self._rows = backend, rows
-        self._results: dict[tuple[object, ...], tuple[str, list[str]]] = {}
-
-    def check(self, path: str, entry: FileEntry) -> tuple[str, list[str]]:
-        """Return the error of a corrupt file, "" for none, and the errors of the rows."""
-        key = (*self._backend.version(path), entry.sha256, entry.rows, entry.rows_digest)
-        if key not in self._results:
-            self._results[key] = self._read(path, entry)
-        return self._results[key]
-
-    def _read(self, path: str, entry: FileEntry) -> tuple[str, list[str]]:
-        with self._backend.open(path) as source:
-            sha256 = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
-            if sha256 != entry.sha256:
-                return f"expected sha256 {entry.sha256}, got {sha256}", []
-            if entry.rows is None or not self._rows:
-                return "", []
-            source.seek(0)
-            return "", _check_rows(source, entry)
+def _check_content(
+    backend: StoreBackend, path: str, entry: FileEntry, *, rows: bool
+) -> tuple[str, list[str]]:
+    """Return the error of a corrupt file, "" for none, and the errors of the rows."""
+    with backend.open(path) as source:
+        sha256 = hashlib.file_digest(cast("Any", source), "sha256").hexdigest()
+        if sha256 != entry.sha256:
+            return f"expected sha256 {entry.sha256}, got {sha256}", []
+        if entry.rows is None or not rows:
+            return "", []
+        source.seek(0)
+        return "", _check_rows(source, entry)
 
 
 def _check_rows(source: IO[bytes], entry: FileEntry) -> list[str]:

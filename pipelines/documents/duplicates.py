@@ -448,24 +448,24 @@ def _summary(batch: pa.RecordBatch) -> tuple[int, dict[str, RepeatedIds]]:
     return batch.num_rows - repeated.num_rows, found
 
 
-def duplicate_rows(table: str | InputFile, *, shard: str, reason: str) -> frozenset[int]:
-    """Return the rows of one document shard that a table excludes for a reason."""
-    found = rows_by_shard(table, expected=DUPLICATES)
-    return frozenset(found.get((shard, reason), _NO_ROWS).tolist())
-
-
-_NO_ROWS = np.empty(0, np.uint32)
+def excluded_rows(
+    table: str | InputFile, *, shard: str, expected: pa.Schema
+) -> Mapping[str, npt.NDArray[np.uint32]]:
+    """Return the rows of a document shard that a table excludes, by reason."""
+    return rows_by_shard(table, expected).get(shard, {})
 
 
 @functools.lru_cache(maxsize=4)  # a stored name is never reused
 def rows_by_shard(
-    table: str | InputFile, *, expected: pa.Schema
-) -> Mapping[tuple[str, str], npt.NDArray[np.uint32]]:
+    table: str | InputFile, expected: pa.Schema
+) -> Mapping[str, Mapping[str, npt.NDArray[np.uint32]]]:
     """Return the excluded rows by shard and reason."""
     with open_shard(table, expected=expected, columns=("shard", "row", "reason")) as reader:
         by_shard = reader.read_all().group_by(["shard", "reason"], use_threads=False)
         groups = by_shard.aggregate([("row", "list")])
     rows, offsets = flat_lists(groups.column("row_list").combine_chunks())
-    keys = zip(groups.column("shard").to_pylist(), groups.column("reason").to_pylist(), strict=True)
-    parts = np.split(rows.to_numpy(), offsets[1:-1]) if groups.num_rows else []
-    return dict(zip(keys, parts, strict=True))
+    found: dict[str, dict[str, npt.NDArray[np.uint32]]] = {}
+    for number, group in enumerate(groups.select(["shard", "reason"]).to_pylist()):
+        part = rows.slice(offsets[number], offsets[number + 1] - offsets[number])
+        found.setdefault(group["shard"], {})[group["reason"]] = part.to_numpy()
+    return found

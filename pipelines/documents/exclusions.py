@@ -6,26 +6,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.counters import Counters
-from pipelines.documents.duplicates import (
-    DUPLICATES_FILE,
-    SAME_ID,
-    SAME_TEXT,
-    duplicate_rows,
-    rows_by_shard,
-)
+from pipelines.documents.duplicates import DUPLICATES_FILE, SAME_ID, SAME_TEXT, excluded_rows
 from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import EXCLUSION_INPUTS, InputFile, input_file
-from schemas.arrow import DOCUMENTS, EXCLUDED_DOCUMENTS
+from schemas.arrow import DOCUMENTS, DUPLICATES, EXCLUDED_DOCUMENTS
 from schemas.manifest import FileEntry, StageInput
 
 EXCLUSIONS_FILE = "__excluded__/excluded-documents.arrow"
@@ -39,20 +30,6 @@ def exclusion_tables(inputs: Mapping[str, StageInput]) -> list[InputFile]:
     return [
         input_file(inputs[name], EXCLUSIONS_FILE) for name in EXCLUSION_INPUTS if name in inputs
     ]
-
-
-def excluded_rows(table: InputFile, *, shard: str) -> dict[int, str]:
-    """Return the excluded rows of a document shard with their reasons."""
-    found = _by_shard(table).get(shard, {})
-    return {row: reason for reason, rows in found.items() for row in rows.tolist()}
-
-
-@functools.lru_cache(maxsize=4)
-def _by_shard(table: InputFile) -> Mapping[str, Mapping[str, npt.NDArray[np.uint32]]]:
-    found: dict[str, dict[str, npt.NDArray[np.uint32]]] = {}
-    for (shard, reason), rows in rows_by_shard(table, expected=EXCLUDED_DOCUMENTS).items():
-        found.setdefault(shard, {})[reason] = rows
-    return found
 
 
 def document_shards(documents: StageInput) -> list[FileEntry]:
@@ -79,13 +56,12 @@ class ShardItem(NamedTuple):
     """Tables of further excluded rows."""
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the documents of `kept_documents`."""
-        repeated, duplicates = self.repeated_id_rows(), self.duplicate_rows()
+        """Return what decides the documents of `kept_rows`."""
         others = {"others": found} if (found := sorted(self.excluded_rows().items())) else {}
         return {
             "shard": self.file.sha256,
-            "repeated": sorted(repeated),
-            "left-out": sorted(duplicates),
+            "repeated": sorted(self.repeated_id_rows()),
+            "left-out": sorted(self.duplicate_rows()),
             **others,
         }
 
@@ -101,13 +77,16 @@ class ShardItem(NamedTuple):
         """Return further excluded rows, each with the reason of highest priority."""
         found: dict[int, str] = {}
         for table in reversed(self.exclusions):
-            found |= excluded_rows(table, shard=self.path)
+            by_reason = excluded_rows(table, shard=self.path, expected=EXCLUDED_DOCUMENTS)
+            for reason, rows in by_reason.items():
+                found |= dict.fromkeys(rows.tolist(), reason)
         return found
 
     def _rows(self, reason: str) -> frozenset[int]:
         if self.duplicates is None:
             return frozenset()
-        return duplicate_rows(self.duplicates, shard=self.path, reason=reason)
+        by_reason = excluded_rows(self.duplicates, shard=self.path, expected=DUPLICATES)
+        return frozenset(by_reason[reason].tolist() if reason in by_reason else ())
 
 
 def shard_items(
@@ -136,17 +115,11 @@ def shard_items(
     ]
 
 
-def kept_documents(item: ShardItem, counters: Counters) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a shard without the excluded ones, and count `documents-*`.
-
-    Rows with repeated ids are not counted: `build-documents` dropped and counted them.
-    """
-    for _, batch in kept_rows(item, counters):
-        yield batch
-
-
 def kept_rows(item: ShardItem, counters: Counters) -> Iterator[tuple[list[int], pa.RecordBatch]]:
-    """Yield the batches of `kept_documents` with the numbers of their rows in the shard."""
+    """Yield the documents of a shard without the excluded ones, with their rows in the shard.
+
+    Counts `documents-*`. `build-documents` dropped and counted rows with repeated ids already.
+    """
     repeated = item.repeated_id_rows()
     unwanted = item.excluded_rows() | dict.fromkeys(item.duplicate_rows(), "duplicate")
     first = 0
@@ -167,8 +140,3 @@ def kept_rows(item: ShardItem, counters: Counters) -> Iterator[tuple[list[int], 
                 batch = batch.take(pa.array(keep, pa.int64()))
             if batch.num_rows:
                 yield [rows.start + row for row in keep], batch
-
-
-def sentences_of(batch: pa.RecordBatch) -> pa.StringArray:
-    """Return the sentences of a batch of documents, end to end."""
-    return batch.column("sentences").flatten()

@@ -13,7 +13,7 @@ from pipelines.arrays import flat_lists, list_array, offsets_of
 from pipelines.beam.item_cache import CacheableShardFn
 from pipelines.beam.shard_work import WorkResult
 from pipelines.counters import Count, Counters
-from pipelines.documents.exclusions import ShardItem, kept_documents
+from pipelines.documents.exclusions import ShardItem, kept_rows
 from pipelines.instances import split_id
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
@@ -50,7 +50,7 @@ class BuildTokenShard(CacheableShardFn):
         schema = tokens_schema(self.vocab_size)
         lengths: list[dict[str, Any]] = []
         with ShardWriter(_shard_path(item), schema=schema, output=self.output) as shard:
-            for documents in kept_documents(item, counters):
+            for _, documents in kept_rows(item, counters):
                 batch = tokenize_batch(documents, self._tokenizer, counters.count, schema)
                 shard.write(batch)
                 lengths.append(_lengths(batch).model_dump(mode="json"))

@@ -30,7 +30,7 @@ from pipelines.documents.bucket_tables import (
     remove_bucket_files,
     to_bytes,
 )
-from pipelines.documents.exclusions import ShardItem, kept_documents, sentences_of, shard_items
+from pipelines.documents.exclusions import ShardItem, kept_rows, shard_items
 from pipelines.io.shards import ShardWriter
 from pipelines.io.stage_inputs import InputFile
 from pipelines.wordpiece.vocab_training import count_words, merge_counts
@@ -55,8 +55,8 @@ class CountWords(CacheableShardFn):
     def process(self, item: ShardItem) -> WorkResult:
         counters = Counters()
         counts = WORD_COUNTS.empty_table()
-        for batch in kept_documents(item, counters):
-            words = count_words(sentences_of(batch), lowercase=self.lowercase)
+        for _, batch in kept_rows(item, counters):
+            words = count_words(batch.column("sentences").flatten(), lowercase=self.lowercase)
             counts = merge_counts([counts, words])
         counters.count("words", pc.sum(counts.column("count")).as_py() or 0)
         return WorkResult(item.number, [], counters, list(_word_blobs(counts)))

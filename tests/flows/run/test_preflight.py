@@ -19,8 +19,8 @@ from flows.run import estimates
 from flows.run.estimates import TRAINING_START, StepEstimate, format_estimate
 from flows.run.graph import Step
 from flows.run.plan import PlannedStep, estimate_run
-from flows.run.preflight import check_checkpoint, check_examples, check_inputs
-from model import pretrain
+from flows.run.preflight import check_checkpoint, check_inputs
+from model import build_examples, pretrain
 from pipelines import build_vocabulary
 from pipelines.io import raw_files
 from pipelines.wordpiece.tokenizer import tokenizer_json
@@ -96,22 +96,24 @@ def test_preflight_reports_url_that_cannot_be_read(closed_server: str, name: str
         check_inputs([vocabulary_step(f"{closed_server}/{name}")])
     assert raised.value.file == f"{closed_server}/{name}"
     examples = ExamplesConfig(task="cola", data_dir=f"{closed_server}/cola")
-    assert isinstance(check_examples(examples), NetworkError)
+    with pytest.raises(NetworkError):
+        check_inputs([Step("build-examples", build_examples.STAGE, examples, {})])
 
 
 def test_preflight_checks_vocabulary_and_tokenizer_of_checkpoint(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "bert")
     Path(folder, VOCAB_FILE).write_text(WRONG["duplicate"])
-    error = check_checkpoint(folder, needs_vocabulary=True)
-    assert isinstance(error, VocabularyError)
-    assert check_checkpoint(folder, needs_vocabulary=False) is None
+    with pytest.raises(VocabularyError):
+        check_checkpoint(folder, needs_vocabulary=True)
+    check_checkpoint(folder, needs_vocabulary=False)
     Path(folder, VOCAB_FILE).unlink()
     described = json.loads(tokenizer_json(VOCAB, lowercase=True))
     Path(folder, TOKENIZER_FILE).write_text(json.dumps(described))
-    assert check_checkpoint(folder, needs_vocabulary=True) is None
+    check_checkpoint(folder, needs_vocabulary=True)
     described["normalizer"]["strip_accents"] = False
     Path(folder, TOKENIZER_FILE).write_text(json.dumps(described))
-    assert isinstance(check_checkpoint(folder, needs_vocabulary=True), VocabularyError)
+    with pytest.raises(VocabularyError):
+        check_checkpoint(folder, needs_vocabulary=True)
 
 
 @pytest.fixture

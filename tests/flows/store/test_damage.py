@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.cli_runner import Cli
-from support.corpus_builder import as_input, run_corpus, small_recipe, small_sample
+from support.corpus_builder import small_recipe, small_sample
 from support.report_builder import corpus_run
 from support.store_builder import (
     STAGE,
@@ -34,16 +34,13 @@ from flows.store.verification import verify
 from model.finetune import finetune
 from model.pretrain import pretrain
 from model.training.artifact_files import write_file
-from pipelines.build_instances import build_instances
-from pipelines.build_tokens import build_tokens
-from pipelines.build_vocabulary import build_vocabulary
 from pipelines.documents.duplicates import DUPLICATES_FILE, rows_by_shard
 from pipelines.wordpiece.vocab_files import VOCAB_FILE
 from schemas.checksummed import dump_json, dump_line, load_json
 from schemas.errors import ArtifactCorruptError, DeterminismError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import TrialConfig
-from schemas.manifest import Manifest, StageInput, StageOutput
+from schemas.manifest import Manifest, StageInput
 from schemas.model_configs import BudgetConfig, PretrainConfig
 from schemas.recipe import Recipe
 
@@ -276,56 +273,30 @@ def test_only_item_of_corrupt_file_is_computed_again(
     assert reuse.items_reused == reuse.items - 1
 
 
-# Stages and their inputs
-
-
-class _Stages(NamedTuple):
-    recipe: Recipe
-    outputs: dict[str, StageOutput]
-    folder: Path
-
-
-@pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> _Stages:
-    folder = tmp_path_factory.mktemp("stages")
-    recipe = small_recipe(small_sample(folder / "sample"))
-    return _Stages(recipe, run_corpus(recipe, folder / "out"), folder / "out")
-
-
 @pytest.mark.parametrize(
-    ("stage", "name", "path", "position"),
+    ("stage", "upstream", "path", "position"),
     [
-        ("vocabulary", "documents", "part-00001-000.arrow", -1),
-        ("tokens", "documents", DUPLICATES_FILE, -3),
-        ("tokens", "vocabulary", VOCAB_FILE, 2000),
-        ("instances", "tokens", "part-00001.arrow", 900),
+        ("build-vocabulary", "build-documents", "part-00001-000.arrow", -1),
+        ("build-tokens", "build-documents", DUPLICATES_FILE, -3),
+        ("build-tokens", "build-vocabulary", VOCAB_FILE, 2000),
+        ("build-instances", "build-tokens", "part-00001.arrow", 900),
     ],
 )
 def test_stage_refuses_corrupt_input(
-    stages: _Stages, tmp_path: Path, stage: str, name: str, path: str, position: int
+    corpus: _Corpus, stage: str, upstream: str, path: str, position: int
 ) -> None:
-    inputs = {
-        name: as_input(name, stages.outputs[f"build-{name}"], str(stages.folder / f"build-{name}"))
-        for name in ("documents", "vocabulary", "tokens")
-    }
-    entry = next(entry for entry in inputs[name].files if entry.path == path)
-    file = Path(inputs[name].data, entry.stored_name)
-    build: Any = {
-        "vocabulary": build_vocabulary,
-        "tokens": build_tokens,
-        "instances": build_instances,
-    }[stage]
-    config: Any = getattr(stages.recipe, f"build_{stage}")
-    config = next(iter(config.values())) if stage == "instances" else config
-    before = flip(file, position, 2)
-    rows_by_shard.cache_clear()  # rows that the earlier stage read in this process
-    try:
-        with pytest.raises(ArtifactCorruptError) as error:
-            build(config, inputs=inputs, output=str(tmp_path), execution=ExecutionConfig())
-    finally:
-        file.write_bytes(before)
-    for text in (path, f"{name} {inputs[name].artifact_id}", entry.sha256):
+    manifest = _run(corpus)[upstream]
+    entry = manifest.file(path)
+    assert entry is not None
+    flip(corpus.root / manifest.data_path / entry.stored_name, position, 2)
+    rows_by_shard.cache_clear()  # rows that this process has read
+    for folder in ("keys", "pieces"):
+        shutil.rmtree(corpus.root / folder / stage)
+    with pytest.raises(ArtifactCorruptError) as error:
+        _run(corpus)
+    for text in (path, manifest.artifact_id, entry.sha256):
         assert text in str(error.value)
+    assert not (corpus.root / "keys" / stage).exists()
 
 
 def test_training_refuses_corrupt_checkpoint(store: ArtifactStore, tmp_path: Path) -> None:
@@ -360,16 +331,13 @@ def test_training_refuses_corrupt_checkpoint(store: ArtifactStore, tmp_path: Pat
         pretrain(phase, **options)
 
 
-# Verification of one artifact
+# One artifact
 
 
 def find_errors(store: ArtifactStore, manifest: Manifest, *, rows: bool = False) -> tuple[str, ...]:
     [result] = verify(store, [pointer_to(manifest)], rows=rows)
     assert result.is_ok == (not result.errors)
     return result.errors
-
-
-# Files, manifests and inputs
 
 
 def test_deep_verification_reads_every_byte(any_store: ArtifactStore) -> None:
@@ -412,25 +380,17 @@ def test_missing_input_is_found(any_store: ArtifactStore) -> None:
     assert error.startswith("input documents: ")
 
 
-# Rows
-
-
-def test_rows_as_written_are_ok(store: ArtifactStore) -> None:
-    assert find_errors(store, publish_shard(store), rows=True) == ()
-    assert find_errors(store, published(store, spec={"seed": 3}), rows=True) == ()  # no table
-
-
 @pytest.mark.parametrize(
-    ("fields", "expected"), [({"rows": 3}, "expected 3"), ({"rows_digest": "0" * 32}, "0" * 32)]
+    ("fields", "expected"),
+    [
+        ({"rows": 3}, "expected 3"),
+        ({"rows_digest": "0" * 32}, "0" * 32),
+        ({"data": b"one"}, "Arrow IPC"),
+    ],
 )
-def test_other_rows_are_found(store: ArtifactStore, fields: dict[str, Any], expected: str) -> None:
+def test_wrong_rows_are_found(store: ArtifactStore, fields: dict[str, Any], expected: str) -> None:
     manifest = publish_shard(store, **fields)
     assert find_errors(store, manifest) == ()
     [error] = find_errors(store, manifest, rows=True)
     assert error.startswith("part-00000.arrow: ")
     assert expected in error
-
-
-def test_file_that_is_no_table_is_found(store: ArtifactStore) -> None:
-    [error] = find_errors(store, publish_shard(store, data=b"one"), rows=True)
-    assert error.startswith("part-00000.arrow: ")

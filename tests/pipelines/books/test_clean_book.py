@@ -217,6 +217,7 @@ ON STANDING STILL. Demy 8vo, price 3s. 6d. net."""
         "ERRATA\nPage 12, line 3, for walk read talk.\nPage 19, line 30, for noon read moon.",
         "Addenda et Corrigenda\n\nPage 12, line 3, for walk read talk.",
         "Page 12, line 3, for walk read talk.\n\nPage 19, line 30, for noon read moon.",
+        "PUBLICATIONS OF\n\nTHE SOCIETY\n\nI. _Songs_\n\nSung by A READER. 1914. Price $1.50",
     ],
 )
 def test_notes_errata_and_catalogues_behind_the_text_go(back: str) -> None:
@@ -255,76 +256,6 @@ def test_notes_at_the_end_go_with_the_lines_that_continue_them() -> None:
     book = clean_book(f"CHAPTER I\n\n{STORY}\n\n{CHAPTER_NOTES}\n\n{STORY}\n\n{notes}\n")
     assert book.paragraphs[-1] == SECOND_LINE
     assert not any("old song" in paragraph for paragraph in book.paragraphs)
-
-
-PUBLICATIONS = """PUBLICATIONS OF
-
-THE SOCIETY OF WALKERS
-
-FOUNDED BY A. WALKER, 1911
-
-
-COMMITTEE ON PUBLICATIONS
-
-ANN WRITER, Professor of Walking in the University of the Hills,
-_Chairman_
-
-TOM READER, Secretary of the Society
-
-
-CLASSICS OF THE ROAD
-
-
-I. _Songs of the Road_: _The Hill_, _The Valley_
-
-Sung by TOM READER, with an Introduction by ANN WRITER. 1914. xv + 178
-pages. Price $1.50
-
-Whoever walks owes thanks to the Society for the first edition of these
-songs that can be carried in a pocket. _The Evening Paper._
-
-
-II. _The Long Walk_
-
-Told by ANN WRITER. 1916. xii + 134 pages. Price $1.50
-
-
-THE WALKERS' REVIEW
-
-The Review is a magazine, published bi-monthly, with all that is known of
-the roads.
-
-  Volume I, 1913. 192 pages. Price $5.00
-
-The REVIEW has an admirable array of articles, and it is hoped will be
-well received by all who walk. _The Morning Paper._
-
-  _For information regarding the above volumes, address the_
-  SECRETARY OF THE SOCIETY
-  _25 Hill Street_
-
-
-       *       *       *       *       *
-
-
-Errata noted by transcriber:
-
-... and to good ends.
-  _paragraph-ending period missing_
-
-Do you know when they will come!
-  _punctuation unchanged_
-"""
-
-
-def test_list_of_a_publisher_behind_a_play_goes() -> None:
-    turns = "\n\n".join(
-        f"_{name}._\n\nDo you know the way to the river, or shall we ask for it?"
-        for name in ("Ann", "Tom") * 80
-    )
-    book = clean_book(f"THE WALK\n\nACT I\n\n{turns}\n\n\n\n{PUBLICATIONS}")
-    assert len(book.paragraphs) == 320
-    assert book.paragraphs[-1] == "Do you know the way to the river, or shall we ask for it?"
 
 
 BLURB = (

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.corpus_builder import as_input
+from support.document_builder import Written, write_documents
 
-from pipelines.build_documents import build_documents
 from pipelines.contamination import MATCHES_FILE, PASSAGES_FILE
 from pipelines.contamination.scan import NgramTable, WordStream
 from pipelines.documents.exclusions import EXCLUSIONS_FILE
@@ -23,7 +23,7 @@ from pipelines.find_contamination import find_contamination
 from pipelines.io.shards import ShardWriter, open_shard
 from pipelines.io.stage_inputs import input_file
 from schemas.arrow import EXAMPLES
-from schemas.corpus_configs import ContaminationConfig, DocumentsConfig, TextSource
+from schemas.corpus_configs import ContaminationConfig
 from schemas.errors import ConfigError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
@@ -38,24 +38,10 @@ def made_up(words: int, seed: object) -> list[str]:
     return [f"{draws.choice(_WORDS)}{draws.randrange(1000)}" for _ in range(words)]
 
 
-def corpus(folder: Path, documents: Sequence[list[str]], **config: Any) -> StageInput:
-    """Documents of paragraphs, named d0, d1, ..."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = [{"id": f"d{n}", "text": "\n".join(doc)} for n, doc in enumerate(documents)]
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    source = TextSource(
-        name="c",
-        paths=(f"{folder}/rows.jsonl",),
-        id_column="id",
-        title_column="id",
-        target_split_bytes=config.pop("target_split_bytes", 1 << 20),
-        language=config.pop("language", "en"),
-    )
-    made = build_documents(
-        DocumentsConfig(sources=(source,), min_words=1, **config),
-        inputs={}, output=str(folder / "documents"), execution=HERE,
-    )  # fmt: skip
-    return as_input("documents", made, str(folder / "documents"))
+def corpus(folder: Path, documents: Sequence[list[str]], *, shards: int = 1) -> StageInput:
+    """Documents of sentences, named d0, d1, ..."""
+    written = [Written(f"d{n}", "\n".join(document)) for n, document in enumerate(documents)]
+    return write_documents(written, folder, shards=shards)
 
 
 def examples(folder: Path, kind: str, **splits: list[dict[str, Any]]) -> StageInput:
@@ -100,10 +86,10 @@ class Found:
 
     def pairs(self) -> set[tuple[str, str]]:
         """Examples, and documents that have them."""
-        return {(row["example_id"], row["document_id"][2:]) for row in self.rows()}
+        return {(row["example_id"], row["document_id"]) for row in self.rows()}
 
     def left_out(self) -> dict[str, str]:
-        return {row["document_id"][2:]: row["matched"] for row in self.rows(EXCLUSIONS_FILE)}
+        return {row["document_id"]: row["matched"] for row in self.rows(EXCLUSIONS_FILE)}
 
     def passages(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(input_file(self._given, PASSAGES_FILE).read())
@@ -133,8 +119,7 @@ def planted(folder: Path) -> tuple[list[list[str]], StageInput, StageInput]:
         plant = plants[n // 4] if n % 4 == 0 and n // 4 < len(plants) else ""
         documents.append([*(p for p in (before, *plant.split("\n"), after) if p)])
     documents[0] = plants[0].split("\n")  # nothing but the text
-    given = corpus(folder / "c", documents, target_split_bytes=4096, max_shard_bytes=1024)
-    assert len(given.files) > 8
+    given = corpus(folder / "c", documents, shards=9)
     task = examples(folder / "t", "classification", dev=sentences(*texts), train=[])
     return texts, given, task
 
@@ -153,7 +138,7 @@ def test_planted_texts_are_all_found_and_none_is_invented(tmp_path: Path) -> Non
     assert found.left_out()["d4"] == "a dev dev-1 text_a"
     shared = {row["example_id"]: row["passage"] for row in found.passages()}
     assert shared["dev-6"] == " ".join(texts[6][7:20])
-    assert all(row["title"] == row["document_id"][2:] for row in found.passages())
+    assert all(row["title"] == row["document_id"] for row in found.passages())
 
 
 @pytest.mark.slow
@@ -215,13 +200,13 @@ def test_passages_and_their_questions_are_told_apart(tmp_path: Path) -> None:
         Found(tmp_path / "h", documents, tasks={"squad": task}, splits=("test",))
 
 
-@pytest.mark.parametrize("target_split_bytes", [1024, 1 << 20])
-def test_a_common_phrase_makes_nothing_dirty(tmp_path: Path, target_split_bytes: int) -> None:
+@pytest.mark.parametrize("shards", [1, 5])
+def test_a_common_phrase_makes_nothing_dirty(tmp_path: Path, shards: int) -> None:
     """The documents with the phrase are in one shard or in many."""
     phrase, rare = " ".join(made_up(20, "phrase")), " ".join(made_up(20, "rare"))
     texts = [[f"{' '.join(made_up(90, n))}. {phrase}."] for n in range(5)]
     texts[3].append(rare)
-    documents = corpus(tmp_path / "c", texts, target_split_bytes=target_split_bytes)
+    documents = corpus(tmp_path / "c", texts, shards=shards)
     task = examples(tmp_path / "t", "classification", dev=sentences(phrase, rare))
     found = Found(tmp_path / "f", documents, tasks={"a": task}, max_document_frequency=4)
     assert found.pairs() == {("dev-1", "d3")}
@@ -240,7 +225,6 @@ def test_japanese_is_compared_by_characters(tmp_path: Path) -> None:
     documents = corpus(
         tmp_path / "c",
         [[f"前の文。{text}後の文。"], ["".join(characters[3:29])], ["".join(characters[3:28])]],
-        language="ja",
     )
     task = examples(tmp_path / "t", "classification", dev=sentences(text, other))
     found = Found(tmp_path / "f", documents, tasks={"a": task})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import multiprocessing.util
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,19 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.corpus_builder import small_recipe
 from support.item_runs import run_stages, told
-from support.paths import PYTHONPATH
 
 from flows.sample import write_sample
-from pipelines.beam.shard_job import run_shard_job
-from pipelines.beam.shard_work import BucketReduce, WorkResult
+from pipelines.beam.shard_work import WorkResult
 from pipelines.documents import bucket_tables, duplicates
 from pipelines.documents.duplicates import (
     BUCKETS,
-    DUPLICATES_FILE,
     Duplicates,
     buckets_for,
     duplicate_key_blobs,
-    duplicate_rows,
+    excluded_rows,
     find_duplicates_in_bucket,
     write_duplicates,
 )
@@ -36,7 +31,6 @@ from pipelines.io.file_systems import file_system
 from pipelines.io.shards import ShardWriter, open_shard
 from schemas.arrow import DOCUMENTS, DUPLICATES
 from schemas.errors import RunnerError
-from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry
 
 Shard = Sequence[tuple[str, str]]
@@ -216,24 +210,32 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
                     for row in expected
                     if (row["shard"], row["reason"]) == (shard, reason)
                 }
-                assert duplicate_rows(url, shard=shard, reason=reason) == wanted, number
+                rows_of_shard = excluded_rows(url, shard=shard, expected=DUPLICATES)
+                assert set(rows_of_shard.get(reason, ())) == wanted, number
                 assert reason == "same-text" or repeated.get(shard, 0) == len(wanted)
         assert [path.name for path in Path(folder).rglob("*.arrow")] == [
             Path(found.file.stored_name).name
         ]
 
 
-def test_the_bytes_are_those_of_one_batch_of_rows_in_order(tmp_path: Path) -> None:
-    """However many buckets there are, and whichever of them is reported first."""
+def test_the_bytes_are_those_of_one_batch_of_rows_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many buckets there are, whichever of them is reported first, in any store."""
     shards = [[(f"{s}-{n % 40}", f"w{n % 50} t") for n in range(s * 7, 90)] for s in range(5)]
     with ShardWriter("expected.arrow", schema=DUPLICATES, output=str(tmp_path)) as shard:
         shard.write(pa.RecordBatch.from_pylist(_expected(shards), schema=DUPLICATES))
     for buckets in (1, 64, 1000):
         found = _write(shards, tmp_path, buckets=buckets)
         assert found.file.sha256 == shard.entry().sha256
-    reports = _reports(shards, tmp_path)
-    found = write_duplicates(reports[::-1], output=str(tmp_path), shards=_entries(shards)[::-1])
+    monkeypatch.setattr(duplicates, "_SMALL_BUCKET", 0)
+    memory = f"memory://{tmp_path.name}/documents"
+    reports = _reports(shards, memory)
+    assert sum(len(report.files) for report in reports) > 20
+    found = write_duplicates(reports[::-1], output=memory, shards=_entries(shards)[::-1])
     assert found.file.sha256 == shard.entry().sha256
+    fs, folder = file_system(memory)  # the files of the buckets are gone
+    assert fs.find(folder) == [f"{folder}/{found.file.stored_name}"]
 
 
 def test_more_documents_get_more_buckets() -> None:
@@ -247,22 +249,6 @@ def test_rows_of_a_shard_that_nobody_reported_are_refused(tmp_path: Path) -> Non
         write_duplicates(reports, output=str(tmp_path), shards=_entries([[("a", "x")]]))
 
 
-def test_in_an_object_store_the_buckets_files_go_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory_folder = f"memory://{tmp_path.name}/documents"
-    monkeypatch.setattr(duplicates, "_SMALL_BUCKET", 0)
-    shards = [[(f"{s}-{n % 9}", f"w{n % 30} t") for n in range(40)] for s in range(4)]
-    reports = _reports(shards, memory_folder)
-    assert sum(len(report.files) for report in reports) > 20
-    found = write_duplicates(reports, output=memory_folder, shards=_entries(shards))
-    assert _rows(found, memory_folder) == _expected(shards)
-    fs, folder = file_system(memory_folder)
-    assert [str(name).removeprefix(f"{folder}/") for name in fs.find(folder)] == [
-        found.file.stored_name
-    ]
-
-
 def test_restored_pieces_may_be_dealt_to_other_buckets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,52 +260,3 @@ def test_restored_pieces_may_be_dealt_to_other_buckets(
     assert second["build-documents"].reuse.items_reused == second["build-documents"].reuse.items
     assert second["build-documents"].counters["duplicates-same-text"] > 0
     assert told(second) == told(first)
-
-
-class _Piece(NamedTuple):
-    number: int
-    rows: tuple[tuple[str, str], ...]
-    weight: int = 1
-    name: str = "made-up"
-
-
-class _SendKeys:
-    """Work without files whose blobs are those of made-up documents."""
-
-    def setup(self) -> None:
-        """Nothing to open."""
-
-    def process(self, piece: _Piece) -> WorkResult:
-        entry = _entry(piece.number, piece.rows)
-        blobs = duplicate_key_blobs(_keys(piece.rows), shard=entry.path)
-        return WorkResult(piece.number, [entry], blobs=blobs)
-
-
-@pytest.mark.parametrize(
-    "execution",
-    [ExecutionConfig(), ExecutionConfig(workers=2), ExecutionConfig(runner="threads", workers=2)],
-    ids=["one", "two", "threads"],
-)
-def test_a_job_finds_them_with_any_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execution: ExecutionConfig
-) -> None:
-    multiprocessing.util.get_temp_dir()  # for the fork server's socket: its path must be short
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)  # of worker processes
-    shards = [tuple((f"{s}-{n % 9}", f"w{n % 30} t") for n in range(s * 3, 40)) for s in range(7)]
-    done = run_shard_job(
-        "find",
-        [_Piece(number, rows) for number, rows in enumerate(shards)],
-        work=_SendKeys(),  # type: ignore[arg-type]
-        output=str(tmp_path / "out"),
-        execution=execution,
-        grouping=BucketReduce(
-            functools.partial(find_duplicates_in_bucket, output=str(tmp_path / "out"))
-        ),
-    )
-    found = write_duplicates(done.groups, output=str(tmp_path / "out"), shards=done.files)
-    assert _rows(found, tmp_path / "out") == _expected(shards)
-    assert found.file.path == DUPLICATES_FILE
-    assert list(temporary.iterdir()) == []  # the blobs on disk went with the job

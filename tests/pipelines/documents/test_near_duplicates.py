@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from support.corpus_builder import as_input
+from support.document_builder import Written, write_documents
 
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
@@ -21,9 +22,8 @@ from pipelines.documents.exclusions import EXCLUSIONS_FILE
 from pipelines.documents.sketches import FOUND, Bands, band_keys
 from pipelines.documents.word_hashes import WordHasher, ngram_sets
 from pipelines.find_near_duplicates import find_near_duplicates
-from pipelines.io.shards import ShardWriter, open_shard
+from pipelines.io.shards import open_shard
 from pipelines.io.stage_inputs import InputFile, input_file
-from schemas.arrow import DOCUMENTS
 from schemas.corpus_configs import (
     InstancesConfig,
     NearDuplicatesConfig,
@@ -38,12 +38,6 @@ from schemas.manifest import StageInput, StageOutput
 WORDS = ["".join(letters) for letters in itertools.product("bdfgklmnprstvz", "aeiou", "lnrst")]
 
 
-class Written(NamedTuple):
-    name: str
-    text: str
-    timestamp: str | None = None
-
-
 def document(chance: random.Random, words: int) -> str:
     return " ".join(chance.choices(WORDS, k=words))
 
@@ -51,32 +45,6 @@ def document(chance: random.Random, words: int) -> str:
 def edited(text: str, chance: random.Random, *, rate: float) -> str:
     words = text.split()
     return " ".join(chance.choice(WORDS) if chance.random() < rate else word for word in words)
-
-
-def corpus(documents: Sequence[Written], folder: Path, *, shards: int = 1) -> StageInput:
-    """An artifact of these documents, dealt to shards."""
-    entries = []
-    for number in range(shards):
-        rows = [
-            {
-                **dict.fromkeys(DOCUMENTS.names, ""),
-                "document_id": one.name,
-                "sentences": one.text.split("\n"),
-                "digest": hashlib.blake2b(one.text.encode(), digest_size=16).digest(),
-                "byte_start": 0,
-                "byte_end": 0,
-                "page_id": None,
-                "revision_id": None,
-                "timestamp": one.timestamp,
-            }
-            for one in documents[number::shards]
-        ]
-        path = f"part-{number:05d}-000.arrow"
-        with ShardWriter(path, schema=DOCUMENTS, output=str(folder), compression="zstd") as shard:
-            for start in range(0, len(rows), 50):
-                shard.write(pa.RecordBatch.from_pylist(rows[start : start + 50], schema=DOCUMENTS))
-        entries.append(shard.entry())
-    return as_input("documents", StageOutput(files=tuple(entries)), str(folder))
 
 
 def find(documents: StageInput, folder: Path, **options: Any) -> StageOutput:
@@ -103,7 +71,7 @@ def left_out(made: StageOutput, folder: Path) -> dict[str, str]:
 
 def found_among(texts: Iterable[str], folder: Path, **options: Any) -> dict[str, str]:
     documents = [Written(f"d{number}", text) for number, text in enumerate(texts)]
-    given = corpus(documents, folder / "documents")
+    given = write_documents(documents, folder / "documents")
     return left_out(find(given, folder / "near", **options), folder / "near")
 
 
@@ -129,28 +97,27 @@ def with_copies(seed: int, originals: int) -> list[Written]:
     return [Written(f"d{number}", text) for number, text in enumerate(distinct)]
 
 
+def sets_of(*documents: list[str]) -> list[list[int]]:
+    values, offsets = ngram_sets(pa.array(documents), 5, hasher=WordHasher())
+    return [values[a:b].tolist() for a, b in itertools.pairwise(offsets)]
+
+
 def test_ngrams_are_those_of_words_in_any_writing() -> None:
-    sentences = [
+    first, second, two, same_two, one, none = sets_of(
         ["Call me, Ishmael!", "Some years ago"],
         ["call me ISHMÁEL some", "-- years ago --"],
         ["some words"],
         ["Some; words."],
         ["ni"] * 40,
         ["... !"],
-    ]
-    values, offsets = ngram_sets(pa.array(sentences), 5, hasher=WordHasher())
-    sets = [values[a:b].tolist() for a, b in itertools.pairwise(offsets)]
-    assert [len(one) for one in sets] == [2, 2, 1, 1, 1, 0]
-    assert sets[0] == sets[1] == sorted(sets[0])
-    assert sets[2] == sets[3] != sets[4]
-
-
-@pytest.mark.parametrize("text", ["むかしむかしあるところに", "你好世界日本語", "กาลคราวนานมาแลว"])
-def test_in_a_script_without_spaces_characters_are_the_words(text: str) -> None:
-    values, _ = ngram_sets(pa.array([[text]]), 5, hasher=WordHasher())
-    spaced, _ = ngram_sets(pa.array([[" ".join(text)]]), 5, hasher=WordHasher())
-    assert len(values) >= len(text) - 7
-    assert values.tolist() == spaced.tolist()
+    )
+    assert first == second == sorted(first)
+    assert two == same_two != one
+    assert [len(found) for found in (first, two, one, none)] == [2, 1, 1, 0]
+    for text in ("むかしむかしあるところに", "你好世界日本語", "กาลคราวนานมาแลว"):
+        characters, spaced = sets_of([text], [" ".join(text)])  # a character is a word
+        assert characters == spaced
+        assert len(characters) >= len(text) - 7
 
 
 def test_keys_are_the_same_on_every_machine() -> None:
@@ -175,7 +142,7 @@ def test_bands_find_what_is_at_the_threshold() -> None:
 
 def test_what_is_left_out_is_what_brute_force_finds(tmp_path: Path) -> None:
     documents = with_copies(3, 30)
-    made = find(corpus(documents, tmp_path / "documents", shards=3), tmp_path / "near")
+    made = find(write_documents(documents, tmp_path / "documents", shards=3), tmp_path / "near")
     left = left_out(made, tmp_path / "near")
     texts = {one.name: one.text for one in documents}
     assert all(similarity(texts[one], texts[other]) >= 0.8 for one, other in left.items())
@@ -195,24 +162,18 @@ def test_what_is_left_out_is_what_brute_force_finds(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_files_are_equal_whatever_the_workers_and_of_pieces_that_were_kept(tmp_path: Path) -> None:
-    given = corpus(with_copies(4, 10), tmp_path / "documents", shards=5)
-    pieces = tmp_path / "pieces" / "find-near-duplicates" / "0"
+    given = write_documents(with_copies(4, 10), tmp_path / "documents", shards=5)
+    pieces, data = tmp_path / "pieces" / "near" / "0", tmp_path / "artifacts"
     pieces.mkdir(parents=True)
-
-    def folder(name: str) -> Path:
-        return tmp_path / "artifacts" / "find-near-duplicates" / name / "data"
-
-    first = find(given, folder("a"), pieces=str(pieces))
+    first = find(given, data / "a" / "data", pieces=str(pieces))
     records = sorted(pieces.rglob("*.json"))
     assert len(records) == 5
     records[0].unlink()  # as after a job that was killed: of one piece there is no record
-    again = find(given, folder("b"), pieces=str(pieces))
-    two = find(given, folder("c"), workers=2)
+    again = find(given, data / "b" / "data", pieces=str(pieces))
+    two = find(given, data / "c" / "data", workers=2)
     assert again.reuse is not None
     assert again.reuse.items_reused == 4
-    assert {content_digest(made.files) for made in (first, again, two)} == {
-        content_digest(first.files)
-    }
+    assert len({content_digest(made.files) for made in (first, again, two)}) == 1
     assert first.counters == again.counters == two.counters
 
 
@@ -224,7 +185,9 @@ def test_of_revisions_the_newest_stays(tmp_path: Path) -> None:
         Written(f"wiki:{n}", edited(text, chance, rate=0.002 * n), time)
         for n, time in enumerate(times)
     ]
-    given = corpus([*revisions, Written("other", document(chance, 300))], tmp_path / "documents")
+    given = write_documents(
+        [*revisions, Written("other", document(chance, 300))], tmp_path / "documents"
+    )
     left = left_out(find(given, tmp_path / "near"), tmp_path / "near")
     assert left == dict.fromkeys(("wiki:0", "wiki:2", "wiki:3"), "wiki:1")
 
@@ -254,7 +217,7 @@ def test_work_on_one_huge_group_grows_with_it(tmp_path: Path, rate: float) -> No
         text = document(chance, 200)
         texts = [edited(text, chance, rate=rate) for _ in range(amount)]
         documents = [Written(f"d{n}", one) for n, one in enumerate(dict.fromkeys(texts))]
-        given = corpus(documents, tmp_path / f"documents-{amount}")
+        given = write_documents(documents, tmp_path / f"documents-{amount}")
         made = find(given, tmp_path / f"near-{amount}", threshold=0.85)
         compared.append(made.counters["pairs-compared"])
     assert compared[1] < 2.6 * compared[0]
@@ -265,7 +228,7 @@ def test_what_is_left_out_is_no_random_b_of_its_copy(tmp_path: Path) -> None:
     originals = ["\n".join(document(chance, 12) for _ in range(12)) for _ in range(12)]
     copies = [text.replace("\n", " zzz\n", 1) for text in originals]
     texts = [*originals, *copies]
-    given = corpus(
+    given = write_documents(
         [Written(f"d{n}", text) for n, text in enumerate(texts)], tmp_path / "d", shards=2
     )
     near = as_input("near_duplicates", find(given, tmp_path / "near"), str(tmp_path / "near"))

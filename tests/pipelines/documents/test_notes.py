@@ -12,7 +12,7 @@ from support.dump_builder import dump, page
 
 from pipelines.build_documents import build_documents
 from pipelines.counters import Counters
-from pipelines.documents.exclusions import kept_documents, shard_items
+from pipelines.documents.exclusions import kept_rows, shard_items
 from schemas.corpus_configs import DocumentsConfig, TextSource, WikipediaSource
 from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig
@@ -36,7 +36,7 @@ def read_by_later_stages(made: StageOutput, output: Path, *, remove: bool) -> li
     return [
         name
         for piece in shard_items(documents, remove_duplicates=remove)
-        for batch in kept_documents(piece, counters)
+        for _, batch in kept_rows(piece, counters)
         for name in batch.column("document_id").to_pylist()
     ]
 

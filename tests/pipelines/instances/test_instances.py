@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pipelines.counters import Counters, check_balance
@@ -17,7 +16,6 @@ from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
 from pipelines.instances.pairing import InstanceBatch, create_instances
 from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
-from schemas.arrow import instances_schema
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
 
 CLS, SEP, MASK, SIZE = 101, 102, 103, 30_522
@@ -115,63 +113,6 @@ def test_passes_and_seeds_draw_apart_and_masking_apart_from_pairing() -> None:
     for strategy in ("wordpiece", "whole-word", "span"):
         other, _ = make(shards, InstancesConfig(masking=MaskingConfig(strategy=strategy)))
         assert np.array_equal(unmasked(other), one.input_ids)
-
-
-@pytest.mark.parametrize("size", [60_000, 900_000])
-@pytest.mark.parametrize("pairing", ["nsp", "none"])
-def test_rows_hold_the_tokens_of_the_documents_they_name(pairing: Any, size: int) -> None:
-    """Every token occurs once in all shards, so its id identifies its position."""
-    shards, first = {}, 104
-    for number, documents in ((0, 40), (3, 10), (9, 5)):
-        made = random_documents(documents, sentences=10, seed=number, size=size)
-        ids = np.arange(first, first + len(made.token_ids), dtype=made.token_ids.dtype)
-        first += len(ids)
-        shards[number] = TokenDocuments(
-            ids, made.sentence_lengths, made.sentence_offsets, made.document_ids
-        )
-    assert first < size
-    vocabulary = VOCABULARY._replace(vocab_size=size, is_continuation=np.zeros(size, np.bool_))
-    config = InstancesConfig(pairing=pairing, max_seq_length=64)
-    made_batch, _ = make(shards, config, vocabulary=vocabulary)
-    ids = unmasked(made_batch)
-    assert made_batch.input_ids.dtype == shards[0].token_ids.dtype
-    shards_of_b = set()
-    for i in range(len(made_batch)):
-        row = ids[made_batch.input_offsets[i] : made_batch.input_offsets[i + 1]].tolist()
-        b_start = int(made_batch.segment_b_start[i])
-        assert row[0] == CLS
-        assert row[b_start - 1] == row[-1] == SEP
-        own, at = shards[0], int(made_batch.document_row[i])
-        document = own.token_ids[own.document_bounds[at] : own.document_bounds[at + 1]].tolist()
-        _assert_run(row[1 : b_start - 1], document)
-        if pairing == "none":
-            assert b_start == len(row)
-            assert made_batch.next_sentence_label[i] == -1
-            continue
-        number = int(made_batch.segment_b_shard[i])
-        other, there = shards[number], int(made_batch.segment_b_row[i])
-        source = other.token_ids[other.document_bounds[there] : other.document_bounds[there + 1]]
-        _assert_run(row[b_start:-1], source.tolist())
-        is_other = (number, there) != (0, at)
-        assert made_batch.next_sentence_label[i] == int(is_other)
-        shards_of_b.add(number)
-    assert pairing == "none" or shards_of_b == {0, 3, 9}
-
-
-def _assert_run(tokens: list[int], document: list[int]) -> None:
-    assert tokens
-    start = document.index(tokens[0])
-    assert document[start : start + len(tokens)] == tokens
-
-
-def test_columns_are_those_of_the_table() -> None:
-    batch, _ = make({0: random_documents(3)}, InstancesConfig(max_seq_length=512))
-    names = {field.name for field in fields(InstanceBatch) if not field.name.endswith("offsets")}
-    schema = instances_schema(SIZE)
-    assert names == set(schema.names)
-    for field in schema:
-        kind = field.type.value_type if pa.types.is_list(field.type) else field.type
-        assert pa.from_numpy_dtype(getattr(batch, field.name).dtype) == kind
 
 
 def test_documents_add_up() -> None:

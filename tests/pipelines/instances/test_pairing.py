@@ -19,11 +19,9 @@ from pipelines.instances.pairing import (
     IS_RANDOM,
     NO_SEGMENT_B,
     Segments,
-    binomial_half,
     document_keys,
     next_sentence_pairs,
     pack_full_sentences,
-    tokens_to_drop,
 )
 from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
 from pipelines.lengths import PairCounts
@@ -48,13 +46,10 @@ def pool_of(shards: Shards) -> NextSentencePool:
     return NextSentencePool({number: documents_of(x, shard=number) for number, x in shards.items()})
 
 
-def pairs(
-    pool: NextSentencePool, config: InstancesConfig, *, own: int = 0, rows: range | None = None
-) -> Segments:
+def pairs(pool: NextSentencePool, config: InstancesConfig, *, own: int = 0) -> Segments:
     documents = pool.shards[own]
-    rows = range(len(documents)) if rows is None else rows
-    names = documents.document_ids[rows.start : rows.stop]
-    keys = document_keys(names, seed=config.seed, pass_number=0)
+    rows = range(len(documents))
+    keys = document_keys(documents.document_ids, seed=config.seed, pass_number=0)
     if config.pairing == "nsp":
         return next_sentence_pairs(documents, pool, config, rows=rows, keys=keys, own_shard=own)
     return pack_full_sentences(documents, config, rows=rows, keys=keys, own_shard=own)
@@ -180,31 +175,6 @@ def test_equal_to_the_slow_form(others: Shards, own: Lengths, config: InstancesC
     assert tuples(pairs(pool_of(shards), config, own=3)) == list(slow_pairs(shards, 3, config))
 
 
-@given(DOCUMENTS, CONFIGS, st.sampled_from(["nsp", "none"]), st.data())
-def test_documents_do_not_depend_on_their_company(
-    own: Lengths, config: InstancesConfig, pairing: str, data: st.DataObject
-) -> None:
-    config = config.model_copy(update={"pairing": pairing})
-    pool = pool_of({0: own, 1: [[3, 4], [5]]})
-    cut = data.draw(st.integers(0, len(own)))
-    parts = [pairs(pool, config, rows=rows) for rows in (range(cut), range(cut, len(own)))]
-    assert tuples(parts[0]) + tuples(parts[1]) == tuples(pairs(pool, config))
-
-
-def _lengths(documents: int, *, sentences: int = 20, seed: int = 0) -> Lengths:
-    rng = np.random.default_rng(seed)
-    sizes = rng.geometric(1 / sentences, documents)
-    return [np.rint(rng.lognormal(3.0, 0.6, n)).clip(1).astype(int).tolist() for n in sizes]
-
-
-def test_random_documents_are_uniform_over_documents_that_are_long_enough() -> None:
-    pool = pool_of({0: [[3] * 2000], 1: [[1], [5] * 400, [7, 7], [2] * 50]})
-    found = pairs(pool, InstancesConfig(max_seq_length=8, random_next_prob=1.0, short_seq_prob=0.0))
-    assert len(found.label) > 1000
-    share = np.bincount(found.b_row, minlength=4) / len(found.label)
-    assert share == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3], abs=0.06)
-
-
 def _stubs_and_articles(seed: int) -> Lengths:
     """Sentence lengths of documents as in a wiki: many are shorter than an instance."""
     rng = np.random.default_rng(seed)
@@ -231,31 +201,6 @@ def test_length_of_a_pair_says_less_of_its_label_than_in_the_reference(length: i
         reference.append(tuple(np.array(plain).T))
     assert accuracy(ours) < 0.53
     assert accuracy(reference) > 0.54
-
-
-def test_no_token_of_a_document_is_lost_before_truncation() -> None:
-    lengths = _lengths(50)
-    pool = pool_of({0: lengths})
-    found = pairs(pool, InstancesConfig(max_seq_length=65_535, short_seq_prob=1.0))
-    seen = np.zeros(len(pool.shards[0].token_ids), np.bool_)
-    for start, stop, b_start, b_stop, label in zip(
-        found.a_start, found.a_stop, found.b_start, found.b_stop, found.label, strict=True
-    ):
-        seen[start:stop] = True
-        if label == IS_NEXT:
-            seen[b_start:b_stop] = True
-    assert seen.sum() == sum(sum(x) for x in lengths if sum(x) > 1)
-
-
-def test_documents_of_one_sentence_are_half_and_half() -> None:
-    pool = pool_of({0: [[10]] * 4000})
-    found = pairs(pool, InstancesConfig(max_seq_length=16))
-    assert len(found.label) == 4000
-    assert (found.label == IS_RANDOM).mean() == pytest.approx(0.5, abs=0.03)
-    following = found.label == IS_NEXT
-    assert (found.a_stop == found.b_start)[following].all()
-    sizes = (found.a_stop - found.a_start)[following]
-    assert np.bincount(sizes, minlength=10)[1:10] == pytest.approx(len(sizes) / 9, rel=0.3)
 
 
 @given(DOCUMENTS, st.sampled_from([8, 16, 128]))
@@ -291,33 +236,3 @@ def test_packing_fills_up_to_the_last_sentence_that_fits() -> None:
 def test_misfitting_sentence_lengths_are_refused(lengths: list[int], message: str) -> None:
     with pytest.raises(ArtifactCorruptError, match=message):
         TokenDocuments(np.zeros(5, np.uint16), np.array(lengths, np.uint32), np.array([0, 3]))
-
-
-def _drop_in_a_loop(a: int, b: int, max_tokens: int) -> tuple[int, int]:
-    lost_a = lost_b = 0
-    while a - lost_a + b - lost_b > max_tokens:
-        if a - lost_a > b - lost_b:
-            lost_a += 1
-        else:
-            lost_b += 1
-    return lost_a, lost_b
-
-
-@given(st.integers(1, 300), st.integers(0, 300), st.integers(2, 300))
-def test_tokens_to_drop_equal_those_of_a_drop_in_a_loop(a: int, b: int, max_tokens: int) -> None:
-    a_lost, b_lost = tokens_to_drop(np.array([a]), np.array([b]), max_tokens=max_tokens)
-    assert (int(a_lost[0]), int(b_lost[0])) == _drop_in_a_loop(a, b, max_tokens)
-
-
-@given(st.lists(st.tuples(st.integers(0, (1 << 64) - 1), st.integers(0, 300)), max_size=6))
-def test_binomial_half_counts_bits(rows: list[tuple[int, int]]) -> None:
-    keys = np.array([key for key, _ in rows], np.uint64)
-    expected = []
-    for key, trials in rows:
-        bits = "".join(
-            f"{int(random_bits(np.array([key], np.uint64), 7 + word)[0]):064b}"
-            for word in range((trials + 63) // 64)
-        )
-        expected.append(bits[:trials].count("1"))
-    counts = np.array([number for _, number in rows], np.int64)
-    assert binomial_half(keys, counts, counter=7).tolist() == expected

@@ -42,15 +42,6 @@ def test_the_index_is_found_by_its_name(tmp_path, dump, index):
     assert not is_index(dump)
 
 
-def test_index_and_search_name_the_same_streams(tmp_path):
-    path, offsets = write_multistream(tmp_path, PAGES, per_stream=3)
-    assert list(all_streams(path)) == offsets
-    (index,) = tmp_path.glob("*-index*")
-    assert read_index(str(index)) == offsets[1:-1]
-    index.unlink()
-    assert list(all_streams(path)) == offsets
-
-
 def test_a_head_that_spans_two_reads_is_found(tmp_path, monkeypatch):
     streams = [bz2.compress(bytes([65 + i]) * 50) for i in range(6)]
     offsets = [sum(map(len, streams[:i])) for i in range(6)]
@@ -72,20 +63,6 @@ def test_what_only_looks_like_a_stream_starts_no_range(tmp_path):
     assert [is_stream(str(path), offset) for offset in found] == [True, False, True, True]
     ranges = choose_starts(str(path), streams=found, size=size, target_split_bytes=1)
     assert ranges == [(0, found[2]), (found[2], size)]
-
-
-@pytest.mark.parametrize("target_split_bytes", [1, 400, 1000, 10**9])
-def test_ranges_cover_the_file_and_start_at_streams(tmp_path, target_split_bytes):
-    path, offsets = write_multistream(tmp_path, PAGES, per_stream=2)
-    size = path.stat().st_size
-    ranges = choose_starts(
-        str(path), streams=offsets, size=size, target_split_bytes=target_split_bytes
-    )
-    starts, ends = zip(*ranges, strict=True)
-    assert (0, *ends) == (*starts, size)
-    assert set(starts) <= set(offsets[:-1])
-    assert all(end - start >= target_split_bytes for start, end in ranges[:-1])
-    assert len(ranges) == 1 if target_split_bytes > size else len(ranges) > 1
 
 
 def test_damaged_index_is_refused(tmp_path):

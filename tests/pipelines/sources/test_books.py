@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import bz2
-import contextlib
 import errno
 import gzip
-import io
 import stat
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,32 +84,18 @@ def test_many_small_files_have_few_splits_known_by_their_bytes(tmp_path: Path) -
     assert [split.start for split in plans[0][1:]] == [split.end for split in plans[0][:-1]]
 
 
-class _Counting(io.RawIOBase):
-    """A stream that counts the bytes that are read."""
-
-    total = 0
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def read(self, size: int = -1) -> bytes:
-        data = bytes(self._stream.read(size))
-        _Counting.total += len(data)
-        return data
-
-
 @pytest.mark.usefixtures("fresh_cache")
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"])
 def test_compressed_tar_is_unpacked_once_to_plan_and_once_to_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    @contextlib.contextmanager
-    def counting(source: Any, *, name: str) -> Iterator[Any]:
-        with decompress_tar(source, name=name) as stream:
-            yield _Counting(stream)
+    opened: list[str] = []
+
+    def counting(source: Any, *, name: str) -> Any:
+        opened.append(name)
+        return decompress_tar(source, name=name)
 
     monkeypatch.setattr(archives, "decompress_tar", counting)
-    monkeypatch.setattr(_Counting, "total", 0)
     members = {f"{n:03}.txt": book("x", paragraphs=6) for n in range(100)}
     write_books(tmp_path / f"books{suffix}", members)
     config = config_of(tmp_path / f"books{suffix}", target_split_bytes=4096)
@@ -120,7 +103,7 @@ def test_compressed_tar_is_unpacked_once_to_plan_and_once_to_read(
     splits, documents, _ = read_all(books, config)
     assert len(splits) > 16
     assert [raw.document_id for raw in documents] == [f"test:{name[:-4]}" for name in members]
-    assert _Counting.total <= 2 * len(tar_bytes(members.items())) + 65536
+    assert len(opened) == 2
     delete_unpacked({split.file for split in splits})
     assert not list((tmp_path / "cache" / "unpacked").iterdir())
 
