@@ -79,10 +79,26 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
         tables = read_tables(store, built.manifest)
     except StoreError as error:
         return Results(problem=str(error))
+    return show_results(
+        tables,
+        figure=lambda kind, draw: cached_figure(store, kind, [built], draw),
+        links=_links(tables, steps),
+    )
 
-    def figure(kind: str, draw: Callable[..., Figure]) -> Figure:
-        return cached_figure(store, kind, [built], draw)
 
+def show_results(
+    tables: Tables,
+    *,
+    figure: Callable[[str, Callable[..., Figure]], Figure] = lambda kind, draw: draw(name=kind),
+    links: Mapping[str, str] | None = None,
+) -> Results:
+    """Return the tables and charts of a run.
+
+    Args:
+        tables: Tables of the run.
+        figure: Returns a figure by its kind and a function that draws it, such as from a cache.
+        links: Link to the evaluation of each reference in a table.
+    """
     rows, is_sweep = tables.main, any(table.axis for table in tables.tables)
     by_task = [] if is_sweep else task_results(tables)
     grids = [results_table(rows), entries_table(rows)] if rows else []
@@ -103,7 +119,7 @@ def read_results(store: ArtifactStore, steps: Steps) -> Results | None:
         paper=views,
         is_sweep=is_sweep,
         figure=figure("results", partial(restarts_figure, rows)) if rows else None,
-        links=_links(tables, steps),
+        links=links or {},
     )
 
 
