@@ -115,7 +115,7 @@ class BudgetConfig(Config):
     max_tokens: int | None = Field(default=None, ge=1)
     """Number of tokens to read, without padding. The step that reaches it is the last."""
 
-    max_minutes: float | None = Field(default=None, gt=0.0)
+    max_minutes: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """Training time over all restarts. Such a run is not reproducible."""
 
     def _problems(self) -> Iterator[str]:
@@ -183,7 +183,7 @@ class ScheduleConfig(Config):
     warmup_ratio: float = Field(default=0.01, ge=0.0, lt=1.0)
     """Fraction of the total for the linear warm-up from 0. Paper: 10,000 of 1,000,000 steps."""
 
-    total_budget: float | None = Field(default=None, gt=0.0)
+    total_budget: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """End of the decay in steps, tokens or minutes. None: the budget. Larger than the budget in the
     first of two phases that share a schedule."""
 

@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.encoder.compilation import eager
-
 IGNORED = -100
 """Label of rows without loss, as in `torch.nn.CrossEntropyLoss`."""
 
@@ -66,7 +64,6 @@ def next_sentence_loss(logits: Tensor, labels: Tensor, *, scale: float) -> LossS
     return LossSums(total * scale, total.detach(), correct)
 
 
-@eager
 def tied_decoder_loss(
     hidden: Tensor,
     weight: Tensor,

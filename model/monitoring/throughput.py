@@ -134,16 +134,13 @@ def _number_format(device: torch.device, *, precision: Precision) -> Format:
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "fp32"
 
 
-def measure_flops(
-    device: torch.device | str, *, precision: Precision, seconds: float = _MEASURE_SECONDS
-) -> float:
+def measure_flops(device: torch.device, *, precision: Precision) -> float:
     """Return the FLOPs per second of the fastest product of two square matrices.
 
     The size doubles while several products fit into the time; the largest size is repeated.
     """
-    device = torch.device(device)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + _MEASURE_SECONDS
     best, size = 0.0, _MIN_SIZE
     while True:
         # Not zeros: a GPU needs less power for them, and runs faster than in training.
@@ -255,7 +252,7 @@ def model_flops_utilization(
         processes: Number of processes, each with one device.
         peak: Peak of one device.
     """
-    if peak is None or seconds <= 0:
+    if peak is None:
         return None
     utilization = flops / (seconds * processes * peak.flops)
     return utilization if utilization <= 1 else None

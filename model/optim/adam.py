@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from model.optim.gradient_norms import global_norm
-from schemas.errors import CheckpointError, TrainingError
+from schemas.errors import CheckpointError
 from schemas.model_configs import OptimizerConfig
 
 # At this step, 1 - beta ** step is exactly 1.0 for every float beta < 1.
@@ -23,7 +23,7 @@ STEP_WITHOUT_BIAS_CORRECTION = float(2**62)
 
 
 def has_decay(name: str) -> bool:
-    """Return whether a parameter is neither bias nor layer norm (optimization.py, line 65)."""
+    """Return whether a parameter is a weight, no bias or layer norm (optimization.py, line 65)."""
     lowered = name.lower()
     return "bias" not in lowered and "norm" not in lowered
 
@@ -45,7 +45,7 @@ class Adam:
     ) -> None:
         """See `model.optim.optimizer.build_optimizer`."""
         self.config = config
-        self._parameters = _trained(parameters)
+        self._parameters = {name: p for name, p in parameters if p.requires_grad}
         self._decays = {name: has_decay(name) for name in self._parameters}
         self._first = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
         self._second = {name: torch.zeros_like(p) for name, p in self._parameters.items()}
@@ -66,11 +66,13 @@ class Adam:
             Global norm of all gradients before clipping, an fp32 scalar on the parameters' device;
             no synchronization. If it is not finite, weights and moments are unchanged, and the
             caller should stop. Clipping may scale the gradients in place.
-
-        Raises:
-            TrainingError: No parameter has a gradient.
         """
-        gradients = self._gradients()
+        # The kernel iterates in the parameter's memory order and ignores these strides.
+        gradients = {
+            name: parameter.grad.contiguous()
+            for name, parameter in self._parameters.items()
+            if parameter.grad is not None
+        }
         norm = global_norm(list(gradients.values()))
         limit = self.config.max_grad_norm
         scale: Tensor | None = None
@@ -173,41 +175,6 @@ class Adam:
             grad_scale=scale,
             found_inf=skipped,
         )
-
-    def _gradients(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for name, parameter in self._parameters.items():
-            gradient = parameter.grad
-            if gradient is None:
-                continue
-            # The kernel iterates in the parameter's memory order and ignores these strides.
-            found[name] = gradient.contiguous()
-        if not found:
-            raise TrainingError(
-                "no parameter has a gradient: run the backward pass before step(), and zero_grad() "
-                "after it"
-            )
-        return found
-
-
-def _trained(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
-    found: dict[str, nn.Parameter] = {}
-    for name, parameter in parameters:
-        if not parameter.requires_grad:
-            continue
-        if parameter.dtype != torch.float32 or not parameter.is_contiguous():
-            raise TrainingError(
-                f"parameter {name}: expected contiguous float32, found {parameter.dtype} with "
-                f"strides {parameter.stride()}. Lower precision belongs into autocast"
-            )
-        found[name] = parameter
-    devices = sorted({str(parameter.device) for parameter in found.values()})
-    if len(devices) != 1:
-        raise TrainingError(
-            "expected parameters to train, all on one device, found "
-            f"{len(found)} on {', '.join(devices) or 'no device'}"
-        )
-    return found
 
 
 def _check_state(

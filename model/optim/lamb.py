@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from model.optim.adam import Adam
 from model.optim.gradient_norms import norms
-from schemas.errors import TrainingError
 from schemas.model_configs import OptimizerConfig
 
 STACKED_MATRICES = {"attention.qkv.weight": 3, "attention.qkv.bias": 3}
@@ -45,20 +44,9 @@ class Lamb(Adam):
     def __init__(
         self, parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig
     ) -> None:
-        """See `model.optim.optimizer.build_optimizer`.
-
-        Raises:
-            TrainingError: Also if the height of stacked matrices is not a multiple of their number.
-        """
+        """See `model.optim.optimizer.build_optimizer`."""
         super().__init__(parameters, config)
         self._scratch = torch.empty(0, device=self._device)
-        for name, parameter in self._parameters.items():
-            count = stacked_matrices(name)
-            if count > 1 and (not parameter.dim() or parameter.shape[0] % count):
-                raise TrainingError(
-                    f"{name}: expected {count} matrices on top of each other, so a height that "
-                    f"is a multiple of {count}; found shape {tuple(parameter.shape)}"
-                )
 
     def _update(
         self,

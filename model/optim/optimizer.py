@@ -40,12 +40,8 @@ def build_optimizer(
     """Build the optimizer that a configuration names.
 
     Args:
-        parameters: Result of `named_parameters()`, on the training device; parameters without
-            `requires_grad` are ignored.
+        parameters: Result of `named_parameters()`, contiguous float32 on the training device;
+            parameters without `requires_grad` are ignored.
         config: Optimizer and its constants. Each step receives its learning rate.
-
-    Raises:
-        TrainingError: No parameter is trained, one is not contiguous float32, or they are on
-            several devices.
     """
     return OPTIMIZERS[config.name](parameters, config)

@@ -7,27 +7,11 @@ rate drops slightly at the end of the warm-up.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
-from schemas.errors import ConfigError
 from schemas.model_configs import ScheduleConfig
 
 Unit = Literal["steps", "tokens", "minutes"]
-
-
-def warmup_end(*, total: float, schedule: ScheduleConfig, unit: Unit = "steps") -> float:
-    """Return the end of the warm-up in units of the budget, rounded down to whole steps or tokens.
-
-    Args:
-        total: Budget; `schedule.total_budget` overrides it.
-        schedule: Schedule; its `warmup_ratio` applies to the total.
-        unit: Unit of the budget; minutes are not rounded.
-    """
-    share = schedule.warmup_ratio * (
-        total if schedule.total_budget is None else schedule.total_budget
-    )
-    return share if unit == "minutes" else float(int(share))
 
 
 def learning_rate(
@@ -48,21 +32,12 @@ def learning_rate(
         schedule: Shape of warm-up and decay. With p the completed fraction of the total, `linear`
             is `peak * (min_lr_ratio + (1 - min_lr_ratio) * (1 - p))`, `polynomial` has (1 - p) to
             the `power`, and `constant` is the peak without `min_lr_ratio`.
-        unit: Unit of the budget, as in `warmup_end`.
-
-    Raises:
-        ConfigError: The total is not a positive number.
-        ValueError: The position is negative or NaN.
+        unit: Unit of the budget. The warm-up ends at a whole number of steps or tokens.
     """
     whole = total if schedule.total_budget is None else schedule.total_budget
-    if not (whole > 0 and math.isfinite(whole)):
-        raise ConfigError(
-            f"schedule: expected a total that is finite and above 0, found {whole}. Set the budget "
-            "or schedule.total_budget"
-        )
-    if not position >= 0:
-        raise ValueError(f"position: expected {unit} done, from 0, found {position}")
-    warmup = warmup_end(total=whole, schedule=schedule, unit=unit)
+    warmup = schedule.warmup_ratio * whole
+    if unit != "minutes":
+        warmup = float(int(warmup))
     if position < warmup:
         return peak * (position / warmup)
     if schedule.lr_scheduler_type == "constant":

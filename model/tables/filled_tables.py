@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, computed_field, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from model.monitoring.formatting import format_percent
 from model.tables.paper_results import (
@@ -32,7 +32,8 @@ RESTARTS_NOTE = (
 class FilledCell(TableModel):
     """Our score from 0 to 1, or a perplexity."""
 
-    is_share: bool = Field(default=True, exclude=True)
+    text: str
+    """Formatted score, such as `84.4` or `84.4 ± 0.3`, with a mark for reduced data."""
 
     value: float
     """Mean over the restarts, or the score of the chosen model or of an ensemble."""
@@ -58,12 +59,13 @@ class FilledCell(TableModel):
     reference: str = ""
     """Reference for `bertloom lineage` and `reproduce`; "" for an average."""
 
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def text(self) -> str:
-        """Formatted score, such as `84.4` or `84.4 ± 0.3`, with a mark for reduced data."""
-        shown = format_percent(self.value, self.sd) if self.is_share else f"{self.value:.2f}"
-        return marked(shown, self.cut)
+    @classmethod
+    def of_share(
+        cls, value: float, sd: float | None = None, *, cut: tuple[str, ...] = (), **fields: Any
+    ) -> Self:
+        """Return the cell of a score from 0 to 1, with its text."""
+        text = marked(format_percent(value, sd), cut)
+        return cls(text=text, value=value, sd=sd, cut=cut, **fields)
 
 
 class PaperRow(TableModel):
@@ -130,7 +132,7 @@ class FilledTable(TableModel):
         for cell_of in (row.cells for row in self.rows):
             for key, cell in cell_of.items():
                 if cell.majority is not None:
-                    cells.setdefault(key, FilledCell(value=cell.majority, split=cell.split))
+                    cells.setdefault(key, FilledCell.of_share(cell.majority, split=cell.split))
         if not cells:
             return None
         name = _with_split(MAJORITY_CLASS, self.columns, cells)
@@ -276,9 +278,9 @@ def score_cell(row: ResultRow, *, is_ensemble: bool) -> FilledCell | None:
     value = row.mean if is_mean else row.ensemble if is_ensemble else row.best
     if value is None:
         return None
-    return FilledCell(
-        value=value,
-        sd=row.sd if is_mean else None,
+    return FilledCell.of_share(
+        value,
+        row.sd if is_mean else None,
         runs=len(row.runs) if is_mean else 0,
         split=row.split.partition("-")[0],
         entry=row.entry,
@@ -325,7 +327,8 @@ def _average(cells: Mapping[str, FilledCell]) -> FilledCell | None:
         return None
     splits = {cell.split for cell in cells.values()}
     cut = tuple(dict.fromkeys(text for cell in cells.values() for text in cell.cut))
-    return FilledCell(value=value, split=splits.pop() if len(splits) == 1 else _MIXED, cut=cut)
+    split = splits.pop() if len(splits) == 1 else _MIXED
+    return FilledCell.of_share(value, split=split, cut=cut)
 
 
 def _notes(table: PaperTable, rows: Sequence[OurRow]) -> Iterator[str]:

@@ -258,7 +258,7 @@ def _perplexity(sweep: Sweep, phase: str) -> FilledCell | None:
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     reference = reference_to(digits_of(content_digest(given.files)), f"held_out.{PERPLEXITY}")
-    return FilledCell(is_share=False, value=float(value), split=DEV, reference=reference)
+    return FilledCell(text=f"{value:.2f}", value=float(value), split=DEV, reference=reference)
 
 
 def _along_steps(

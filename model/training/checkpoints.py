@@ -29,7 +29,6 @@ from schemas.errors import CheckpointError
 
 _LOGGER = logging.getLogger(__name__)
 _NAME = re.compile(r"step-(\d+)-(\d+)-[0-9a-f]{6}")
-_STEM = re.compile(r"[a-z][a-z0-9_-]*")
 _FULL = {
     errno.ENOSPC: "Free some space",
     errno.EDQUOT: "Raise the disk quota or free some of it",
@@ -97,8 +96,6 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str, *, keep_last: int) -> None:
-        if keep_last < 1:
-            raise ValueError(f"keep_last: expected 1 or more, got {keep_last}")
         self._files = CheckpointFiles(folder)
         self._keep_last = keep_last
         self._locked = False
@@ -145,9 +142,6 @@ class Checkpoints:
             CheckpointError: The checkpoint cannot be written, for example because the disk is full.
                 It is deleted, and the earlier ones are unchanged.
         """
-        for stem in tensors:
-            if not _STEM.fullmatch(stem):
-                raise ValueError(f"expected files named like `model`, got {stem!r}")
         text = _to_json(state, loss=loss)
         with contextlib.nullcontext() if self._locked else self.lock():
             self._files.check_lock()

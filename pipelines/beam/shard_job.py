@@ -39,7 +39,7 @@ from pipelines.progress import Progress
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import get_runner
 from pipelines.runners.runner import Runner
-from schemas.errors import ConfigError, RunnerError
+from schemas.errors import RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import FileEntry, Reuse
 
@@ -98,7 +98,7 @@ def run_shard_job(
     from pipelines.beam.pipeline import shard_pipeline  # lazy: loads Beam
 
     runner = get_runner(execution)
-    _check_reachable(output, execution, runner)
+    runner.check_store(output)
     runner.attach(job)
     shard_fn: ShardFn = work
     if pieces:
@@ -176,12 +176,3 @@ def _job_folder(output: str, runner: Runner) -> Iterator[str]:
         return
     with temporary_folder("reports") as folder:
         yield folder
-
-
-def _check_reachable(output: str, execution: ExecutionConfig, runner: Runner) -> None:
-    if output.startswith("memory:") and (runner.workers > 1 or not runner.is_local):
-        raise ConfigError(
-            f"a memory:// store lives in one process; runner {execution.runner!r} with "
-            f"{execution.workers} workers uses others. Use a folder, or the local runner with one "
-            "worker"
-        )

@@ -452,13 +452,14 @@ def excluded_rows(
     table: str | InputFile, *, shard: str, expected: pa.Schema
 ) -> Mapping[str, npt.NDArray[np.uint32]]:
     """Return the rows of a document shard that a table excludes, by reason."""
-    return _rows_by_shard(table, expected).get(shard, {})
+    return rows_by_shard(table, expected).get(shard, {})
 
 
 @functools.lru_cache(maxsize=4)  # a stored name is never reused
-def _rows_by_shard(
+def rows_by_shard(
     table: str | InputFile, expected: pa.Schema
 ) -> Mapping[str, Mapping[str, npt.NDArray[np.uint32]]]:
+    """Return the excluded rows by shard and reason."""
     with open_shard(table, expected=expected, columns=("shard", "row", "reason")) as reader:
         by_shard = reader.read_all().group_by(["shard", "reason"], use_threads=False)
         groups = by_shard.aggregate([("row", "list")])

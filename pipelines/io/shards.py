@@ -39,12 +39,8 @@ class ShardWriter:
         self._arrow: Any = None
 
     def __enter__(self) -> Self:
-        self._writer.__enter__()
-        try:
-            self._arrow = pa.ipc.new_file(self._writer.file, self.schema, options=self._options)
-        except BaseException:
-            self._writer.__exit__(*sys.exc_info())
-            raise
+        file = self._writer.__enter__().file
+        self._arrow = pa.ipc.new_file(file, self.schema, options=self._options)  # writes nothing
         return self
 
     def write(self, batch: pa.RecordBatch) -> None:

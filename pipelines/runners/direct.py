@@ -1,4 +1,4 @@
-"""Beam's in-process runner."""
+"""Runners of this machine, by Beam's `FnApiRunner` in this process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from schemas.errors import RunnerError
 from schemas.execution_configs import ExecutionConfig
 
 
-class DirectRunner(Runner):
-    """Runs jobs by Beam's `FnApiRunner` in this process."""
+class LocalRunner(Runner):
+    """This machine: in this process with one worker, in worker processes with more."""
 
-    name = "direct"
+    name = "local"
     is_local = True
+    max_elements = 1
 
     def __init__(self, execution: ExecutionConfig) -> None:
         self.flags = execution.beam_options
+        self.workers = execution.workers
 
     def run(self, job: str, build: BuildPipeline, *, num_elements: int = 1) -> None:
         import apache_beam as beam  # lazy: `plan` does not run jobs
@@ -39,10 +41,11 @@ class DirectRunner(Runner):
             raise (find_bertloom_error(error) or RunnerError(text)) from error
 
 
-class ThreadsRunner(DirectRunner):
+class ThreadsRunner(LocalRunner):
     """This machine, worker threads in one process: slower than processes, for comparison."""
 
     name = "threads"
+    max_elements = Runner.max_elements
 
     def __init__(self, execution: ExecutionConfig) -> None:
         self.flags = (

@@ -203,12 +203,7 @@ class EngineRunner(Runner, Protocol):
 
     def _check_reachable(self, store: str, inputs: Sequence[str]) -> None:
         """Raise ConfigError if workers in other processes cannot open the store or the input."""
-        workers = f"the workers of runner {self.name!r}"
-        if store.startswith("memory:"):
-            raise ConfigError(
-                f"store {store}: lives in this process, and {workers} are others: use a folder or "
-                "a bucket"
-            )
+        self.check_store(store)
         local = [f"store {store}"] if is_local_url(store) else []
         local += [f"input {path}" for path in inputs if is_local_url(path)]
         is_shared = self.can_share_disk and self._execution.shared_filesystem
@@ -216,9 +211,10 @@ class EngineRunner(Runner, Protocol):
             return
         more = f", and {len(local) - _MAX_SHOWN} more" if len(local) > _MAX_SHOWN else ""
         shared = "; or set execution.shared_filesystem=true if every machine has the same folder"
+        remedy = f"Use a bucket (s3://, gs://){shared if self.can_share_disk else ''}"
         raise ConfigError(
-            f"{', '.join(local[:_MAX_SHOWN])}{more}: on this machine's disk, which {workers} "
-            f"cannot read. Use a bucket (s3://, gs://){shared if self.can_share_disk else ''}"
+            f"{', '.join(local[:_MAX_SHOWN])}{more}: on this machine's disk, which the workers of "
+            f"runner {self.name!r} cannot read. {remedy}"
         )
 
     def describe(self, urls: Sequence[str]) -> list[str]:

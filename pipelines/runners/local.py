@@ -1,4 +1,4 @@
-"""The local runner and its worker processes.
+"""Worker processes of the local runner.
 
 Beam's in-process runner executes the graph of a job; its `DoFn`s hand work items to a pool of
 processes. A pool starts on first use, serves one job at a time, and is reused by the next job.
@@ -26,11 +26,9 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from pipelines.progress import ItemProgress, Recorder, current_recorder, set_recorder
-from pipelines.runners.direct import DirectRunner
 from pipelines.runners.job_context import current_submission
 from schemas.error_serialization import deserialize_error, serialize_error
 from schemas.errors import RunnerError
-from schemas.execution_configs import ExecutionConfig
 
 _PRELOAD = (
     "pipelines.contamination.scan",
@@ -48,17 +46,6 @@ _MAX_SOCKET_FOLDER = 70
 _QUEUED_PER_WORKER = 2
 _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 5.0
-
-
-class LocalRunner(DirectRunner):
-    """This machine: in this process with one worker, in worker processes with more."""
-
-    name = "local"
-    max_elements = 1
-
-    def __init__(self, execution: ExecutionConfig) -> None:
-        super().__init__(execution)
-        self.workers = execution.workers
 
 
 class WorkerPool:

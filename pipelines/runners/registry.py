@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipelines.runners.dataflow import DataflowRunner
-from pipelines.runners.direct import ThreadsRunner
+from pipelines.runners.direct import LocalRunner, ThreadsRunner
 from pipelines.runners.flink import FlinkRunner
-from pipelines.runners.local import LocalRunner
 from pipelines.runners.portable import PortableRunner
 from pipelines.runners.runner import Runner
 from pipelines.runners.spark import SparkRunner

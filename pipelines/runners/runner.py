@@ -35,6 +35,14 @@ class Runner(Protocol):
     max_parallel_steps: int = 1
     """Number of steps whose jobs can run at a time."""
 
+    def check_store(self, store: str) -> None:
+        """Raise ConfigError if a store is in this process's memory and workers are elsewhere."""
+        if store.startswith("memory:") and (self.workers > 1 or not self.is_local):
+            raise ConfigError(
+                f"store {store}: lives in this process, and runner {self.name!r} has workers in "
+                "others. Use a folder or a bucket, or the local runner with one worker"
+            )
+
     def preflight(self, *, store: str, inputs: Sequence[str]) -> None:
         """Check what can be checked before a run, in seconds. Default: nothing.
 

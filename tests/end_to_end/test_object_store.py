@@ -25,7 +25,7 @@ from flows.lineage.resolve import resolve
 from flows.store.artifacts import ArtifactStore
 from flows.store.backend import StoreBackend, open_backend
 from flows.store.garbage_collection import collect_garbage
-from flows.store.leases import Lease, acquire_or_holder, live_holders
+from flows.store.leases import acquire_or_holder, live_holders
 from flows.store.verification import verify
 from pipelines.io.file_systems import file_system, read_file
 from pipelines.io.files import FileWriter
@@ -257,16 +257,6 @@ def _check_writes(backend: StoreBackend, proxy: Proxy, fault: str) -> None:
     proxy.next = ["", fault]
     backend.compare_and_delete(path, expected=b"later")
     assert backend.names("x") == []
-
-
-def test_lease_is_held_once_when_responses_are_lost(bucket: str, proxy: Proxy) -> None:
-    store = ArtifactStore(f"{bucket}/store")
-    for place in range(6):
-        proxy.next = [*[""] * place, "lost"]
-        with acquire_or_holder(store, "build", "key", holder="me") as lease:
-            assert isinstance(lease, Lease)
-            assert [holder.holder for holder in live_holders(store).values()] == ["me"]
-        assert live_holders(store) == {}
 
 
 def test_large_upload_exists_when_last_response_is_lost(

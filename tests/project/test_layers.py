@@ -119,65 +119,52 @@ def test_no_import_circles(graph: grimp.ImportGraph) -> None:
         pytest.fail(" <- ".join(error.args[1]))
 
 
-def _loaded_by(statement: str) -> set[str]:
-    """Top-level modules that a fresh interpreter has loaded after a statement."""
-    code = f"import sys; {statement}; print(*{{name.split('.')[0] for name in sys.modules}})"
+JOBS = [path.stem for path in sorted((ROOT / "pipelines").glob("build_*.py"))]
+MODEL = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted((ROOT / "model").rglob("*.py"))
+    if path.stem != "__init__"
+]
+STAGES = ("pretrain", "build_examples", "finetune", "evaluate", "tabulate")
+LOADED = {
+    "files": (
+        ["pipelines.documents.plan", "pipelines.wordpiece.vocab_files"],
+        "apache_beam pyarrow numpy tokenizers sentencex charset_normalizer",
+    ),
+    "schemas": (
+        ["schemas.corpus_configs", "schemas.arrow", "schemas.manifest"],
+        "apache_beam pipelines torch prefect numpy.random",
+    ),
+    "pure modules and plans of jobs": (
+        [f"pipelines.{name}" for name in (*PURE, *JOBS)],
+        "apache_beam torch prefect flows grpc pandas",
+    ),
+    "plans of trainings": (
+        [
+            f"model.{name}"
+            for name in ["pretrain", "build_examples", "finetune", "evaluate", "tabulate"]
+        ],
+        "torch apache_beam sklearn scipy matplotlib",
+    ),
+    "Beam worker": (
+        [f"pipelines.{name}" for name in (*JOBS, "beam.pipeline", "runners.job_service")],
+        "torch prefect flows model transformers typer",
+    ),
+    "model": (MODEL, "apache_beam prefect flows transformers typer"),
+}
+"""Modules that are imported, and those that this must not load."""
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_import_loads_no_heavy_library(name: str) -> None:
+    modules, absent = LOADED[name]
+    code = f"import sys, {', '.join(modules)}; print(*sys.modules, sep='\\n')"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return set(done.stdout.split())
-
-
-JOBS = [path.stem for path in sorted((ROOT / "pipelines").glob("build_*.py"))]
-
-
-def test_a_beam_worker_loads_neither_torch_nor_prefect() -> None:
-    assert len(JOBS) == 4
-    loaded = _loaded_by(
-        "; ".join(
-            f"import pipelines.{job}" for job in [*JOBS, "beam.pipeline", "runners.job_service"]
-        )
-    )
-    assert not loaded & {"torch", "prefect", "flows", "model", "transformers", "typer"}
-    assert "apache_beam" in loaded
-
-
-def test_pure_modules_and_plans_of_jobs_do_not_load_beam() -> None:
-    modules = [f"import pipelines.{name}" for name in [*PURE, *JOBS]]
-    loaded = _loaded_by(f"{'; '.join(modules)}; print(len(sys.modules), 'modules')")
-    assert not loaded & {"apache_beam", "torch", "prefect", "flows", "grpc", "pandas"}
-    assert int(next(word for word in loaded if word.isdigit())) < 900  # with Beam 2,200
-
-
-@pytest.mark.parametrize(
-    ("modules", "libraries"),
-    [
-        (
-            "pipelines.documents.plan, pipelines.wordpiece.vocab_files",
-            "apache_beam pyarrow numpy tokenizers sentencex charset_normalizer",
-        ),
-        (
-            "schemas.corpus_configs, schemas.arrow, schemas.manifest",
-            "apache_beam pipelines torch prefect numpy.random",
-        ),
-        (
-            "model.pretrain, model.build_examples, model.finetune, model.evaluate, model.tabulate",
-            "torch apache_beam sklearn scipy matplotlib",
-        ),
-    ],
-    ids=["files", "schemas", "stages"],
-)
-def test_planning_loads_no_heavy_library(modules: str, libraries: str) -> None:
-    assert not _loaded_by(f"import {modules}") & set(libraries.split())
-
-
-def test_the_model_loads_neither_beam_nor_prefect() -> None:
-    files = sorted((ROOT / "model").rglob("*.py"))
-    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
-    assert {"model.encoder.bert", "model.pretraining.loop", "model.finetuning.loop"} <= set(modules)
-    loaded = _loaded_by("; ".join(f"import {name}" for name in modules if "__init__" not in name))
-    assert not loaded & {"apache_beam", "prefect", "flows", "transformers", "typer"}
-    assert "torch" in loaded
+    loaded = set(done.stdout.split())
+    assert set(modules) <= loaded
+    assert not loaded & set(absent.split())
 
 
 def test_no_module_holds_everything() -> None:

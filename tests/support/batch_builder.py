@@ -24,20 +24,20 @@ def small_config(preset: str = "tiny", **fields: Any) -> ModelConfig:
 
 
 def random_batch(
-    lengths: tuple[int, ...] = LENGTHS, *, padded_length: int | None = None, per_row: int = 3
+    lengths: tuple[int, ...] = LENGTHS, *, padded_length: int | None = None, first: int = 0
 ) -> PretrainingBatch:
-    """Instances that depend on their numbers alone; the last has no segment B."""
+    """Instances that depend on their numbers alone, from `first`; the last has no segment B."""
     places = np.array([padded_length or length for length in lengths], dtype=np.int64)
     starts = np.cumsum(places) - places
     ids, segments, positions = (np.zeros(places.sum(), dtype=np.int64) for _ in range(3))
     masked, targets = [], []
     for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        rng = rng_for(0, "test", number)
+        rng = rng_for(0, "test", first + number)
         ids[start : start + length] = rng.integers(1, VOCAB, length)
         segments[start : start + length] = np.arange(length) > length // 2
-        chosen = np.sort(rng.choice(np.arange(1, length - 1), size=per_row, replace=False))
+        chosen = np.sort(rng.choice(np.arange(1, length - 1), size=3, replace=False))
         masked.append(start + chosen)
-        targets.append(rng.integers(1, VOCAB, per_row))
+        targets.append(rng.integers(1, VOCAB, 3))
     for start, count in zip(starts, places, strict=True):
         positions[start : start + count] = np.arange(count)
     labels = np.arange(len(lengths)) % 2

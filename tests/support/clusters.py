@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def _processes(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+def _processes() -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Processes by name, which are ended with the block."""
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
@@ -103,13 +103,8 @@ def _wait_for(url: str, key: str, count: int, folder: Path) -> None:
 class Flink:
     """A standalone Flink: a job manager and task managers of a slot each."""
 
-    def __init__(
-        self,
-        folder: Path,
-        running: dict[str, subprocess.Popen[bytes]],
-        variables: Mapping[str, str],
-    ) -> None:
-        self._folder, self._running, self._variables = folder, running, variables
+    def __init__(self, folder: Path, running: dict[str, subprocess.Popen[bytes]]) -> None:
+        self._folder, self._running = folder, running
         self._jars = f"{package_folder('pyflink', 'apache-flink-libraries')}/lib/*"
         self._rest, self._rpc = free_ports(2)
         self.master = f"localhost:{self._rest}"
@@ -192,14 +187,14 @@ class Flink:
         opens.append("--add-exports=java.base/sun.net.util=ALL-UNNAMED")
         command = ["java", memory, *_SHORT_LIVED, *opens, "-cp", self._jars, entry]
         command += ["--configDir", str(self._folder / "conf"), *arguments]
-        self._running[name] = _start(command, self._folder / f"{name}.log", **self._variables)
+        self._running[name] = _start(command, self._folder / f"{name}.log")
 
 
 @contextlib.contextmanager
-def flink_cluster(folder: Path, *, task_managers: int, **variables: str) -> Iterator[Flink]:
-    """A standalone Flink that ends with the block; environment variables of its processes."""
-    with _processes(folder) as running:
-        flink = Flink(folder, running, variables)
+def flink_cluster(folder: Path, *, task_managers: int) -> Iterator[Flink]:
+    """A standalone Flink that ends with the block."""
+    with _processes() as running:
+        flink = Flink(folder, running)
         flink.start(task_managers)
         yield flink
 
@@ -213,7 +208,7 @@ def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str]]:
     here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
     here["SPARK_DAEMON_JAVA_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     folder.mkdir(parents=True)
-    with _processes(folder) as running:
+    with _processes() as running:
         running["master"] = _start(
             [program, "org.apache.spark.deploy.master.Master", "--host", "localhost",
              "--port", str(port), "--webui-port", str(page)],
@@ -236,9 +231,9 @@ def spark_cluster(folder: Path, *, workers: int) -> Iterator[tuple[str, str]]:
 class Command:
     """Process of a command, with its output."""
 
-    def __init__(self, command: Sequence[str], log: Path, **variables: str) -> None:
+    def __init__(self, command: Sequence[str], log: Path) -> None:
         self._log = log
-        self.process = _start(command, log, **variables)
+        self.process = _start(command, log)
 
     @property
     def told(self) -> str:
@@ -264,7 +259,7 @@ class Command:
             pytest.fail(f"not ended after {seconds:g} s; it said: {self.told}")
 
 
-def flink_run(recipe: Path, flink: Flink, store: str, *more: str, **variables: str) -> Command:
+def flink_run(recipe: Path, flink: Flink, store: str, *more: str) -> Command:
     """`bertloom run` of a recipe on a cluster."""
     command = [
         sys.executable, "-m", "flows", "run", str(recipe), "--engine", "local",
@@ -273,7 +268,7 @@ def flink_run(recipe: Path, flink: Flink, store: str, *more: str, **variables: s
         "--set", f"execution.flink.job_server={job_servers()}", *more,
     ]  # fmt: skip
     log = Path(tempfile.mkstemp(dir=recipe.parent, prefix="run-", suffix=".log")[1])
-    return Command(command, log, **variables)
+    return Command(command, log)
 
 
 def last_run(store: str) -> RunRecord:

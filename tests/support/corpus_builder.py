@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -24,7 +25,12 @@ from schemas.execution_configs import ExecutionConfig
 from schemas.manifest import StageInput, StageOutput
 from schemas.recipe import Recipe
 
-STAGES = ("build-documents", "build-vocabulary", "build-tokens", "build-instances")
+STAGES: dict[str, Any] = {
+    "build-documents": build_documents,
+    "build-vocabulary": build_vocabulary,
+    "build-tokens": build_tokens,
+    "build-instances": build_instances,
+}
 
 
 def as_input(name: str, output: StageOutput, data: str) -> StageInput:
@@ -42,27 +48,20 @@ def run_corpus(
     recipe: Recipe, folder: Path | str, *, execution: ExecutionConfig | None = None
 ) -> dict[str, StageOutput]:
     """The outputs of each stage, below a folder or URL; instances by `build-instances.NAME`."""
-    how = execution or ExecutionConfig()
     outputs: dict[str, StageOutput] = {}
     inputs: dict[str, StageInput] = {}
-
-    def done(stage: str, name: str, output: StageOutput, data: str) -> None:
-        outputs[stage] = output
-        inputs[name] = as_input(name, output, data)
-
-    data = _folder(folder, "build-documents")
-    made = build_documents(recipe.build_documents, inputs={}, output=data, execution=how)
-    done("build-documents", "documents", made, data)
-    data = _folder(folder, "build-vocabulary")
-    made = build_vocabulary(recipe.build_vocabulary, inputs=inputs, output=data, execution=how)
-    done("build-vocabulary", "vocabulary", made, data)
-    data = _folder(folder, "build-tokens")
-    made = build_tokens(recipe.build_tokens, inputs=inputs, output=data, execution=how)
-    done("build-tokens", "tokens", made, data)
-    for name, config in recipe.build_instances.items():
-        data = _folder(folder, f"build-instances.{name}")
-        made = build_instances(config, inputs=inputs, output=data, execution=how)
-        done(f"build-instances.{name}", f"instances.{name}", made, data)
+    configs: dict[str, Any] = {
+        "build-documents": recipe.build_documents,
+        "build-vocabulary": recipe.build_vocabulary,
+        "build-tokens": recipe.build_tokens,
+        **{f"build-instances.{name}": config for name, config in recipe.build_instances.items()},
+    }
+    for label, config in configs.items():
+        data, name = _folder(folder, label), label.removeprefix("build-")
+        outputs[label] = STAGES[label.partition(".")[0]](
+            config, inputs=inputs, output=data, execution=execution or ExecutionConfig()
+        )
+        inputs[name] = as_input(name, outputs[label], data)
     return outputs
 
 

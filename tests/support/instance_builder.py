@@ -14,6 +14,8 @@ from schemas.arrow import instances_schema
 from schemas.manifest import StageInput
 
 CLS, SEP, MASK = 2, 3, 4
+VOCAB_SIZE, LONGEST = 300, 40
+VOCABULARY = VocabularyIds(VOCAB_SIZE, CLS, SEP, MASK, np.arange(VOCAB_SIZE) % 4 == 3)
 
 
 class Row(NamedTuple):
@@ -34,10 +36,10 @@ class Row(NamedTuple):
         return ids
 
 
-def random_row(rng: np.random.Generator, *, longest: int, vocab_size: int) -> Row:
+def random_row(rng: np.random.Generator) -> Row:
     """`[CLS] A [SEP] B [SEP]`, or one in five times `[CLS] A [SEP]`, masked in 0 to 6 places."""
-    length = int(rng.integers(5, longest + 1))
-    ids = rng.integers(5, vocab_size, length).tolist()
+    length = int(rng.integers(5, LONGEST + 1))
+    ids = rng.integers(5, VOCAB_SIZE, length).tolist()
     ids[0], ids[-1] = CLS, SEP
     is_paired = rng.random() < 0.8
     b_start = int(rng.integers(3, length - 1)) if is_paired else length
@@ -47,7 +49,7 @@ def random_row(rng: np.random.Generator, *, longest: int, vocab_size: int) -> Ro
     positions = sorted(rng.choice(candidates, count, replace=False).tolist())
     originals = [ids[place] for place in positions]
     for place in positions:
-        ids[place] = MASK if rng.random() < 0.8 else int(rng.integers(5, vocab_size))
+        ids[place] = MASK if rng.random() < 0.8 else int(rng.integers(5, VOCAB_SIZE))
     label = int(rng.integers(0, 2)) if is_paired else -1
     return Row(ids, b_start, positions, originals, label)
 
@@ -69,8 +71,7 @@ def write_artifact(
     folder: str,
     shards: dict[str, list[list[Row]]],
     *,
-    vocab_size: int,
-    longest: int,
+    vocab_size: int = VOCAB_SIZE,
     schema: pa.Schema | None = None,
     compression: str | None = None,
 ) -> StageInput:
@@ -88,19 +89,17 @@ def write_artifact(
         artifact_id="0123456789abcdef",
         data=folder,
         files=tuple(entries),
-        statistics={"vocab_size": vocab_size, "max_seq_length": longest},
+        statistics={"vocab_size": vocab_size, "max_seq_length": LONGEST},
     )
 
 
-def random_shards(
-    *, rows: int, shards: int = 5, longest: int = 40, vocab_size: int = 300, seed: int = 0
-) -> dict[str, list[list[Row]]]:
+def random_shards(rows: int) -> dict[str, list[list[Row]]]:
     """Training shards of several record batches, an empty one among them, and a held-out one."""
-    rng = np.random.default_rng(seed)
-    made = [random_row(rng, longest=longest, vocab_size=vocab_size) for _ in range(rows + 4)]
-    cuts = [rows * number // shards for number in range(shards + 1)]
+    rng = np.random.default_rng(0)
+    made = [random_row(rng) for _ in range(rows + 4)]
+    cuts = [rows * number // 5 for number in range(6)]
     found: dict[str, list[list[Row]]] = {}
-    for number in range(shards):
+    for number in range(5):
         own = made[cuts[number] : cuts[number + 1]]
         found[f"part-{number:05d}-pass-00.arrow"] = [own[:3], [], own[3:4], own[4:]]
     found["part-99999-pass-00.arrow"] = []
@@ -117,7 +116,3 @@ def training_rows(shards: dict[str, list[list[Row]]]) -> list[Row]:
         for rows in shards[path]
         for row in rows
     ]
-
-
-def vocabulary_of(vocab_size: int) -> VocabularyIds:
-    return VocabularyIds(vocab_size, CLS, SEP, MASK, np.arange(vocab_size) % 4 == 3)

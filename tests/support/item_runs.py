@@ -6,23 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import fsspec
-from support.corpus_builder import as_input
+from support.corpus_builder import STAGES, as_input
 
-from pipelines.build_documents import build_documents
-from pipelines.build_instances import build_instances
-from pipelines.build_tokens import build_tokens
-from pipelines.build_vocabulary import build_vocabulary
 from schemas.execution_configs import ExecutionConfig
 from schemas.fingerprint import content_digest
 from schemas.manifest import StageInput, StageOutput
 from schemas.recipe import Recipe
-
-STAGES: dict[str, Any] = {
-    "build-documents": build_documents,
-    "build-vocabulary": build_vocabulary,
-    "build-tokens": build_tokens,
-    "build-instances": build_instances,
-}
 
 
 def run_stages(

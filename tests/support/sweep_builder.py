@@ -1,7 +1,8 @@
-"""Sweeps and tables of written evaluations, for the tests of tables, claims and the last screen."""
+"""Tables of written evaluations, for the tests of tables, claims, verdicts and the last screen."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from support.evaluation_builder import BASE, TASKS, evaluations, written
@@ -11,7 +12,9 @@ from model.tables.document import Tables
 from model.tables.results import in_order, result_rows
 from model.tables.significance import compare_entries
 from model.tables.sweeps import Sweep, all_tables
+from model.tables.verdicts import find_verdicts
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
+from schemas.manifest import StageInput
 
 GOOD, FAIR, POOR = (
     [0.90, 0.91, 0.92, 0.90, 0.91],
@@ -27,25 +30,78 @@ def entry(of: str, phase: str = "", **variants: str) -> ExpandedEntry:
 
 
 def source(
-    *given: dict[str, Any], axes: dict[str, ExpandedAxis] | None = None, swept: Any = ()
+    *given: dict[str, Any],
+    axes: Mapping[str, ExpandedAxis] | None = None,
+    swept: Sequence[ExpandedEntry] = (),
+    perplexities: Mapping[str, float] | None = None,
 ) -> Source:
-    """Run tabulate on written evaluations."""
+    """Tabulate written evaluations, and read the tables back from JSON.
+
+    Args:
+        *given: Evaluations.
+        axes: Axes of the sweep.
+        swept: Entries of the sweep.
+        perplexities: Held-out perplexity by phase.
+    """
     rows = result_rows(in_order(evaluations(*given), tasks=TASKS), tasks=TASKS)
-    sweep = Sweep(TabulateConfig(axes=axes or {}, expanded_sweep=swept), rows)
+    phases = {
+        name: StageInput(
+            name=name,
+            artifact_id="0" * 16,
+            data="",
+            files=(),
+            statistics={"held_out": {"perplexity": perplexity}},
+        )
+        for name, perplexity in (perplexities or {}).items()
+    }
+    sweep = Sweep(TabulateConfig(axes=axes or {}, expanded_sweep=tuple(swept)), rows, phases)
+    comparisons, filled = tuple(compare_entries(rows, swept=sweep.entries)), all_tables(sweep)
     tables = Tables(
         results=tuple(rows),
-        comparisons=tuple(compare_entries(rows, swept=sweep.entries)),
-        tables=all_tables(sweep),
+        comparisons=comparisons,
+        tables=filled,
+        verdicts=find_verdicts(rows, comparisons, filled, swept=sweep.entries),
     )
     return Source("mine", "0" * 16, Tables.model_validate_json(tables.to_json()))
 
 
-def sweep_of(table: str, runs: dict[str, dict[str, list[float]]], **model: Any) -> Source:
-    """A sweep with restarts by variant and task."""
+def sweep_of(
+    table: str,
+    runs: Mapping[str, Mapping[str, list[float]]],
+    *,
+    perplexities: Mapping[str, float] | None = None,
+    baseline: float | None = None,
+    **model: Any,
+) -> Source:
+    """Tabulate a sweep of one axis, given the restarts by variant and task.
+
+    Args:
+        table: Table of the axis.
+        runs: Restarts by variant and task.
+        perplexities: Held-out perplexity by variant.
+        baseline: Score of the majority class.
+        **model: Changes to the fine-tuned models.
+    """
     axes = {"axis": ExpandedAxis(table=table, variants=tuple(runs))}
-    swept = [entry(task, axis=variant) for variant, tasks in runs.items() for task in tasks]
+    swept = [entry(task, variant, axis=variant) for variant in runs for task in runs[variant]]
     given = [
-        written(one.entry, one.of, runs[one.variants["axis"]][one.of], model={**BASE, **model})
+        written(
+            one.entry, one.of, runs[one.phase][one.of], model={**BASE, **model}, baseline=baseline
+        )
         for one in swept
     ]
+    return source(*given, axes=axes, swept=swept, perplexities=perplexities)
+
+
+def steps_sweep(runs: Mapping[str, Mapping[str, list[float]]]) -> Source:
+    """Tabulate a sweep of MNLI over objectives and steps, given the restarts by both."""
+    steps = next(iter(runs.values()))
+    axes = {
+        "objective": ExpandedAxis(table="figure-5", variants=tuple(runs)),
+        "steps": ExpandedAxis(table="figure-5", variants=tuple(steps)),
+    }
+    swept = [
+        entry("mnli", name, objective=name, steps=step) for name, at in runs.items() for step in at
+    ]
+    given = [written(one.entry, "mnli", runs[one.phase][one.variants["steps"]]) for one in swept]
     return source(*given, axes=axes, swept=swept)

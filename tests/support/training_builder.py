@@ -43,12 +43,17 @@ class SmallCorpus:
                 }
             }
         )
-        outputs = run_corpus(recipe, folder)
+        self.set_outputs(run_corpus(recipe, folder), folder, lengths=(32, 64))
+
+    def set_outputs(
+        self, outputs: dict[str, StageOutput], folder: Path, *, lengths: tuple[int, ...]
+    ) -> None:
+        """Take the vocabulary and the instances of these lengths from the outputs of a run."""
         self.vocabulary = as_input(
             "vocabulary", outputs["build-vocabulary"], str(folder / "build-vocabulary")
         )
         self.instances: dict[int, StageInput] = {}
-        for length in (32, 64):
+        for length in lengths:
             stage = f"build-instances.length-{length}"
             self.instances[length] = as_input("instances", outputs[stage], str(folder / stage))
 

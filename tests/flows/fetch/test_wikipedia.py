@@ -140,23 +140,23 @@ def test_unknown_names_are_refused(
     assert list(tmp_path.rglob("*")) == []
 
 
-@pytest.mark.parametrize("facts", [{"size": -1}, {"size": True}, {"size": "9"}, {"sha1": "abc"}])
-def test_invalid_sizes_and_checksums_are_refused(wiki_site: FakeSite, facts: Any) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"size": -1}, {"size": True}, {"size": "9"}, {"sha1": "abc"}),
+        *(b"<html>", b'{"jobs": 3}', b"[" * 100_000),
+    ],
+    ids=["negative", "boolean", "text", "checksum", "html", "jobs", "deep"],
+)
+def test_invalid_status_is_refused(wiki_site: FakeSite, change: Any) -> None:
     path = f"/samplewiki/{DATE}/dumpstatus.json"
     status = json.loads(wiki_site.files[path])
-    status["jobs"][JOBS[0]]["files"][f"{BASE}.xml.bz2"] |= facts
-    wiki_site.files[path] = json.dumps(status).encode()
+    if isinstance(change, dict):
+        status["jobs"][JOBS[0]]["files"][f"{BASE}.xml.bz2"] |= change
+        change = json.dumps(status).encode()
+    wiki_site.files[path] = change
     with pytest.raises(FetchError) as error:
-        find()
-    assert error.value.url == wiki_site.url + path
-
-
-@pytest.mark.parametrize("text", [b"<html>", b'{"jobs": 3}', b"[" * 100_000])
-def test_invalid_status_is_refused(wiki_site: FakeSite, text: bytes) -> None:
-    path = f"/samplewiki/{NEWER}/dumpstatus.json"
-    wiki_site.files[path] = text
-    with pytest.raises(FetchError) as error:
-        find()
+        find(date=DATE)
     assert error.value.url == wiki_site.url + path
 
 

@@ -6,28 +6,29 @@ import html
 import json
 import re
 import shutil
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.cli_runner import Cli
+from support.evaluation_builder import TASKS, evaluations, written
 from support.fake_stages import FakeStages
 from support.lineage_builder import put, raw_file
-from support.paths import ROOT
 from support.report_builder import Written
 
 from flows.lineage.graph import overview, upstream_graph
 from flows.report.page import report_page, section, write_report
 from flows.report.records import Texts, read_texts
+from flows.report.result_charts import overview_figure
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, collect_warnings, read_steps
+from flows.report.task_results import TaskResult
 from flows.report.training_curves import average_points, read_phases
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from flows.store.runs import RunRecord, write_run
+from model.tables.results import result_rows
 from schemas.checksummed import dump_json, load_json, load_page
 from schemas.errors import StoreError
 from schemas.manifest import Reuse
@@ -136,6 +137,17 @@ def test_top_of_page_has_headline_table_and_chart(run: Run) -> None:
     assert cells["difference (95 % interval)"].startswith("+40.0 (")
     assert summary.count("<svg") == 1
     assert all(item.sentence in html.unescape(summary) for item in tables.verdicts[1:])
+
+
+def test_overview_chart_stays_within_its_axis() -> None:
+    entries = (written("cola", "cola", [-0.1, 0.1]), written("sst-2", "sst-2", [1.0, 1.0]))
+    rows = result_rows(evaluations(*entries), tasks=TASKS)
+    results = [TaskResult(r.task, r.model_copy(update={"majority": 0.0})) for r in rows]
+    figure = overview_figure(results, name="x")
+    places = re.findall(r'<use [^>]*x="([\d.]+)"[^>]*--series-1', figure.panels[0].svg)
+    first, second = map(float, places)
+    assert first < second <= 288
+    assert [key.label for key in figure.legend] == ["pretrained", "majority class"]
 
 
 def test_runs_without_tasks_start_with_their_corpus_or_curves(run: Run) -> None:
@@ -308,34 +320,6 @@ def test_figures_are_drawn_once(run: Run) -> None:
     for name in names:
         store.backend.replace(name, b"{}x")
     assert report_page(store, record) == first  # damaged, and drawn again
-
-
-_CACHED = """
-import sys
-from flows.store.artifacts import ArtifactStore
-from flows.report.page import write_report
-from flows.store.runs import read_run
-store = ArtifactStore(sys.argv[1], create=False)
-print(write_report(store, read_run(store, sys.argv[2])))
-print([name for name in ("matplotlib", "torch", "prefect", "apache_beam", "httpx", "openlineage")
-       if name in sys.modules])
-"""
-
-
-def test_report_with_cached_figures_does_not_import_matplotlib(run: Run) -> None:
-    store, record = run
-    write_run(store, record)
-    write_report(store, record)
-    done = subprocess.run(
-        [sys.executable, "-c", _CACHED, store.root, record.run_id],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    url, loaded = done.stdout.splitlines()
-    assert loaded == "[]"
-    assert Path(url).is_file()
 
 
 def test_phases_are_placed_end_to_end(run: Run) -> None:

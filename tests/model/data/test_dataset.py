@@ -1,6 +1,5 @@
 import gc
 import hashlib
-import logging
 import os
 from pathlib import Path
 
@@ -8,7 +7,14 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.instance_builder import Row, random_shards, training_rows, write_artifact
+from support.instance_builder import (
+    LONGEST,
+    VOCAB_SIZE,
+    Row,
+    random_shards,
+    training_rows,
+    write_artifact,
+)
 
 from model.data.dataset import InstanceDataset
 from schemas.arrow import VERSION_KEY, instances_schema
@@ -16,19 +22,17 @@ from schemas.errors import ArtifactCorruptError, InstanceDataError
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
-VOCAB_SIZE, LONGEST = 300, 40
-
 
 @pytest.fixture
 def shards():
-    return random_shards(rows=90)
+    return random_shards(90)
 
 
 @pytest.fixture
 def artifact(tmp_path, shards):
     folder = tmp_path / "data"
     folder.mkdir()
-    return write_artifact(str(folder), shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    return write_artifact(str(folder), shards)
 
 
 def opened(artifact, **changes):
@@ -77,10 +81,8 @@ def test_gather_returns_written_rows_in_any_order(artifact, shards):
 
 def test_ids_of_large_vocabulary_are_uint32(tmp_path):
     row = Row([2, 90_000, 3], 3, [1], [99_999], -1)
-    artifact = write_artifact(
-        str(tmp_path), {"part-0.arrow": [[row]]}, vocab_size=100_000, longest=8
-    )
-    instances = InstanceDataset.open(artifact, vocab_size=100_000, max_seq_length=8)
+    artifact = write_artifact(str(tmp_path), {"part-0.arrow": [[row]]}, vocab_size=100_000)
+    instances = InstanceDataset.open(artifact, vocab_size=100_000, max_seq_length=40)
     found = instances.gather(np.array([0]))
     assert found.input_ids.dtype == np.uint32
     check_rows(found, [row], [0])
@@ -123,48 +125,60 @@ def test_files_are_closed_and_gathered_arrays_outlive_the_dataset(artifact, shar
     check_rows(found, training_rows(shards), range(90))
 
 
-def test_memory_is_twelve_numbers_per_record_batch(artifact):
-    shards = opened(artifact)._shards
-    columns = [*shards.input_ids, *shards.masked_positions, *shards.masked_ids]
-    columns += [shards.batch_starts, shards.segment_b_start, shards.next_sentence_label]
-    assert sum(column.nbytes for column in columns) == len(shards.batch_starts) * 12 * 8
-
-
-def test_shard_with_flipped_byte_is_refused(artifact):
-    path = file_of(artifact)
-    opened(artifact)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(ArtifactCorruptError, match=r"part-00001-pass-00\.arrow .* is damaged"):
-        opened(artifact)
-
-
-def test_missing_shard_is_refused(artifact):
-    file_of(artifact).unlink()
-    with pytest.raises(InstanceDataError, match=r"part-00001-pass-00\.arrow .* no such file"):
-        opened(artifact)
-
-
-@pytest.mark.parametrize("change", [-1, 1])
-def test_shard_of_wrong_size_is_refused(artifact, change):
-    path = file_of(artifact)
-    os.truncate(path, artifact.files[1].size_bytes + change)
-    with pytest.raises(ArtifactCorruptError, match=r"part-00001-pass-00\.arrow .* is damaged"):
-        opened(artifact)
-
-
-def test_wrong_vocabulary_and_too_long_instances_are_refused(artifact):
+def test_artifact_that_does_not_fit_is_refused(artifact):
     with pytest.raises(InstanceDataError, match="vocabulary of 300 tokens, the model one of 301"):
         opened(artifact, vocab_size=301)
     with pytest.raises(InstanceDataError, match="up to 40 tokens, the model has positions for 39"):
         opened(artifact, max_seq_length=39)
-    assert len(opened(artifact, max_seq_length=512)) == 90
-
-
-def test_artifact_of_another_stage_is_refused(artifact):
     with pytest.raises(InstanceDataError, match="not one of build-instances"):
         opened(artifact.model_copy(update={"statistics": {"vocab_size": VOCAB_SIZE}}))
+
+
+def flip_byte(artifact):
+    content = bytearray(file_of(artifact).read_bytes())
+    content[len(content) // 2] ^= 1
+    file_of(artifact).write_bytes(content)
+
+
+def with_other_content(artifact):
+    return with_content(artifact, 1, b"x" * artifact.files[1].size_bytes)
+
+
+def with_rows(artifact, rows):
+    files = list(artifact.files)
+    files[1] = files[1].model_copy(update={"rows": rows})
+    return artifact.model_copy(update={"files": tuple(files)})
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "problem"),
+    [
+        (flip_byte, ArtifactCorruptError, "is damaged"),
+        (lambda a: os.truncate(file_of(a), 100), ArtifactCorruptError, "is damaged"),
+        (lambda a: file_of(a).unlink(), InstanceDataError, "no such file"),
+        (with_other_content, ArtifactCorruptError, "an Arrow IPC file"),
+        (lambda a: with_rows(a, 99), ArtifactCorruptError, "expected 99 rows, got 18"),
+    ],
+)
+def test_damaged_shard_is_refused(artifact, damage, kind, problem):
+    damaged = damage(artifact) or artifact
+    with pytest.raises(kind, match=rf"part-00001-pass-00\.arrow.*{problem}"):
+        opened(damaged)
+
+
+NEWER = instances_schema(VOCAB_SIZE).with_metadata(
+    {**instances_schema(VOCAB_SIZE).metadata, VERSION_KEY: b"9"}
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"schema": NEWER}, "got 'instances' version 9"), ({"compression": "zstd"}, "compressed")],
+)
+def test_shards_of_another_format_are_refused(tmp_path, shards, options, problem):
+    artifact = write_artifact(str(tmp_path), shards, **options)
+    with pytest.raises(ArtifactCorruptError, match=rf"part-00000.*{problem}"):
+        opened(artifact)
 
 
 @pytest.mark.parametrize(
@@ -172,40 +186,9 @@ def test_artifact_of_another_stage_is_refused(artifact):
 )
 def test_part_without_instances_is_refused(tmp_path, part, hint):
     empty = {"part-00000-pass-00.arrow": [], "__held-out__/held-out-00000.arrow": [[]]}
-    artifact = write_artifact(str(tmp_path), empty, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    artifact = write_artifact(str(tmp_path), empty)
     with pytest.raises(InstanceDataError, match=f"has no {part} instances.*{hint}"):
         opened(artifact, part=part)
-
-
-def test_wrong_table_version_is_refused(tmp_path, shards):
-    schema = instances_schema(VOCAB_SIZE)
-    newer = schema.with_metadata({**schema.metadata, VERSION_KEY: b"9"})
-    artifact = write_artifact(
-        str(tmp_path), shards, vocab_size=VOCAB_SIZE, longest=LONGEST, schema=newer
-    )
-    with pytest.raises(ArtifactCorruptError, match=r"part-00000.*got 'instances' version 9"):
-        opened(artifact)
-
-
-def test_file_that_is_not_arrow_is_refused(artifact):
-    changed = with_content(artifact, 1, b"x" * artifact.files[1].size_bytes)
-    with pytest.raises(ArtifactCorruptError, match=r"part-00001.*expected an Arrow IPC file"):
-        opened(changed)
-
-
-def test_wrong_number_of_rows_is_refused(artifact):
-    files = list(artifact.files)
-    files[1] = files[1].model_copy(update={"rows": 99})
-    with pytest.raises(ArtifactCorruptError, match=r"part-00001.*expected 99 rows, got 18"):
-        opened(artifact.model_copy(update={"files": tuple(files)}))
-
-
-def test_compressed_shards_are_refused(tmp_path, shards):
-    artifact = write_artifact(
-        str(tmp_path), shards, vocab_size=VOCAB_SIZE, longest=LONGEST, compression="zstd"
-    )
-    with pytest.raises(ArtifactCorruptError, match="compressed"):
-        opened(artifact)
 
 
 GOOD = Row([2, 10, 3, 11, 3], 3, [1], [12], 0)
@@ -226,7 +209,7 @@ GOOD = Row([2, 10, 3, 11, 3], 3, [1], [12], 0)
 )
 def test_invalid_row_is_refused_when_it_is_read(tmp_path, row, kind, problem):
     shards = {"part-0.arrow": [[GOOD] * 4], "part-1.arrow": [[GOOD] * 3, [GOOD, row, GOOD]]}
-    artifact = write_artifact(str(tmp_path), shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    artifact = write_artifact(str(tmp_path), shards)
     instances = opened(artifact)
     check_rows(instances.gather(np.arange(8)), [GOOD] * 8, range(8))
     with pytest.raises(kind, match=rf"shard part-1\.arrow, row 4: .*{problem}"):
@@ -234,9 +217,7 @@ def test_invalid_row_is_refused_when_it_is_read(tmp_path, row, kind, problem):
 
 
 def test_offsets_outside_of_their_buffer_are_refused(tmp_path):
-    artifact = write_artifact(
-        str(tmp_path), {"part-0.arrow": [[GOOD] * 4]}, vocab_size=VOCAB_SIZE, longest=LONGEST
-    )
+    artifact = write_artifact(str(tmp_path), {"part-0.arrow": [[GOOD] * 4]})
     path = file_of(artifact, 0)
     content = path.read_bytes()
     offsets = np.array([0, 5, 10, 15, 20], np.int32).tobytes()
@@ -251,7 +232,7 @@ def test_offsets_outside_of_their_buffer_are_refused(tmp_path):
 @pytest.fixture
 def remote(shards):
     folder = "memory://instances-of-a-test/data"
-    yield write_artifact(folder, shards, vocab_size=VOCAB_SIZE, longest=LONGEST)
+    yield write_artifact(folder, shards)
     fsspec.filesystem("memory").rm("/instances-of-a-test", recursive=True)
 
 
@@ -259,27 +240,21 @@ def copies(tmp_path):
     return sorted((tmp_path / "cache" / "shards").rglob("*"))
 
 
-def test_remote_shards_are_copied_once(remote, shards, tmp_path):
+def test_remote_shards_are_copied_once(remote, shards, tmp_path, caplog):
     check_rows(opened(remote).gather(np.arange(90)), training_rows(shards), range(90))
     files = [path for path in copies(tmp_path) if path.is_file()]
     used = {entry.sha256 for entry in remote.files if entry.path.startswith("part-")}
     assert {path.stem for path in files} == used
+    content = files[0].read_bytes()
+    files[0].write_bytes(b"\0" * len(content))
+    opened(remote)
+    assert files[0].read_bytes() == content
+    assert "copying again" in caplog.text
     memory = fsspec.filesystem("memory")
     for entry in remote.files:  # nothing is fetched a second time
         memory.rm_file(f"/instances-of-a-test/data/{entry.stored_name}")
     check_rows(opened(remote).gather(np.arange(90)), training_rows(shards), range(90))
     memory.pipe_file("/instances-of-a-test/data/keep", b"")
-
-
-def test_damaged_copy_is_replaced(remote, shards, tmp_path, caplog):
-    opened(remote)
-    path = next(path for path in copies(tmp_path) if path.is_file())
-    content = path.read_bytes()
-    path.write_bytes(b"\0" * len(content))
-    with caplog.at_level(logging.WARNING):
-        check_rows(opened(remote).gather(np.arange(90)), training_rows(shards), range(90))
-    assert path.read_bytes() == content
-    assert "copying again" in caplog.text
 
 
 def test_damaged_or_missing_remote_shard_leaves_no_copy(remote, tmp_path):
@@ -304,26 +279,3 @@ def test_shard_that_cannot_be_mapped_is_named(artifact, monkeypatch):
     monkeypatch.setattr(pa, "memory_map", fail)
     with pytest.raises(InstanceDataError, match=r"part-00000-pass-00\.arrow.*max_map_count"):
         opened(artifact)
-
-
-def test_output_of_build_instances_is_read(tmp_path):
-    from support.corpus_builder import as_input, run_corpus, small_recipe, small_sample
-
-    made = run_corpus(small_recipe(small_sample(tmp_path / "sample")), tmp_path / "run")
-    folder = tmp_path / "run" / "build-instances.length-64"
-    artifact = as_input("instances", made["build-instances.length-64"], str(folder))
-    instances = InstanceDataset.open(
-        artifact, vocab_size=artifact.statistics["vocab_size"], max_seq_length=64
-    )
-    used = [entry for entry in artifact.files if entry.path.startswith("part-")]
-    assert len(instances) == sum(entry.rows for entry in used)
-    paths = {entry.path: folder / entry.stored_name for entry in used}
-    for row in range(0, len(instances), 97):
-        shard, place = instances.locate(row)
-        with pa.memory_map(str(paths[shard])) as file:
-            wanted = pa.ipc.open_file(file).read_all().slice(place, 1).to_pylist()[0]
-        found = instances.gather(np.array([row]))
-        assert found.input_ids.tolist() == wanted["input_ids"]
-        assert found.masked_positions.tolist() == wanted["masked_lm_positions"]
-        assert found.masked_ids.tolist() == wanted["masked_lm_ids"]
-        assert found.next_sentence_label.tolist() == [wanted["next_sentence_label"]]

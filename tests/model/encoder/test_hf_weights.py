@@ -14,8 +14,6 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from support.batch_builder import (
     VOCAB,
-    peer_inputs,
-    random_batch,
     random_model,
     small_config,
     write_files,
@@ -52,10 +50,10 @@ def change_config(folder: Path, **fields: Any) -> Path:
     return folder
 
 
-def assert_equal(one: BertForPretraining, other: BertForPretraining) -> None:
+def assert_equal(one: BertForPretraining, other: BertForPretraining, prefix: str = "") -> None:
     theirs = dict(other.named_parameters())
     for name, value in one.named_parameters():
-        assert torch.equal(value, theirs[name]), name
+        assert not name.startswith(prefix) or torch.equal(value, theirs[name]), name
 
 
 @pytest.mark.parametrize("objective", ["mlm+nsp", "mlm", "left-to-right"])
@@ -71,32 +69,15 @@ def test_there_and_back_to_the_byte(activation: str, objective: Objective, tmp_p
     assert save_model(loaded.model) == files
 
 
-def test_transformers_loads_it_as_it_is(tmp_path: Path) -> None:
-    from transformers import AutoModelForPreTraining
-
-    model, batch = random_model(), random_batch()
-    with torch.random.fork_rng():
-        peer, info = AutoModelForPreTraining.from_pretrained(
-            written(tmp_path, model), output_loading_info=True, local_files_only=True
-        )
-    assert {name: list(found) for name, found in info.items() if found} == {}
-    inputs = peer_inputs(batch)
-    places = inputs.pop("labels") != -100
-    with torch.no_grad():
-        theirs = peer.eval()(**inputs)
-        encoded = model.bert(batch.tokens)
-        mlm = model.mlm_logits(encoded.sequence, batch.masked_positions)
-        nsp = model.nsp_logits(encoded.pooled)
-    torch.testing.assert_close(mlm, theirs.prediction_logits[places], rtol=0, atol=1e-5)
-    torch.testing.assert_close(nsp, theirs.seq_relationship_logits, rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize(
-    ("objective", "name"), [("mlm", "BertForMaskedLM"), ("left-to-right", "BertLMHeadModel")]
+    ("objective", "name"),
+    [
+        ("mlm+nsp", "BertForPreTraining"),
+        ("mlm", "BertForMaskedLM"),
+        ("left-to-right", "BertLMHeadModel"),
+    ],
 )
-def test_other_classes_of_transformers_miss_nothing(
-    objective: Objective, name: str, tmp_path: Path
-) -> None:
+def test_transformers_loads_it_as_it_is(objective: Objective, name: str, tmp_path: Path) -> None:
     import transformers
 
     folder = written(tmp_path, random_model(objective=objective))
@@ -152,26 +133,17 @@ def test_old_names_are_read(tmp_path: Path) -> None:
             ): tensor
             for name, tensor in tensors.items()
         }
-        words = old["bert.embeddings.word_embeddings.weight"]
+        bias = old.pop("cls.predictions.bias")
         return {
             **old,
             "bert.embeddings.position_ids": torch.arange(512)[None],
-            "cls.predictions.decoder.weight": words.clone(),
+            "cls.predictions.decoder.weight": old[WORDS].clone(),
+            "cls.predictions.decoder.bias": bias,
         }
 
     loaded = load(change(written(tmp_path, model), to_old))
     assert loaded.initialized == ()
     assert_equal(loaded.model, model)
-
-
-def test_the_decoders_bias_may_stand_for_the_output_bias(tmp_path: Path) -> None:
-    model = random_model()
-
-    def rename(tensors: Tensors) -> Tensors:
-        tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
-        return tensors
-
-    assert_equal(load(change(written(tmp_path, model), rename)).model, model)
 
 
 @pytest.mark.parametrize("prefix", ["bert.", ""])
@@ -187,9 +159,9 @@ def test_encoder_alone_gets_new_heads(prefix: str, tmp_path: Path) -> None:
 
     loaded = load(change(written(tmp_path, model), encoder), seed=8)
     new = BertForPretraining(model.config, vocab_size=VOCAB, seed=8)
-    assert_equal_parts(loaded.model, model, "bert.")
-    assert_equal_parts(loaded.model, new, "mlm_head.")
-    assert_equal_parts(loaded.model, new, "nsp_head.")
+    assert_equal(loaded.model, model, "bert.")
+    assert_equal(loaded.model, new, "mlm_head.")
+    assert_equal(loaded.model, new, "nsp_head.")
     assert {name.partition(".")[0] for name in loaded.initialized} == {"mlm_head", "nsp_head"}
     assert len(loaded.initialized) == 7
     masked, following = loaded.notes
@@ -197,14 +169,7 @@ def test_encoder_alone_gets_new_heads(prefix: str, tmp_path: Path) -> None:
     assert "NSP" in following
 
 
-def assert_equal_parts(one: BertForPretraining, other: BertForPretraining, begin: str) -> None:
-    theirs = dict(other.named_parameters())
-    for name, value in one.named_parameters():
-        if name.startswith(begin):
-            assert torch.equal(value, theirs[name]), name
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_types_become_float32(dtype: torch.dtype, tmp_path: Path) -> None:
     model = random_model()
     folder = change(
@@ -245,27 +210,23 @@ def with_tensor(name: str, tensor: torch.Tensor) -> Callable[[Tensors], Tensors]
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("name", ["bert.pooler.dense.weight", "cls.predictions.bias"])
-def test_weights_that_are_not_finite_are_refused(name: str, value: float, tmp_path: Path) -> None:
-    def spoil(tensors: Tensors) -> Tensors:
-        tensors[name].view(-1)[-1] = value
-        return tensors
-
-    with pytest.raises(CheckpointError, match=name):
-        load(change(written(tmp_path), spoil))
-
-
-def test_weights_whose_sum_overflows_are_read(tmp_path: Path) -> None:
-    def enlarge(tensors: Tensors) -> Tensors:
-        tensors["cls.predictions.bias"].fill_(3e38)
-        return tensors
-
-    loaded = load(change(written(tmp_path), enlarge))
-    assert loaded.model.mlm_head.output_bias.max() == torch.tensor(3e38)
-
-
 WORDS = "bert.embeddings.word_embeddings.weight"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), 3e38])
+def test_weights_that_are_not_finite_are_refused(value: float, tmp_path: Path) -> None:
+    name = "cls.predictions.bias"
+
+    def fill(tensors: Tensors) -> Tensors:
+        tensors[name][-9:] = value
+        return tensors
+
+    folder = change(written(tmp_path), fill)
+    if value == 3e38:  # the sum overflows, the weights do not
+        assert load(folder).model.mlm_head.output_bias.max() == torch.tensor(value)
+        return
+    with pytest.raises(CheckpointError, match=name):
+        load(folder)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +245,7 @@ WORDS = "bert.embeddings.word_embeddings.weight"
         (with_tensor("embeddings.word_embeddings.weight", torch.ones(VOCAB, 128)), WORDS),
     ],
 )
-def test_tensors_that_do_not_fit_are_named(
+def test_wrong_tensor_is_named(
     edit: Callable[[Tensors], Tensors], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(CheckpointError, match=message):
@@ -300,13 +261,12 @@ def test_tensors_that_do_not_fit_are_named(
         {"add_cross_attention": True},
         {"pruned_heads": {"0": [1]}},
         {"vocab_size": "many"},
+        {"num_attention_heads": 3},
     ],
 )
 def test_other_architectures_are_refused_by_field(fields: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=next(iter(fields))):
         load(change_config(written(tmp_path), **fields))
-    with pytest.raises(CheckpointError, match="heads"):
-        load(change_config(written(tmp_path), num_attention_heads=3))
 
 
 def test_pickle_is_refused_and_left_alone_beside_safetensors(tmp_path: Path) -> None:
@@ -321,39 +281,16 @@ def test_pickle_is_refused_and_left_alone_beside_safetensors(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "content", "fact"),
     [
-        ("model.safetensors", b"short", "model"),
         ("model.safetensors", None, "model"),
-        ("config.json", b"{", "config"),
-        ("config.json", b"[]", "config"),
         ("config.json", b"{}", "vocab_size, hidden_size"),
         ("config.json", None, "config"),
     ],
 )
-def test_missing_and_damaged_files_are_named(
-    name: str, content: bytes | None, fact: str, tmp_path: Path
-) -> None:
+def test_missing_file_is_named(name: str, content: bytes | None, fact: str, tmp_path: Path) -> None:
     folder = written(tmp_path)
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_bytes(content)
-    with pytest.raises(CheckpointError, match=fact):
-        load(folder)
-
-
-@pytest.mark.parametrize(
-    ("weight_map", "fact"),
-    [
-        ({"a": "../model.safetensors"}, "outside"),
-        ({"a": "part.safetensors"}, "part"),
-        ({"a": "gone.safetensors"}, "gone"),
-        ([], "weight_map"),
-    ],
-)
-def test_wrong_index_of_shards_is_refused(weight_map: Any, fact: str, tmp_path: Path) -> None:
-    folder = written(tmp_path)
-    (folder / "model.safetensors").rename(folder / "part.safetensors")
-    index = json.dumps({"weight_map": weight_map})
-    (folder / "model.safetensors.index.json").write_text(index)
     with pytest.raises(CheckpointError, match=fact):
         load(folder)
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.encoder import losses
 from model.encoder.losses import LossSums, next_sentence_loss, tied_decoder_loss
 
 P, H, V = 37, 16, 211
@@ -32,9 +30,7 @@ def plain(given: list[Tensor], *, scale: float) -> tuple[Tensor, list[Tensor]]:
     """The loss as written in the books, and its gradients."""
     hidden, weight, bias, labels = given
     logits = functional.linear(hidden, weight, bias)
-    loss = functional.cross_entropy(logits.float(), labels, reduction="sum") * scale
-    if logits.dtype == torch.float64:
-        loss = functional.cross_entropy(logits, labels, reduction="sum") * scale
+    loss = functional.cross_entropy(logits, labels, reduction="sum") * scale
     return loss, list(torch.autograd.grad(loss, (hidden, weight, bias)))
 
 
@@ -48,7 +44,7 @@ def fused(
     return sums, list(torch.autograd.grad(sums.loss, (hidden, weight, bias)))
 
 
-@pytest.mark.parametrize("chunk_rows", [1, 5, 36, 37, 64, None])
+@pytest.mark.parametrize("chunk_rows", [1, 5, 37, None])
 def test_equals_plain_whatever_the_chunk(chunk_rows: int | None) -> None:
     given = tensors(dtype=torch.float64)
     expected, gradients = plain(given, scale=0.25)
@@ -59,47 +55,11 @@ def test_equals_plain_whatever_the_chunk(chunk_rows: int | None) -> None:
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
 
 
-def test_equals_plain_in_float32() -> None:
-    given = tensors()
-    expected, gradients = plain(given, scale=1 / P)
-    sums, found = fused(given, scale=1 / P)
-    torch.testing.assert_close(sums.loss, expected, rtol=1e-6, atol=1e-6)
-    for one, other in zip(found, gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
-
-
-class _Checkable(torch.autograd.Function):
-    """`tied_decoder_loss` for gradcheck, which runs backward many times through one graph."""
-
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
-        with torch.enable_grad():
-            given = [tensor.detach().requires_grad_() for tensor in (hidden, weight, bias)]
-            sums, found = fused([*given, labels], scale=0.5, chunk_rows=4)
-        ctx.save_for_backward(*found)
-        return sums.loss.detach()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return (*(grad * tensor for tensor in ctx.saved_tensors), None)
-
-
-def test_gradients_equal_numerical_ones() -> None:
-    hidden, weight, bias, labels = tensors(7, dtype=torch.float64)
-    labels[5:] %= 23
-    labels[:3] %= 23
-    inputs = [tensor.detach().requires_grad_() for tensor in (hidden, weight[:23], bias[:23])]
-    torch.autograd.gradcheck(
-        lambda *leaves: _Checkable.apply(*leaves, labels), inputs, fast_mode=True
-    )
-
-
-@pytest.mark.parametrize("factor", [1.0, 3.0])
-def test_what_follows_scales_the_gradients(factor: float) -> None:
+def test_factor_of_the_loss_scales_the_gradients() -> None:
     hidden, weight, bias, labels = tensors(dtype=torch.float64)
     sums = tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=0.5)
-    (sums.loss * factor).backward()
-    _, expected = plain([hidden, weight, bias, labels], scale=0.5 * factor)
+    (sums.loss * 3.0).backward()
+    _, expected = plain([hidden, weight, bias, labels], scale=1.5)
     for tensor, gradient in zip((hidden, weight, bias), expected, strict=True):
         torch.testing.assert_close(tensor.grad, gradient)
 
@@ -110,29 +70,18 @@ def test_counts_hits_and_labels() -> None:
     labels[10:20] = best[10:20]
     sums = tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=1.0, chunk_rows=7)
     assert int(sums.correct) == int((best == labels).sum()) >= 10
-
-
-def test_the_first_of_equal_logits_is_the_hit() -> None:
-    hidden, weight, bias = torch.zeros(2, H), torch.zeros(V, H), torch.zeros(V)
-    sums = tied_decoder_loss(hidden, weight, bias=bias, labels=torch.tensor([0, 1]), scale=1.0)
+    equal = torch.zeros(2, H), torch.zeros(V, H), torch.zeros(V)  # the first of equal logits wins
+    sums = tied_decoder_loss(*equal[:2], bias=equal[2], labels=torch.tensor([0, 1]), scale=1.0)
     assert int(sums.correct) == 1
-    assert float(sums.nll_sum) == pytest.approx(2 * math.log(V))
 
 
-def test_no_rows() -> None:
-    given = tensors(5)
-    empty = [given[0][:0].detach().requires_grad_(), *given[1:3], given[3][:0]]
-    sums, gradients = fused(empty, scale=0.0)
-    assert (float(sums.loss.detach()), float(sums.nll_sum), int(sums.correct)) == (0.0, 0.0, 0)
-    assert [gradient.shape for gradient in gradients] == [tensor.shape for tensor in empty[:3]]
-    assert not any(gradient.any() for gradient in gradients)
-
-
-def test_only_ignored_rows() -> None:
-    given = tensors(5)
-    given[3][:] = -100
+@pytest.mark.parametrize("rows", [0, 2])
+def test_loss_without_labels_is_zero(rows: int) -> None:
+    hidden, weight, bias, _ = tensors(5)
+    given = [hidden[:rows].detach().requires_grad_(), weight, bias, torch.full((rows,), -100)]
     sums, gradients = fused(given, scale=0.0)
-    assert (float(sums.loss.detach()), int(sums.correct)) == (0.0, 0)
+    assert (float(sums.loss.detach()), float(sums.nll_sum), int(sums.correct)) == (0.0, 0.0, 0)
+    assert [gradient.shape for gradient in gradients] == [tensor.shape for tensor in given[:3]]
     assert not any(gradient.any() for gradient in gradients)
 
 
@@ -146,19 +95,11 @@ def test_improbable_labels_have_finite_losses() -> None:
     torch.testing.assert_close(gradients[1], torch.tensor([[2.0], [-1.0], [-1.0]]))
 
 
-def test_without_gradients_none_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden, weight, bias, labels = tensors()
-    expected = tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=1.0)
-    monkeypatch.setattr(Tensor, "index_add_", lambda *_: pytest.fail("a gradient was made"))
-    with torch.no_grad():
-        found = tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=1.0)
-    assert not found.loss.requires_grad
-    torch.testing.assert_close(found.nll_sum, expected.nll_sum)
-    assert int(found.correct) == int(expected.correct)
-
-
 def test_frozen_tensors_get_no_gradient() -> None:
     hidden, weight, bias, labels = tensors()
+    with torch.no_grad():
+        sums = tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=1.0)
+    assert not sums.loss.requires_grad
     frozen = [hidden, weight.detach(), bias.detach()]
     tied_decoder_loss(
         frozen[0], frozen[1], bias=frozen[2], labels=labels, scale=1.0
@@ -192,16 +133,6 @@ def test_autocast_multiplies_in_bfloat16_and_sums_in_float32(chunk_rows: int | N
         assert ours < max(0.01, 1.5 * theirs)
 
 
-def test_chunks_are_bounded_and_even() -> None:
-    like = torch.empty(0)
-    vocab_size = 30522
-    for rows in (1, 274, 275, 600, 100_000):
-        chunk = losses._chunk_rows(rows, vocab_size, like=like)
-        assert chunk * vocab_size * 4 <= 1 << 25
-        assert -(-rows // chunk) == -(-rows // 274)
-    assert losses._chunk_rows(0, vocab_size, like=like) == 1
-
-
 def test_next_sentence_loss_ignores_what_has_no_label() -> None:
     logits = torch.tensor([[2.0, 1.0], [0.0, 3.0], [5.0, 0.0]]).requires_grad_()
     labels = torch.tensor([0, 0, -100])
@@ -213,28 +144,3 @@ def test_next_sentence_loss_ignores_what_has_no_label() -> None:
     sums.loss.backward()
     assert logits.grad is not None
     assert not logits.grad[2].any()
-
-
-def test_next_sentence_loss_without_labels_is_zero() -> None:
-    logits = torch.randn(3, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    sums = next_sentence_loss(logits, torch.full((3,), -100), scale=0.0)
-    assert (float(sums.loss.detach()), int(sums.correct)) == (0.0, 0)
-    sums.loss.backward()
-    assert logits.grad is not None
-    assert not logits.grad.any()
-
-
-def test_a_compiled_caller_gets_the_same() -> None:
-    given = tensors()
-    expected, gradients = fused(given, scale=0.5)
-
-    @torch.compile(backend="eager")
-    def caller(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
-        sums = tied_decoder_loss(hidden * 1.0, weight, bias=bias, labels=labels, scale=0.5)
-        return sums.loss * 2.0
-
-    loss = caller(*given)
-    found = torch.autograd.grad(loss, given[:3])
-    torch.testing.assert_close(loss, expected.loss * 2.0)
-    for one, other in zip(found, gradients, strict=True):
-        torch.testing.assert_close(one, other * 2.0)

@@ -16,15 +16,12 @@ from support.finetuning_builder import (
     trial_config,
     trial_job,
     write_checkpoint,
-    write_tuned,
 )
 from support.training_builder import SmallCorpus
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-import bertloom
 from benchmarks.local_server import LocalServer
 from model.finetune import raw_inputs
-from model.finetuning.prediction import Predictor
 from model.finetuning.setup import open_trial
 from model.pretraining.setup import open_model
 from pipelines.io.stage_inputs import input_file
@@ -70,24 +67,16 @@ def test_tokenizer_of_transformers_is_read(tmp_path: Path, lowercase: bool) -> N
     assert read_lowercase(url) == lowercase
 
 
-def test_tokenizer_of_early_versions_is_read(tmp_path: Path) -> None:
-    """They wrote no type for a WordPiece model."""
-    url = write_json(tmp_path / TOKENIZER_FILE, lambda described: described["model"].pop("type"))
-    assert read_vocab(url) == list(VOCAB)
-
-
 def test_added_tokens_are_part_of_the_vocabulary(tmp_path: Path) -> None:
-    token = {"id": len(VOCAB), "content": "[NAME]"}
-    url = write_json(
-        tmp_path / TOKENIZER_FILE, lambda described: described["added_tokens"].append(token)
-    )
-    assert read_vocab(url) == [*VOCAB, "[NAME]"]
+    def change(described: dict[str, Any]) -> None:
+        del described["model"]["type"]  # early versions wrote none for a WordPiece model
+        described["added_tokens"].append({"id": len(VOCAB), "content": "[NAME]"})
+
+    assert read_vocab(write_json(tmp_path / TOKENIZER_FILE, change)) == [*VOCAB, "[NAME]"]
 
 
 @pytest.mark.parametrize(("model", "kind"), [(models.BPE(), "BPE"), (models.Unigram(), "Unigram")])
-def test_tokenizer_that_is_not_wordpiece_is_named(
-    tmp_path: Path, model: models.Model, kind: str, cli: Cli
-) -> None:
+def test_other_tokenizer_is_named(tmp_path: Path, model: models.Model, kind: str, cli: Cli) -> None:
     folder = write_checkpoint(tmp_path / "bert")
     Path(folder, VOCAB_FILE).unlink()
     tokenizer = Tokenizer(model)
@@ -115,19 +104,16 @@ def test_tokenizer_that_is_not_wordpiece_is_named(
         lambda described: described.update(added_tokens=3),
     ],
 )
-def test_damaged_tokenizer_is_refused(
+def test_damaged_file_is_refused(
     tmp_path: Path, change: Callable[[dict[str, Any]], object]
 ) -> None:
-    with pytest.raises(VocabularyError):
-        read_vocab(write_json(tmp_path / TOKENIZER_FILE, change))
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 200_000])
-def test_file_that_is_not_a_json_object_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / TOKENIZER_FILE
-    path.write_bytes(content)
     with pytest.raises(VocabularyError):
-        read_vocab(str(path))
+        read_vocab(write_json(path, change))
+    for content in (b"", b"[]", b"\xff", b"[" * 200_000):
+        path.write_bytes(content)
+        with pytest.raises(VocabularyError):
+            read_vocab(str(path))
 
 
 @pytest.mark.parametrize(
@@ -149,39 +135,21 @@ def test_tokenizer_with_other_rules_than_berts_is_refused(
         read_lowercase(write_json(tmp_path / TOKENIZER_FILE, change))
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_finetuning_starts_from_checkpoint_without_vocab_txt(
-    tmp_path: Path, lowercase: bool
-) -> None:
-    folder = keep_only_tokenizer(
-        write_checkpoint(tmp_path / "bert", lowercase=None), lowercase=lowercase
-    )
+def test_finetuning_starts_from_checkpoint_without_vocab_txt(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "bert", lowercase=None)
+    keep_only_tokenizer(folder, lowercase=False)
     examples = sentiment(tmp_path / "sst", train=4, dev=2)
     config = trial_config(folder, max_seq_length=16)
     opened = open_trial(trial_job(tmp_path / "work", examples, config=config))
     assert opened.tokenizer.vocab == VOCAB
-    assert opened.tokenizer.lowercase == lowercase
+    assert not opened.tokenizer.lowercase
     before = {item.name: item.sha256 for item in raw_inputs(config)}
-    Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(VOCAB, lowercase=not lowercase))
+    Path(folder, TOKENIZER_FILE).write_text(tokenizer_json(VOCAB, lowercase=True))
     after = {item.name: item.sha256 for item in raw_inputs(config)}
     assert {name for name in before if before[name] != after[name]} == {TOKENIZER_FILE}
 
 
-def test_masks_are_filled_without_vocab_txt(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "bert")
-    [expected] = bertloom.fill(["The good [MASK]"], model=folder, top_k=3)
-    [answer] = bertloom.fill(["The good [MASK]"], model=keep_only_tokenizer(folder), top_k=3)
-    assert answer == expected
-
-
-def test_model_predicts_without_vocab_txt(tmp_path: Path) -> None:
-    folder = keep_only_tokenizer(write_tuned(tmp_path / "sst-2", task="sst-2"))
-    assert Predictor.open(folder, device="cpu").tokenizer.vocab == VOCAB
-
-
-def test_pretraining_compares_vocabulary_of_tokenizer_json(
-    small_corpus: SmallCorpus, tmp_path: Path
-) -> None:
+def test_pretraining_compares_vocabulary(small_corpus: SmallCorpus, tmp_path: Path) -> None:
     vocab = input_file(small_corpus.vocabulary, VOCAB_FILE)
     tokens = read_vocab(vocab)
     folder = keep_only_tokenizer(write_checkpoint(tmp_path / "bert", vocab=tuple(tokens)))
@@ -220,9 +188,7 @@ def test_recipe_takes_vocabulary_from_tokenizer_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-def test_recipe_takes_tokenizer_json_from_url_with_query(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recipe_takes_url_with_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / TOKENIZER_FILE).write_text(tokenizer_json(VOCAB, lowercase=True))
     monkeypatch.chdir(tmp_path)  # the handler serves the working directory
     with LocalServer(SimpleHTTPRequestHandler) as server:

@@ -12,6 +12,7 @@ import pytest
 from support.paths import ROOT
 
 from flows.cli import doctor
+from model.finetuning.jobs import EvaluationJob
 from model.launch import core_share
 from model.launch.core_share import SPIN_VARIABLES, CoreShare, measure_core_share
 from model.launch.launcher import Worker
@@ -81,38 +82,6 @@ def test_cores_are_those_that_the_process_may_use(monkeypatch: pytest.MonkeyPatc
     assert measure_core_share(seconds=0.01).cores == len(os.sched_getaffinity(0))
 
 
-def test_training_process_bounds_spinning_before_torch_is_loaded(tmp_path: Path) -> None:
-    train = f"""{DISPLAY_SETTINGS}
-from model.pretraining.job import TrainingJob
-def train(job: TrainingJob, *, stop):
-    print(os.environ["WITHOUT_TORCH"])
-"""
-    environment = site(tmp_path, 0.98, model__pretraining__loop=train)
-    (tmp_path / "job.json").write_text(JOB)
-    done = train_process(tmp_path, environment)
-    assert done.stdout.strip() == "True"
-    assert displayed(done.stderr) == QUIET["GOMP_SPINCOUNT"]
-    assert f"pretrain length-32: {CoreShare(2, 0.98).text}" in done.stderr
-    quiet = train_process(tmp_path, {**environment, "RANK": "1"})  # the first rank logs for all
-    assert CoreShare(2, 0.98).text not in quiet.stderr
-
-
-def train_process(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "model.pretraining.process", str(folder / "job.json")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-
-JOB = """{"name": "pretrain length-32", "work": "work",
-"config": {"instances": "length-32", "model": {"preset": "tiny"}, "budget": {"max_steps": 1}},
-"instances": {"name": "instances", "artifact_id": "a", "data": "d", "files": []},
-"vocabulary": {"name": "vocabulary", "artifact_id": "a", "data": "d", "files": []}}"""
-
-
 def displayed(text: str) -> str:
     """Return the spin count that GNU OpenMP reports."""
     [found] = [line for line in text.splitlines() if "GOMP_SPINCOUNT" in line]
@@ -128,46 +97,34 @@ def environment(question: Question, *, stop) -> dict:
 """
 
 
-def ask_worker(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, begin: str, **own: str
-) -> dict[str, str]:
-    """Return the environment of the process that fine-tunes and evaluates on a busy machine."""
-    from model.finetuning.jobs import EvaluationJob  # any pydantic model
-
-    for name in SPIN_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {**site(folder, 0.5, model__probe=begin + PROBE), **own}.items():
-        monkeypatch.setenv(name, value)
-    process = Worker()
-    try:
-        answer = process.call(
-            "model.probe:environment", EvaluationJob.model_construct(name="the probe")
-        )
-    finally:
-        process.end()
-    return {name: value for name, value in answer.items() if value is not None}
-
-
 def test_process_of_trials_and_evaluations_bounds_spinning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert ask_worker(tmp_path, monkeypatch, begin=DISPLAY_SETTINGS) == {
-        **BUSY,
-        "WITHOUT_TORCH": "True",
-    }
+    for name in SPIN_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in site(tmp_path, 0.5, model__probe=DISPLAY_SETTINGS + PROBE).items():
+        monkeypatch.setenv(name, value)
+    process = Worker()
+    try:
+        question = EvaluationJob.model_construct(name="the probe")  # any pydantic model
+        answer = process.call("model.probe:environment", question)
+    finally:
+        process.end()
+    assert answer == {**BUSY, "OMP_WAIT_POLICY": None, "WITHOUT_TORCH": "True"}
     output = capfd.readouterr().err
     assert displayed(output) == BUSY["GOMP_SPINCOUNT"]
     assert CoreShare(2, 0.5).text in output
 
 
-@pytest.mark.parametrize(
-    "own", [{"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "PASSIVE"}, {"KMP_BLOCKTIME": "200"}]
-)
-def test_choice_of_the_user_wins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, str]
-) -> None:
-    environment = ask_worker(tmp_path, monkeypatch, begin=WITHOUT_TORCH, **own)
-    assert environment == {**own, "WITHOUT_TORCH": "True"}
+def test_choice_of_the_user_wins() -> None:
+    code = """
+from model.launch.core_share import limit_thread_spinning
+for own in ({"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "PASSIVE"}, {"KMP_BLOCKTIME": "200"}):
+    environ = dict(own)
+    assert limit_thread_spinning(environ) is not None
+    assert environ == own
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_predict_and_evaluate_commands_bound_spinning(tmp_path: Path) -> None:

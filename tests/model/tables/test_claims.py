@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.evaluation_builder import BASE, SCRATCH, written
 from support.store_builder import describe
-from support.sweep_builder import FAIR, GOOD, POOR, entry, source, sweep_of
+from support.sweep_builder import FAIR, GOOD, POOR, source, steps_sweep, sweep_of
 from typer.testing import CliRunner
 
 from flows.cli.app import app
@@ -18,7 +18,6 @@ from model.tables.claims import CLAIMS, LEVEL, JudgedClaim, Source, judge
 from model.tables.document import JSON_FILE
 from pipelines.io.files import write_text_file
 from schemas.errors import ArtifactNotFoundError, UsageError
-from schemas.finetune_configs import ExpandedAxis
 
 SAMPLE = {"data": "the sample world"}
 FROZEN = {**BASE, "method": "feature-based"}
@@ -50,34 +49,17 @@ def test_directions_and_next_sentences_by_table_5() -> None:
     assert found.of == "Table 5"
     assert "no-nsp 90.4, left-to-right 70.4: +20.0" in found.ours
     assert found.p < LEVEL
+    (found,) = claim("both-directions", of_tasks(POOR, POOR, GOOD)).findings
+    assert (found.status, found.high < 0) == ("not shown", True)
+    one_restart = {"no-nsp": {"qnli": [0.9]}, "left-to-right": {"qnli": [0.1]}}
+    assert claim("both-directions", sweep_of("table-5", one_restart)).status == "not run"
     assert claim("next-sentences", of_tasks(GOOD, POOR, POOR)).status == "shown"
 
 
-def test_the_opposite_is_not_shown() -> None:
-    (found,) = claim("both-directions", of_tasks(POOR, POOR, GOOD)).findings
-    assert (found.status, found.high < 0) == ("not shown", True)
-    assert found.p > 0.99
-
-
-def test_one_restart_is_nothing_to_test() -> None:
-    runs = {"no-nsp": {"qnli": [0.9]}, "left-to-right": {"qnli": [0.1]}}
-    assert claim("both-directions", sweep_of("table-5", runs)).status == "not run"
-
-
 def test_directions_by_the_last_step_of_figure_5() -> None:
-    axes = {
-        "objective": ExpandedAxis(table="figure-5", variants=("masked-lm", "left-to-right")),
-        "steps": ExpandedAxis(table="figure-5", variants=("5", "10")),
-    }
-    scores = {("masked-lm", "5"): POOR, ("masked-lm", "10"): GOOD}
-    swept = [
-        entry("mnli", objective=o, steps=s) for o in axes["objective"].variants for s in ("5", "10")
-    ]
-    given = [
-        written(one.entry, "mnli", scores.get(tuple(one.variants.values()), [*FAIR[:4], 0.7]))
-        for one in swept
-    ]
-    found = claim("both-directions", source(*given, axes=axes, swept=swept)).findings
+    lower = [*FAIR[:4], 0.7]
+    runs = {"masked-lm": {"5": POOR, "10": GOOD}, "left-to-right": {"5": lower, "10": lower}}
+    found = claim("both-directions", steps_sweep(runs)).findings
     assert [one.of for one in found] == ["Figure 5"]
     assert found[0].ours.startswith("10, masked-lm 90.8, 10, left-to-right")
 
@@ -208,13 +190,7 @@ def test_recipe_without_tables_is_named(store: ArtifactStore) -> None:
     result = asked(store, "other.yaml")
     assert isinstance(result.exception, ArtifactNotFoundError)
     assert "other" in str(result.exception)
-
-
-@pytest.mark.parametrize("arguments", [["--run"], ["--scale", "huge"]])
-def test_wrong_options_are_refused(store: ArtifactStore, arguments: list[str]) -> None:
-    result = asked(store, *arguments)
-    assert isinstance(result.exception, (UsageError, SystemExit))
-    assert result.exit_code != 0
+    assert isinstance(asked(store, "--run").exception, UsageError)
 
 
 def test_missing_recipes_are_run_first(

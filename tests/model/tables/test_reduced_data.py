@@ -19,7 +19,6 @@ from flows.report.page import section
 from flows.report.results import show_results
 from flows.report.run_summary import RunSummary
 from flows.run.stages import get_stage
-from model import tasks
 from model.build_examples import build_examples
 from model.finetuning.loop import train_trial
 from model.launch.stopping import StopRequest
@@ -27,7 +26,6 @@ from model.monitoring.summaries import score_cut
 from model.tables.document import Tables
 from model.tables.filled_tables import fill_tables
 from model.tables.paper_results import GLUE_COLUMNS
-from model.tables.pictures import draw_results
 from model.tasks.reduced_data import cut_on, examples_cut
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExamplesConfig, TabulateConfig
@@ -74,26 +72,6 @@ def test_of_other_data_what_was_left_out_is_a_cut(tmp_path: Path) -> None:
         "train": {"kept": 20, "of": 21, "unit": "rows"},  # the bad row
         "dev": {"kept": 5, "of": 21, "unit": "rows"},
     }
-
-
-def test_tagging_is_counted_in_sentences(tmp_path: Path) -> None:
-    path = tmp_path / "eng.train"
-    path.write_text("-DOCSTART- O\n\nAnna B-PER\nlives O\n\nBoris B-PER\n\n")
-    made = build_examples(
-        ExamplesConfig(task="conll-2003", data_files={"train": (str(path),), "dev": (str(path),)}),
-        inputs={},
-        output=str(tmp_path / "out"),
-        execution=ExecutionConfig(),
-    )
-    assert made.statistics["cut"]["train"] == {"kept": 2, "of": 14_041, "unit": "sentences"}
-
-
-def test_sizes_are_of_splits_that_the_tasks_have() -> None:
-    known = [task for task in tasks.TASKS.values() if task.sizes]
-    assert len(known) >= 14
-    for task in known:
-        assert task.sizes.keys() <= task.splits.keys()
-        assert all(size > 0 for size in task.sizes.values())
 
 
 def test_steps_and_ends_of_texts_are_a_cut(tmp_path: Path) -> None:
@@ -164,14 +142,6 @@ def test_the_average_of_a_table_is_cut_with_its_parts() -> None:
     assert {key for key, cell in row.cells.items() if cell.cut} == {"MNLI-m", "MNLI-mm"}
     assert row.average is not None
     assert row.average.text.endswith(" †")
-
-
-def test_pictures_show_the_mark_and_what_it_means() -> None:
-    given = written("sst-2", "sst-2", [0.80, 0.82])
-    whole, cut = (draw_results(results(item)) for item in (given, given | {"cut": CUT}))
-    assert whole != cut
-    heights = [int.from_bytes(data[20:24], "big") for data in (whole, cut)]
-    assert heights[1] > heights[0]  # a line below explains the mark
 
 
 def test_the_report_marks_it(tabulated: dict[str, bytes]) -> None:

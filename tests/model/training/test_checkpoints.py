@@ -25,9 +25,9 @@ from model.training.checkpoints import Checkpoints
 from schemas.errors import CheckpointError
 
 
-def _tensors(step: int = 0, *, size: int = 6) -> dict[str, dict[str, torch.Tensor]]:
+def _tensors(step: int) -> dict[str, dict[str, torch.Tensor]]:
     draw = torch.Generator().manual_seed(step)
-    weight = torch.randn(size, 7, generator=draw)
+    weight = torch.randn(6, 7, generator=draw)
     return {
         "model": {
             "b.bfloat16": weight.to(torch.bfloat16),
@@ -42,16 +42,8 @@ def _tensors(step: int = 0, *, size: int = 6) -> dict[str, dict[str, torch.Tenso
     }
 
 
-def _equal(found: dict[str, dict[str, torch.Tensor]], step: int, *, size: int = 6) -> bool:
-    expected = _tensors(step, size=size)
-    return found.keys() == expected.keys() and all(
-        found[file].keys() == expected[file].keys()
-        and all(
-            found[file][name].dtype == tensor.dtype and torch.equal(found[file][name], tensor)
-            for name, tensor in expected[file].items()
-        )
-        for file in expected
-    )
+def _assert_equal(found: dict[str, dict[str, torch.Tensor]], step: int) -> None:
+    torch.testing.assert_close(found, _tensors(step), rtol=0, atol=0)
 
 
 def _save(checkpoints: Checkpoints, step: int, loss: float | None = None) -> Path:
@@ -84,7 +76,7 @@ def test_everything_comes_back_exactly(folder: str) -> None:
     assert loaded is not None
     assert loaded.info == saved == checkpoints.list()[0]
     assert (saved.step, saved.loss) == (3, 2.5)
-    assert _equal(loaded.tensors, 3)
+    _assert_equal(loaded.tensors, 3)
     assert loaded.state == state
 
 
@@ -100,17 +92,6 @@ def test_second_writer_keeps_first_from_saving_on_object_store() -> None:
     assert _steps(second) == [2]
 
 
-def test_loaded_tensors_outlive_their_file(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(str(tmp_path), keep_last=1)
-    _save(checkpoints, 1)
-    loaded = checkpoints.latest()
-    assert loaded is not None
-    _save(checkpoints, 2)
-    assert _steps(checkpoints) == [2]
-    assert _equal(loaded.tensors, 1)
-    loaded.tensors["model"]["a.float32"].add_(1.0)
-
-
 def test_files_do_not_depend_on_tensor_order_and_safetensors_reads_them(tmp_path: Path) -> None:
     first = _save(Checkpoints(str(tmp_path / "a"), keep_last=1), 5)
     turned = {file: dict(reversed(t.items())) for file, t in reversed(_tensors(5).items())}
@@ -119,7 +100,7 @@ def test_files_do_not_depend_on_tensor_order_and_safetensors_reads_them(tmp_path
     assert sorted(path.name for path in first.iterdir()) == [RECORD_FILE, *names]
     for name in names:
         assert (first / name).read_bytes() == (Path(saved.url) / name).read_bytes()
-    assert _equal({name.split(".")[0]: load_file(first / name) for name in names}, 5)
+    _assert_equal({name.split(".")[0]: load_file(first / name) for name in names}, 5)
 
 
 def test_newest_and_best_checkpoints_are_kept(folder: str) -> None:
@@ -173,36 +154,19 @@ def test_damaged_newest_checkpoint_is_logged_and_skipped(
         latest = checkpoints.latest()
     assert latest is not None
     assert latest.info.step == 1
-    assert _equal(latest.tensors, 1)
+    _assert_equal(latest.tensors, 1)
     if (file, damage) == (RECORD_FILE, Path.unlink):
         assert caplog.messages == []  # looks like the rest of an interrupted save
     else:
         (problem,) = caplog.messages
         assert str(newest / file) in problem
-    _save(checkpoints, 3)
+    third = _save(checkpoints, 3)
     assert _steps(checkpoints) == [1, 3]
     assert not newest.exists()
-
-
-def test_damage_to_all_checkpoints_is_a_warning_and_the_next_save_replaces_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
-    first, second = _save(checkpoints, 1), _save(checkpoints, 2)
-    _flip(first / RECORD_FILE)
-    _flip(second / "model.safetensors")
-    checkpoints = Checkpoints(str(tmp_path), keep_last=2)
-    with caplog.at_level(logging.WARNING):
-        assert checkpoints.latest() is None
-    assert {name for name in (first.name, second.name) if name in caplog.text} == {
-        first.name,
-        second.name,
-    }
-    _save(checkpoints, 1)
-    assert _steps(checkpoints) == [1]
-    latest = checkpoints.latest()
-    assert latest is not None
-    assert _equal(latest.tensors, 1)
+    for path in (third, Path(latest.info.url)):
+        _flip(path / "model.safetensors")
+    assert checkpoints.latest() is None
+    assert "starting from step 0" in caplog.text
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", RECORD_FILE])
@@ -338,17 +302,16 @@ def test_lock_ends_with_its_process_when_a_forked_child_lives_on(tmp_path: Path)
         process.communicate()
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("failing", ["tensors", "sync", "record"])
-def test_failed_write_keeps_earlier_checkpoints(
-    failing: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_failed_write_loses_nothing(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep_last=1)
     first = _save(checkpoints, 1, 2.0)
     before = sorted(path.name for path in tmp_path.iterdir())
 
     def fail(*_: Any, **__: Any) -> Any:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
         if failing == "tensors":
@@ -359,7 +322,7 @@ def test_failed_write_keeps_earlier_checkpoints(
             patch.setattr(Path, "replace", fail)
         with pytest.raises(CheckpointError) as error:
             _save(checkpoints, 2)
-    for fact in ("step 2", os.strerror(number), str(tmp_path), first.name):
+    for fact in ("step 2", os.strerror(errno.ENOSPC), str(tmp_path), first.name):
         assert fact in str(error.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert _steps(checkpoints) == [1]
@@ -376,45 +339,6 @@ def test_interrupted_save_leaves_no_files(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.glob("step-*")) == []
 
 
-_ON_A_SMALL_DISK = """
-import sys, torch
-from model.training.checkpoints import Checkpoints
-from schemas.errors import CheckpointError
-checkpoints = Checkpoints(sys.argv[1], keep_last=1)
-checkpoints.save(1, tensors={"model": {"w": torch.ones(500_000)}}, state={})
-try:
-    checkpoints.save(2, tensors={"model": {"w": torch.ones(1_000_000)}}, state={})
-except CheckpointError as error:
-    print(error)
-latest = checkpoints.latest()
-print("whole", latest.info.step)
-checkpoints.save(3, tensors={"model": {"w": torch.ones(200_000)}}, state={})
-print([saved.step for saved in checkpoints.list()])
-"""
-
-
-def test_full_disk_keeps_earlier_checkpoint(tmp_path: Path) -> None:
-    """Save on 4 MB of tmpfs in a separate mount namespace."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = 'mount -t tmpfs -o size=4m none "$1" || exit 77; exec "$2" -c "$3" "$1"'
-    command = ["sh", "-c", mount, "sh", str(folder), sys.executable, _ON_A_SMALL_DISK]
-    try:
-        done = subprocess.run(
-            ["unshare", "--mount", "--map-root-user", *command],
-            cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-    except FileNotFoundError:
-        pytest.skip("no unshare here to mount a small disk with")
-    if done.returncode == 77 or "unshare failed" in done.stderr:
-        pytest.skip(f"cannot mount a small disk here: {done.stderr.strip()}")
-    assert done.returncode == 0, done.stderr
-    message, whole, steps = done.stdout.strip().split("\n")
-    assert "step 2" in message
-    assert "4.0 MB" in message
-    assert (whole, steps) == ("whole 1", "[3]")
-
-
 def test_values_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path / "run"), keep_last=1)
     for wrong, field in (
@@ -424,8 +348,6 @@ def test_values_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(CheckpointError, match=field):
             checkpoints.save(1, **{"tensors": {}, "state": {}, **wrong})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"\.\./m"):
-        checkpoints.save(1, tensors={"../m": {}}, state={})
     with pytest.raises(CheckpointError, match="nosuch"):
         Checkpoints("nosuch://x", keep_last=1)
     assert not (tmp_path / "run").exists()

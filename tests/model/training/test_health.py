@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.corpus_builder import as_input, run_corpus
+from support.corpus_builder import run_corpus
 from support.finetuning_builder import (
     CASED_VOCAB,
     SHAPE,
@@ -26,12 +26,11 @@ from support.finetuning_builder import (
 )
 from support.paths import ROOT
 from support.store_builder import as_given
-from support.training_builder import as_phase, published, tiny_config
+from support.training_builder import SmallCorpus, as_phase, published
 
 from flows.recipes.loader import load_recipe
 from model.finetuning.loop import train_trial
 from model.launch.stopping import StopRequest
-from model.pretraining.job import TrainingJob
 from model.pretraining.loop import train
 from model.pretraining.results import read_finished
 from model.training.health import (
@@ -59,13 +58,8 @@ TOPICS = 4
 more than word frequencies: log(8) in place of log(32) nats, about."""
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> TopicCorpus:
-    return TopicCorpus(tmp_path_factory.mktemp("corpus"))
-
-
-class TopicCorpus:
-    """Instances of 32 and 64 tokens, a fifth of the documents held out."""
+class TopicCorpus(SmallCorpus):
+    """Instances of 32 tokens, a fifth of the documents held out."""
 
     def __init__(self, folder: Path) -> None:
         letters = random.Random("topics")
@@ -78,35 +72,14 @@ class TopicCorpus:
         source = TextSource(
             name="topics", paths=(str(folder / "topics.txt"),), document_delimiter="line"
         )
-        lengths = {f"length-{length}": length for length in (32, 64)}
+        instances = InstancesConfig(max_seq_length=32, held_out_fraction=0.2)
         recipe = Recipe(
             name="topics",
             build_documents=DocumentsConfig(sources=(source,)),
             build_vocabulary=VocabularyConfig(vocab_size=200),
-            build_instances={
-                name: InstancesConfig(max_seq_length=length, held_out_fraction=0.2)
-                for name, length in lengths.items()
-            },
+            build_instances={"length-32": instances},
         )
-        outputs = run_corpus(recipe, folder)
-        self.vocabulary, *instances = (
-            as_input(step.partition("-")[2], outputs[step], str(folder / step))
-            for step in ("build-vocabulary", *(f"build-instances.{name}" for name in lengths))
-        )
-        self.instances = dict(zip(lengths.values(), instances, strict=True))
-
-    def job(self, work: Path, *, length: int = 32, **changes: Any) -> TrainingJob:
-        """A job of 12 steps, or as the changes to its configuration say."""
-        checkpoint = changes.pop("checkpoint", None)
-        given = {"checkpoints": {"save_steps": 1000}, **changes}
-        return TrainingJob(
-            name="pretrain test",
-            config=tiny_config(length=length, **given),
-            instances=self.instances[length],
-            vocabulary=self.vocabulary,
-            checkpoint=checkpoint,
-            work=str(work),
-        )
+        self.set_outputs(run_corpus(recipe, folder), folder, lengths=(32,))
 
 
 class StopAfter(StopRequest):
@@ -218,19 +191,17 @@ def test_changes_that_the_page_shows_are_valid(tmp_path: Path) -> None:
 # Pretraining
 
 
-def pretrained(corpus: TopicCorpus, work: Path, **changes: Any) -> dict[str, Any]:
+def pretrained(corpus: SmallCorpus, work: Path, **changes: Any) -> dict[str, Any]:
     """Train a phase; the statistics of its artifact."""
-    job = corpus.job(work, **changes)
+    job = corpus.job(work, **{"checkpoints": {"save_steps": 1000}, **changes})
     train(job, stop=StopRequest())
     return read_finished(job).statistics
 
 
-def test_sound_pretraining_has_no_warning(
-    corpus: TopicCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_sound_pretraining_has_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     statistics = pretrained(
-        corpus,
-        tmp_path,
+        TopicCorpus(tmp_path),
+        tmp_path / "work",
         model={**SHAPE, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
         objective="mlm",
         budget={"max_steps": 250},
@@ -250,31 +221,30 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 def test_unigram_warning_is_reported_once_when_training_is_resumed(
-    corpus: TopicCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    small_corpus: SmallCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     changes: dict[str, Any] = {
         "optimizer": {"learning_rate": 1e-9},
         "evaluation": {"max_eval_samples": 40, "eval_steps": 2},
     }
-    whole = pretrained(corpus, tmp_path / "whole", **changes)
+    whole = pretrained(small_corpus, tmp_path / "whole", **changes)
     assert kinds(whole) == ["unigram-loss"]
     # Evaluations up to step 8 of 12 come too early; the artifact has the warning of the end.
     [record] = warnings_of(caplog)
     assert "after 10 steps" in record.getMessage()
     caplog.clear()
     with pytest.raises(TrainingError):
-        train(corpus.job(tmp_path / "part", **changes), stop=StopAfter(11))
-    assert pretrained(corpus, tmp_path / "part", **changes) == whole
+        train(small_corpus.job(tmp_path / "part", **changes), stop=StopAfter(11))
+    assert pretrained(small_corpus, tmp_path / "part", **changes) == whole
     assert len(warnings_of(caplog)) == 1
 
 
-@pytest.mark.parametrize("objective", ["mlm", "left-to-right"])
-def test_training_loss_is_compared_where_nothing_is_held_out(
-    corpus: TopicCorpus, tmp_path: Path, objective: str
+def test_training_loss_is_compared_without_held_out(
+    small_corpus: SmallCorpus, tmp_path: Path
 ) -> None:
-    held_in = corpus.instances[32]
+    held_in = small_corpus.instances[32]
     files = tuple(entry for entry in held_in.files if not entry.path.startswith(HELD_OUT_PREFIX))
-    job = corpus.job(tmp_path, optimizer={"learning_rate": 1e-9}, objective=objective)
+    job = small_corpus.job(tmp_path, optimizer={"learning_rate": 1e-9}, objective="left-to-right")
     job = job.model_copy(update={"instances": held_in.model_copy(update={"files": files})})
     train(job, stop=StopRequest())
     statistics = read_finished(job).statistics
@@ -282,14 +252,14 @@ def test_training_loss_is_compared_where_nothing_is_held_out(
     assert kinds(statistics) == ["unigram-loss"]
 
 
-def test_second_phase_that_is_worse_is_reported(corpus: TopicCorpus, tmp_path: Path) -> None:
-    first = corpus.job(
+def test_second_phase_that_is_worse_is_reported(small_corpus: SmallCorpus, tmp_path: Path) -> None:
+    first = small_corpus.job(
         tmp_path / "first",
         budget={"max_steps": 60},
         optimizer={"learning_rate": 5e-3},
     )
     before = as_phase(first, published(first))
-    second = corpus.job(
+    second = small_corpus.job(
         tmp_path / "second",
         length=64,
         init_from_phase="phase-1",

@@ -40,7 +40,7 @@ from pipelines.io.files import FileWriter
 from pipelines.io.shards import ShardWriter
 from pipelines.io.splits import SourceFile, Split
 from pipelines.io.stage_inputs import InputFile
-from pipelines.runners.direct import DirectRunner
+from pipelines.runners.direct import LocalRunner
 from pipelines.runners.job_context import ErrorFiles
 from pipelines.runners.registry import RUNNERS, get_runner
 from pipelines.runners.runner import Runner
@@ -220,7 +220,7 @@ _FOREIGN = type("ConfigError", (Exception,), {})
     [
         (OSError(errno.ENOSPC, "No space left", "/store/part"), OSError, "/store/part"),
         (ValueError("no number"), RunnerError, "item 1: ValueError: no number"),
-        (_FOREIGN("x"), RunnerError, "ConfigError"),  # a name of ours, of another package
+        (_FOREIGN("x"), RunnerError, "ConfigError"),  # has the name of an error of bertloom
     ],
 )
 def test_error_of_another_package(
@@ -329,7 +329,7 @@ def test_names_of_token_shards_are_not_in_the_graph(tmp_path: Path) -> None:
     assert sizes[1] < 1 << 20
 
 
-class _Elsewhere(DirectRunner):
+class _Elsewhere(LocalRunner):
     """Runner like an engine, which gets several elements, in this process."""
 
     is_local = False
@@ -413,22 +413,32 @@ def test_held_out_items_are_in_one_element_if_a_worker_can_keep_their_documents(
 # Full disks
 
 
-def _write_file(folder: str) -> None:
+def _write_file(folder: str, size: int) -> None:
     with FileWriter("a.bin", output=folder) as writer:
-        writer.file.write(bytes(1 << 16))
+        writer.file.write(bytes(size))
 
 
-def _write_shard(folder: str) -> None:
-    schema = pa.schema([("x", pa.int64())])
+def _write_shard(folder: str, rows: int, metadata: int) -> None:
+    schema = pa.schema([("x", pa.int64())], metadata={"x": "x" * metadata})
     with ShardWriter("a.arrow", schema=schema, output=folder) as shard:
-        shard.write(pa.record_batch([range(1 << 13)], schema=schema))
+        shard.write(pa.record_batch([range(rows)], schema=schema))
 
 
 def _write_record(folder: str) -> None:
     ItemCache(f"{folder}/pieces/stage/digest", f"{folder}/out").write_file("a.json", bytes(1 << 16))
 
 
-@pytest.mark.parametrize("write", [_write_file, _write_shard, _write_record])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda folder: _write_file(folder, 6_000),  # less than a buffer: fails when it is closed
+        lambda folder: _write_file(folder, 60_000),
+        lambda folder: _write_shard(folder, 10_000, 0),
+        lambda folder: _write_shard(folder, 0, 60_000),  # in the header
+        lambda folder: _write_shard(folder, 0, 6_000),  # in the footer
+        _write_record,
+    ],
+)
 def test_full_disk_names_the_file_and_leaves_nothing_partial(
     tmp_path: Path, write: Callable[[str], None]
 ) -> None:

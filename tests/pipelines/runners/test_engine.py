@@ -199,13 +199,6 @@ def test_job_takes_free_slots_and_waits_if_there_are_too_few(
     assert bool(submission.lines) == (slots is None)
 
 
-def test_job_without_cluster_address_gets_a_slot_per_item() -> None:
-    spark = ExecutionConfig.model_validate(
-        {"runner": "spark", "spark": {"master": "spark://localhost:7077"}}
-    )
-    assert get_runner(spark).wait_for_slots(5, _NeverWaits()) == 5
-
-
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the path of a job server next to a Java; none of them runs."""
@@ -399,4 +392,4 @@ def test_guarded_process_ends_with_its_launcher(number: int) -> None:
         if not _is_running(process):
             return
         time.sleep(0.05)
-    pytest.fail(f"process {process} is there after its launcher ended")
+    pytest.fail(f"process {process} runs after its launcher ended")
