@@ -9,7 +9,8 @@ import json
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from pipelines.sources import SOURCES, SourceFile, Split, books, text
+from pipelines.io.splits import files_of_group
+from pipelines.sources import SOURCES, SourceFile, Split
 from schemas.corpus_configs import DocumentsConfig, SourceConfig
 from schemas.manifest import RawInput
 
@@ -81,10 +82,12 @@ def item_identity(item: DocumentItem, kind: str) -> dict[str, Any]:
     return {"input": _identity(split.source, split.file, kind), "place": place}
 
 
+_GROUPED = frozenset({"text", "books"})  # kinds of sources that read groups of small files
+
+
 def raw_files(split: Split, kind: str) -> list[SourceFile]:
     """Return the raw files of a split: each file of a group of texts or books."""
-    grouped = {"text": text.files_of, "books": books.files_of}
-    return (grouped[kind](split) if kind in grouped else []) or [split.file]
+    return (files_of_group(split) if kind in _GROUPED else []) or [split.file]
 
 
 def raw_inputs(config: DocumentsConfig) -> tuple[RawInput, ...]:

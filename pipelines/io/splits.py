@@ -13,6 +13,7 @@ A source is a module with two functions, listed in `pipelines.sources.SOURCES` u
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -44,15 +45,6 @@ class SourceFile(NamedTuple):
 
     believed: str = ""
     """Checksum list from which `sha256` was taken (`trust_checksums`), or ""."""
-
-
-class GroupedFile(NamedTuple):
-    """A file of a group that is read as one split. Stored as JSON in `Split.detail`."""
-
-    uri: str
-    name: str
-    size: int
-    sha256: str
 
 
 def group_files(files: Sequence[SourceFile]) -> SourceFile:
@@ -113,6 +105,20 @@ class Split(NamedTuple):
 
     detail: str = ""
     """Further arguments for the `read` function of the source, as JSON."""
+
+
+def split_of_group(
+    source: str, files: Sequence[SourceFile], *, start: int = 0, **detail: Any
+) -> Split:
+    """Return a split that reads a group of files."""
+    together = group_files(files)
+    text = json.dumps({"files": [file[:4] for file in files], **detail})
+    return Split(source, together, start, start + together.size, text)
+
+
+def files_of_group(split: Split) -> list[SourceFile]:
+    """Return the files of a group, or [] for a split of one file or archive."""
+    return [SourceFile(*file) for file in json.loads(split.detail or "{}").get("files", ())]
 
 
 class RawDocument(NamedTuple):

@@ -27,13 +27,13 @@ from pipelines.counters import Count
 from pipelines.io.encodings import DecodedText, decode_text
 from pipelines.io.raw_files import describe_each, expand_paths, open_file
 from pipelines.io.splits import (
-    GroupedFile,
     RawDocument,
     RecordTracker,
     SourceFile,
     Split,
-    group_files,
+    files_of_group,
     split_bytes,
+    split_of_group,
 )
 from pipelines.sources.archives import (
     ARCHIVE_SUFFIXES,
@@ -95,7 +95,7 @@ def read(
     count = reading.counting(count)
     detail = json.loads(split.detail)
     entries: Iterable[_Entry] = (
-        _loose_entries(files_of(split))
+        _loose_entries(files_of_group(split))
         if "files" in detail
         else _archive_entries(split, count, is_all=detail["all"])
     )
@@ -116,11 +116,6 @@ def read(
         if document is not None:
             count("books-kept")
             yield document._replace(file=file)
-
-
-def files_of(split: Split) -> list[SourceFile]:
-    """Return the loose files that a split reads; none if it reads an archive."""
-    return [SourceFile(*file) for file in json.loads(split.detail).get("files", ())]
 
 
 def decode_book(data: bytes) -> DecodedText | None:
@@ -217,11 +212,8 @@ def _plan_loose(
 def _loose_split(
     group: list[SourceFile], config: BooksSource, times: Mapping[str, int], *, start: int
 ) -> Split:
-    together = group_files(group)
-    members = [GroupedFile(file.uri, file.name, file.size, file.sha256) for file in group]
     stems = (_stem(member_name(file.name)) for file in group)
-    detail = json.dumps({"files": members, "repeated": _repeated(stems, times)})
-    return Split(config.name, together, start, start + together.size, detail)
+    return split_of_group(config.name, group, start=start, repeated=_repeated(stems, times))
 
 
 def _repeated(stems: Iterable[str], times: Mapping[str, int]) -> list[str]:

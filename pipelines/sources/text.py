@@ -40,13 +40,13 @@ from pipelines.io.lines import (
 from pipelines.io.raw_files import describe_files, expand_paths
 from pipelines.io.splits import (
     MAX_SPLIT_BYTES,
-    GroupedFile,
     RawDocument,
     RecordTracker,
     SourceFile,
     Split,
-    group_files,
+    files_of_group,
     split_bytes,
+    split_of_group,
 )
 from pipelines.sources.text_rows import TextRow, require_fields
 from schemas.corpus_configs import TextSource
@@ -96,7 +96,10 @@ def plan(config: TextSource) -> list[Split]:
         else:
             splits.extend(_plan_lines(file, config, target_split_bytes=target))
     for group in _groups(small, most_bytes=grouping // _GROUP):
-        splits.extend(_plan_group(group, config, target_split_bytes=target))
+        if len(group) == 1:
+            splits.extend(_plan_lines(group[0], config, target_split_bytes=target))
+        else:
+            splits.append(split_of_group(config.name, group))
     return splits
 
 
@@ -110,7 +113,7 @@ def read(
     """
     reading = reading or RecordTracker()
     count = reading.counting(count)
-    grouped = files_of(split)
+    grouped = files_of_group(split)
     found = (
         _rows_of_group(grouped, config, count)
         if grouped
@@ -122,12 +125,6 @@ def read(
         if document is not None:
             count("rows-kept")
             yield document
-
-
-def files_of(split: Split) -> list[SourceFile]:
-    """Return the files of a group, or [] for a split of one file."""
-    found = json.loads(split.detail or "{}").get("group", ())
-    return [SourceFile(*GroupedFile(*file)) for file in found]
 
 
 def _rows_of_group(
@@ -377,17 +374,6 @@ def _groups(files: Iterable[SourceFile], *, most_bytes: int) -> Iterator[list[So
 def _ends_group(name: str) -> bool:
     digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
     return int.from_bytes(digest[:8], "big") % _ONE_IN == 0
-
-
-def _plan_group(
-    group: list[SourceFile], config: TextSource, *, target_split_bytes: int
-) -> Iterator[Split]:
-    if len(group) == 1:
-        yield from _plan_lines(group[0], config, target_split_bytes=target_split_bytes)
-        return
-    together = group_files(group)
-    files = [GroupedFile(file.uri, file.name, file.size, file.sha256) for file in group]
-    yield Split(config.name, together, 0, together.size, json.dumps({"group": files}))
 
 
 def _whole(file: SourceFile, config: TextSource) -> Split:

@@ -17,12 +17,12 @@ def test_balanced_counts_pass() -> None:
     check_balance(counters, "pages", where="here")
 
 
-def test_a_lost_record_is_named() -> None:
+def test_lost_record_is_an_error() -> None:
     counters = Counters({"pages-in": 5, "pages-kept": 3, "pages-dropped-empty": 1})
     with pytest.raises(CountMismatchError, match=r"here: pages .* 5 in, 3 kept.*empty 1.* 1 are"):
         check_balance(counters, "pages", where="here")
 
 
-def test_an_invented_record_is_an_error_too() -> None:
+def test_surplus_record_is_an_error() -> None:
     with pytest.raises(CountMismatchError):
         check_balance({"pages-kept": 1}, "pages", where="here")

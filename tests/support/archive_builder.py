@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
 import lzma
 import tarfile
@@ -11,17 +9,14 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-import zstandard
+from support.dump_builder import COMPRESS
 
 Members = Iterable[tuple[tarfile.TarInfo | str, bytes]]
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
-    ".tar": bytes,
-    ".tar.gz": gzip.compress,
-    ".tgz": gzip.compress,
-    ".tar.bz2": bz2.compress,
+    **{f".tar{suffix}": compress for suffix, compress in COMPRESS.items()},
+    ".tgz": COMPRESS[".gz"],
     ".tar.xz": lzma.compress,
-    ".tar.zst": zstandard.ZstdCompressor().compress,
 }
 
 

@@ -220,7 +220,7 @@ _FOREIGN = type("ConfigError", (Exception,), {})
     [
         (OSError(errno.ENOSPC, "No space left", "/store/part"), OSError, "/store/part"),
         (ValueError("no number"), RunnerError, "item 1: ValueError: no number"),
-        (_FOREIGN("x"), RunnerError, "ConfigError"),  # a name of ours, of another package
+        (_FOREIGN("x"), RunnerError, "ConfigError"),  # has the name of an error of bertloom
     ],
 )
 def test_error_of_another_package(

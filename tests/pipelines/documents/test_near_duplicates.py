@@ -18,7 +18,7 @@ from support.document_builder import Written, write_documents
 from pipelines.build_instances import build_instances
 from pipelines.build_tokens import build_tokens
 from pipelines.build_vocabulary import build_vocabulary
-from pipelines.documents.exclusions import EXCLUSIONS_FILE
+from pipelines.documents.exclusions import EXCLUSIONS_FILE, shard_items
 from pipelines.documents.sketches import FOUND, Bands, band_keys
 from pipelines.documents.word_hashes import WordHasher, ngram_sets
 from pipelines.find_near_duplicates import find_near_duplicates
@@ -270,6 +270,20 @@ def random_bs_of_copies(folder: Path, inputs: dict[str, StageInput]) -> int:
                 b = ids[pool[row["segment_b_shard"]]][row["segment_b_row"]]
                 bad += int(a[1:]) % 12 == int(b[1:]) % 12
     return bad
+
+
+def test_shard_is_done_again_only_for_its_own_excluded_documents(tmp_path: Path) -> None:
+    text = document(random.Random(9), 100)
+    written = [Written("a", text), Written("b", "Another text."), Written("c", f"{text} zzz")]
+    documents = write_documents(written, tmp_path / "documents", shards=2)
+    near = as_input("near_duplicates", find(documents, tmp_path / "near"), f"{tmp_path}/near")
+    plain = shard_items(documents, remove_duplicates=True)
+    fewer = shard_items(
+        documents, remove_duplicates=True, exclusions=[input_file(near, EXCLUSIONS_FILE)]
+    )
+    assert [set(item.identity()) for item in plain] == 2 * [{"shard", "repeated", "left-out"}]
+    same = [a.identity() == b.identity() for a, b in zip(plain, fewer, strict=True)]
+    assert same == [False, True]
 
 
 def test_near_duplicates_want_duplicates_removed() -> None:

@@ -83,7 +83,7 @@ def cut(path: Path, target_split_bytes: int) -> Ranges:
     wanted=st.integers(1, 900),
 )
 @settings(deadline=None, max_examples=40)
-def test_ranges_of_blocks_are_the_whole(
+def test_ranges_of_blocks_have_all_bytes(
     tmp_path_factory: pytest.TempPathFactory,
     texts: list[bytes],
     more: list[bytes],

@@ -8,7 +8,7 @@ import pytest
 from pipelines.io.local_files import file_lock, write_atomic
 
 
-def test_who_waits_for_a_lock_says_so_first(tmp_path: Path) -> None:
+def test_waiting_for_a_lock_is_reported_first(tmp_path: Path) -> None:
     waiting, order = threading.Event(), list[str]()
 
     def second() -> None:
@@ -24,7 +24,7 @@ def test_who_waits_for_a_lock_says_so_first(tmp_path: Path) -> None:
     assert order == ["first", "second"]
 
 
-def test_a_file_is_replaced_as_a_whole_and_nothing_left_beside(tmp_path: Path) -> None:
+def test_atomic_write_replaces_the_whole_file(tmp_path: Path) -> None:
     target = tmp_path / "below" / "file"
     write_atomic(target, b"old")
     with target.open("rb") as reader:

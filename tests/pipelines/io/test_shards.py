@@ -20,7 +20,7 @@ def _batch(*words: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=WORD_COUNTS)
 
 
-def test_entry_tells_what_was_written(tmp_path: Path) -> None:
+def test_entry_describes_the_file(tmp_path: Path) -> None:
     with ShardWriter("part-00000.arrow", schema=WORD_COUNTS, output=str(tmp_path)) as shard:
         shard.write(_batch("a", "bb"))
         shard.write(_batch("ccc"))
@@ -55,7 +55,7 @@ def test_file_is_visible_only_when_it_is_complete(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [writer.stored_name]
 
 
-def test_another_table_or_file_is_refused(tmp_path: Path) -> None:
+def test_other_table_or_file_is_refused(tmp_path: Path) -> None:
     with ShardWriter("p.arrow", schema=WORD_COUNTS, output=str(tmp_path)) as shard:
         shard.write(_batch("a"))
     url = str(tmp_path / shard.entry().stored_name)

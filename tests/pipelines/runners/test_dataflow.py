@@ -143,9 +143,7 @@ def test_every_field_of_the_configuration_is_in_the_job(server: FakeDataflow) ->
     assert "a-secret-token" not in str(job)
 
 
-def test_a_job_brings_our_code_where_nothing_else_does(
-    server: FakeDataflow, tmp_path: Path
-) -> None:
+def test_job_ships_the_worker_package_by_default(server: FakeDataflow, tmp_path: Path) -> None:
     server.begin = server.finish
     submit(execution(server))
     (identity,) = server.jobs
@@ -161,7 +159,7 @@ def test_a_job_brings_our_code_where_nothing_else_does(
     assert len(environment.dependencies) == 2
 
 
-def test_a_dry_run_prints_what_is_submitted(server: FakeDataflow) -> None:
+def test_dry_run_prints_the_options_of_the_submitted_job(server: FakeDataflow) -> None:
     server.begin = server.finish
     how = execution(server, max_num_workers=3, disk_size_gb=40)
     lines = get_runner(how).describe([STORE])
@@ -183,7 +181,7 @@ def test_a_dry_run_prints_what_is_submitted(server: FakeDataflow) -> None:
 # Before a run
 
 
-def test_what_does_not_answer_is_said_before_a_run(
+def test_preflight_reports_refusal_missing_package_and_credentials(
     server: FakeDataflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     get_runner(execution(server)).preflight(store=STORE, inputs=["gs://bucket/a"])
@@ -204,7 +202,7 @@ def test_what_does_not_answer_is_said_before_a_run(
 # Following
 
 
-def test_a_job_is_told_of_with_its_page_and_what_it_took(server: FakeDataflow) -> None:
+def test_job_is_reported_with_its_page_and_billed_resources(server: FakeDataflow) -> None:
     def run(job: str) -> None:
         service = "dataflow/v1b3"
         server.count(job, "TotalVcpuTime", 7200, origin=service)
@@ -227,7 +225,7 @@ def test_a_job_is_told_of_with_its_page_and_what_it_took(server: FakeDataflow) -
         (["Workflow failed. Causes: quota"], "Workflow failed. Causes: quota"),
     ],
 )
-def test_a_failed_jobs_own_message_comes_first(
+def test_error_of_failed_job_begins_with_the_message_of_its_worker(
     server: FakeDataflow, texts: list[str], said: str
 ) -> None:
     server.begin = lambda job: server.fail(job, *texts)
@@ -237,13 +235,13 @@ def test_a_failed_jobs_own_message_comes_first(
     assert str(raised.value).endswith("(job 2026-0 on Dataflow)")
 
 
-def test_a_job_that_somebody_else_cancelled_is_an_error(server: FakeDataflow) -> None:
+def test_job_that_was_cancelled_elsewhere_is_an_error(server: FakeDataflow) -> None:
     server.begin = lambda job: server.end(job, "CANCELLED")
     with pytest.raises(RunnerError, match="ended as cancelled on Dataflow by someone else: https"):
         submit(execution(server))
 
 
-def test_a_job_that_is_refused_says_why(
+def test_error_of_refused_job_has_the_reason(
     server: FakeDataflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from apache_beam.utils import retry
@@ -292,7 +290,7 @@ def test_rerun_waits_for_a_detached_job(server: FakeDataflow) -> None:
 
 
 @pytest.mark.slow
-def test_the_corpus_is_the_same_on_workers_that_install_the_package(
+def test_workers_that_install_the_package_build_equal_bytes(
     server: FakeDataflow, bucket: str, tmp_path: Path
 ) -> None:
     """All jobs of the four stages run on a Python that has only the staged wheel.

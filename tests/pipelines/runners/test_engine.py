@@ -392,4 +392,4 @@ def test_guarded_process_ends_with_its_launcher(number: int) -> None:
         if not _is_running(process):
             return
         time.sleep(0.05)
-    pytest.fail(f"process {process} is there after its launcher ended")
+    pytest.fail(f"process {process} runs after its launcher ended")

@@ -1,7 +1,6 @@
 """Real engines of which a part is killed half-way: the files are those of `local` still.
 
-Takes a quarter of an hour: `make failures`. Skips, and says what is missing, as the tests
-of engines do.
+Takes a quarter of an hour: `make failures`. Skipped, with what is missing, as the tests of engines.
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ def _at_work(flink: Flink, stage: str) -> tuple[str, str]:
     return job, found[0]
 
 
-def test_a_task_manager_is_killed_in_each_stage(world: _World) -> None:
+def test_job_survives_a_killed_task_manager_in_each_stage(world: _World) -> None:
     store = world.store()
     run = world.run(store, until="build-instances")
     jobs = []
@@ -177,7 +176,7 @@ def test_a_task_manager_is_killed_in_each_stage(world: _World) -> None:
     assert [job.id for job in record.jobs] == jobs, "Flink's own restart, no second job"
 
 
-def test_the_job_manager_is_killed(world: _World) -> None:
+def test_job_is_resubmitted_after_the_job_manager_was_killed(world: _World) -> None:
     store = world.store()
     run = world.run(store)
     run.wait_until(world.working(store, "build-documents"))
@@ -193,7 +192,7 @@ def test_the_job_manager_is_killed(world: _World) -> None:
     assert [job.id for job in record.jobs][:1] == [lost]
 
 
-def test_the_object_store_is_away(world: _World) -> None:
+def test_run_survives_an_unreachable_object_store(world: _World) -> None:
     store = world.store()
     run = world.run(store)
     run.wait_until(world.working(store, "build-documents"))
@@ -208,7 +207,7 @@ def test_the_object_store_is_away(world: _World) -> None:
     _check(world, store)
 
 
-def test_of_two_runs_that_each_want_all_slots_one_gives_way(world: _World, tmp_path: Path) -> None:
+def test_one_of_two_runs_that_need_all_slots_gives_way(world: _World, tmp_path: Path) -> None:
     """While a third one has a slot, neither can get two; and each may hold the other's second."""
     setting, opened = gate(tmp_path)
     one_slot = ("--set", setting, "--set", "execution.flink.parallelism=1")
@@ -263,7 +262,7 @@ def _executors_killed(cluster: Path) -> Iterator[set[str]]:
         thread.join()
 
 
-def test_a_spark_executor_is_killed_in_each_stage(tmp_path: Path) -> None:
+def test_job_survives_a_killed_spark_executor_in_each_stage(tmp_path: Path) -> None:
     servers = str(job_servers())
     recipe = small_recipe(small_sample(tmp_path / "sample"))
     local = run_corpus(recipe, tmp_path / "local")

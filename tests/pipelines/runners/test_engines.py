@@ -1,6 +1,6 @@
 """The same bytes on real engines: Flink in one process and standalone, Spark standalone.
 
-Skips, and says what is missing, where there is no Java, no job server or no engine: `make engines`.
+Skipped, with what is missing, without Java, a job server or an engine: `make engines`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _stopped(running: Command) -> str:
 
 
 @pytest.mark.failures
-def test_one_job_outlives_those_who_submit_it_and_wait(
+def test_job_outlives_its_submitter_and_is_attached_to(
     flink: Flink, recipe: Path, local: Digests, tmp_path: Path
 ) -> None:
     """Detached, attached to, killed, attached to again; and who waits for its slots is stopped."""
@@ -174,7 +174,9 @@ def test_one_job_outlives_those_who_submit_it_and_wait(
 
 
 @pytest.mark.failures
-def test_a_failed_job_says_why_first(flink: Flink, recipe: Path, tmp_path: Path) -> None:
+def test_error_of_failed_job_begins_with_its_cause(
+    flink: Flink, recipe: Path, tmp_path: Path
+) -> None:
     boot = tmp_path / "boot"
     boot.write_text("#!/bin/sh\nexit 7\n")
     boot.chmod(0o755)

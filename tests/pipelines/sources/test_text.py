@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import itertools
 import json
 import random
 import textwrap
 import tracemalloc
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 from support import complexity
+from support.dump_builder import COMPRESS
 
 from pipelines.books.layout import join_wrapped_lines
 from pipelines.counters import Counters, check_balance
@@ -28,13 +26,6 @@ from pipelines.io.splits import RawDocument, RecordTracker, Split
 from pipelines.sources import text
 from schemas.corpus_configs import DocumentsConfig, TextSource
 from schemas.errors import CorruptInputError, InputError, MissingInputError
-
-COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".zst": zstandard.ZstdCompressor().compress,
-}
 
 
 def config_of(path: Path, **options: Any) -> TextSource:
@@ -72,13 +63,13 @@ TXT = "\n\n".join("\n".join(document) for document in DOCUMENTS) + "\n"
 LINES = "".join(f"Sentence {n} is here. It has a second part.\n" for n in range(3000))
 
 
-@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("target_split_bytes", [1024, 1025, 1 << 20])
 def test_txt_documents_do_not_depend_on_splits_or_compression(
     tmp_path: Path, suffix: str, target_split_bytes: int
 ) -> None:
     path = tmp_path / f"a.txt{suffix}"
-    path.write_bytes(COMPRESSORS[suffix](TXT.encode()))
+    path.write_bytes(COMPRESS[suffix](TXT.encode()))
     splits, documents, counters = read_all(config_of(path, target_split_bytes=target_split_bytes))
     assert len(splits) == 1 if suffix or target_split_bytes == 1 << 20 else len(splits) > 2
     assert paragraphs(documents) == DOCUMENTS
@@ -104,7 +95,7 @@ def test_txt_documents_do_not_depend_on_splits_or_compression(
 def test_delimiter_ends_documents(
     tmp_path: Path, delimiter: str, content: str, expected: list[list[str]], suffix: str
 ) -> None:
-    stored = COMPRESSORS[suffix](content.encode())
+    stored = COMPRESS[suffix](content.encode())
     documents, counters = read(tmp_path / f"a.txt{suffix}", stored, document_delimiter=delimiter)
     assert paragraphs(documents) == expected
     assert len(set(ids(documents))) == len(expected)
@@ -146,11 +137,11 @@ ROWS = [{"id": n, "text": f"text {n}\n\nmore", "title": f"Title {n}"} for n in r
 JSONL = "".join(json.dumps(row) + "\n" for row in ROWS)
 
 
-@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("target_split_bytes", [1024, 1 << 20])
 def test_json_rows(tmp_path: Path, suffix: str, target_split_bytes: int) -> None:
     path = tmp_path / f"a.jsonl{suffix}"
-    path.write_bytes(COMPRESSORS[suffix](JSONL.encode()))
+    path.write_bytes(COMPRESS[suffix](JSONL.encode()))
     places = config_of(path, target_split_bytes=target_split_bytes)
     named = places.model_copy(update={"id_column": "id", "title_column": "title"})
     splits, documents, _ = read_all(named)
@@ -425,8 +416,8 @@ def write_small(folder: Path, *, number: int) -> None:
     """Texts of a line or two, some compressed, one of rows, one that is empty."""
     folder.mkdir(exist_ok=True)
     for n in range(number):
-        suffix = (*COMPRESSORS, "", "", "")[n % 7]
-        data = COMPRESSORS[suffix](f"Text {n}.\nIts second line.\n\nAnother {n}.".encode())
+        suffix = (*COMPRESS, "", "", "")[n % 7]
+        data = COMPRESS[suffix](f"Text {n}.\nIts second line.\n\nAnother {n}.".encode())
         (folder / f"{n:04d}.txt{suffix}").write_bytes(data)
     (folder / "0007a.jsonl").write_text(JSONL)
     (folder / "0009a.txt").write_text(" \n")
