@@ -341,3 +341,19 @@ def test_prefetch_computes_no_more_than_its_size_in_advance():
         assert len(computed) <= 2 + 3
         assert list(numbers) == list(range(2, 100))
     assert not prefetch_threads()
+
+
+def test_resuming_with_another_number_of_ranks_gives_the_same_global_batches(instances):
+    for layout in LAYOUTS:
+        given = {"batch": {"batching": layout}, "dynamic_masking": MASKING}
+        whole = take(make(instances, **given), 12)
+        first = take(make(instances, rank=1, world_size=2, **given), 5)
+        rest = [
+            take(make(instances, rank=rank, world_size=4, state=first[-1].state, **given), 7)
+            for rank in range(4)
+        ]
+        for number in range(7):
+            found = sorted(row for loaded in rest for row in rows_of(loaded[number]))
+            assert found == rows_of(whole[5 + number])
+            assert rest[0][number].state == whole[5 + number].state
+            assert rest[0][number].predictions == whole[5 + number].predictions

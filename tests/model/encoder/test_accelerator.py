@@ -13,11 +13,13 @@ import torch
 from support.batch_builder import VOCAB, random_batch, small_config
 from torch import nn
 from torch._dynamo.utils import counters
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.data.batches import PretrainingBatch
 from model.encoder import attention_layout, bert, losses
 from model.encoder.heads import BertForPretraining
+from model.encoder.losses import tied_decoder_loss
 from model.launch.distributed import ProcessGroup
 from model.training.loop import _wrap
 from schemas.model_configs import ModelConfig
@@ -59,6 +61,22 @@ def model_on_meta(config: ModelConfig) -> BertForPretraining:
     return BertForPretraining(config, vocab_size=VOCAB).to(META).train()
 
 
+def test_fp32_attention_is_one_call_per_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    plain = functional.scaled_dot_product_attention
+
+    def counted(query: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(tuple(query.shape))
+        return plain(query, *args, **kwargs)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", counted)
+    model = model_on_meta(ModelConfig.model_validate({"preset": "tiny"}))
+    step(model, random_batch(MANY_LENGTHS))
+    config = model.config
+    shape = (len(MANY_LENGTHS), config.num_attention_heads, max(MANY_LENGTHS), 64)
+    assert calls == [shape] * config.num_hidden_layers
+
+
 def test_one_padded_call_has_the_values_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     model = BertForPretraining(small_config(initializer_range=0.1), vocab_size=VOCAB)
     tokens = random_batch(MANY_LENGTHS).tokens
@@ -79,6 +97,21 @@ def test_flash_attention_is_one_call_per_layer(monkeypatch: pytest.MonkeyPatch) 
     assert len(operators.named("_flash_attention_backward")) == layers
 
 
+def test_rows_of_logits_are_aligned() -> None:
+    shapes = [(40, 16), (VOCAB, 16), (VOCAB,)]
+    hidden, weight, bias = (torch.zeros(s, device=META, requires_grad=True) for s in shapes)
+    labels = torch.zeros(40, dtype=torch.int64, device=META)
+    with Operators() as operators:
+        tied_decoder_loss(hidden, weight, bias=bias, labels=labels, scale=1.0)
+    strides = {
+        tensor.stride()
+        for _, args in operators.calls
+        for tensor in args
+        if isinstance(tensor, torch.Tensor) and tensor.shape == (40, VOCAB)
+    }
+    assert (1024, 1) in strides
+
+
 def test_aligned_logits_give_equal_losses_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     batch, results = random_batch(), []
     for alignment in (1, 64):
@@ -92,7 +125,9 @@ def test_aligned_logits_give_equal_losses_and_gradients(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 @pytest.mark.parametrize("has_flash", [True, False], ids=["flash", "padded"])
-def test_compiled_blocks_fit_all_batches(has_flash: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_blocks_fit_batches_of_any_fill(
+    has_flash: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bert, "_has_flash", lambda x, depth: has_flash)
     compile_module = nn.Module.compile
     monkeypatch.setattr(nn.Module, "compile", partialmethod(compile_module, backend="aot_eager"))

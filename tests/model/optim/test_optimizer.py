@@ -258,3 +258,21 @@ def test_cuda_follows_the_cpu(name: str) -> None:
         value.grad = torch.full_like(value, math.nan)
     assert not math.isfinite(optimizers[1].step(learning_rate=0.1).item())
     assert all(torch.equal(there[key], before[key]) for key in before)
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_the_update_itself_skips_where_it_is_told_on_the_device(name: str) -> None:
+    """On CUDA nothing waits for the norm: the kernels are handed a flag instead."""
+    parameters = _weights()
+    optimizer = build_optimizer(parameters.items(), _config(name))
+    everything = [*parameters.values(), *optimizer.state_dict().values()]
+    before = [tensor.detach().clone() for tensor in everything]
+    gradients = {key: torch.full(shape, math.nan) for key, shape in SHAPES.items()}
+    with torch.no_grad():
+        optimizer._update(
+            gradients,
+            learning_rate=0.1,
+            scale=torch.tensor(math.nan),
+            skipped=torch.tensor(1.0),
+        )
+    assert all(torch.equal(a, b) for a, b in zip(everything, before, strict=True))

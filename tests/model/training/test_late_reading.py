@@ -9,12 +9,21 @@ from typing import Any
 
 import pytest
 import torch
+from support.finetuning_builder import (
+    sentiment,
+    text_rows,
+    trial_config,
+    trial_job,
+    write_checkpoint,
+)
 from support.training_builder import SmallCorpus, curve_lines
 
 from model.data.batches import StepBatch
 from model.encoder import bert
+from model.finetuning.loop import train_trial
 from model.launch.distributed import ProcessGroup
 from model.launch.stopping import StopRequest
+from model.pretraining import evaluation
 from model.pretraining.loop import PretrainingModule, train
 from model.pretraining.setup import open_setup
 from model.training import loop
@@ -90,6 +99,54 @@ def test_late_reading_changes_nothing_in_curves_and_checkpoints(
     ]
     assert states[0] == states[1]
     assert curve_lines(tmp_path / "late") == curve_lines(tmp_path / "at-once")
+
+
+def test_late_reading_changes_nothing_in_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {"augmentation": text_rows(20, split="augmentation")}
+    examples = sentiment(tmp_path / "examples", **more)
+    config = trial_config(write_checkpoint(tmp_path / "bert"), checkpoints={"save_steps": 3})
+    files = []
+    for name in ("at-once", "late"):
+        if name == "late":
+            _read_late(monkeypatch)
+        job = trial_job(tmp_path / name, examples, config=config)
+        train_trial(job, stop=StopRequest())
+        found = {path.name: path.read_bytes() for path in job.results().iterdir()}
+        del found["timing.json"]
+        files.append(found)
+    assert files[0] == files[1]
+
+
+def test_held_out_evaluation_reads_its_sums_once(
+    small_corpus: SmallCorpus,
+    tmp_path: Path,
+    meta_device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = []
+
+    class Recorded:
+        def __init__(self, values: torch.Tensor) -> None:
+            assert values.is_meta
+            reads.append(len(values))
+
+        def read(self) -> list[float]:
+            return [8.0, 2.0, 4.0, 1.0]
+
+    monkeypatch.setattr(evaluation, "HostCopy", Recorded)
+    batch = {"global_batch_size": 8, "per_device_max_tokens": 64}
+    job = small_corpus.job(tmp_path, batch=batch)
+    group = ProcessGroup(0, 1, meta_device)
+    checkpoints = Checkpoints(f"{job.work}/checkpoints", keep_last=2)
+    setup = open_setup(job, group=group, checkpoints=checkpoints)
+    evaluator = evaluation.HeldOutEvaluator.open(job, group=group, setup=setup)
+    assert evaluator is not None
+    assert len(list(evaluator._batches())) > 1
+    metrics = evaluator.evaluate(setup.model, is_bf16=False)  # reading a meta tensor raises
+    assert reads == [4]
+    assert metrics["mlm_loss"] == 4 * metrics["mlm_accuracy"]
 
 
 def test_late_divergence_names_its_step(

@@ -522,3 +522,44 @@ def test_ctrl_c_stops_all_processes(small_corpus: SmallCorpus, tmp_path: Path) -
     assert "stopped after step" in failure(job)["message"]
     with checkpoints(job).lock():  # the lock is free again
         pass
+
+
+class StopAfter(StopRequest):
+    """Request a stop when a run's curves have the given number of lines."""
+
+    def __init__(self, lines: int, *, work: str) -> None:
+        super().__init__()
+        self._lines, self._file = lines, Path(work) / "curves" / "curves.jsonl"
+
+    @property
+    def reason(self) -> str:
+        return "a test" if self._file.read_text().count("\n") >= self._lines else ""
+
+
+@pytest.mark.slow
+def test_one_process_resumes_what_two_began(small_corpus: SmallCorpus, tmp_path: Path) -> None:
+    finish(small_corpus.job(tmp_path / "whole", model=NO_DROPOUT))
+    half = small_corpus.job(
+        tmp_path / "part",
+        model=NO_DROPOUT,
+        num_processes=2,
+        budget={"max_steps": 6},
+        schedule={"total_budget": 12},
+    )
+    half.run()
+    _unfinish(Path(half.work) / "checkpoints")
+    finish(small_corpus.job(tmp_path / "part", model=NO_DROPOUT))
+    whole, part = (curve_lines(tmp_path / name, "train") for name in ("whole", "part"))
+    assert [line["tokens"] for line in whole] == [line["tokens"] for line in part]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_other_optimizers_resume_exactly(
+    small_corpus: SmallCorpus, tmp_path: Path, optimizer: str
+) -> None:
+    options = {"name": optimizer, "learning_rate": 3e-3}
+    whole = finish(small_corpus.job(tmp_path / "whole", optimizer=options))
+    part = small_corpus.job(tmp_path / "part", optimizer=options)
+    with pytest.raises(TrainingError, match="step 5"):
+        train(part, stop=StopAfter(5, work=part.work))
+    assert same_tensors(whole["tensors"], finish(part)["tensors"])
