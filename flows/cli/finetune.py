@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from pydantic import ValidationError
 
 from flows.cli import options
 from flows.cli.console import echo_raw
@@ -17,10 +18,13 @@ from flows.cli.plan import print_plan
 from flows.cli.progress import StepPrinter
 from flows.cli.run import print_results
 from flows.model_loading import checkpoint_folder
+from flows.recipes.errors import format_validation_error
 from flows.recipes.loader import recipe_from
 from flows.running import run_recipe
+from model.build_examples import check_files
 from model.tasks import find_task
-from schemas.errors import UsageError
+from schemas.errors import BertloomError, ConfigError, UsageError, raise_all
+from schemas.finetune_configs import ExamplesConfig
 
 NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
 """Characters that names in recipes cannot have."""
@@ -78,7 +82,7 @@ def finetune(
     }
     entry = {
         "examples": resolved.name,
-        "init_checkpoint": checkpoint_folder(checkpoint, store=store),
+        "init_checkpoint": _check_inputs(examples, checkpoint, store=store),
         **grid,
         "restarts": restarts,
         "max_seq_length": max_seq_length or resolved.max_seq_length,
@@ -97,6 +101,24 @@ def finetune(
         print_plan(loaded)
     else:
         print_results(loaded, run_recipe(loaded, listeners=[StepPrinter()], engine=engine))
+
+
+def _check_inputs(examples: dict[str, Any], checkpoint: str, *, store: str | None) -> str:
+    """Return the folder of the checkpoint; report what is wrong with it and the data together."""
+    errors: list[BertloomError] = []
+    try:
+        check_files(ExamplesConfig.model_validate(examples))
+    except ValidationError as error:
+        errors.append(ConfigError(format_validation_error(error)))
+    except BertloomError as error:
+        errors.append(error)
+    folder = ""
+    try:
+        folder = checkpoint_folder(checkpoint, store=store)
+    except BertloomError as error:
+        errors.append(error)
+    raise_all(errors)
+    return folder
 
 
 def _parse_numbers(option: str, text: str, number: Callable[[str], float]) -> list[float]:

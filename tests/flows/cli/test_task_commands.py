@@ -147,6 +147,16 @@ def test_wrong_arguments_are_named(
     assert "Traceback" not in result.err
 
 
+def test_finetune_reports_missing_data_and_checkpoint_together(cli: Cli, tmp_path: Path) -> None:
+    result = cli(
+        "finetune", "sst-2", "--data-dir", str(tmp_path / "no-data"),
+        "--checkpoint", str(tmp_path / "no-model"), "--store", str(tmp_path / "store"),
+    )  # fmt: skip
+    assert result.code == 1
+    assert "no-data" in result.err
+    assert "no-model" in result.err
+
+
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the store of two equal entries on SQuAD 2.0 and their ensemble."""
