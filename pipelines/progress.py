@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import fcntl
+import itertools
 import json
 import logging
 import os
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -130,6 +133,58 @@ class Listeners:
             except Exception as error:  # a listener must not stop the work
                 _LOGGER.debug("%s: dropping a listener: %r", update.job, error)
                 self._callbacks.remove(callback)
+
+
+class TerminalLines:
+    """Lines of the terminal for bars of concurrent jobs, also of other processes.
+
+    A process reserves a line by a lock on a small file, which the system releases when it ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reserved: set[int] = set()
+
+    @contextlib.contextmanager
+    def reserve(self) -> Iterator[int]:
+        """Yield the first line that no other job of the terminal has."""
+        with contextlib.ExitStack() as locks:
+            with self._lock:
+                line = next(
+                    line
+                    for line in itertools.count()
+                    if line not in self._reserved
+                    and (line >= _MAX_LOCKED_LINES or _lock_line(line, locks))
+                )
+                self._reserved.add(line)
+            try:
+                yield line
+            finally:
+                with self._lock:
+                    self._reserved.discard(line)
+
+
+_MAX_LOCKED_LINES = 16
+
+
+def _lock_line(line: int, locks: contextlib.ExitStack) -> bool:
+    """Lock a line of this terminal until `locks` is closed; False if another process has it."""
+    try:
+        terminal = os.ttyname(sys.stderr.fileno()).strip("/").replace("/", "-")
+        path = Path(tempfile.gettempdir()) / f"bertloom-bar-{os.getuid()}-{terminal}-{line}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(path, flags, 0o600)
+    except (OSError, ValueError):
+        return True  # without a terminal or a lock file, bars may overlap
+    locks.callback(os.close, handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+TERMINAL_LINES = TerminalLines()
 
 
 # Beam jobs
@@ -333,13 +388,17 @@ class Progress:
     def _watch(self) -> None:
         in_terminal = sys.stderr.isatty()
         logged = time.monotonic()
-        with tqdm(
-            total=self._total,
-            desc=self._job,
-            leave=False,
-            disable=not in_terminal,
-            bar_format=_BAR_FORMAT,
-        ) as bar:
+        with (
+            TERMINAL_LINES.reserve() as line,
+            tqdm(
+                total=self._total,
+                desc=self._job,
+                leave=False,
+                disable=not in_terminal,
+                position=line,
+                bar_format=_BAR_FORMAT,
+            ) as bar,
+        ):
             while not self._stop.wait(self._poll_seconds):
                 update = self._measure()
                 bar.n = update.done

@@ -165,20 +165,9 @@ class ArtifactStore:
 
     # Reading
 
-    def artifact(self, source: str | Manifest) -> Artifact:
-        """Return an artifact by its ref or by its manifest.
-
-        Raises:
-            ArtifactNotFoundError: There is no such ref.
-            ArtifactCorruptError: The ref or the manifest is corrupt.
-        """
-        if isinstance(source, str):
-            if (pointer := self.ref(source)) is None:
-                raise ArtifactNotFoundError(
-                    f"{self.root}: expected a ref, got {source!r}. `bertloom ls --refs` lists them"
-                )
-            source = self.manifest(pointer.manifest)
-        return Artifact(source, self)
+    def artifact(self, manifest: Manifest) -> Artifact:
+        """Return the artifact of a manifest."""
+        return Artifact(manifest, self)
 
     def list_artifacts(self, stage: str | None = None) -> list[ListedArtifact]:
         """Return every published artifact, or those of a stage, newest first."""

@@ -87,18 +87,13 @@ def live_holders(store: ArtifactStore) -> dict[tuple[str, str], LeaseHolder]:
 
 @contextmanager
 def acquire_or_holder(
-    store: ArtifactStore,
-    stage: str,
-    cache_key: str,
-    *,
-    holder: str,
-    ttl_seconds: float = TIME_TO_LIVE,
+    store: ArtifactStore, stage: str, cache_key: str, *, holder: str
 ) -> Iterator[Lease | LeaseHolder]:
     """Hold a lease for a block if it is free. Yield it, or its holder if it is not free.
 
-    `holder` is the id of the run. The lease stays for `ttl_seconds` if this machine dies.
+    `holder` is the id of the run. The lease stays for `TIME_TO_LIVE` if this machine dies.
     """
-    lease = Lease(store.backend, lease_path(stage, cache_key), holder, ttl_seconds)
+    lease = Lease(store.backend, lease_path(stage, cache_key), holder)
     if (other := lease.acquire()) is not None:
         yield other
         return
@@ -116,11 +111,11 @@ def acquire_or_holder(
 class Lease:
     """One acquisition of a lease."""
 
-    def __init__(self, backend: StoreBackend, path: str, holder: str, ttl_seconds: float) -> None:
+    def __init__(self, backend: StoreBackend, path: str, holder: str) -> None:
         self.on_lost: Callable[[], None] = lambda: None
         """Called repeatedly after another run took the lease, until the block ends."""
 
-        self._backend, self._path, self._ttl = backend, path, ttl_seconds
+        self._backend, self._path = backend, path
         process, token = this_process().model_dump(), uuid.uuid4().hex
         self._own = LeaseHolder(holder=holder, **process, expires_at=0, token=token)
         self._stored: bytes | None = None
@@ -145,7 +140,7 @@ class Lease:
             Exception: The file cannot be read or written.
         """
         with self._lock:
-            renewed = self._own.model_copy(update={"expires_at": time.time() + self._ttl})
+            renewed = self._own.model_copy(update={"expires_at": time.time() + TIME_TO_LIVE})
             data = renewed.to_json()
             is_held = self._backend.compare_and_swap(self._path, data, expected=self._stored)
             if is_held:
@@ -162,7 +157,7 @@ class Lease:
 
     def keep(self, ended: threading.Event) -> None:
         """Renew the lease until `ended` is set. If it is lost, call `on_lost` until then."""
-        while not ended.wait(self._ttl / 3) and self.is_held():
+        while not ended.wait(TIME_TO_LIVE / 3) and self.is_held():
             pass
         if not ended.is_set():
             _LOGGER.warning("another run took the lease %s", self._path)

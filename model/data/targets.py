@@ -82,8 +82,6 @@ def count_dynamic_masks(headers: RowHeaders, config: MaskingConfig) -> Int64s | 
 
     None: it depends on the tokens.
     """
-    if config.strategy == "none":
-        return np.zeros(len(headers.rows), np.int64)
     if config.strategy != "wordpiece":
         return None  # words that exceed the remaining budget are skipped
     candidates = headers.lengths - 2 - (headers.segment_b_start < headers.lengths)

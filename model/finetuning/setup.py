@@ -93,7 +93,7 @@ def open_trial(job: TrialJob) -> TrialSetup:
         tokenizer=tokenizer,
         names=_wanted(job, notes=notes),
     )
-    _check_labels(job, splits)
+    _check_units(job, splits)
     return TrialSetup(
         task=task,
         labels=labels,
@@ -152,14 +152,13 @@ def _labels(task: Task, examples: StageInput) -> tuple[str, ...]:
     return tuple(str(label) for label in examples.statistics.get("labels", ()))
 
 
-def _check_labels(job: TrialJob, splits: dict[str, Split]) -> None:
-    """Check that the splits to train on have examples with labels."""
+def _check_units(job: TrialJob, splits: dict[str, Split]) -> None:
+    """Check that the splits to train on have examples."""
     for name, (_, features) in splits.items():
-        if name != DEV and (features.labels is None or not features.units):
-            found = "no examples" if not features.units else "examples without labels"
+        if name != DEV and not features.units:
             raise TaskDataError(
-                f"{job.name}: the split {name} of {job.examples.statistics['task']} has {found}: "
-                "expected labeled ones to train on; see the files of build_examples"
+                f"{job.name}: the split {name} of {job.examples.statistics['task']} has no "
+                "examples: expected labeled ones to train on; see the files of build_examples"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import sys
@@ -29,7 +30,7 @@ from model.monitoring.training_log import (
 )
 from model.training.amounts import Amounts, Unit, budget_unit
 from model.training.artifact_files import CURVES_PICTURE
-from pipelines.progress import PROGRESS_FILE, ProgressFile
+from pipelines.progress import PROGRESS_FILE, TERMINAL_LINES, ProgressFile
 from schemas.model_configs import BudgetConfig, ModelConfig, PretrainConfig
 
 _LOGGER = logging.getLogger(__name__)
@@ -64,6 +65,10 @@ class TrainingProgress:
         # (time, amount) after each step. Starts after the first step, which may compile code.
         self._pace: deque[tuple[float, float]] = deque()
         self._in_terminal = sys.stderr.isatty()
+        self._exit_stack = contextlib.ExitStack()
+        line = None
+        if self._in_terminal:
+            line = self._exit_stack.enter_context(TERMINAL_LINES.reserve())
         self._bar = tqdm(
             total=self._total,
             initial=done.in_unit(self._unit),
@@ -71,6 +76,7 @@ class TrainingProgress:
             bar_format=_BAR_FORMAT,
             leave=False,
             disable=not self._in_terminal,
+            position=line,
         )
 
     def update(self, done: Amounts) -> None:
@@ -147,6 +153,7 @@ class TrainingProgress:
 
     def _close_bar(self) -> None:
         self._bar.close()
+        self._exit_stack.close()
 
     def _clear_below(self) -> None:
         """Clear the line that a bar of another process used; that process draws it again."""

@@ -102,7 +102,7 @@ def job_name(*parts: str, key: str = "") -> str:
     """Return `bertloom-RECIPE-STEP-KEY`: lower-case letters, digits and hyphens, 63 at most.
 
     >>> job_name("my.recipe", "build-instances.length-128", key="0123456789abcdef0123")
-    'bertloom-my-recipe-build-instances-length-1-0123456789abcdef'
+    'bertloom-my-recipe-build-instances-length-128-0123456789abcdef'
     """
     end = f"-{key[:_KEY_LENGTH]}" if key else ""
     text = re.sub(r"[^a-z0-9]+", "-", "-".join(["bertloom", *parts]).lower()).strip("-")

@@ -202,6 +202,20 @@ def test_predictions_on_test_make_a_submission(run: Any) -> None:
     assert any("missing: CoLA.tsv" in note for note in found.notes)
 
 
+def test_entries_of_ones_own_task_have_the_names_of_the_recipe(tmp_path: Path) -> None:
+    # One artifact may serve two entries of equal configuration.
+    given = artifact(tmp_path / "in", {**written("one", "sst-2", [0.9, 0.8]), "task": "reviews"})
+    model.tabulate.tabulate(
+        TabulateConfig(),
+        inputs={"first": given, "second": given},
+        output=str(tmp_path / "out"),
+        execution=ExecutionConfig(),
+    )
+    text = (tmp_path / "out" / "tables.txt").read_text()
+    for expected in ("first", "second", "reviews", "85.0 ± 7.1"):
+        assert expected in text
+
+
 # What an evaluation says.
 
 
@@ -229,13 +243,6 @@ def test_a_metric_without_a_value_leaves_no_mean_and_is_noted(run: Any, tmp_path
     assert "tables.png" not in [entry.path for entry in found.files]
 
 
-def test_a_task_of_ones_own_is_tabulated_too(run: Any, tmp_path: Path) -> None:
-    run({**written("mine", "sst-2", [0.9, 0.8]), "task": "reviews"})
-    text = (tmp_path / "out" / "tables.txt").read_text()
-    assert "reviews" in text
-    assert "85.0 ± 7.1" in text
-
-
 def grid_rows(grid: TextTable, *names: str) -> list[tuple[str, ...]]:
     places = [grid.header.index(name) for name in names]
     return [tuple(row[place] for place in places) for row in grid.rows]
@@ -253,6 +260,9 @@ def test_results_of_each_task_end_with_majority_class() -> None:
         ("sst-2", "accuracy", "91.0 ± 1.4", "2"),
         ("majority class", "accuracy", "50.9", ""),
     ]
+    given = [written("a", "sst-2", [0.9], baseline=0.509), majority("m", "sst-2", 0.509)]
+    grid = results_table(list(rows_of(*given).values()))  # whose majority is not repeated
+    assert {entry for (entry,) in grid_rows(grid, "entry")} == {"a", "m"}
 
 
 def test_paper_table_has_majority_class_and_restarts() -> None:

@@ -153,7 +153,7 @@ from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, acquire_or_holder
 
 store = ArtifactStore(sys.argv[1])
-with acquire_or_holder(store, *sys.argv[2:], holder="theirs", ttl_seconds=3600) as lease:
+with acquire_or_holder(store, *sys.argv[2:], holder="theirs") as lease:
     print("held" if isinstance(lease, Lease) else lease, flush=True)
     time.sleep(60)
 """
@@ -161,7 +161,7 @@ with acquire_or_holder(store, *sys.argv[2:], holder="theirs", ttl_seconds=3600) 
 
 @contextmanager
 def held_by_another(root: str, stage: str, key: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that holds a lease with a time to live of an hour."""
+    """Start a process that holds a lease."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, root, stage, key], stdout=subprocess.PIPE
     )

@@ -107,7 +107,6 @@ def test_head_shows_masks(cli: Cli, corpus: Path, store: tuple[str, str]) -> Non
     assert result.code == 0
     assert "[MASK→" in result.out
     assert "document notes:" in result.out
-    assert result.out.count(" row ") >= 4
     manifest = read_manifest(corpus, "build-instances")
     entry = manifest.shards[0]
     path = corpus / "store" / manifest.data_path / entry.stored_name
@@ -168,7 +167,6 @@ HEAVY = {
         ("plan recipe.yaml", HEAVY | {"networkx"}),
         ("head build-tokens --store store", HEAVY),
         ("lineage build-tokens --json --store store", HEAVY | {"jinja2"}),
-        ("verify --store store", HEAVY),
         ("run recipe.yaml --engine local", HEAVY),  # all steps are cached
     ],
 )

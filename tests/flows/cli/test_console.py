@@ -136,9 +136,6 @@ sys.meta_path.insert(0, Interrupting())
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("run",),
-        ("run", "x", "--no-such-option"),
-        ("nonsense",),
         ("run", "sample", "--runner", "dask"),
         ("run", "sample", "--engine", "airflow"),
         ("plan", "sample", "--set", "no_equals"),
@@ -207,9 +204,7 @@ def test_help_lists_commands_and_exit_codes() -> None:
 
 def test_json_of_plan_and_run(cli: Cli, recipe: Recipe) -> None:
     planned = json.loads(cli("plan", "fake", "--json").out)
-    assert [step["state"] for step in planned["steps"]] == ["build", *["unknown"] * 4]
     assert "disk_bytes" in planned["estimate"]
-    assert not Path(recipe.store).exists()
     result = cli("run", "fake", "--engine", "local", "--json")
     steps = json.loads(result.out)["steps"]
     assert [step["was_cached"] for step in steps] == [False] * 5
@@ -289,6 +284,7 @@ def test_completion_offers_recipes_steps_tasks_and_names_of_store(
     (tmp_path / "samovar.yaml").write_text("name: x\n")
     assert complete("plan sam") == ["sample", "sample-full", "samovar.yaml"]
     assert complete("plan sample --until finetune.mn") == ["finetune.mnli", "finetune.mnli-scratch"]
+    assert complete("plan sample --rebuild build-t") == ["build-tokens"]
     assert complete("finetune squad") == ["squad-1.1", "squad-2.0"]
     assert complete("show fake/") == []  # no store here
     store = ArtifactStore(str(tmp_path / "kept"))

@@ -86,6 +86,8 @@ def test_found_text_is_excluded_from_the_corpus(
     assert again.code == 0, again.err
     (row,) = (row for row in json.loads(again.out)["fields"] if row["contaminated"])
     assert (row["split"], row["field"], row["texts"]) == ("dev", "text_a", 7)
+    wrong = cli("contamination", "contamination-mine/build-examples.sst-2", "sst-2=sst")
+    assert (wrong.code, "build-examples.sst-2" in wrong.err) == (1, True)
     run = cli("run", "clean.yaml", "--store", store, "--engine", "local", "--until", "build-tokens")
     assert run.code == 0, run.err
     for stage in ("build-vocabulary", "build-tokens"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from support.cli_runner import Cli
 from support.fake_site import FakeSite
 
@@ -46,12 +48,25 @@ def test_dump_is_planned_then_downloaded(cli: Cli, site: FakeSite, tmp_path: Pat
     assert (result["date"], result["bytes_downloaded"]) == ("20260101", 0)
 
 
+def test_dataset_of_own_sources_is_downloaded(cli: Cli, site: FakeSite, tmp_path: Path) -> None:
+    site.files["/train.csv"] = b"some,csv\n"
+    sha256 = hashlib.sha256(b"some,csv\n").hexdigest()
+    swag = {
+        "title": "SWAG", "benchmark": "swag", "folder": "swag", "license": "", "homepage": "",
+        "files": [{"url": f"{site.url}/train.csv", "sha256": sha256}],
+    }  # fmt: skip
+    sources = tmp_path / "sources.yaml"
+    sources.write_text(yaml.safe_dump({"datasets": {"swag": swag}}))
+    result = cli("fetch", "swag", f"--sources={sources}", f"--output-dir={tmp_path}/data", "--json")
+    [dataset] = json.loads(result.out)
+    assert Path(dataset["files"][0]).read_bytes() == b"some,csv\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "name"),
     [
         (("wikipedia",), 2, "--wiki"),
         (("wikipedia", "--wiki", "../x"), 1, "--wiki"),
-        (("wikipedia", "--wiki", "samplewiki", "--connections", "99"), 2, "--connections"),
         (("wikipedia", "--wiki", "samplewiki", "--output-dir", "s3://x/y"), 2, "--output-dir"),
         (("glue", "nonsense"), 2, "nonsense"),
         (("swag", "--sources", "/missing.yaml"), 1, "/missing.yaml"),

@@ -95,7 +95,6 @@ def test_metric_of_several_steps_is_listed(cli: Cli, made: Made) -> None:
     [
         "wiki.xml.bz2",
         "/raw/../raw/wiki.xml.bz2",
-        f"sha256:{DUMP.sha256}",
         f"sha1:{DUMP_SHA1}",
         DUMP.sha256[:12],
     ],
@@ -121,7 +120,6 @@ def test_directions_and_formats(cli: Cli, made: Made, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert _lines(cli, "lineage", name, "--html", str(page)) == [f"wrote {page}"]
     assert DUMP_SHA1 in page.read_text()
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     trials = [
         len([line for line in _lines(cli, "lineage", *more) if "finetune" in line])
         for more in ((), ("--all",))

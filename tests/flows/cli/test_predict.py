@@ -111,12 +111,7 @@ FILES = {
         (("ax", "ax.tsv", "--split", "test"), "mnli", 0, "4 of 1,104 test rows"),
         (("ax", "ax.tsv", "--split", "test"), "rte", 1, "ax"),
         (("single-sentence", "own.tsv"), "own", 1, "1 of 3 rows"),
-        (
-            ("single-sentence", "own.tsv", "--allow-task-mismatch"),
-            "own",
-            0,
-            "rows-dropped-label-not-of-the-model",
-        ),
+        (("single-sentence", "own.tsv", "--allow-task-mismatch"), "own", 0, "-not-of-the-model"),
     ],
 )
 def test_evaluation_needs_a_model_of_the_task_or_an_option(

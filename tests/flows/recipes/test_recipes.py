@@ -11,7 +11,7 @@ from support.cli_runner import RECIPE
 from flows.bert import recipe_steps
 from flows.recipes.errors import RecipeError
 from flows.recipes.loader import load_recipe
-from flows.recipes.packaged import describe_recipe, packaged_recipes, packaged_text
+from flows.recipes.packaged import describe_recipe, packaged_recipes
 from schemas.recipe import Recipe
 
 VARIABLES = sorted(
@@ -73,11 +73,6 @@ def test_default_store_is_from_environment(here: Path, monkeypatch: pytest.Monke
     assert load_recipe(written(here)).store == str(here / "store")
     monkeypatch.setenv("BERTLOOM_STORE", "gs://bucket/store")
     assert load_recipe(written(here)).store == "gs://bucket/store"
-
-
-def test_template_is_a_recipe(here: Path) -> None:
-    (here / "recipe.yaml").write_text(packaged_text("_template"))
-    assert load_recipe("recipe.yaml").name == "my-corpus"
 
 
 def test_override_sets_nested_values(here: Path) -> None:

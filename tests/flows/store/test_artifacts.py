@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,9 @@ def store(any_store: ArtifactStore) -> ArtifactStore:
 # Publishing and lookup
 
 
-def test_committed_artifact_is_found(store: ArtifactStore) -> None:
+def test_committed_artifact_is_found_also_on_read_only_disk(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest = prepared(store)
     write_text_file("vocab.txt", "of a retried worker", output=store.url(manifest.data_path))
     assert store.lookup(STAGE, manifest.cache_key) is None
@@ -53,6 +55,12 @@ def test_committed_artifact_is_found(store: ArtifactStore) -> None:
     assert list(store.backend.sizes(manifest.data_path)) == [manifest.files[0].stored_name]
     assert store.lookup(STAGE, manifest.cache_key) == manifest
     assert ArtifactStore(store.root).lookup(STAGE, manifest.cache_key) == manifest
+
+    def refuse(path: str) -> None:
+        raise PermissionError(1, "read-only", path)
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert store.lookup(STAGE, manifest.cache_key) == manifest
 
 
 def test_attempt_without_pointer_is_not_found(
@@ -128,7 +136,7 @@ def test_corrupt_artifact_is_quarantined_and_can_be_built_again(
     assert store.lookup(STAGE, manifest.cache_key) == rebuilt
 
 
-def test_failing_server_quarantines_nothing(
+def test_failing_server_or_replaced_pointer_quarantines_nothing(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = published(store)
@@ -140,6 +148,8 @@ def test_failing_server_quarantines_nothing(
     with pytest.raises(ConnectionError):
         store.lookup(STAGE, manifest.cache_key)
     monkeypatch.undo()
+    path = key_path(STAGE, manifest.cache_key)
+    store.quarantine(path, expected=b"replaced since", reason="a test")
     assert store.lookup(STAGE, manifest.cache_key) == manifest
 
 
@@ -173,10 +183,6 @@ def test_ref_is_swapped_only_when_it_is_as_expected(store: ArtifactStore) -> Non
             store.swap_ref("corpus/latest", two, expected=expected)
     store.swap_ref("corpus/latest", two, expected=parts)
     assert store.ref("corpus/latest") == two
-    store.backend.delete(ref_path("corpus/latest"))
-    assert store.refs() == []
-    with pytest.raises(RefConflictError):
-        store.swap_ref("corpus/latest", one, expected=two)
 
 
 @pytest.mark.parametrize("name", ["../keys/x", "a/../b", "/etc/x", "a//b", ".hidden", "a/.b", ""])
@@ -214,16 +220,12 @@ def test_store_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
 
 def test_artifact_opens_its_files_and_inputs(any_store: ArtifactStore) -> None:
     manifest = published(any_store, "one")
-    any_store.set_ref("fake/tokens", manifest)
-    for source in ("fake/tokens", manifest):
-        artifact = any_store.artifact(source)
-        with artifact.open("vocab.txt") as file:
-            assert file.read() == b"one"
+    artifact = any_store.artifact(manifest)
+    with artifact.open("vocab.txt") as file:
+        assert file.read() == b"one"
     assert artifact.files == ("vocab.txt",)
     with pytest.raises(ArtifactNotFoundError):
         artifact.open("other.txt")
-    with pytest.raises(ArtifactNotFoundError):
-        any_store.artifact("fake/other")
     product = any_store.artifact(published(any_store, "two", **input_from(manifest)))
     assert product.upstream()["documents"].manifest == manifest
     assert product.input("vocabulary") is None
@@ -320,7 +322,10 @@ def test_url_of_unsupported_protocol_is_refused(url: str) -> None:
 
 
 def test_error_names_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "s3fs", None)
+    def file_system(url: str) -> None:
+        raise ImportError("Install s3fs")
+
+    monkeypatch.setattr("flows.store.backend.file_system", file_system)
     with pytest.raises(StoreError) as error:
         open_backend("s3://bucket/store")
     assert "s3://bucket/store" in str(error.value)

@@ -13,6 +13,7 @@ from support.fake_stages import FakeStages
 from support.store_builder import MISSING_PID, STAGE
 
 from flows.running import run_recipe
+from flows.store import leases
 from flows.store.artifacts import ArtifactStore
 from flows.store.leases import Lease, LeaseHolder, acquire_or_holder, lease_path, live_holders
 from flows.store.process_identity import this_process
@@ -33,9 +34,9 @@ def store(any_store: ArtifactStore) -> ArtifactStore:
 
 
 def acquire(
-    store: ArtifactStore, key: str = KEY, *, holder: str = "mine", ttl_seconds: float = 60
+    store: ArtifactStore, key: str = KEY, *, holder: str = "mine"
 ) -> AbstractContextManager[Lease | LeaseHolder]:
-    return acquire_or_holder(store, STAGE, key, holder=holder, ttl_seconds=ttl_seconds)
+    return acquire_or_holder(store, STAGE, key, holder=holder)
 
 
 def find_holder(store: ArtifactStore, key: str = KEY) -> LeaseHolder | None:
@@ -87,11 +88,12 @@ def test_lease_is_renewed_also_after_a_failure(
         failed.set()
         raise ConnectionError("no answer")
 
-    with acquire(store, ttl_seconds=0.6):
+    monkeypatch.setattr(leases, "TIME_TO_LIVE", 0.6)
+    with acquire(store):
         first = find_holder(store)
-        monkeypatch.setattr(store.backend, "compare_and_swap", fail)
-        assert failed.wait(30)
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(store.backend, "compare_and_swap", fail)
+            assert failed.wait(30)
         time.sleep(1.0)
         second = find_holder(store)
         assert first is not None
@@ -123,9 +125,12 @@ def test_lease_of_other_machine_ends_only_by_time(store: ArtifactStore) -> None:
     assert is_free(store)
 
 
-def test_lost_lease_calls_on_lost_until_block_ends(store: ArtifactStore) -> None:
+def test_lost_lease_calls_on_lost_until_block_ends(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "TIME_TO_LIVE", 0.3)
     calls = threading.Semaphore(0)
-    with acquire(store, ttl_seconds=0.3) as lease:
+    with acquire(store) as lease:
         assert isinstance(lease, Lease)
         lease.on_lost = calls.release
         assert lease.renew()

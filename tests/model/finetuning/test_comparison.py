@@ -115,6 +115,9 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
             read_lines(str(other))
     found = score_file(str(file), table("classification", TEXTS), task=TASKS["sst-2"])
     assert found.metrics == {"accuracy": 0.5}
+    for rows, expected in ((TEXTS[:1], "2 predictions for 1"), (TEXTS[::-1], "has the id '0'")):
+        with pytest.raises(PredictionsError, match=expected):
+            score_file(str(file), table("classification", rows), task=TASKS["sst-2"])
     unknown = [{**row, "label": None} for row in TEXTS]
     assert not TASK_TYPES["classification"].is_answered(table("classification", unknown))
     assert (

@@ -436,7 +436,10 @@ def test_instances_without_masks_or_pairs_are_refused(
     assert not (tmp_path / "curves").exists()
 
 
-def test_lost_lease_ends_training(small_corpus: SmallCorpus, tmp_path: Path, bucket: str) -> None:
+def test_lost_lease_ends_training(
+    small_corpus: SmallCorpus, tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.store.leases.TIME_TO_LIVE", 1.5)
     store, work = ArtifactStore(f"{bucket}/store"), f"{bucket}/store/work/pretrain/key"
     job = small_corpus.job(tmp_path, budget={"max_steps": 100_000}).model_copy(
         update={"work": work}
@@ -454,7 +457,7 @@ def test_lost_lease_ends_training(small_corpus: SmallCorpus, tmp_path: Path, buc
 
     thread = threading.Thread(target=take_over)
     with (
-        acquire_or_holder(store, "pretrain", "key", holder="mine", ttl_seconds=1.5) as lease,
+        acquire_or_holder(store, "pretrain", "key", holder="mine") as lease,
         call_group() as stop_calls,
     ):
         assert isinstance(lease, Lease)
