@@ -241,7 +241,13 @@ def holes_of(code: str, wikitext: str) -> tuple[dict[str, int], dict[str, int]]:
         ("fr", "{{inconnu|x}} est une ville.", {"inconnu": 1}, {}),
         ("fr", "Il dort.{{inconnu}} Il rit.{{inconnu|a}}", {}, {}),
         ("fr", "{{inconnu}}\n'''Ville''' de France.\n* a {{inconnu}} b", {}, {}),
-        ("fr", "Il dort ici.<ref>{{inconnu}}</ref>", {}, {}),
+        ("fr", "Il dort{{sfn|A}} ici {{coord|1|2}}.<ref>{{x}}</ref>", {}, {"sfn": 1, "coord": 1}),
+        (
+            "en",
+            "A hill at {{coord|51|30|N|0|7|W}}, {{coord|51|N|display=title}} high.",
+            {},
+            {"coord": 1},
+        ),
         ("fr", "Haut de {{date|jour=}} et {{convert|3|furlong}}.", {"convert": 1}, {"date": 1}),
     ],
 )

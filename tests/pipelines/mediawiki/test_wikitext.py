@@ -194,7 +194,7 @@ def test_colon_that_begins_a_line_of_text_is_dropped(indented: str) -> None:
         ("First one. So <math>\\sqrt{x}</math> holds. Last one.", "First one. Last one."),
         ("The vector <math>x</math> is short.", "The vector x is short."),
         ("See e.g. Figure <math>\\pi</math> here. Next.", "Next."),
-        # A formula on a line of its own.
+        # A formula on a separate line.
         ("One stays. The law is\n:<math>\\frac{a}{b}</math>\nwhere a is big. Two stays.",
          "One stays. Two stays."),
         ("The law is as follows.\n\n:<math>\\frac{a}{b}</math>\n\nThen it holds.",

@@ -64,7 +64,7 @@ def test_every_form_gives_the_same_documents(
     assert all(raw.paragraphs == [PROSE] * 3 for raw in documents)
     assert counters["books-in"] == counters["books-kept"] == 6
     assert counters["books-decoded-as-utf-8"] == 6
-    if suffix in (".tar", ".zip"):  # bytes of a document lie in the archive
+    if suffix in (".tar", ".zip"):  # the bytes of a document are those in the archive
         stored = path.read_bytes()
         for raw, data in zip(documents, BOOKS.values(), strict=True):
             piece = stored[raw.byte_start : raw.byte_end]

@@ -175,9 +175,12 @@ def test_utf_16_is_read(folder: Path, encoding: str, suffix: str) -> None:
     assert counters["files-truncated"] == 1
 
 
-def test_utf_32_is_named(folder: Path) -> None:
+def test_utf_32_and_empty_file_are_refused(folder: Path) -> None:
     (folder / "x.xml").write_bytes(DUMP.decode().encode("utf-32"))
     with pytest.raises(InputError, match=r"is UTF-32.*iconv"):
+        read_all(source(folder))
+    (folder / "x.xml").write_bytes(b"")
+    with pytest.raises(InputError, match="expected a MediaWiki XML dump"):
         read_all(source(folder))
 
 

@@ -139,7 +139,7 @@ def test_exact_size_and_fixed_ids(size: int) -> None:
          ["a", "b", "##a", "##b", "aa", "bb"]),
         ({"z": 5, "y": 5, "é": 5, "xx": 50}, {"vocab_size": 108, "limit_alphabet": 2},
          ["x", "y", "##x", "xx"]),
-        # Neither rare nor endless words.
+        # Words that are not rare and not too long.
         ({"ab": 9, "cc": 1, "d" * 101: 9}, {"vocab_size": 110, "min_frequency": 2},
          ["a", "b", "c", "##b", "##c", "ab"]),
     ],
