@@ -15,7 +15,6 @@ from scipy import stats
 from support.evaluation_builder import (
     BASE,
     SCRATCH,
-    TASKS,
     artifact,
     evaluations,
     majority,
@@ -29,6 +28,7 @@ from model.tables.pictures import draw_results
 from model.tables.render import TextTable, paper_table, results_table, to_markdown, to_text
 from model.tables.results import in_order, result_rows
 from model.tables.significance import compare_entries, mean_difference
+from model.tasks import TASKS
 from schemas.errors import PredictionsError
 from schemas.execution_configs import ExecutionConfig
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
@@ -50,9 +50,7 @@ def everything() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(model.tabulate, "TASKS", TASKS)
-
+def run(tmp_path: Path) -> Any:
     def tabulate(*given: dict[str, Any], name: str = "out", **predictions: Any) -> StageOutput:
         inputs = {
             item["entry"]: artifact(
@@ -134,10 +132,7 @@ def test_csv_escapes_text_that_spreadsheets_execute(run: Any, tmp_path: Path) ->
     assert "-0.05" in {row["value"] for row in rows}
 
 
-def test_a_sweep_has_its_rows_and_differences_as_csv_and_a_picture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(model.tabulate, "TASKS", TASKS)
+def test_a_sweep_has_its_rows_and_differences_as_csv_and_a_picture(tmp_path: Path) -> None:
     axes = {"size": ExpandedAxis(table="table-6", variants=("1-64-2", "2-64-2"))}
     swept = [
         ExpandedEntry(entry=f"mnli.{name}", of="mnli", variants={"size": name}, phase=name)

@@ -6,12 +6,12 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from model.tables.results import Evaluation, ResultRow, result_rows
-from model.tasks.task import BadRow, Row, Task
+from model.tasks import TASKS
 from schemas.manifest import FileEntry, StageInput
 
 BASE = {
@@ -22,78 +22,6 @@ BASE = {
     "method": "fine-tune",
 }
 SCRATCH = BASE | {"start": "scratch"}
-
-
-def _reads_nothing(task: Task, split: str, url: str) -> Iterator[Row | BadRow]:
-    raise AssertionError("no test of tables reads examples")
-
-
-def glue_task(name: str, title: str, metric: str, **more: Any) -> Task:
-    """A task with its cell of Table 1, as those of GLUE are."""
-    column = more.pop("column", title)
-    settings: dict[str, Any] = {
-        "type": "classification",
-        "labels": ("0", "1"),
-        "splits": {"train": (), "dev": (), "test": ()},
-        "reader": _reads_nothing,
-        "metrics": (metric,),
-        "submission": {"test": f"{title}.tsv"},
-        "paper": {f"{split}/{metric}": ("table-1", column) for split in ("dev", "test")},
-    }
-    return Task(name=name, title=title, **(settings | more))
-
-
-_NLI = ("entailment", "not_entailment")
-_MNLI_PAPER = {
-    f"{split}{rest}/accuracy": ("table-1", column)
-    for rest, column in (("", "MNLI-m"), ("-mismatched", "MNLI-mm"))
-    for split in ("dev", "test")
-}
-
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        glue_task("cola", "CoLA", "matthews"),
-        glue_task("sst-2", "SST-2", "accuracy"),
-        glue_task("mrpc", "MRPC", "f1"),
-        glue_task("sts-b", "STS-B", "spearman", type="regression", labels=()),
-        glue_task("qqp", "QQP", "f1"),
-        glue_task(
-            "mnli",
-            "MNLI",
-            "accuracy",
-            labels=("contradiction", "entailment", "neutral"),
-            paper=_MNLI_PAPER,
-            submission={
-                "test": "MNLI-m.tsv",
-                "test-mismatched": "MNLI-mm.tsv",
-                "diagnostic": "AX.tsv",
-            },
-        ),
-        glue_task("qnli", "QNLI", "accuracy", labels=_NLI),
-        glue_task("rte", "RTE", "accuracy", labels=_NLI),
-        glue_task("wnli", "WNLI", "accuracy", paper={}),
-        glue_task(
-            "squad-1.1",
-            "SQuAD 1.1",
-            "f1",
-            type="span",
-            submission={},
-            paper={"dev/em": ("table-2", "EM"), "dev/f1": ("table-2", "dev F1")},
-        ),
-        glue_task(
-            "conll-2003",
-            "CoNLL-2003",
-            "entity-f1",
-            type="tagging",
-            submission={},
-            paper={
-                "dev/entity-f1": ("table-7", "dev"),
-                "test/entity-f1": ("table-7", "test"),
-            },
-        ),
-    )
-}
 
 
 def written(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from support.evaluation_builder import BASE, TASKS, evaluations, written
+from support.evaluation_builder import BASE, evaluations, written
 
 from model.tables.claims import Source
 from model.tables.document import Tables
@@ -13,6 +13,7 @@ from model.tables.results import in_order, result_rows
 from model.tables.significance import compare_entries
 from model.tables.sweeps import Sweep, all_tables
 from model.tables.verdicts import find_verdicts
+from model.tasks import TASKS
 from schemas.finetune_configs import ExpandedAxis, ExpandedEntry, TabulateConfig
 from schemas.manifest import StageInput
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from support.evaluation_builder import (
     SCRATCH,
-    TASKS,
     artifact,
     evaluations,
     majority,
@@ -20,7 +19,7 @@ from support.evaluation_builder import (
 )
 
 from model.tables.glue_submission import SERVER_FILES, Submission, build_submission, to_zip
-from model.tasks import TASKS as REAL_TASKS
+from model.tasks import TASKS
 from model.tasks.task import Task
 from schemas.errors import ArtifactCorruptError, PredictionsError
 from schemas.manifest import StageInput
@@ -197,9 +196,9 @@ def test_predictions_that_are_not_those_of_the_manifest_are_refused(tmp_path: Pa
 
 
 def test_the_tasks_of_glue_make_every_file_of_the_server() -> None:
-    made = {name for task in REAL_TASKS.values() for name in task.submission.values()}
+    made = {name for task in TASKS.values() for name in task.submission.values()}
     assert made == set(SERVER_FILES)
-    for task in REAL_TASKS.values():
+    for task in TASKS.values():
         assert set(task.submission) <= set(task.splits)
         assert not task.submission or task.labels or task.type == "regression"
         # By name for inference, by number for the rest.

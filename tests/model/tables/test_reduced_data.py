@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.evaluation_builder import SCRATCH, TASKS, artifact, majority, results, written
+from support.evaluation_builder import SCRATCH, artifact, majority, results, written
 from support.finetuning_builder import sentiment, trial_config, trial_job, write_checkpoint
 
 import model.tabulate
@@ -94,9 +94,8 @@ def test_steps_and_ends_of_texts_are_a_cut(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def tabulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+def tabulated(tmp_path: Path) -> dict[str, bytes]:
     """The files of tables of a whole entry and one of cut-down data."""
-    monkeypatch.setattr(model.tabulate, "TASKS", TASKS)
     given = [
         written("sst-2", "sst-2", [0.80, 0.82, 0.81]) | {"cut": CUT},
         written("sst-2-scratch", "sst-2", [0.70, 0.72], model=SCRATCH),
