@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from support.finetuning_builder import (
     write_checkpoint,
     write_examples,
 )
-from support.paths import ROOT
 
 from model.finetuning import loop
 from model.finetuning.jobs import CURVE_FILE, TrialJob
@@ -355,52 +351,3 @@ def test_bilstm_is_in_key_and_refused_for_other_methods() -> None:
     for method in ({"method": "majority"}, {"method": "feature-based", "init_checkpoint": "x"}):
         with pytest.raises(ValueError, match="bilstm"):
             FinetuneConfig.model_validate({"examples": "task", "bilstm": True, **method})
-
-
-@pytest.mark.slow
-def test_killed_trial_resumes_exactly(checkpoint: str, tmp_path: Path) -> None:
-    more = {"augmentation": text_rows(60, split="augmentation")}
-    examples = sentiment(tmp_path / "examples", train=80, **more)
-    config = trial_config(checkpoint, num_epochs=6, checkpoints={"save_steps": 7})
-    whole = trial_job(tmp_path / "whole", examples, config=config)
-    killed = trial_job(tmp_path / "killed", examples, config=config)
-    trained(whole)
-    # Before the first checkpoint, in the augmentation and after it.
-    for moment in (5, 16, 33):
-        process = start_process(killed)
-        wait_for_step(killed, moment, process)
-        process.kill()
-        process.communicate()
-        assert latest_step(killed) < 68
-    assert latest_step(killed) >= 28
-    assert not killed.results().exists()
-    trained(killed)
-    assert files(killed) == files(whole)
-
-
-def start_process(job: TrialJob) -> subprocess.Popen[bytes]:
-    code = (
-        "import sys\n"
-        "from model.finetuning.jobs import TrialJob\n"
-        "from model.finetuning.loop import train_trial\n"
-        "from model.launch.stopping import StopRequest\n"
-        "with StopRequest() as stop:\n"
-        "    train_trial(TrialJob.model_validate_json(sys.stdin.read()), stop=stop)\n"
-    )
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", code]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stderr=pipe)
-    assert process.stdin is not None
-    process.stdin.write(job.model_dump_json().encode())
-    process.stdin.close()
-    process.stdin = None  # or communicate() would flush it
-    return process
-
-
-def wait_for_step(job: TrialJob, step: int, process: subprocess.Popen[bytes]) -> None:
-    curve = Path(job.work) / CURVE_FILE
-    end = time.monotonic() + 90
-    while not curve.exists() or len(curve.read_bytes().splitlines()) < step:
-        assert process.poll() is None, process.stderr.read().decode()  # type: ignore[union-attr]
-        assert time.monotonic() < end
-        time.sleep(0.002)
