@@ -96,10 +96,10 @@ def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[Ra
             name, identity = f"{split}/{base_name(uri)}", f"{split} {number}"
             inputs.append(_raw_input(uri, name, identity))
             if companions := task.layout.companions.get(base_name(uri)):
-                present = {name: beside for beside, name in list_folder_of(uri)}
+                present = {name: url for url, name in list_folder_of(uri)}
                 for companion in [name for name in companions if name in present][:1]:
-                    beside = present[companion]
-                    inputs.append(_raw_input(beside, f"{split}/{companion}", f"{split} beside"))
+                    url, name_of_input = present[companion], f"{split}/{companion}"
+                    inputs.append(_raw_input(url, name_of_input, f"{split} beside"))
             evidence = find_evidence(uri, task.layout.evidence) if task.type == "span" else None
             if evidence is not None:
                 inputs += evidence_inputs(

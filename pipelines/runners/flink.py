@@ -116,7 +116,7 @@ class FlinkRunner(PortableRunner):
             details = self._request(f"/jobs/{job_id}")
         except UnknownJobError as error:
             raise RunnerError(
-                f"{self.master} does not know job {job_id} any more (JobManager restarted?). "
+                f"{self.master} does not know job {job_id} (JobManager restarted?). "
                 "Finished work items are cached; rerun"
             ) from error
         tasks = Counter[str]()

@@ -306,7 +306,7 @@ def test_job_that_its_cluster_forgot_is_retried(
         cluster.tasks = None
         runner.result.state = beam_job_api_pb2.JobState.Enum.Value(state)
 
-    with pytest.raises(RunnerError, match="does not know job 7 any more") as raised:
+    with pytest.raises(RunnerError, match="does not know job 7 ") as raised:
         _run(runner, on_submitted=forget)
     assert is_transient(raised.value)
 
