@@ -16,14 +16,19 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
+from collections.abc import Set
 
 from pipelines.counters import DROPPED_TEMPLATE, UNKNOWN_TEMPLATE
+from pipelines.mediawiki.dropped_text import DroppedText
 
 DROPPED = "\ufdd0"
 """Replaces a template."""
 
 FORMULA = "\ufdd1"
-"""Replaces a formula or code. Its sentence is dropped."""
+"""Replaces a formula. Its sentence is dropped."""
+
+CODE = "\ufde9"
+"""Replaces code. Its sentence is dropped."""
 
 DISPLAY = "\ufded"
 """Replaces a formula on a separate line. A sentence may end before or after it."""
@@ -51,7 +56,10 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
 _STRAY_JOINER = re.compile("(?<![\u0600-\u0dff])[\u200c\u200d]")
 _PRIVATE = re.compile("[\ufdd1-\ufdef]")
-_URL = re.compile(r"(?:https?|ftp)://[^\s<>\[\]{}|\"）」]+")
+_URL = re.compile(
+    r"(?:https?|ftp)://[^\s<>\[\]{}|\"“”„«»。、，；：！？（）「」『』【】《》\ufdd0-\ufdef]++"
+)
+_AFTER_URL = ",;.:!?'\\"  # the last characters of an address belong to its sentence
 _LINK_TEXT = re.compile("\ufdee([^]\n\ufdee]*)]?")
 _WORD = re.compile(r"[^\W_]")
 _INDENT = re.compile(r"^[^\S\n]*+:++", re.MULTILINE)  # colons that begin a line
@@ -63,10 +71,12 @@ _SWITCH = re.compile(
 )
 _CONVERSION = re.compile(r"-\{([^{}]*)\}-")
 
-# A sentence ends here: a mark, closing quotes, and a space with no lower-case letter after it.
+# A sentence ends here: a mark, closing quotes, and a space with no lower-case letter after it. A
+# short number before the mark may be an ordinal.
 _SENTENCE_END = re.compile(
     r"(?<![ (.][A-Za-z])(?<!e\.g)(?<!i\.e)(?<! cf)(?<! vs)(?<! Fig)(?<! Eq)(?<! ca)(?<! al)"
-    r"[.!?…][\"”’»)\]\ufdd0]*[ \u00a0\n]+(?![a-zà-ÿа-я\ufdd0\ufdd1(])|[。！？][」』）\ufdd0]*"
+    r"(?<![ (]\d)(?<![ (]\d\d)[.!?…؟۔।॥][\"”’»)\]\ufdd0]*[ \u00a0\n]+"
+    rf"(?![a-zà-ÿа-я\ufdd0{FORMULA}{CODE}(])|[。！？][」』）\ufdd0]*"
 )
 
 _BLANK = r"\s\ufdd0"
@@ -98,20 +108,21 @@ _COMMA_STOP = re.compile(rf"[,;][{_BLANK}]*+(?=\.(?:\s|$))|[、，](?=。)")
 _LEADING = re.compile(rf"^(?:[{_BLANK},;:)、。，；）」』\]]|\.(?=\s|$)|(?<=\ufdd0)[{_BLANK}–—-]+)+")
 
 
-def clean_paragraph(raw: str, *, language: str = "en") -> str:
+def clean_paragraph(raw: str, *, language: str = "en", dropped: DroppedText | None = None) -> str:
     """Return the clean text of a paragraph without links, tags or templates, or "" if none is left.
 
     Args:
         raw: Text with apostrophes of bold and italics, entities, line breaks, bare URLs, and the
             marks of this module.
         language: ISO 639 code; French keeps the spaces before its tall punctuation.
+        dropped: Counts of the sentences that are dropped because of a formula or code.
     """
     if "''" in raw:
         raw = remove_quotes(raw)
     if LINK_TEXT in raw:
         raw = _LINK_TEXT.sub(r"\1", raw)
-    if FORMULA in raw or DISPLAY in raw:
-        raw, _ = drop_marked_sentences(raw)
+    if FORMULA in raw or DISPLAY in raw or CODE in raw:
+        raw = _drop_incomplete_sentences(raw, DroppedText() if dropped is None else dropped)
     if "&" in raw:
         raw = decode_entities(raw)
     if "__" in raw:
@@ -125,7 +136,7 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
         if _PRIVATE.search(raw):
             raw = raw.translate(_RESTORE)
     if "://" in raw:
-        raw = _URL.sub(DROPPED, raw)
+        raw = _URL.sub(_after_url, raw)
     if ":" in raw:
         raw = _INDENT.sub("", raw)
     text = " ".join(raw.split())
@@ -135,6 +146,15 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
     if text.count(")") > text.count("("):
         text = _without_lone_brackets(text)
     return text if _WORD.search(text) else ""
+
+
+def _after_url(url: re.Match[str]) -> str:
+    """Return the mark of a dropped address, and the punctuation after it.
+
+    A closing bracket belongs to an address that has an opening one, as in MediaWiki.
+    """
+    stripped = url[0].rstrip(_AFTER_URL if "(" in url[0] else f"{_AFTER_URL})")
+    return DROPPED + url[0][len(stripped) :]
 
 
 def _without_lone_brackets(text: str) -> str:
@@ -229,22 +249,29 @@ def _mistaken_bold(parts: list[str], runs: list[int]) -> int | None:
     return min(ranked)[1] if ranked else None
 
 
-def drop_marked_sentences(
-    text: str, marks: frozenset[str] = frozenset({FORMULA, DISPLAY})
-) -> tuple[str, int]:
+def _drop_incomplete_sentences(text: str, dropped: DroppedText) -> str:
+    """Drop and count the sentences with a formula or code."""
+    text, sentences = drop_marked_sentences(text, frozenset({FORMULA, DISPLAY, CODE}))
+    for sentence in sentences:
+        has_formula = FORMULA in sentence or DISPLAY in sentence
+        dropped.add_sentence("formula" if has_formula else "code", sentence)
+    return text
+
+
+def drop_marked_sentences(text: str, marks: Set[str]) -> tuple[str, list[str]]:
     """Drop the sentences that contain a mark.
 
     Returns:
-        The remaining text, and the number of dropped sentences.
+        The remaining text, and the dropped sentences. Marks without words are no sentence.
     """
-    kept, start, dropped = [], 0, 0
+    kept, dropped, start = list[str](), list[str](), 0
     ends = [match.end() for match in _SENTENCE_END.finditer(text)]
     for end in (*ends, len(text)):
         sentence = text[start:end]
         if marks.isdisjoint(sentence):
             kept.append(sentence)
-        else:
-            dropped += 1
+        elif _WORD.search(sentence):
+            dropped.append(sentence.strip())
         start = end
     return "".join(kept), dropped
 
@@ -304,7 +331,6 @@ class UnknownTemplates:
         """Number of holes."""
 
         self.templates_dropped = 0
-        self.sentences_dropped = 0
         self._names = Counter[str]() if names is None else names
         self._drops = drop_sentences
 
@@ -314,9 +340,9 @@ class UnknownTemplates:
         ranked = sorted(names, key=lambda item: (-item[1], item[0]))[:MOST_NAMES]
         return [(name.removeprefix(prefix), number) for name, number in ranked]
 
-    def remove_markers(self, text: str) -> str:
-        """Count the marks of a paragraph and replace them by those of dropped markup, or drop the
-        sentences with holes."""
+    def remove_markers(self, text: str, dropped: DroppedText) -> str:
+        """Count the marks of a paragraph and replace them by those of dropped markup, or drop and
+        count the sentences with holes."""
         parts: list[str] = []
         before, end = "", 0
         for match in _MARK.finditer(text):
@@ -332,8 +358,9 @@ class UnknownTemplates:
             parts += (plain, LOST if is_hole and self._drops else DROPPED)
         text = "".join((*parts, text[end:]))
         if LOST in text:
-            text, dropped = drop_marked_sentences(text, frozenset(LOST))
-            self.sentences_dropped += dropped
+            text, sentences = drop_marked_sentences(text, frozenset(LOST))
+            for sentence in sentences:
+                dropped.add_sentence("unknown-template", sentence)
         return text
 
     def _count_name(self, name: str) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pipelines.mediawiki.cleaning import (
+    CODE,
     DISPLAY,
     DROPPED,
     FORMULA,
@@ -31,6 +32,7 @@ from pipelines.mediawiki.cleaning import (
     template_marker,
     without_names,
 )
+from pipelines.mediawiki.dropped_text import DroppedText
 from pipelines.mediawiki.languages import (
     FALLBACK,
     LANGUAGE_CODES,
@@ -40,6 +42,8 @@ from pipelines.mediawiki.languages import (
     wiki_settings,
 )
 from pipelines.mediawiki.templates import (
+    EQUALS,
+    PIPE,
     Rule,
     counter_name,
     parse_arguments,
@@ -60,15 +64,26 @@ _DROPPED_TAGS = _names(
     "quiz script style rt rp h1 h2 h3 h4 h5 h6 pre syntaxhighlight source caption phonos "
     "mapdata languages"
 )
+# Those of them that hold text, and the reason why it is dropped.
+_REASONS = {
+    "ref": "reference", "references": "reference", "gallery": "caption", "imagemap": "caption",
+    "table": "table", "caption": "table", "ul": "list", "ol": "list", "dl": "list", "menu": "list",
+    "pre": "code", "syntaxhighlight": "code", "source": "code",
+    "h1": "heading", "h2": "heading", "h3": "heading", "h4": "heading", "h5": "heading",
+    "h6": "heading",
+}  # fmt: skip
 # The same, but these nest in themselves.
 _NESTING_TAGS = frozenset({"table", "ul", "ol", "dl", "menu"})
 # Tags whose content is necessary for a sentence, but is not text.
 _FORMULA_TAGS = frozenset({"math", "chem", "ce", "code"})
+# Tags around text whose lines may be indented.
+_QUOTE_TAG = re.compile(r"<(/?)(?:poem|blockquote)\b[^<>]*+>", re.IGNORECASE)
+_INDENTS = re.compile(r"\n[ \t:]++")
 # Tags that end a paragraph.
 _BLOCK_TAGS = _names(
     "p div blockquote center poem hr gallery pre syntaxhighlight source table ul ol dl menu "
     "references timeline imagemap score graph mapframe li dd dt tr td th caption h1 h2 h3 h4 h5 "
-    "h6 section article aside header footer figure figcaption"
+    "h6 article aside header footer figure figcaption"
 )
 # Tags that are removed without their content.
 _INLINE_TAGS = _names(
@@ -153,7 +168,7 @@ class Delimiters:
         return NOT_FOUND
 
     def end_of_picture(self, position: int) -> int:
-        """Return the end of a `[[File:...]]` with links in its caption. It has one paragraph."""
+        """Return the end of a `[[File:...]]`, whose caption may hold links and blank lines."""
         text, depth, start = self._text, 1, position
         if self._budget < 0:
             return NOT_FOUND
@@ -161,7 +176,7 @@ class Delimiters:
             position = found.end()
             depth += 1 if found[0] == "[[" else -1
             if depth == 0:
-                if text.find("\n\n", start, position) >= 0:
+                if position - start > _MAX_CAPTION or text.find("\n==", start, position) >= 0:
                     break
                 return position + text.startswith("]", position)
         self._budget -= position - start if found else len(text) - start
@@ -217,6 +232,7 @@ def _matched(tags_found: Iterable[re.Match[str]]) -> tuple[list[int], list[int]]
     return starts, ends
 
 
+_MAX_CAPTION = 5_000  # characters; brackets that are closed later belong to other markup
 _MAX_DEPTH = 40  # deeper nesting is not text; MediaWiki has the same limit
 
 # Each alternative begins with a literal character outside of groups, so that `re` can skip ahead by
@@ -224,7 +240,7 @@ _MAX_DEPTH = 40  # deeper nesting is not text; MediaWiki has the same limit
 _TOKEN = re.compile(
     r"""
       \[\[ (?: [^\[\]{}<>|\n:]*+ \| )? ([^\[\]{}<>|\n:]++) \]\]     # 1 a whole link: its label
-    | \[ ( \[ [ ]* (:? [^\[\]{}<>|\n:]*+ :)? )                       # 2 a link opens; 3 its prefix
+    | \[ ( \[ (?!\[) [ ]* (:? [^\[\]{}<>|\n:]*+ :)? )                # 2 a link opens; 3 its prefix
     | \] ( \] )                                                      # 4 a link closes
     | \{ ( \{ ([^{}|<>\[\]]*+) )                                   # 5 a template opens; 6 its name
     | \} ( \} )                                                      # 7 a template closes
@@ -243,6 +259,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _HEADING = re.compile(r"\n(={1,6})[^\n=][^\n]*=")
+_TITLE = re.compile(r"[^\n=]++={2,6}")  # of a heading that text follows on its line
 # Lines of closing sections: one that may be prose, by whether the language is spaceless; a work.
 _LONG_LINE = {
     False: re.compile(r"\n[^*#:;|!= {}<\n][^\n]{79}"),
@@ -256,6 +273,7 @@ _WORK = re.compile(
 )
 _SPACES = re.compile(r"[ \t]*")
 _INDENT = re.compile(r"[ \t]*:*[ \t]*")
+_SEPARATORS = str.maketrans({"|": PIPE, "=": EQUALS})
 _LOOK_BACK = 200  # pieces and characters of the output before a pronunciation
 
 _rule = functools.lru_cache(maxsize=4096)(rule_for)
@@ -273,6 +291,18 @@ class _Open(NamedTuple):
 
     name: str = ""
     """The template's name, as in the page."""
+
+
+def _without_indents(text: str) -> str:
+    """Remove the indentation of lines in quotations and poems: it is style there."""
+    parts, end, start = list[str](), 0, -1
+    for tag in _QUOTE_TAG.finditer(text):
+        if not tag[1]:
+            start = tag.end()
+        elif start >= 0:
+            parts += (text[end:start], _INDENTS.sub("\n", text[start : tag.start()]))
+            end, start = tag.start(), -1
+    return "".join((*parts, text[end:]))
 
 
 def _shown(target: str) -> str:
@@ -304,10 +334,14 @@ class Scanner:
     A line that starts with one of `*#:;|!=` or a blank is not text but a list, table or heading.
     """
 
-    def __init__(self, text: str, markup: WikiSettings, title: str = "") -> None:
-        self._text = "\n" + text.replace("\r\n", "\n")
+    def __init__(
+        self, text: str, markup: WikiSettings, title: str = "", dropped: DroppedText | None = None
+    ) -> None:
+        self._text = _without_indents("\n" + text.replace("\r\n", "\n"))
         self._markup = markup
         self._title = title
+        self._dropped = (DroppedText() if dropped is None else dropped).characters
+        self._end_of_closing = 0  # of the last closing section
         self._out: list[str] = []
         self._stack: list[_Open] = []
         self._templates = 0  # how many of the stack are templates
@@ -315,7 +349,7 @@ class Scanner:
 
     def run(self) -> str:
         text, out, search = self._text, self._out, _TOKEN.search
-        handlers = self._handlers()
+        handlers, blanks = self._handlers(), _SPACES.match
         position = 0
         while (token := search(text, position)) is not None:
             start, end = token.span()
@@ -323,10 +357,13 @@ class Scanner:
                 out.append(text[position:start])
             kind = token.lastindex or 0
             if kind == 1:
-                out.append(token[1])
+                self._write(token[1])
                 position = end
-            else:
-                position = handlers[kind](token)
+                continue
+            position = handlers[kind](token)
+            # A block ended within a line of the page: the blanks after it do not begin a line.
+            if out and out[-1][-1:] == "\n" and (skipped := blanks(text, position)):
+                position = skipped.end()
         out.append(text[position:])
         self._unwind()
         return "".join(out)
@@ -345,18 +382,28 @@ class Scanner:
             18: self._web_link,
         }
 
+    def _write(self, text: str) -> None:
+        """Write the text of closed markup. It separates no arguments of the template around it."""
+        self._out.append(text.translate(_SEPARATORS) if self._templates else text)
+
     # Dropped markup
 
     def _skip(self, position: int, *, mark: str = "") -> int:
-        """Continue at `position`. At the start of a line the following blanks are skipped too: they
-        would mark the line as preformatted, which it is not in the page."""
+        """Continue at `position`. Leave a mark within a line."""
         out = self._out
         if not out or out[-1][-1:] == "\n":
-            blanks = _SPACES.match(self._text, position)
-            return blanks.end() if blanks else position
+            return position
         if mark or (out[-1][-1:] == "'" and self._text.startswith("'", position)):
             out.append(mark or DROPPED)  # two runs of apostrophes stay two
         return position
+
+    def _skip_invisible(self, position: int) -> int:
+        """Continue at `position`, after markup that shows nothing."""
+        out = self._out
+        if out and out[-1][-1:] == "\n" and self._text.startswith("\n", position):
+            out[-1] = out[-1][:-1]  # a line with nothing else is no line
+            return position
+        return self._skip(position)
 
     # Links
 
@@ -365,7 +412,7 @@ class Scanner:
         if prefix:
             word = prefix[:-1].strip().replace("_", " ").lower()
             if word in self._markup.dropped_namespaces:
-                return self._picture(token.end())
+                return self._picture(token)
             if word in LANGUAGE_CODES:
                 end = self._text.find("]]", token.end(), token.end() + 300)
                 return self._skip(end + 2 if end >= 0 else token.end())
@@ -374,9 +421,14 @@ class Scanner:
             self._out.append(prefix or "")
         return token.end()
 
-    def _picture(self, position: int) -> int:
-        end = self._delimiters.end_of_picture(position)
-        return self._skip(end) if end != NOT_FOUND else self._delimiters.end_of_line(position)
+    def _picture(self, token: re.Match[str]) -> int:
+        start = token.end()
+        end = self._delimiters.end_of_picture(start)
+        is_closed = end != NOT_FOUND
+        end = end if is_closed else self._delimiters.end_of_line(start)
+        if self._text.find("|", start, end) >= 0:  # a category has none
+            self._dropped["caption"] += end - token.start()
+        return self._skip(end) if is_closed else end
 
     def _close_link(self, token: re.Match[str]) -> int:
         if self._stack and self._stack[-1].rule is None:
@@ -386,13 +438,13 @@ class Scanner:
             if "\n\n" in content:  # a link ends with its paragraph: this one is not closed
                 return token.end()
             del self._out[index:]
-            self._out.append(label if pipe and label else _shown(target))
+            self._write(label if pipe and label else _shown(target))
         return token.end()
 
     def _web_link(self, token: re.Match[str]) -> int:
         whole, label = token[0], token[19]
         if label:
-            self._out.append(label)
+            self._write(label)
         elif whole[-1].isspace():  # its label holds markup: the bracket is closed later
             self._out.append(LINK_TEXT)
         else:
@@ -415,6 +467,7 @@ class Scanner:
             return token.end()
         end = self._delimiters.end_of_braces(start)
         if end != NOT_FOUND:
+            self._dropped["template"] += end - start
             is_line = "\n" not in name and text.find("\n", token.end(), end) < 0
             if is_line or is_inline:
                 is_dropped = rule is not None and rule.is_drop
@@ -422,7 +475,9 @@ class Scanner:
             return self._skip(end, mark=DROPPED)
         if text.startswith("{{{", start) and not name:
             return self._skip(start + 3, mark=DROPPED)
-        return self._skip(self._delimiters.end_of_paragraph(start + 2), mark=DROPPED)
+        end = self._delimiters.end_of_paragraph(start + 2)
+        self._dropped["template"] += end - start
+        return self._skip(end, mark=DROPPED)
 
     def _is_subpage_word(self, token: re.Match[str]) -> bool:
         """Return whether a template may be a word in the style of a book of English Wikibooks."""
@@ -454,11 +509,13 @@ class Scanner:
             self._forgive(top)  # the braces belong to another template: its content is text
             return token.end()
         del self._out[top.start :]
+        if top.rule.is_block:
+            content = _INDENTS.sub("\n", content)
         arguments = parse_arguments(top.name + content, title=self._title)
         value = top.rule.render(arguments)
         is_dropped = top.rule.is_pronunciation and self._is_in_brackets()
         if value and not is_dropped:
-            self._out.append(value)
+            self._write(value)
             return token.end()
         is_empty = top.rule.may_be_empty or not arguments.are_filled()
         is_dropped |= is_empty and top.rule is not _SUBPAGE_WORD
@@ -486,11 +543,7 @@ class Scanner:
         end = self._delimiters.end_of_tag("-->", token.end())
         if end == NOT_FOUND:
             return self._skip(self._delimiters.end_of_paragraph(token.end()))
-        out = self._out
-        if out and out[-1][-1:] == "\n" and self._text.startswith("\n", end):
-            out[-1] = out[-1][:-1]  # a line with nothing but a comment is no line
-            return end
-        return self._skip(end)
+        return self._skip_invisible(end)
 
     def _tag(self, token: re.Match[str]) -> int:
         name, end = token[11].lower(), token.end()
@@ -499,6 +552,8 @@ class Scanner:
         closes, empty = token[10] == "/", token[12].lower().endswith(("/", "</ref"))
         if name == "br":
             return self._line_break(end)
+        if name == "section":  # a part of the page that other pages include
+            return self._skip_invisible(end)
         if not closes and not empty:
             if name == "nowiki":
                 return self._protected(end)
@@ -519,7 +574,7 @@ class Scanner:
     def _unknown_tag(self, token: re.Match[str]) -> int:
         """Keep an unknown tag as text, as MediaWiki shows it."""
         if token[10] or token[12]:
-            self._out.append(FORMULA)
+            self._out.append(CODE)
         else:
             self._out.append(token[0].translate(PROTECT))
         return token.end()
@@ -541,10 +596,12 @@ class Scanner:
                 end = token.end()  # <ref name="x"> for <ref name="x"/>: the text continues
         if end == NOT_FOUND:
             end = self._delimiters.end_of_line(token.end())
+        if name in _REASONS:
+            self._dropped[_REASONS[name]] += end - token.start()
         if name in _BLOCK_TAGS and (name != "syntaxhighlight" or "inline" not in token[12]):
             self._out.append("\n\n")
         elif name in {"syntaxhighlight", "source"}:
-            return self._skip(end, mark=FORMULA)
+            return self._skip(end, mark=CODE)
         return self._skip(end)
 
     def _formula(self, name: str, position: int) -> int:
@@ -553,8 +610,8 @@ class Scanner:
             return position
         content = self._text[position : self._text.rfind("<", position, end)]
         content = content.strip()
-        plain = _PLAIN_CODE if name == "code" else _PLAIN_FORMULA
-        self._out.append(content if plain.fullmatch(content) else FORMULA)
+        plain, mark = (_PLAIN_CODE, CODE) if name == "code" else (_PLAIN_FORMULA, FORMULA)
+        self._write(content if plain.fullmatch(content) else mark)
         return end
 
     def _protected(self, position: int) -> int:
@@ -564,7 +621,7 @@ class Scanner:
         content = self._text[position : self._text.rfind("<", position, end)]
         # Several lines with markup in them are an example of it, not text.
         example = "\n" in content and _MARKUP.search(content) is not None
-        self._out.append(FORMULA if example else content.translate(PROTECT))
+        self._out.append(CODE if example else content.translate(PROTECT))
         return end
 
     # Lines
@@ -574,25 +631,55 @@ class Scanner:
             self._forgive(self._stack.pop())
 
     def _heading(self, token: re.Match[str]) -> int:
-        title = _without_comments(token[15]).rstrip()
+        title, start = _without_comments(token[15]).rstrip(), token.end(14)
+        if not title.endswith("="):
+            return self._text_after_heading(token)
         self._unwind()
         self._out.append("\n\n")
-        if not title.endswith("="):
-            return token.end(14)  # not a heading
+        level = min(len(token[14]), len(title) - len(title.rstrip("=")))
         is_closing = title.strip("= '\t").lower() in self._markup.closing_titles
+        is_closing |= token.start() < self._end_of_closing
         if is_closing and not self._holds_prose(token.end()):
-            level = min(len(token[14]), len(title) - len(title.rstrip("=")))
-            for heading in _HEADING.finditer(self._text, token.end()):
-                if len(heading[1]) <= level:
-                    return heading.start()
-            return len(self._text)
+            return self._skip_closing_section(token, level)
         if "{{" in title or "<" in token[15]:  # open markup may end after this line
             self._out.append("=")
-            return token.end(14)
+            return start
+        self._dropped["heading"] += len(title)
         return token.end()
 
+    def _text_after_heading(self, token: re.Match[str]) -> int:
+        """Continue at the text of a line that begins as a heading, but does not end as one."""
+        start = token.end(14)
+        heading = _TITLE.match(self._text, start) if len(token[14]) > 1 else None
+        if heading is None:
+            self._out += ("\n", token[14].translate(PROTECT))
+            return start
+        self._unwind()
+        self._out.append("\n\n")
+        self._dropped["heading"] += heading.end() - token.start()
+        return heading.end()
+
+    def _skip_closing_section(self, token: re.Match[str], level: int) -> int:
+        """Continue at the next heading. The subsections belong to the closing section."""
+        next_heading: re.Match[str] | None = None
+        for heading in _HEADING.finditer(self._text, token.end()):
+            next_heading = next_heading or heading
+            if token.start() < self._end_of_closing:
+                break
+            if len(heading[1]) <= level:
+                self._end_of_closing = heading.start()
+                break
+        else:
+            self._end_of_closing = len(self._text)
+        end = next_heading.start() if next_heading else len(self._text)
+        self._dropped["closing-section"] += end - token.start()
+        return end
+
     def _holds_prose(self, position: int) -> bool:
-        """Return whether a section contains text rather than a list of notes, works or links."""
+        """Return whether a section contains text rather than a list of notes, works or links.
+
+        Its subsections are other sections.
+        """
         heading = _HEADING.search(self._text, position)
         section = self._text[position : heading.start() if heading else len(self._text)]
         long_line = _LONG_LINE[self._markup.spaceless]
@@ -605,16 +692,21 @@ class Scanner:
 
     def _list_lines(self, token: re.Match[str]) -> int:
         self._end_links()
-        self._out.append(token[0] if self._stack else f"\n{token[16][0]}")
+        if self._stack:
+            self._out.append(token[0])
+        else:
+            self._out.append(f"\n{token[16][0]}")
+            self._dropped[_line_reason(token[16])] += len(token[16]) - 1
         return token.end()
 
     def _table(self, token: re.Match[str]) -> int:
         self._end_links()
         self._out.append("\n\n")
         end = self._delimiters.end_of_table(token.end())
-        return (
-            self._skip(end) if end != NOT_FOUND else self._delimiters.end_of_paragraph(token.end())
-        )
+        if end == NOT_FOUND:
+            end = self._delimiters.end_of_paragraph(token.end())
+        self._dropped["table"] += end - token.start()
+        return end
 
 
 __all__ = ["UnknownTemplates", "WikiSettings", "clean_wikitext", "is_redirect", "wiki_settings"]
@@ -624,6 +716,7 @@ _REDIRECT = re.compile(
     re.IGNORECASE,
 )
 _NO_TEXT = "*#:;|!= "  # a line that begins so is a list, table, heading or preformatted line
+_LINE_REASONS = {"=": "heading", "|": "table", "!": "table"}
 _SENTENCE_MARKS = frozenset(".!?:;。！？：…\"”’'）)」")
 _BOLD_LINE = re.compile(r"'''[^'\n]+'''[ \t]*")
 _NUMBER = re.compile(r"\(?([0-9]{1,3})(?:[.)]|\.\))(?=[ \t]|$)")  # before an item of a list
@@ -638,7 +731,12 @@ def is_redirect(text: str) -> bool:
 
 
 def clean_wikitext(
-    text: str, markup: WikiSettings, holes: UnknownTemplates | None = None, *, title: str = ""
+    text: str,
+    markup: WikiSettings,
+    holes: UnknownTemplates | None = None,
+    *,
+    title: str = "",
+    dropped: DroppedText | None = None,
 ) -> list[str]:
     """Return the text passages of one page in order.
 
@@ -649,21 +747,32 @@ def clean_wikitext(
         markup: Settings of the wiki (`wiki_settings`).
         holes: Counts of templates within sentences that write nothing.
         title: Title of the page, for templates that write it.
+        dropped: Counts of the text that is dropped.
 
     Returns:
         Non-empty paragraphs without line breaks. They exclude headings, lists, indented lines,
-        tables, references, pictures, formulas and closing sections.
+        tables, references, pictures, sentences with formulas, and closing sections.
     """
-    raws = _raw_paragraphs(Scanner(text, markup, title).run().split("\n"), markup)
-    if len(raws) > 1:  # a line in bold is a heading
-        raws = [raw for raw in raws if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw)]
+    dropped = DroppedText() if dropped is None else dropped
+    scanned = Scanner(text, markup, title, dropped).run().split("\n")
+    raws = _raw_paragraphs(scanned, markup, dropped)
+    if len(raws) > 1:
+        raws = [raw for raw in raws if not _is_bold_heading(raw, dropped)]
     counted = UnknownTemplates() if holes is None else holes
-    raws = [counted.remove_markers(raw) if HOLE in raw else raw for raw in raws]
-    cleaned = (clean_paragraph(raw, language=markup.language) for raw in raws)
+    raws = [counted.remove_markers(raw, dropped) if HOLE in raw else raw for raw in raws]
+    cleaned = (clean_paragraph(raw, language=markup.language, dropped=dropped) for raw in raws)
     return [paragraph for paragraph in cleaned if paragraph]
 
 
-def _raw_paragraphs(scanned: list[str], markup: WikiSettings) -> list[str]:
+def _is_bold_heading(raw: str, dropped: DroppedText) -> bool:
+    """Return whether a paragraph is a line in bold, which is a heading, and count it."""
+    if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw):
+        return False
+    dropped.characters["heading"] += len(raw)
+    return True
+
+
+def _raw_paragraphs(scanned: list[str], markup: WikiSettings, dropped: DroppedText) -> list[str]:
     """Join lines of text to paragraphs, which other lines separate.
 
     A formula on a separate indented line belongs to the sentence that it interrupts: a mark joins
@@ -671,7 +780,7 @@ def _raw_paragraphs(scanned: list[str], markup: WikiSettings) -> list[str]:
     """
     raws: list[str] = []
     lines: list[str] = []
-    numbered = _numbered_lines(scanned)
+    numbered = _numbered_lines(scanned, markup)
 
     def flush() -> None:
         if lines:
@@ -679,40 +788,59 @@ def _raw_paragraphs(scanned: list[str], markup: WikiSettings) -> list[str]:
             lines.clear()
 
     for index, line in enumerate(scanned):
-        if index in numbered:
-            flush()
-        elif line and line[0] not in _NO_TEXT and not line.startswith("----"):
+        is_list = index in numbered or (line and line[0] in _NO_TEXT)
+        if line and not is_list and not line.startswith("----"):
             if not lines and line[0].islower() and _ends_in_formula(raws):
                 lines.append(raws.pop())
             lines.append(line)
-        elif line and line[0] == ":" and FORMULA in line:
+            continue
+        if is_list and line[0] == ":" and FORMULA in line:
             if not lines and _ends_open(raws):
                 lines.append(raws.pop())
             if lines:
                 lines.append(DISPLAY)
-            flush()
         elif len(lines) == 1 and line[:1] in {"*", "#"} and _is_title(lines[0], markup):
-            lines.clear()
-        else:
-            flush()
+            dropped.characters["heading"] += len(lines.pop())
+        flush()
+        if is_list:
+            dropped.characters[_line_reason(line)] += len(line.rstrip())
     flush()
     return raws
 
 
-def _numbered_lines(scanned: list[str]) -> set[int]:
+def _line_reason(line: str) -> str:
+    """Return why a line that begins with a mark is dropped."""
+    return _LINE_REASONS.get(line[0], "list")
+
+
+def _numbered_lines(scanned: list[str], markup: WikiSettings) -> set[int]:
     """Return the indexes of lines of a list numbered by hand ("1. ...", "2. ..."), also with blank
-    lines between them."""
-    found: set[int] = set()
-    before, place = -1, -1
+    lines between them.
+
+    Most items of a list are no sentences. Paragraphs of prose may begin with a date or an ordinal.
+    """
+    listed: set[int] = set()
+    run: list[int] = []
+    last = 0
+
+    def end_run() -> None:
+        sentences = sum(_is_sentence(scanned[index], markup) for index in run)
+        if len(run) > 1 and 2 * sentences < len(run):
+            listed.update(run)
+        run.clear()
+
     for index, line in enumerate(scanned):
         if not line.strip():
             continue
         match = _NUMBER.match(line) if line[0] in "0123456789(" else None
-        number = int(match[1]) if match else -1
-        if match and number == before + 1 and before > 0:
-            found |= {place, index}
-        before, place = number, index
-    return found
+        number = int(match[1]) if match else 0
+        if number != last + 1 or not run:
+            end_run()
+        if number:
+            run.append(index)
+        last = number
+    end_run()
+    return listed
 
 
 def _ends_in_formula(raws: list[str]) -> bool:
@@ -730,8 +858,16 @@ def _ends_open(raws: list[str]) -> bool:
 def _is_title(line: str, markup: WikiSettings) -> bool:
     """Return whether a line directly above a list is its title rather than a sentence."""
     line = without_names(line).rstrip()
-    if line[-1:] in _SENTENCE_MARKS:
-        return False
+    return line[-1:] not in _SENTENCE_MARKS and _is_short(line, markup)
+
+
+def _is_sentence(line: str, markup: WikiSettings) -> bool:
+    """Return whether a line ends as a sentence and is longer than a title."""
+    line = without_names(line).rstrip(f" \t{DROPPED}")
+    return line[-1:] in _SENTENCE_MARKS and not _is_short(line, markup)
+
+
+def _is_short(line: str, markup: WikiSettings) -> bool:
     if markup.spaceless:
         return len(line) <= _MAX_TITLE_WIDTH
     return line.count(" ") < _MAX_TITLE_WORDS
