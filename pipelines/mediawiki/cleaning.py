@@ -39,6 +39,8 @@ HOLE = "\ufdeb"
 LOST = "\ufdea"
 """Replaces an unknown template whose sentence is dropped."""
 
+_INCOMPLETE = frozenset({FORMULA, DISPLAY, CODE})
+
 LINK_TEXT = "\ufdee"
 """Start of the label of a web link. The closing bracket after it is removed."""
 
@@ -71,13 +73,17 @@ _SWITCH = re.compile(
 )
 _CONVERSION = re.compile(r"-\{([^{}]*)\}-")
 
-# A sentence ends here: a mark, closing quotes, and a space with no lower-case letter after it. A
-# short number before the mark may be an ordinal.
+# A sentence ends here: a mark, closing quotes, and a space with no lower-case letter after it.
 _SENTENCE_END = re.compile(
     r"(?<![ (.][A-Za-z])(?<!e\.g)(?<!i\.e)(?<! cf)(?<! vs)(?<! Fig)(?<! Eq)(?<! ca)(?<! al)"
-    r"(?<![ (]\d)(?<![ (]\d\d)[.!?…؟۔।॥][\"”’»)\]\ufdd0]*[ \u00a0\n]+"
+    r"(?<!\A\d)(?<!\A\d\d)[.!?…؟۔।॥][\"”’»)\]\ufdd0]*[ \u00a0\n]+"
     rf"(?![a-zà-ÿа-я\ufdd0{FORMULA}{CODE}(])|[。！？][」』）\ufdd0]*"
 )
+# Languages that write ordinals as a number with a full stop.
+_ORDINAL_LANGUAGES = re.compile(
+    "bs|cs|da|de|dsb|et|eu|fi|fo|hr|hsb|hu|is|lb|lv|nb|nn|no|pl|sh|sk|sl|sr|tr"
+)
+_ORDINAL = re.compile(r"(?<![\d.,])\d{1,2}\.[ \u00a0\n]+")
 
 _BLANK = r"\s\ufdd0"
 _SUSPECT = re.compile(
@@ -122,7 +128,8 @@ def clean_paragraph(raw: str, *, language: str = "en", dropped: DroppedText | No
     if LINK_TEXT in raw:
         raw = _LINK_TEXT.sub(r"\1", raw)
     if FORMULA in raw or DISPLAY in raw or CODE in raw:
-        raw = _drop_incomplete_sentences(raw, DroppedText() if dropped is None else dropped)
+        dropped = DroppedText() if dropped is None else dropped
+        raw = _drop_incomplete_sentences(raw, language, dropped)
     if "&" in raw:
         raw = decode_entities(raw)
     if "__" in raw:
@@ -249,16 +256,16 @@ def _mistaken_bold(parts: list[str], runs: list[int]) -> int | None:
     return min(ranked)[1] if ranked else None
 
 
-def _drop_incomplete_sentences(text: str, dropped: DroppedText) -> str:
+def _drop_incomplete_sentences(text: str, language: str, dropped: DroppedText) -> str:
     """Drop and count the sentences with a formula or code."""
-    text, sentences = drop_marked_sentences(text, frozenset({FORMULA, DISPLAY, CODE}))
+    text, sentences = drop_marked_sentences(text, _INCOMPLETE, language=language)
     for sentence in sentences:
         has_formula = FORMULA in sentence or DISPLAY in sentence
         dropped.add_sentence("formula" if has_formula else "code", sentence)
     return text
 
 
-def drop_marked_sentences(text: str, marks: Set[str]) -> tuple[str, list[str]]:
+def drop_marked_sentences(text: str, marks: Set[str], *, language: str) -> tuple[str, list[str]]:
     """Drop the sentences that contain a mark.
 
     Returns:
@@ -266,6 +273,9 @@ def drop_marked_sentences(text: str, marks: Set[str]) -> tuple[str, list[str]]:
     """
     kept, dropped, start = list[str](), list[str](), 0
     ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    if _ORDINAL_LANGUAGES.fullmatch(language):
+        ordinals = {match.end() for match in _ORDINAL.finditer(text)}
+        ends = [end for end in ends if end not in ordinals]
     for end in (*ends, len(text)):
         sentence = text[start:end]
         if marks.isdisjoint(sentence):
@@ -340,7 +350,7 @@ class UnknownTemplates:
         ranked = sorted(names, key=lambda item: (-item[1], item[0]))[:MOST_NAMES]
         return [(name.removeprefix(prefix), number) for name, number in ranked]
 
-    def remove_markers(self, text: str, dropped: DroppedText) -> str:
+    def remove_markers(self, text: str, dropped: DroppedText, *, language: str) -> str:
         """Count the marks of a paragraph and replace them by those of dropped markup, or drop and
         count the sentences with holes."""
         parts: list[str] = []
@@ -358,7 +368,7 @@ class UnknownTemplates:
             parts += (plain, LOST if is_hole and self._drops else DROPPED)
         text = "".join((*parts, text[end:]))
         if LOST in text:
-            text, sentences = drop_marked_sentences(text, frozenset(LOST))
+            text, sentences = drop_marked_sentences(text, frozenset(LOST), language=language)
             for sentence in sentences:
                 dropped.add_sentence("unknown-template", sentence)
         return text

@@ -349,7 +349,7 @@ class Scanner:
 
     def run(self) -> str:
         text, out, search = self._text, self._out, _TOKEN.search
-        handlers, blanks = self._handlers(), _SPACES.match
+        handlers = self._handlers()
         position = 0
         while (token := search(text, position)) is not None:
             start, end = token.span()
@@ -357,13 +357,11 @@ class Scanner:
                 out.append(text[position:start])
             kind = token.lastindex or 0
             if kind == 1:
-                self._write(token[1])
+                label = token[1]
+                out.append(label.translate(_SEPARATORS) if self._templates else label)
                 position = end
-                continue
-            position = handlers[kind](token)
-            # A block ended within a line of the page: the blanks after it do not begin a line.
-            if out and out[-1][-1:] == "\n" and (skipped := blanks(text, position)):
-                position = skipped.end()
+            else:
+                position = handlers[kind](token)
         out.append(text[position:])
         self._unwind()
         return "".join(out)
@@ -389,10 +387,15 @@ class Scanner:
     # Dropped markup
 
     def _skip(self, position: int, *, mark: str = "") -> int:
-        """Continue at `position`. Leave a mark within a line."""
+        """Continue at `position`, within a line of the page, and leave a mark there.
+
+        Where the output is at the start of a line, blanks are skipped: they would mark the line as
+        preformatted, which it is not in the page.
+        """
         out = self._out
         if not out or out[-1][-1:] == "\n":
-            return position
+            blanks = _SPACES.match(self._text, position)
+            return blanks.end() if blanks else position
         if mark or (out[-1][-1:] == "'" and self._text.startswith("'", position)):
             out.append(mark or DROPPED)  # two runs of apostrophes stay two
         return position
@@ -424,11 +427,11 @@ class Scanner:
     def _picture(self, token: re.Match[str]) -> int:
         start = token.end()
         end = self._delimiters.end_of_picture(start)
-        is_closed = end != NOT_FOUND
-        end = end if is_closed else self._delimiters.end_of_line(start)
+        if end == NOT_FOUND:
+            end = self._delimiters.end_of_line(start)
         if self._text.find("|", start, end) >= 0:  # a category has none
             self._dropped["caption"] += end - token.start()
-        return self._skip(end) if is_closed else end
+        return self._skip(end)
 
     def _close_link(self, token: re.Match[str]) -> int:
         if self._stack and self._stack[-1].rule is None:
@@ -507,7 +510,7 @@ class Scanner:
         content = "".join(self._out[top.start :])
         if "\n\n" in content.strip() and not top.rule.is_block:
             self._forgive(top)  # the braces belong to another template: its content is text
-            return token.end()
+            return self._skip(token.end())
         del self._out[top.start :]
         if top.rule.is_block:
             content = _INDENTS.sub("\n", content)
@@ -516,7 +519,7 @@ class Scanner:
         is_dropped = top.rule.is_pronunciation and self._is_in_brackets()
         if value and not is_dropped:
             self._write(value)
-            return token.end()
+            return self._skip(token.end()) if value[-1] == "\n" else token.end()
         is_empty = top.rule.may_be_empty or not arguments.are_filled()
         is_dropped |= is_empty and top.rule is not _SUBPAGE_WORD
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n"
@@ -633,7 +636,7 @@ class Scanner:
     def _heading(self, token: re.Match[str]) -> int:
         title, start = _without_comments(token[15]).rstrip(), token.end(14)
         if not title.endswith("="):
-            return self._text_after_heading(token)
+            return self._unclosed_heading(token)
         self._unwind()
         self._out.append("\n\n")
         level = min(len(token[14]), len(title) - len(title.rstrip("=")))
@@ -647,17 +650,19 @@ class Scanner:
         self._dropped["heading"] += len(title)
         return token.end()
 
-    def _text_after_heading(self, token: re.Match[str]) -> int:
+    def _unclosed_heading(self, token: re.Match[str]) -> int:
         """Continue at the text of a line that begins as a heading, but does not end as one."""
         start = token.end(14)
-        heading = _TITLE.match(self._text, start) if len(token[14]) > 1 else None
-        if heading is None:
+        if len(token[14]) == 1:
             self._out += ("\n", token[14].translate(PROTECT))
             return start
         self._unwind()
         self._out.append("\n\n")
-        self._dropped["heading"] += heading.end() - token.start()
-        return heading.end()
+        heading = _TITLE.match(self._text, start)
+        if heading is not None:
+            self._dropped["heading"] += heading.end() - token.start()
+            start = heading.end()
+        return self._skip(start)
 
     def _skip_closing_section(self, token: re.Match[str], level: int) -> int:
         """Continue at the next heading. The subsections belong to the closing section."""
@@ -706,7 +711,7 @@ class Scanner:
         if end == NOT_FOUND:
             end = self._delimiters.end_of_paragraph(token.end())
         self._dropped["table"] += end - token.start()
-        return end
+        return self._skip(end)
 
 
 __all__ = ["UnknownTemplates", "WikiSettings", "clean_wikitext", "is_redirect", "wiki_settings"]
@@ -759,8 +764,12 @@ def clean_wikitext(
     if len(raws) > 1:
         raws = [raw for raw in raws if not _is_bold_heading(raw, dropped)]
     counted = UnknownTemplates() if holes is None else holes
-    raws = [counted.remove_markers(raw, dropped) if HOLE in raw else raw for raw in raws]
-    cleaned = (clean_paragraph(raw, language=markup.language, dropped=dropped) for raw in raws)
+    language = markup.language
+    raws = [
+        counted.remove_markers(raw, dropped, language=language) if HOLE in raw else raw
+        for raw in raws
+    ]
+    cleaned = (clean_paragraph(raw, language=language, dropped=dropped) for raw in raws)
     return [paragraph for paragraph in cleaned if paragraph]
 
 
@@ -788,21 +797,21 @@ def _raw_paragraphs(scanned: list[str], markup: WikiSettings, dropped: DroppedTe
             lines.clear()
 
     for index, line in enumerate(scanned):
-        is_list = index in numbered or (line and line[0] in _NO_TEXT)
-        if line and not is_list and not line.startswith("----"):
+        if not line or line.startswith("----"):
+            flush()
+        elif line[0] not in _NO_TEXT and index not in numbered:
             if not lines and line[0].islower() and _ends_in_formula(raws):
                 lines.append(raws.pop())
             lines.append(line)
-            continue
-        if is_list and line[0] == ":" and FORMULA in line:
-            if not lines and _ends_open(raws):
-                lines.append(raws.pop())
-            if lines:
-                lines.append(DISPLAY)
-        elif len(lines) == 1 and line[:1] in {"*", "#"} and _is_title(lines[0], markup):
-            dropped.characters["heading"] += len(lines.pop())
-        flush()
-        if is_list:
+        else:
+            if line[0] == ":" and FORMULA in line:
+                if not lines and _ends_open(raws):
+                    lines.append(raws.pop())
+                if lines:
+                    lines.append(DISPLAY)
+            elif len(lines) == 1 and line[0] in "*#" and _is_title(lines[0], markup):
+                dropped.characters["heading"] += len(lines.pop())
+            flush()
             dropped.characters[_line_reason(line)] += len(line.rstrip())
     flush()
     return raws
