@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from pipelines.counters import TEXT_UNITS
+
 
 class DroppedText:
     """Counts of dropped text by reason.
@@ -26,7 +28,7 @@ class DroppedText:
 
     def counters(self) -> Iterator[tuple[str, int]]:
         """Yield counters `sentences-dropped-REASON` and `characters-dropped-REASON`."""
-        for unit, numbers in (("sentences", self.sentences), ("characters", self.characters)):
+        for unit, numbers in zip(TEXT_UNITS, (self.sentences, self.characters), strict=True):
             for reason, number in numbers.items():
                 if number:
                     yield f"{unit}-dropped-{reason}", number
