@@ -4,8 +4,9 @@
 
 For each wiki, prints the characters and words kept, the holes and the dropped templates
 (`pipelines.mediawiki.cleaning`) per 100,000 words, their most frequent names, and the text that is
-dropped by reason, in sentences and characters. In a language without spaces, two characters are a word. Pages are those of namespace 0 that are no redirects. To
-compare with another version, run the command in its checkout as well.
+dropped by reason, in sentences and characters. In a language without spaces, two characters are a
+word. Pages are those of namespace 0 that are no redirects. To compare with another version, run the
+command in its checkout as well.
 """
 
 from __future__ import annotations

@@ -158,10 +158,14 @@ def clean_paragraph(raw: str, *, language: str = "en", dropped: DroppedText | No
 def _after_url(url: re.Match[str]) -> str:
     """Return the mark of a dropped address, and the punctuation after it.
 
-    A closing bracket belongs to an address that has an opening one, as in MediaWiki.
+    A closing bracket belongs to the address if its opening bracket does.
     """
-    stripped = url[0].rstrip(_AFTER_URL if "(" in url[0] else f"{_AFTER_URL})")
-    return DROPPED + url[0][len(stripped) :]
+    text, end = url[0], len(url[0])
+    unopened = text.count(")") - text.count("(")
+    while text[end - 1] in _AFTER_URL or (text[end - 1] == ")" and unopened > 0):
+        unopened -= text[end - 1] == ")"
+        end -= 1
+    return DROPPED + text[end:]
 
 
 def _without_lone_brackets(text: str) -> str:

@@ -251,7 +251,7 @@ _TOKEN = re.compile(
           | (?<= <[Rr][Ee][Ff] ) \s [^>\n]{0,300}+ ) > )
     | \n ( (={1,6}) ([^\n]*+) )                                      # 13 heading; 14 level 15 title
     | \n ( [*\#:;|!] [^\n<{]*+ (?= \n | \Z )
-           (?: \n [*\#:;|!] [^\n<{]*+ (?= \n | \Z ) )*+ )             # 16 plain list lines
+           (?: \n [*\#:;|!] [^\n<{]*+ (?= \n | \Z ) ){0,30}+ )        # 16 plain list lines
     | \n ( [ \t:*\#]*+ \{\| )                                        # 17 a table opens
     | \[ ( (?: (?: https? | ftp | irc | news ) :// | // | mailto: ) [^\s\[\]<>"|{}]*+
            (?: [^\S\n]++ ([^\[\]\n{}<>]*+) \] | \] | [^\S\n]++ )? ) # 18 a web link; 19 its label
@@ -697,11 +697,10 @@ class Scanner:
 
     def _list_lines(self, token: re.Match[str]) -> int:
         self._end_links()
-        if self._stack:
-            self._out.append(token[0])
-        else:
-            self._out.append(f"\n{token[16][0]}")
-            self._dropped[_line_reason(token[16])] += len(token[16]) - 1
+        self._out.append(f"\n{token[16][0]}")
+        if self._stack:  # arguments of a template, which may end on this line
+            return token.start(16) + 1
+        self._dropped[_line_reason(token[16])] += len(token[16]) - 1
         return token.end()
 
     def _table(self, token: re.Match[str]) -> int:
@@ -812,7 +811,7 @@ def _raw_paragraphs(scanned: list[str], markup: WikiSettings, dropped: DroppedTe
             elif len(lines) == 1 and line[0] in "*#" and _is_title(lines[0], markup):
                 dropped.characters["heading"] += len(lines.pop())
             flush()
-            dropped.characters[_line_reason(line)] += len(line.rstrip())
+            dropped.characters["formula" if FORMULA in line else _line_reason(line)] += len(line)
     flush()
     return raws
 
@@ -843,7 +842,7 @@ def _numbered_lines(scanned: list[str], markup: WikiSettings) -> set[int]:
             continue
         match = _NUMBER.match(line) if line[0] in "0123456789(" else None
         number = int(match[1]) if match else 0
-        if number != last + 1 or not run:
+        if run and number != last + 1:
             end_run()
         if number:
             run.append(index)
