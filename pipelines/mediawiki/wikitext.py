@@ -78,7 +78,7 @@ _NESTING_TAGS = frozenset({"table", "ul", "ol", "dl", "menu"})
 _FORMULA_TAGS = frozenset({"math", "chem", "ce", "code"})
 # Tags around text whose lines may be indented.
 _QUOTE_TAG = re.compile(r"<(/?)(?:poem|blockquote)\b[^<>]*+>", re.IGNORECASE)
-_INDENTS = re.compile(r"\n[ \t:]++")
+_INDENTS = re.compile(rf"\n[ \t:]++(?!<math|{FORMULA})")
 # Tags that end a paragraph.
 _BLOCK_TAGS = _names(
     "p div blockquote center poem hr gallery pre syntaxhighlight source table ul ol dl menu "

@@ -220,6 +220,7 @@ BLOCKS = [
     ("es", "{{cita|The mill burned.}}"),
     ("fr", "{{vers|The mill burned.}}"),
     ("en", "{{quote\n|text=The [[fire|mill]] burned.\n|author=[[a|b]]}}"),
+    ("en", "{{rquote|right|The mill burned.|A miller}}"),
     ("it", "{{Quote\n |testo = The mill burned.\n |autore = X}}"),
     ("ru", "{{цитата|текст=The mill burned.}}"),
 ]
@@ -358,6 +359,11 @@ def test_dropped_text_is_counted(
     counted = {reason: number for reason, number in dropped.characters.items() if number}
     assert counted.keys() == characters.keys()
     assert all(abs(counted[reason] - number) <= 3 for reason, number in characters.items())
+
+
+def test_formula_line_in_quotation_ends_sentence() -> None:
+    page = "{{quote\n|text=The law is old.\n: <math>\\pi</math>\nIt holds. It stays.}}"
+    assert clean(page) == "The law is old.\nIt holds. It stays."
 
 
 def test_ordinal_of_dropped_sentence_leaves_no_fragment() -> None:
