@@ -75,8 +75,8 @@ _CONVERSION = re.compile(r"-\{([^{}]*)\}-")
 
 # A sentence ends here: a mark, closing quotes, and a space with no lower-case letter after it.
 _SENTENCE_END = re.compile(
-    r"(?<![ (.][A-Za-z])(?<!e\.g)(?<!i\.e)(?<! cf)(?<! vs)(?<! Fig)(?<! Eq)(?<! ca)(?<! al)"
-    r"(?<!\A\d)(?<!\A\d\d)[.!?…؟۔।॥][\"”’»)\]\ufdd0]*[ \u00a0\n]+"
+    r"[.!?…؟۔।॥](?<![ (.][A-Za-z].)(?<!e\.g.)(?<!i\.e.)(?<! cf.)(?<! vs.)(?<! Fig.)(?<! Eq.)"
+    r"(?<! ca.)(?<! al.)(?<!\A\d.)(?<!\A\d\d.)[\"”’»)\]\ufdd0]*[ \u00a0\n]+"
     rf"(?![a-zà-ÿа-я\ufdd0{FORMULA}{CODE}(])|[。！？][」』）\ufdd0]*"
 )
 # Languages that write ordinals as a number with a full stop.
