@@ -61,7 +61,6 @@ _SWITCH = re.compile(
     "|目次(?:強制|非表示)?|節編集非表示|索引|KEIN_INHALTSVERZEICHNIS|INHALTSVERZEICHNIS|INDICE|NOINDICE"
     "|SOMMAIRE|AUCUNSOMMAIRE|ОГЛ|БЕЗОГЛ|ОГЛАВЛЕНИЕ|БЕЗ_ОГЛ|TDC|NOTDC|SEMTDC|BEZSPISU|SPIS)__"
 )
-_CONVERSION = re.compile(r"-\{([^{}]*)\}-")
 
 # A sentence ends here: a mark, closing quotes, and a space with no lower-case letter after it.
 _SENTENCE_END = re.compile(
@@ -116,8 +115,6 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
         raw = decode_entities(raw)
     if "__" in raw:
         raw = _SWITCH.sub(DROPPED, raw)
-    if language == "zh" and "-{" in raw:
-        raw = _CONVERSION.sub(_first_variant, raw)
     if not raw.isascii():
         raw = _INVISIBLE.sub("", raw)
         if "\u200c" in raw or "\u200d" in raw:
@@ -252,12 +249,6 @@ def drop_marked_sentences(
 def is_in_brackets(before: str) -> bool:
     """Return whether a bracket is open at the end of `before`."""
     return max(before.rfind("("), before.rfind("（")) > max(before.rfind(")"), before.rfind("）"))
-
-
-def _first_variant(match: re.Match[str]) -> str:
-    """Return the first Chinese variant of `-{zh-hans:...; zh-hant:...}-`."""
-    first = match[1].split(";")[0]
-    return first.split(":", 1)[-1].split("=>")[-1].strip()
 
 
 MOST_NAMES = 200

@@ -40,6 +40,7 @@ from pipelines.mediawiki.languages import (
     wiki_settings,
 )
 from pipelines.mediawiki.templates import (
+    PIPE,
     Rule,
     counter_name,
     parse_arguments,
@@ -47,6 +48,7 @@ from pipelines.mediawiki.templates import (
     rule_for,
     subpage_word,
 )
+from pipelines.mediawiki.variants import CONVERTERS, shown_text
 
 
 def _names(names: str) -> frozenset[str]:
@@ -221,8 +223,7 @@ _MAX_DEPTH = 40  # deeper nesting is not text; MediaWiki has the same limit
 
 # Each alternative begins with a literal character outside of groups, so that `re` can skip ahead by
 # first character.
-_TOKEN = re.compile(
-    r"""
+_TOKENS = r"""
       \[\[ (?: [^\[\]{}<>|\n:]*+ \| )? ([^\[\]{}<>|\n:]++) \]\]     # 1 a whole link: its label
     | \[ ( \[ [ ]* (:? [^\[\]{}<>|\n:]*+ :)? )                       # 2 a link opens; 3 its prefix
     | \] ( \] )                                                      # 4 a link closes
@@ -239,9 +240,13 @@ _TOKEN = re.compile(
     | \n ( [ \t:*\#]*+ \{\| )                                        # 17 a table opens
     | \[ ( (?: (?: https? | ftp | irc | news ) :// | // | mailto: ) [^\s\[\]<>"|{}]*+
            (?: [^\S\n]++ ([^\[\]\n{}<>]*+) \] | \] | [^\S\n]++ )? ) # 18 a web link; 19 its label
-    """,
-    re.VERBOSE,
-)
+"""
+_VARIANT_TOKENS = r"""
+    | - ( \{ ) (?!\{)                                               # 20 words of variants open
+    | \} ( - )                                                      # 21 and close
+"""
+_TOKEN = re.compile(_TOKENS, re.VERBOSE)
+_VARIANT_TOKEN = re.compile(_TOKENS + _VARIANT_TOKENS, re.VERBOSE)
 _HEADING = re.compile(r"\n(={1,6})[^\n=][^\n]*=")
 # Lines of closing sections: one that may be prose, by whether the language is spaceless; a work.
 _LONG_LINE = {
@@ -263,16 +268,16 @@ _SUBPAGE_WORD = Rule(subpage_word)
 
 
 class _Open(NamedTuple):
-    """A link or a template that is open."""
+    """A link, a template or `-{` that is open."""
 
     start: int
     """Index of its text in the output."""
 
     rule: Rule | None
-    """Rule of the template; None for a link."""
+    """Rule of the template; None for a link and for `-{`."""
 
     name: str = ""
-    """The template's name, as in the page."""
+    """The template's name, as in the page; `-{` for the words of variants; "" for a link."""
 
 
 def _shown(target: str) -> str:
@@ -312,9 +317,11 @@ class Scanner:
         self._stack: list[_Open] = []
         self._templates = 0  # how many of the stack are templates
         self._delimiters = Delimiters(self._text)
+        self._converter = CONVERTERS.get(markup.converter)
 
     def run(self) -> str:
-        text, out, search = self._text, self._out, _TOKEN.search
+        tokens = _VARIANT_TOKEN if self._converter else _TOKEN
+        text, out, search = self._text, self._out, tokens.search
         handlers = self._handlers()
         position = 0
         while (token := search(text, position)) is not None:
@@ -343,6 +350,8 @@ class Scanner:
             16: self._list_lines,
             17: self._table,
             18: self._web_link,
+            20: self._open_variants,
+            21: self._close_variants,
         }
 
     # Dropped markup
@@ -379,7 +388,7 @@ class Scanner:
         return self._skip(end) if end != NOT_FOUND else self._delimiters.end_of_line(position)
 
     def _close_link(self, token: re.Match[str]) -> int:
-        if self._stack and self._stack[-1].rule is None:
+        if self._is_link_open():
             index = self._stack.pop().start
             content = "".join(self._out[index:])
             target, pipe, label = content.partition("|")
@@ -388,6 +397,10 @@ class Scanner:
             del self._out[index:]
             self._out.append(label if pipe and label else _shown(target))
         return token.end()
+
+    def _is_link_open(self) -> bool:
+        """Return whether the innermost open markup is a link."""
+        return bool(self._stack) and self._stack[-1].rule is None and not self._stack[-1].name
 
     def _web_link(self, token: re.Match[str]) -> int:
         whole, label = token[0], token[19]
@@ -480,6 +493,31 @@ class Scanner:
                 out[index] = first.rpartition("|")[2] + newline + rest
                 return
 
+    # Language variants
+
+    def _open_variants(self, token: re.Match[str]) -> int:
+        if len(self._stack) < _MAX_DEPTH:
+            self._stack.append(_Open(len(self._out), None, "-{"))
+            self._out.append("")
+        return token.end()
+
+    def _close_variants(self, token: re.Match[str]) -> int:
+        self._end_links()
+        if self._converter is None or not self._is_variants_open():
+            self._out.append(token[0])
+            return token.end()
+        index = self._stack.pop().start
+        shown = shown_text("".join(self._out[index:]), self._converter)
+        del self._out[index:]
+        if not shown.strip():
+            return self._skip(token.end(), mark=DROPPED)
+        self._out.append(shown.replace("|", PIPE) if self._templates else shown)
+        return token.end()
+
+    def _is_variants_open(self) -> bool:
+        """Return whether the innermost open markup is `-{`."""
+        return bool(self._stack) and self._stack[-1].name == "-{"
+
     # Tags
 
     def _comment(self, token: re.Match[str]) -> int:
@@ -570,7 +608,7 @@ class Scanner:
     # Lines
 
     def _end_links(self) -> None:
-        while self._stack and self._stack[-1].rule is None:
+        while self._is_link_open():
             self._forgive(self._stack.pop())
 
     def _heading(self, token: re.Match[str]) -> int:
@@ -605,6 +643,9 @@ class Scanner:
 
     def _list_lines(self, token: re.Match[str]) -> int:
         self._end_links()
+        if self._is_variants_open():  # its rules may stand on lines that begin with a semicolon
+            self._out.append("\n")
+            return token.start(16)
         self._out.append(token[0] if self._stack else f"\n{token[16][0]}")
         return token.end()
 
