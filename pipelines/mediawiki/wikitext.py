@@ -22,11 +22,13 @@ from pipelines.mediawiki.cleaning import (
     FORMULA,
     HOLE,
     LINK_TEXT,
+    LOST,
     PROTECT,
     STOPS,
     UnknownTemplates,
     clean_paragraph,
     continues_sentence,
+    first_gap,
     is_in_brackets,
     template_marker,
     without_names,
@@ -265,6 +267,9 @@ _LOOK_BACK = 200  # pieces and characters of the output before a pronunciation
 
 _rule = functools.lru_cache(maxsize=4096)(rule_for)
 _SUBPAGE_WORD = Rule(subpage_word)
+_WORD_BEFORE = re.compile(r"[^\W\d_]\s\Z")
+# "or" between two pronunciations, the first of which is dropped.
+_LINKED = re.compile(rf"{HOLE}\s*(?:or|and|o|e|ou|et|oder|und|y|または)\s*\Z")
 
 
 class _Open(NamedTuple):
@@ -276,6 +281,9 @@ class _Open(NamedTuple):
     rule: Rule | None
     """Rule of the template; None for a link and for `-{`."""
 
+    source: int = 0
+    """Position of the template in the page."""
+
     name: str = ""
     """The template's name, as in the page; `-{` for the words of variants; "" for a link."""
 
@@ -285,6 +293,13 @@ def _shown(target: str) -> str:
     prefix, colon, title = target.lstrip(":").partition(":")
     is_wiki = colon and title and prefix.strip().lower() in WIKI_PREFIXES
     return title if is_wiki else target.removeprefix(":")
+
+
+def _mark_kind(rule: Rule | None) -> str:
+    """Return the kind of mark (`template_marker`) for a template that is not written."""
+    if rule is None:
+        return ""
+    return LOST if rule.is_missing else DROPPED if rule.is_drop else ""
 
 
 def _without_comments(line: str) -> str:
@@ -309,10 +324,13 @@ class Scanner:
     A line that starts with one of `*#:;|!=` or a blank is not text but a list, table or heading.
     """
 
-    def __init__(self, text: str, markup: WikiSettings, title: str = "") -> None:
+    def __init__(
+        self, text: str, markup: WikiSettings, title: str = "", timestamp: str = ""
+    ) -> None:
         self._text = "\n" + text.replace("\r\n", "\n")
         self._markup = markup
         self._title = title
+        self._timestamp = timestamp
         self._out: list[str] = []
         self._stack: list[_Open] = []
         self._templates = 0  # how many of the stack are templates
@@ -420,9 +438,9 @@ class Scanner:
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n" and "\n" not in name
         if rule is None and is_inline and self._is_subpage_word(token):
             rule = _SUBPAGE_WORD
-        is_written = rule is not None and not rule.is_drop
+        is_written = rule is not None and not rule.is_drop and not rule.is_missing
         if is_written and "\n\n" not in name and len(self._stack) < _MAX_DEPTH:
-            self._stack.append(_Open(len(self._out), rule, name))
+            self._stack.append(_Open(len(self._out), rule, start, name))
             self._out.append("")
             self._templates += 1
             return token.end()
@@ -430,8 +448,7 @@ class Scanner:
         if end != NOT_FOUND:
             is_line = "\n" not in name and text.find("\n", token.end(), end) < 0
             if is_line or is_inline:
-                is_dropped = rule is not None and rule.is_drop
-                return self._leave_mark(end, name, is_inline=is_inline, is_dropped=is_dropped)
+                return self._leave_mark(end, name, _mark_kind(rule), is_inline=is_inline)
             return self._skip(end, mark=DROPPED)
         if text.startswith("{{{", start) and not name:
             return self._skip(start + 3, mark=DROPPED)
@@ -442,19 +459,22 @@ class Scanner:
         has_arguments = self._text.startswith("|", token.end())
         return has_arguments and "/" in token[6] and self._markup.language == FALLBACK
 
-    def _leave_mark(self, position: int, name: str, *, is_inline: bool, is_dropped: bool) -> int:
+    def _leave_mark(self, position: int, name: str, kind: str, *, is_inline: bool) -> int:
         """Continue after a template that writes nothing. Leave a mark with its name if it is in a
         line of text."""
         plain = counter_name(name, self._markup.language)
         if not plain or not (is_inline or continues_sentence(self._text, position)):
             return self._skip(position, mark=DROPPED)
-        self._out.append(template_marker(plain, is_dropped=is_dropped))
+        self._out.append(template_marker(plain, kind))
         return position
 
-    def _is_in_brackets(self) -> bool:
-        """Return whether a bracket is open in the last characters of the output."""
+    def _is_aside(self, source: int) -> bool:
+        """Return whether a pronunciation stands by itself in a bracket. One that a word introduces,
+        as in "(named /x/, plural ...)", belongs to the text."""
         before = "".join(part[-_LOOK_BACK:] for part in self._out[-_LOOK_BACK:])[-_LOOK_BACK:]
-        return is_in_brackets(before.rpartition("\n\n")[2])
+        word = _WORD_BEFORE.search(self._text, max(0, source - 2), source)
+        is_introduced = word and not _LINKED.search(before)
+        return is_in_brackets(before.rpartition("\n\n")[2]) and not is_introduced
 
     def _close_template(self, token: re.Match[str]) -> int:
         if not self._templates:
@@ -467,16 +487,21 @@ class Scanner:
             self._forgive(top)  # the braces belong to another template: its content is text
             return token.end()
         del self._out[top.start :]
-        arguments = parse_arguments(top.name + content, title=self._title)
+        arguments = parse_arguments(
+            top.name + content, title=self._title, timestamp=self._timestamp
+        )
         value = top.rule.render(arguments)
-        is_dropped = top.rule.is_pronunciation and self._is_in_brackets()
+        is_dropped = top.rule.is_pronunciation and self._is_aside(top.source)
+        if not value and not arguments.are_filled():
+            value = first_gap(content)  # of a template that its own text depends on
         if value and not is_dropped:
             self._out.append(value)
             return token.end()
         is_empty = top.rule.may_be_empty or not arguments.are_filled()
         is_dropped |= is_empty and top.rule is not _SUBPAGE_WORD
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n"
-        return self._leave_mark(token.end(), top.name, is_inline=is_inline, is_dropped=is_dropped)
+        kind = DROPPED if is_dropped else ""
+        return self._leave_mark(token.end(), top.name, kind, is_inline=is_inline)
 
     def _unwind(self) -> None:
         """Write the text of all open markup. It is never closed."""
@@ -497,7 +522,7 @@ class Scanner:
 
     def _open_variants(self, token: re.Match[str]) -> int:
         if len(self._stack) < _MAX_DEPTH:
-            self._stack.append(_Open(len(self._out), None, "-{"))
+            self._stack.append(_Open(len(self._out), None, name="-{"))
             self._out.append("")
         return token.end()
 
@@ -679,7 +704,12 @@ def is_redirect(text: str) -> bool:
 
 
 def clean_wikitext(
-    text: str, markup: WikiSettings, holes: UnknownTemplates | None = None, *, title: str = ""
+    text: str,
+    markup: WikiSettings,
+    holes: UnknownTemplates | None = None,
+    *,
+    title: str = "",
+    timestamp: str = "",
 ) -> list[str]:
     """Return the text passages of one page in order.
 
@@ -690,12 +720,13 @@ def clean_wikitext(
         markup: Settings of the wiki (`wiki_settings`).
         holes: Counts of templates within sentences that write nothing.
         title: Title of the page, for templates that write it.
+        timestamp: Time of the revision in ISO 8601, for templates that write the current date.
 
     Returns:
         Non-empty paragraphs without line breaks. They exclude headings, lists, indented lines,
         tables, references, pictures, formulas and closing sections.
     """
-    raws = _raw_paragraphs(Scanner(text, markup, title).run().split("\n"), markup)
+    raws = _raw_paragraphs(Scanner(text, markup, title, timestamp).run().split("\n"), markup)
     if len(raws) > 1:  # a line in bold is a heading
         raws = [raw for raw in raws if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw)]
     counted = UnknownTemplates() if holes is None else holes

@@ -49,6 +49,9 @@ class Numbers(_Part):
     least: int = 5
     """Digits from which on they are grouped."""
 
+    least_formatnum: int = 4
+    """The same for `{{formatnum:...}}`, which follows MediaWiki and not the style of the wiki."""
+
 
 class Dates(_Part):
     """How dates are written; {day}, {month} and {year} stand for their parts."""
