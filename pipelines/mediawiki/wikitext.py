@@ -267,7 +267,7 @@ _LOOK_BACK = 200  # pieces and characters of the output before a pronunciation
 
 _rule = functools.lru_cache(maxsize=4096)(rule_for)
 _SUBPAGE_WORD = Rule(subpage_word)
-_WORD_BEFORE = re.compile(r"[^\W\d_]\s\Z")
+_WORD_BEFORE = re.compile(r"[^\W\d_]\.?\s\Z")
 # "or" between two pronunciations, the first of which is dropped.
 _LINKED = re.compile(rf"{HOLE}\s*(?:or|and|o|e|ou|et|oder|und|y|または)\s*\Z")
 
@@ -472,7 +472,7 @@ class Scanner:
         """Return whether a pronunciation stands by itself in a bracket. One that a word introduces,
         as in "(named /x/, plural ...)", belongs to the text."""
         before = "".join(part[-_LOOK_BACK:] for part in self._out[-_LOOK_BACK:])[-_LOOK_BACK:]
-        word = _WORD_BEFORE.search(self._text, max(0, source - 2), source)
+        word = _WORD_BEFORE.search(self._text, max(0, source - 3), source)
         is_introduced = word and not _LINKED.search(before)
         return is_in_brackets(before.rpartition("\n\n")[2]) and not is_introduced
 
