@@ -431,7 +431,7 @@ def _now(call: Call, arguments: Arguments) -> str:
         "HOUR": hour,
         "TIME": f"{hour}:{minute}",
     }
-    return parts.get(call.field(arguments), "")
+    return parts.get(call.field(arguments) or call.words[0], "")
 
 
 def _as_of(call: Call, arguments: Arguments) -> str:
@@ -515,6 +515,7 @@ DROP, MISSING = "drop", "missing"
 _TOKEN = re.compile(r"\\(.)|\{([^{}]*)\}|([\[\]])|([^\\{}\[\]]+)", re.DOTALL)
 _WORDS = re.compile(r'"([^"]*)"|(\S+)')
 _BLOCK = "{block}"
+_COMPUTED = re.compile(r"\{(?:now|expression)\b")
 _MAY_BE_EMPTY = re.compile(r"\{(?:coordinates|block)\b")
 
 
@@ -533,6 +534,9 @@ class Rule(NamedTuple):
 
     may_be_empty: bool = False
     """Empty output does not mean missing text."""
+
+    always_shows_text: bool = False
+    """Empty output means missing text, even if the template has no arguments."""
 
     is_pronunciation: bool = False
     """Dropped in brackets."""
@@ -569,7 +573,11 @@ def compile_rule(pattern: str, wording: LanguageWords, groups: Sequence[str] = (
     may_be_empty = is_optional or _MAY_BE_EMPTY.search(pattern) is not None
     is_pronunciation = "{phonetic" in pattern
     return Rule(
-        write, is_block=is_block, may_be_empty=may_be_empty, is_pronunciation=is_pronunciation
+        write,
+        is_block=is_block,
+        may_be_empty=may_be_empty,
+        always_shows_text=_COMPUTED.search(pattern) is not None,
+        is_pronunciation=is_pronunciation,
     )
 
 

@@ -266,7 +266,7 @@ _INDENT = re.compile(r"[ \t]*:*[ \t]*")
 _LOOK_BACK = 200  # pieces and characters of the output before a pronunciation
 
 _rule = functools.lru_cache(maxsize=4096)(rule_for)
-_SUBPAGE_WORD = Rule(subpage_word)
+_SUBPAGE_WORD = Rule(subpage_word, always_shows_text=True)
 _WORD_BEFORE = re.compile(r"[^\W\d_]\.?\s\Z")
 # "or" between two pronunciations, the first of which is dropped.
 _LINKED = re.compile(rf"{HOLE}\s*(?:or|and|o|e|ou|et|oder|und|y|または)\s*\Z")
@@ -497,8 +497,8 @@ class Scanner:
         if value and not is_dropped:
             self._out.append(value)
             return token.end()
-        is_empty = top.rule.may_be_empty or not arguments.are_filled()
-        is_dropped |= is_empty and top.rule is not _SUBPAGE_WORD
+        has_arguments = arguments.are_filled() or top.rule.always_shows_text
+        is_dropped |= top.rule.may_be_empty or not has_arguments
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n"
         kind = DROPPED if is_dropped else ""
         return self._leave_mark(token.end(), top.name, kind, is_inline=is_inline)
