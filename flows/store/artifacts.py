@@ -110,6 +110,13 @@ def size_error(entry: FileEntry, size: int | None) -> str:
     return f"{entry.path}: expected {entry.size_bytes:,} bytes, got {got}"
 
 
+def _holds(stored: bytes | None, pointer: Pointer | None) -> bool:
+    """Return whether the bytes of a file are a pointer, whatever the order of its fields is."""
+    if stored is None or pointer is None:
+        return stored is None and pointer is None
+    return Pointer.from_json(stored) == pointer
+
+
 class ArtifactStore:
     """Artifact store in a local folder or at an fsspec URL.
 
@@ -303,8 +310,11 @@ class ArtifactStore:
         Raises:
             RefConflictError: It points to something else. Nothing is changed.
         """
-        old = expected.to_json() if expected else None
-        if not self.backend.compare_and_swap(ref_path(name), pointer.to_json(), expected=old):
+        path = ref_path(name)
+        stored = self.backend.read_if_exists(path)
+        if not _holds(stored, expected) or not self.backend.compare_and_swap(
+            path, pointer.to_json(), expected=stored
+        ):
             raise RefConflictError(
                 f"ref {name!r}: expected {expected or 'no ref'}, got {self.ref(name) or 'no ref'}: "
                 "another run moved it. Check where it points to, then try again"
@@ -312,7 +322,10 @@ class ArtifactStore:
 
     def delete_ref(self, name: str, *, expected: Pointer) -> None:
         """Delete a ref if it still points to `expected`."""
-        self.backend.compare_and_delete(ref_path(name), expected=expected.to_json())
+        path = ref_path(name)
+        stored = self.backend.read_if_exists(path)
+        if stored is not None and _holds(stored, expected):
+            self.backend.compare_and_delete(path, expected=stored)
 
     def pin(self, manifest: Manifest, *, reason: str) -> None:
         """Retain an artifact and everything upstream of it until it is unpinned."""

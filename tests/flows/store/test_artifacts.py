@@ -27,6 +27,7 @@ from flows.store.backend import open_backend
 from flows.store.pointers import key_path, pointer_to, ref_path
 from model.training.artifact_files import write_file
 from pipelines.io.files import write_text_file
+from schemas.checksummed import dump_json
 from schemas.errors import (
     ArtifactCorruptError,
     ArtifactNotFoundError,
@@ -183,6 +184,18 @@ def test_ref_is_swapped_only_when_it_is_as_expected(store: ArtifactStore) -> Non
             store.swap_ref("corpus/latest", two, expected=expected)
     store.swap_ref("corpus/latest", two, expected=parts)
     assert store.ref("corpus/latest") == two
+
+
+def test_ref_with_fields_in_another_order_is_moved_and_deleted(store: ArtifactStore) -> None:
+    first, second = published(store), published(store, "two", spec={"seed": 1})
+    one, two = pointer_to(first), pointer_to(second)
+    reordered = dump_json(dict(reversed(one.model_dump(exclude_defaults=True).items())))
+    store.backend.replace(ref_path("corpus/latest"), reordered)
+    store.swap_ref("corpus/latest", two, expected=one)
+    assert store.ref("corpus/latest") == two
+    store.backend.replace(ref_path("corpus/latest"), reordered)
+    store.delete_ref("corpus/latest", expected=one)
+    assert store.ref("corpus/latest") is None
 
 
 @pytest.mark.parametrize("name", ["../keys/x", "a/../b", "/etc/x", "a//b", ".hidden", "a/.b", ""])
