@@ -163,7 +163,7 @@ def _find_variant(head: str, converter: Converter) -> str:
 
 
 def _default_text(rules: list[Rule], converter: Converter) -> str:
-    """Return the text of the main variant, else of its first fallback that has one. One-way rules
+    """Return the text of the main variant or of its first fallback that has one. One-way rules
     count only if there are no others."""
     texts = {rule.variant: rule.text for rule in rules if not rule.source}
     in_order = (texts[variant] for variant in converter.names if variant in texts)

@@ -9,11 +9,10 @@ Grammar: https://www.mediawiki.org/wiki/Markup_spec and the preprocessor's rules
 # ruff: noqa: RUF001 - punctuation of several scripts
 from __future__ import annotations
 
-import bisect
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pipelines.mediawiki.cleaning import (
@@ -33,6 +32,7 @@ from pipelines.mediawiki.cleaning import (
     template_marker,
     without_names,
 )
+from pipelines.mediawiki.delimiters import NESTING_TAGS, NOT_FOUND, Delimiters
 from pipelines.mediawiki.languages import (
     FALLBACK,
     LANGUAGE_CODES,
@@ -64,8 +64,6 @@ _DROPPED_TAGS = _names(
     "quiz script style rt rp h1 h2 h3 h4 h5 h6 pre syntaxhighlight source caption phonos "
     "mapdata languages"
 )
-# The same, but these nest in themselves.
-_NESTING_TAGS = frozenset({"table", "ul", "ol", "dl", "menu"})
 # Tags whose content is necessary for a sentence, but is not text.
 _FORMULA_TAGS = frozenset({"math", "chem", "ce", "code"})
 # Tags that end a paragraph.
@@ -81,7 +79,7 @@ _INLINE_TAGS = _names(
     "acronym translate tvar includeonly thead tbody tfoot nowiki math code br blink main nav "
     "ref chem ce section"
 )
-_KNOWN_TAGS = _DROPPED_TAGS | _NESTING_TAGS | _FORMULA_TAGS | _BLOCK_TAGS | _INLINE_TAGS
+_KNOWN_TAGS = _DROPPED_TAGS | NESTING_TAGS | _FORMULA_TAGS | _BLOCK_TAGS | _INLINE_TAGS
 
 _PLAIN_CODE = re.compile(r"(?=.*\w)[\w.,/@$%+()-][\w.,/@$%+() -]{0,39}")
 """Code that reads as a word: the name of a function, a file or a command."""
@@ -92,134 +90,6 @@ _PLAIN_FORMULA = re.compile(r"[A-Za-z0-9][A-Za-z0-9 .,=+<>()/-]{0,24}")
 _MARKUP = re.compile(r"\{\{|\[\[|</|''|<[a-z]|\n[*#|=:]")
 _HIDDEN = re.compile(r"display\s*:\s*none")
 _RAISED = re.compile(r"([^<>{}\[\]|\n]{1,6})</sup\s*>", re.IGNORECASE)
-
-
-def _ending_pattern(name: str) -> re.Pattern[str]:
-    """Return the pattern of the closing tag `name`; a nesting tag's opening is group 1."""
-    opening = rf"(<{name}\b[^<>]*>)|" if name in _NESTING_TAGS else ""
-    return re.compile(rf"{opening}</{name}\s*>", re.IGNORECASE)
-
-
-_ENDINGS = {
-    name: _ending_pattern(name)
-    for name in _DROPPED_TAGS | _NESTING_TAGS | _FORMULA_TAGS | {"nowiki", "span"}
-}
-
-
-NOT_FOUND = -1
-"""Result if there is no closing delimiter."""
-
-_BRACES = re.compile(r"\{\{++|\}\}++|<(?:!--|(nowiki|math|pre|source|syntaxhighlight)\b[^<>]*+>)")
-_BRACKETS = re.compile(r"\[\[|\]\]")
-_TABLE = re.compile(r"\n[ \t:*#]*+(?:(\{\|)|\|\}(?!\})|\{\{[ ]*[Ee]nd[ ]*\}\})")
-_COMMENT_END = re.compile("-->")
-_BREAK = re.compile(r"\n[ \t]*(?=[\n=])")
-
-
-class Delimiters:
-    """Closing delimiters of a page. Positions are offsets in its text."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._found: dict[str, tuple[list[int], list[int]]] = {}  # endings of tags, by name
-        self._budget = 8 * len(text) + 1024  # characters that failing searches may read
-
-    def end_of_paragraph(self, position: int) -> int:
-        """Return the next blank line or heading, which ends unclosed markup."""
-        found = _BREAK.search(self._text, position)
-        return found.start() if found else len(self._text)
-
-    def end_of_line(self, position: int) -> int:
-        end = self._text.find("\n", position)
-        return end if end >= 0 else len(self._text)
-
-    def end_of_braces(self, position: int) -> int:
-        """Return the end of the braces that open at `position`, nested braces included."""
-        text, depth, start = self._text, 0, position
-        if self._budget < 0:
-            return NOT_FOUND
-        while (found := _BRACES.search(text, position)) is not None:
-            position = found.end()
-            first = text[found.start()]
-            if first == "{":
-                depth += position - found.start()
-            elif first == "}":
-                depth -= position - found.start()
-                if depth <= 0:
-                    end = position + depth
-                    if text.find("\n==", start, end) < 0:
-                        return end
-                    break  # a template has no headings: the braces belong to another one
-            else:
-                inside = self.end_of_tag(found[1] or "-->", position)
-                position = inside if inside != NOT_FOUND else position
-        self._budget -= position - start if found else len(text) - start
-        return NOT_FOUND
-
-    def end_of_picture(self, position: int) -> int:
-        """Return the end of a `[[File:...]]` with links in its caption. It has one paragraph."""
-        text, depth, start = self._text, 1, position
-        if self._budget < 0:
-            return NOT_FOUND
-        while (found := _BRACKETS.search(text, position)) is not None:
-            position = found.end()
-            depth += 1 if found[0] == "[[" else -1
-            if depth == 0:
-                if text.find("\n\n", start, position) >= 0:
-                    break
-                return position + text.startswith("]", position)
-        self._budget -= position - start if found else len(text) - start
-        return NOT_FOUND
-
-    def end_of_table(self, position: int) -> int:
-        """Return the end of a table, nested tables included."""
-        depth = 1
-        if self._budget < 0:
-            return NOT_FOUND
-        for found in _TABLE.finditer(self._text, position):
-            depth += 1 if found[1] else -1
-            if depth == 0:
-                return found.end()
-        self._budget -= len(self._text) - position
-        return NOT_FOUND
-
-    def end_of_tag(self, name: str, position: int) -> int:
-        """Return the end of the first closing tag `name`, or of a comment (name "-->").
-
-        For a tag that nests, `position` is directly after its opening tag.
-        """
-        starts, ends = self._endings(name)
-        index = bisect.bisect_left(starts, position)
-        if name in _NESTING_TAGS:  # the end of the last opening tag before
-            return ends[index - 1] if index else NOT_FOUND
-        return ends[index] if index < len(ends) else NOT_FOUND
-
-    def _endings(self, name: str) -> tuple[list[int], list[int]]:
-        """Return starts and ends of closing tags; for a nesting tag, of the tags themselves."""
-        found = self._found.get(name)
-        if found is None:
-            matches = (_COMMENT_END if name == "-->" else _ENDINGS[name]).finditer(self._text)
-            if name in _NESTING_TAGS:
-                found = _matched(matches)
-            else:
-                spans = [match.span() for match in matches]
-                found = [start for start, _ in spans], [end for _, end in spans]
-            self._found[name] = found
-        return found
-
-
-def _matched(tags_found: Iterable[re.Match[str]]) -> tuple[list[int], list[int]]:
-    """Return the start of each opening tag and the end of its closing tag or `NOT_FOUND`."""
-    starts, ends, open_tags = list[int](), list[int](), list[int]()
-    for match in tags_found:
-        if match.lastindex:
-            open_tags.append(len(starts))
-            starts.append(match.start())
-            ends.append(NOT_FOUND)
-        elif open_tags:
-            ends[open_tags.pop()] = match.end()
-    return starts, ends
-
 
 _MAX_DEPTH = 40  # deeper nesting is not text; MediaWiki has the same limit
 
@@ -296,10 +166,10 @@ def _shown(target: str) -> str:
 
 
 def _mark_kind(rule: Rule | None) -> str:
-    """Return the kind of mark (`template_marker`) for a template that is not written."""
-    if rule is None:
-        return ""
-    return LOST if rule.is_missing else DROPPED if rule.is_drop else ""
+    """Return the kind of mark (`template_marker`) of a template that is not written."""
+    if rule is not None and rule.is_missing:
+        return LOST
+    return DROPPED if rule is not None and rule.is_drop else ""
 
 
 def _without_comments(line: str) -> str:
@@ -469,8 +339,8 @@ class Scanner:
         return position
 
     def _is_aside(self, source: int) -> bool:
-        """Return whether a pronunciation stands by itself in a bracket. One that a word introduces,
-        as in "(named /x/, plural ...)", belongs to the text."""
+        """Return whether a pronunciation is an aside in brackets. One that a word introduces, as in
+        "(named /x/, plural ...)", belongs to the text."""
         before = "".join(part[-_LOOK_BACK:] for part in self._out[-_LOOK_BACK:])[-_LOOK_BACK:]
         word = _WORD_BEFORE.search(self._text, max(0, source - 3), source)
         is_introduced = word and not _LINKED.search(before)
@@ -567,7 +437,7 @@ class Scanner:
                 return self._protected(end)
             if name in _FORMULA_TAGS:
                 return self._formula(name, end)
-            if name in _DROPPED_TAGS or name in _NESTING_TAGS:
+            if name in _DROPPED_TAGS or name in NESTING_TAGS:
                 return self._dropped_tag(token, name)
             if name == "sup" and (raised := _RAISED.match(self._text, end)):
                 self._out.append(raised_text(raised[1]))
@@ -668,7 +538,7 @@ class Scanner:
 
     def _list_lines(self, token: re.Match[str]) -> int:
         self._end_links()
-        if self._is_variants_open():  # its rules may stand on lines that begin with a semicolon
+        if self._is_variants_open():  # its rules may begin lines with a semicolon
             self._out.append("\n")
             return token.start(16)
         self._out.append(token[0] if self._stack else f"\n{token[16][0]}")

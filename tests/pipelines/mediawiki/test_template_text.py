@@ -132,7 +132,7 @@ def test_current_date_is_that_of_revision_in_dump(tmp_path: Path) -> None:
          "Welsh (or Cymraeg, pronounced x) lives."),
         ("de", "Der Ort (sprich {{IPA|x}}) liegt.", "Der Ort (sprich x) liegt."),
         ("ja", "音（発音は {{IPA|x}}）だ。", "音（発音は x）だ。"),
-        # By itself in the bracket
+        # An aside
         ("en", "X ('''Y''' {{IPA|x}}; {{lang-fr|Z}} {{IPA-fr|z}}) is.", "X (Y; Z) is."),
         ("en", "X (pronounced: {{IPA|x}}) is.", "X is."),
         ("en", "X ({{IPA|x}} or {{IPA|y}}) is.", "X is."),
