@@ -70,7 +70,7 @@ _SENTENCE_END = re.compile(
 
 _BLANK = r"\s\ufdd0"
 # “ closes a quotation in „...“, so it opens one only after a blank or an opening bracket.
-_BEHIND_OPENING = r"(?:(?<=[(（\[「『])|(?<=(?<![^\s(（\[「『])“))"
+_BEHIND_OPENING = r"(?<=[(（\[「『“])(?<![^\s(（\[「『]“)"
 _SUSPECT = re.compile(
     "[,;:.!?)\\]、。，；」』）(（\\[「『“\ufdd0]"
     rf"(?:(?<=[{_BLANK},;、，；].)(?<![(（\[「『“])|{_BEHIND_OPENING}[{_BLANK},;:、，；)）\]」』”]"
