@@ -17,7 +17,7 @@ DateParts = tuple[str, str, str]
 def month_name(text: str, language: LanguageFile, *, in_date: bool) -> str:
     """Return the name of a month, in the form that it has after a day if `in_date`."""
     names = language.months
-    if text.isascii() and text.isdecimal() and 1 <= int(text[-4:]) <= 12:
+    if names and text.isascii() and text.isdecimal() and 1 <= int(text[-4:]) <= 12:
         names = (language.months_in_dates or names) if in_date else names
         return names[int(text[-4:]) - 1]
     if in_date and text.lower() in names and language.months_in_dates:

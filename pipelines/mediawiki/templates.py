@@ -431,7 +431,9 @@ def _now(call: Call, arguments: Arguments) -> str:
         "HOUR": hour,
         "TIME": f"{hour}:{minute}",
     }
-    return parts.get(call.field(arguments) or call.words[0], "")
+    name = call.field(arguments) or call.words[0]
+    is_known = call.wording.own.months or not name.startswith("MONTHNAME")
+    return parts.get(name, "") if is_known else ""
 
 
 def _as_of(call: Call, arguments: Arguments) -> str:

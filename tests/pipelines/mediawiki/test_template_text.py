@@ -96,6 +96,7 @@ def written(language: str, wikitext: str) -> str:
         ("en", "CURRENTTIME", "09:05"),
         ("fr", "ANNÉEACTUELLE", "2019"),
         ("de", "JETZIGES_JAHR", "2019"),
+        ("xx", "CURRENTYEAR", "2019"),
         ("en", "age|1950|3|8", "68"),
         ("de", "Alter|1950|3|7", "69"),
         ("fr", "âge|8|3|1950", "68"),
