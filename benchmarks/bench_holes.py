@@ -32,6 +32,7 @@ DUMPS = {
     "wikibooks": ("en", "wikibooks/*.bz2"),
 }
 _SHOWN = 10
+_TIMESTAMP = "2024-01-01T00:00:00Z"  # for templates that write the date of the revision
 
 
 class Counts(NamedTuple):
@@ -55,7 +56,10 @@ def count(paths: list[Path], language: str) -> Counts:
         for title, text in read_articles(path):
             if is_redirect(text):
                 continue
-            for paragraph in clean_wikitext(text, markup, holes, title=title, dropped=dropped):
+            paragraphs = clean_wikitext(
+                text, markup, holes, title=title, timestamp=_TIMESTAMP, dropped=dropped
+            )
+            for paragraph in paragraphs:
                 characters += len(paragraph)
                 words += len(paragraph.split())
     words = characters // 2 if markup.spaceless else words

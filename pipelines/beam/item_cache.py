@@ -130,6 +130,11 @@ class CacheRecord(BaseModel):
     blob_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     """sha256 of the file of blobs; "" without blobs."""
 
+    def is_at_home(self, path: str) -> bool:
+        """Return whether the record belongs at a path `pieces/STAGE/DIGEST/AA/KEY.json`."""
+        _, stage, digest, _, name = path.removesuffix(".json").split("/")
+        return self.name == f"{stage}/{digest}/{name}"
+
 
 def item_key(identity: Any) -> str:
     """Return the 64 hex digits that name an item, from JSON values."""
