@@ -12,11 +12,12 @@ from flows.cli.completion import recipe_names
 from flows.cli.console import echo
 from flows.cli.progress import StepPrinter
 from flows.cli.tables import print_result
-from flows.recipes.loader import default_store, load_recipe
+from flows.recipes.loader import load_recipe
 from flows.recipes.packaged import packaged_recipes
 from flows.report.results import read_tables
 from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
+from flows.store.default_store import default_store
 from model import tabulate
 from model.tables.claims import LEVEL, Source, judge
 from schemas.errors import ArtifactNotFoundError, UsageError
