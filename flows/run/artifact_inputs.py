@@ -6,6 +6,7 @@ only the digests of the files, wherever they are.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -88,7 +89,9 @@ def input_ref(name: str, manifest: Manifest, *, store: str = "") -> InputRef:
 
 
 def _folder(item: RawInput) -> str:
-    return item.uri.rpartition("/")[0]
+    """Return the folder of a raw file; of a local one, behind its links."""
+    path = item.uri.removeprefix("file://")
+    return (path if "://" in path else os.path.realpath(path)).rpartition("/")[0]
 
 
 def _find_artifact(folder: str) -> Artifact | None:
