@@ -243,16 +243,20 @@ def _trace_document(documents: Artifact, entry: FileEntry, row: int, *, raw: boo
     document = read_row(documents.table([entry.path]), row)
     file = find_raw_file(documents.manifest, document)
     page_url, revision_url = web_urls(file, document)
+    raw_text = read_raw(documents.manifest, file, document) if raw else None
+    member = find_member(documents.manifest, file, document)
+    if member and raw_text is not None:
+        member = raw_text.member or member
     return DocumentTrace(
         **{name: document[name] for name in _DOCUMENT_COLUMNS},
         raw_file=file,
         file_sha256=document["file"],
-        member=find_member(documents.manifest, file, document),
+        member=member,
         document=ShardRow(artifact_id=documents.manifest.artifact_id, shard=entry.path, row=row),
         text=tuple(document["sentences"][:_MAX_SENTENCES]),
         page_url=page_url,
         revision_url=revision_url,
-        raw=read_raw(documents.manifest, file, document) if raw else None,
+        raw=raw_text,
     )
 
 
