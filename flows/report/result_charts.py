@@ -71,7 +71,7 @@ def restarts_figure(rows: Sequence[ResultRow], *, name: str) -> Figure:
     from model.tables.pictures import PAPER_MODEL, draw_marks, widen
 
     panels = []
-    for number, (task, group) in enumerate(itertools.groupby(rows, key=lambda row: row.task)):
+    for number, (_, group) in enumerate(itertools.groupby(rows, key=lambda row: row.task)):
         entries = list(group)
         figure, axes = _new_rows([marked(row.entry, row.cut) for row in entries], row_height=30)
         for y, row in enumerate(entries):
@@ -79,7 +79,7 @@ def restarts_figure(rows: Sequence[ResultRow], *, name: str) -> Figure:
             if len(row.runs) > 1 and row.mean is not None:
                 axes.vlines(100 * row.mean, y - 0.34, y + 0.34, color=INK)
         axes.set_xlim(*widen(*axes.get_xlim()))
-        panel_name, title = f"{name}-{number}", f"{task}: {entries[0].metric}"
+        panel_name, title = f"{name}-{number}", f"{entries[0].name}: {entries[0].metric}"
         panels.append(Panel(panel_name, title, figure_svg(figure, name=panel_name, title=title)))
     keys = {
         Key("dot series-1", "one restart"): any(row.runs for row in rows),
