@@ -39,7 +39,7 @@ def _legend(keys: Mapping[Key, bool]) -> tuple[Key, ...]:
 @plot_style()
 def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
     """Draw one panel with a row for each task: pretrained, from scratch, and majority class."""
-    from model.tables.pictures import MAJORITY_STYLE
+    from model.tables.pictures import MAJORITY_STYLE, spread
 
     figure, axes = _new_rows([result.title for result in results], row_height=26)
     low = 0.0
@@ -50,9 +50,10 @@ def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
         for row, color, offset in ((result.scratch, 1, 0.15), (result.pretrained, 0, -0.15)):
             if row is not None and row.shown is not None:
                 mean, sd, y = 100 * row.shown, 100 * (row.sd or 0.0), position + offset
-                axes.hlines(y, mean - sd, min(mean + sd, 100), color=SERIES[color])
+                start, end = spread(mean, sd)
+                axes.hlines(y, start, end, color=SERIES[color])
                 axes.plot(mean, y, "o", color=SERIES[color], clip_on=False)
-                low = min(low, mean - sd)
+                low = min(low, start)
     axes.set_xlim(low, 100)
     title = "Mean on dev, with its standard deviation"
     keys = {

@@ -42,10 +42,9 @@ def _sentence(
         return "No two of our rows were compared."
     rows = [row for row in results if row.entry in entries and row.split == DEV and row.runs]
     restarts = _span(len(row.runs) for row in rows)
-    data = table.data or "the tasks' own data"
-    where = f"Compared on dev of {data}, with {restarts} restarts"
+    where = f"Compared on dev ({table.data or "the tasks' own data"}), {restarts} restarts"
     if sizes := [row.sample.size for row in rows if row.sample]:
-        where += f" and {_span(sizes)} rows"
+        where += f", {_span(sizes)} rows"
     return f"{where}: {'; '.join(findings)}."
 
 
@@ -65,7 +64,8 @@ def _pretraining(verdicts: Sequence[Verdict], entries: set[str]) -> Iterator[str
     }
     own = [item for item in verdicts if item.kind == "pretraining" and item.first in entries]
     for outcome, words in kinds.items():
-        if names := [item.title for item in own if item.outcome == outcome]:
+        same = (item for item in own if item.outcome == outcome)
+        if names := [item.title.removesuffix(f" ({item.data})") for item in same]:
             yield f"{words} {', '.join(names)}"
 
 
@@ -101,7 +101,7 @@ def _about_paper(table: FilledTable) -> str:
     if not table.paper:
         return "The paper has no such table."
     if table.data:
-        return f"Not compared with the paper's rows: ours are scores on {table.data}."
+        return f"Not compared with the paper's rows: ours are scores on other data ({table.data})."
     splits = {column.key: column.split for column in table.columns}
     cells = (cell for row in table.rows for cell in row.cells.items())
     others = any(cell.split != splits[key] for key, cell in cells)
