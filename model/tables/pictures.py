@@ -243,7 +243,7 @@ def spread(mean: float, sd: float) -> tuple[float, float]:
 
     Only correlations can be below 0.
     """
-    return max(mean - sd, min(mean, 0.0), -100.0), min(mean + sd, 100.0)
+    return max(mean - sd, 0.0 if mean >= 0 else -100.0), min(mean + sd, 100.0)
 
 
 def use_rows(axes: Axes, names: Sequence[str]) -> None:

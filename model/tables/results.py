@@ -277,7 +277,7 @@ class ResultRow(Scores):
     """
 
     task: str
-    title: str = Field(default="", exclude=True)
+    title: str = ""
     """Title of the task."""
 
     entry: str

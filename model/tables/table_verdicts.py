@@ -42,7 +42,8 @@ def _sentence(
         return "No two of our rows were compared."
     rows = [row for row in results if row.entry in entries and row.split == DEV and row.runs]
     restarts = _span(len(row.runs) for row in rows)
-    where = f"Compared on dev ({table.data or "the tasks' own data"}), {restarts} restarts"
+    data = table.data or "the tasks' own data"
+    where = f"Compared on dev ({data}), {restarts} restarts"
     if sizes := [row.sample.size for row in rows if row.sample]:
         where += f", {_span(sizes)} rows"
     return f"{where}: {'; '.join(findings)}."
