@@ -11,7 +11,7 @@ from flows.report.figure_cache import Figure, Key, Panel
 from flows.report.task_results import TaskResult
 from model.monitoring.palette import INK
 from model.tables.charts import Chart
-from model.tables.results import ResultRow
+from model.tables.results import ResultRow, task_label
 from model.tasks.reduced_data import cut_notes, marked
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
     """Draw one panel with a row for each task: pretrained, from scratch, and majority class."""
     from model.tables.pictures import MAJORITY_STYLE, spread
 
-    figure, axes = _new_rows([result.title for result in results], row_height=26)
+    firsts = [result.rows[0] for result in results]
+    figure, axes = _new_rows([row.title or row.task for row in firsts], row_height=26)
     low = 0.0
     for position, result in enumerate(results):
         if result.majority is not None:
@@ -55,7 +56,8 @@ def overview_figure(results: Sequence[TaskResult], *, name: str) -> Figure:
                 axes.plot(mean, y, "o", color=SERIES[color], clip_on=False)
                 low = min(low, start)
     axes.set_xlim(low, 100)
-    title = "Mean on dev, with its standard deviation"
+    data = ", ".join(dict.fromkeys(row.data for row in firsts if row.data))
+    title = f"{task_label('Mean on dev', data)}, with its standard deviation"
     keys = {
         Key("dot series-1", "pretrained"): any(result.pretrained for result in results),
         Key("dot series-2", "from scratch"): any(result.scratch for result in results),

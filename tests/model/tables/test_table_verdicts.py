@@ -81,7 +81,7 @@ def test_generated_data_is_named_wherever_a_result_is() -> None:
         assert {row[0] for row in grid.rows} == {label}
     for figure in (results.figure, results.overview_figure):
         assert figure is not None
-        assert any(label in panel.title + panel.svg for panel in figure.panels)
+        assert all("(generated sample)" in panel.title for panel in figure.panels)
 
 
 def test_generated_data_of_several_tasks_is_named_in_the_headline() -> None:
