@@ -273,4 +273,4 @@ def test_runs_are_listed_at_any_width(
     titles = header.split()
     assert titles[0] == "run"
     assert titles[-1] == "result"
-    assert ("cached" in titles) == (columns >= 160)
+    assert ("cached" in titles) == (columns >= 120)
