@@ -2,9 +2,9 @@
 
     python -m benchmarks.bench_verdicts [--repeat 400]
 
-Simulates two systems that answer the same dev rows. A row has a difficulty that both systems share,
-one that is the system's own, and one of each restart; a restart also has an accuracy of its own. In
-the first lines both systems are equally good on all possible rows, so that each verdict is false
+Simulates two systems that answer the same dev rows. The difficulty of a row has three parts: one
+for both systems, one for each system, and one for each restart. Restarts differ in accuracy. In the
+first lines both systems are equally good on all possible rows, so that each verdict is false
 (5 % are allowed). In the others the first is better by 1, 2 or 4 points of accuracy.
 
 * ours: `model.tables.significance.compare`, which resamples rows and restarts;

@@ -118,7 +118,7 @@ class FilledTable(TableModel):
     """Tests of our rows, in tables where the paper compares its rows."""
 
     verdict: str = ""
-    """What was compared on which data, and with which result; "" without rows of ours."""
+    """Verdict on our rows: the data of the comparison, and its result. "": no rows."""
 
     data: str = ""
     """Data of our rows, if not the tasks' own; otherwise ""."""

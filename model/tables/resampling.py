@@ -7,8 +7,7 @@ A difference must hold for other rows and for other restarts. Each draw
 * moves the mean of each entry by Student's t (restarts - 1) times the standard error of a mean over
   restarts. The t distribution makes up for a variance that is known from a few restarts only. Part
   of the variance between restarts is that of the rows, which is drawn already and subtracted;
-* moves the mean by as much as one row more would: without, no draw differs where hardly any row
-  does.
+* moves the mean by about one row. Without it, tests are too sure where only a few rows differ.
 
 Means stay within the range of the metric. `benchmarks/bench_verdicts.py` has the error rates.
 """
