@@ -98,8 +98,9 @@ class ExamplesConfig(Config):
     Parquet files of `datasets`, or the numbers."""
 
     data_label: str = Field(default="", max_length=40)
-    """Name of data other than the task's own, such as the sample's. Tables show it, do not compare
-    such scores with the paper's, and nothing is submitted."""
+    """Name of data other than the task's own. Results show it, do not compare such scores with the
+    paper's, and nothing is submitted. "": the text in `data-label.txt` of `data_dir`, if any, such
+    as `generated sample`."""
 
     evidence_dir: str | None = content_in_key(None)
     """Folder of TriviaQA's documents (`wikipedia` and `web`) for the split `augmentation` of SQuAD.

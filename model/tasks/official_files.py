@@ -10,6 +10,7 @@ from functools import cache
 from model.tasks.evidence import evidence_inputs, find_evidence
 from model.tasks.files import base_name
 from model.tasks.task import Task
+from pipelines.io.file_systems import read_file
 from pipelines.io.raw_files import (
     digest_file,
     expand_paths,
@@ -21,6 +22,10 @@ from schemas.errors import MissingInputError
 from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import RawInput
 
+DATA_LABEL_FILE = "data-label.txt"
+"""File in the folder of a task with the name of its data, if that is not the task's own."""
+
+_MAX_DATA_LABEL = 40
 _MAX_SHOWN_NAMES = 8
 _MAX_SHOWN_GLOBS = 3
 _COMPRESSED = (".gz", ".bz2", ".zst")
@@ -80,6 +85,26 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
     if not found:
         raise _missing(next(iter(task.splits)), config, task=task)
     return found
+
+
+def find_data_label(config: ExamplesConfig) -> str:
+    """Return the name of data other than the task's own, as the recipe or the folder states it."""
+    file = _data_label_file(config)
+    text = read_file(file).decode(errors="replace") if file else config.data_label
+    return " ".join(text.split())[:_MAX_DATA_LABEL]
+
+
+def data_label_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
+    """Return the file of the folder that names the data, if the recipe does not."""
+    file = _data_label_file(config)
+    return (_raw_input(file, DATA_LABEL_FILE, DATA_LABEL_FILE),) if file else ()
+
+
+def _data_label_file(config: ExamplesConfig) -> str:
+    if config.data_label or config.data_dir is None:
+        return ""
+    files = {name: uri for uri, name in _list_files(config.data_dir)}
+    return files.get(DATA_LABEL_FILE, "")
 
 
 def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[RawInput, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from pathlib import Path
 
 import fsspec
@@ -257,3 +258,24 @@ def test_a_damaged_table_is_not_read(folder: Path, tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ArtifactCorruptError, match="no such file"):
         read_examples(given, "train")
+
+
+def test_folder_names_its_data_and_the_name_is_in_the_cache_key(
+    folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "named")
+    (tmp_path / "named" / "data-label.txt").write_text("generated\n sample\n")
+    config = {"task": "sst-2", "data_dir": str(tmp_path / "named")}
+    made, _ = build(tmp_path / "out", **config)
+    assert made.statistics["data"] == "generated sample"
+    assert "cut" not in made.statistics  # not compared with the official number of rows
+    plain, _ = build(tmp_path / "plain", task="sst-2", data_dir=str(folder))
+    assert "data" not in plain.statistics
+    keys = [
+        {item.key_digest for item in raw_inputs(ExamplesConfig(task="sst-2", data_dir=str(name)))}
+        for name in (folder, tmp_path / "named")
+    ]
+    assert keys[0] < keys[1]
+    assert {item.key_digest for item in made.raw_inputs} == keys[1]
+    stated, _ = build(tmp_path / "stated", **config, data_label="mine")
+    assert stated.statistics["data"] == "mine"
