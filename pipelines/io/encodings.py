@@ -12,6 +12,7 @@ import codecs
 import itertools
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, cast
 
@@ -34,7 +35,10 @@ _MAX_CONTROL_SHARE = 0.02
 _SUPERSETS = {"iso8859-1": "cp1252", "iso8859-9": "cp1254"}
 """Encodings with more characters, of which the sample may have none."""
 
-_FEW_BYTES = 16
+_FEW_BYTES, _ENOUGH_BYTES = 16, 32
+"""Numbers of bytes that are not ASCII, for a guess."""
+
+_MIN_PIECES, _MAX_PIECES = 3, 9
 _LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
 _SPACES = re.compile("[\t\xa0\u2000-\u200a\u202f\u205f\u3000]")
@@ -104,11 +108,29 @@ def _is_utf8(sample: bytes) -> bool:
 
 
 def _guess(sample: bytes) -> str | None:
+    """Return the encoding of most pieces of a sample, or that of the whole.
+
+    One damaged byte rules an encoding out, so without the pieces it could spoil the whole text.
+    """
+    lines = sample.splitlines(keepends=True)
+    number = min(_MAX_PIECES, len(lines), _count_special(sample) // _ENOUGH_BYTES)
+    if b"\0" in sample or number < _MIN_PIECES:
+        return _guess_piece(sample)
+    pieces = [b"".join(lines[at :: number]) for at in range(number)]
+    encoding, votes = Counter(map(_guess_piece, pieces)).most_common(1)[0]
+    return encoding if encoding and 2 * votes > number else _guess_piece(sample)
+
+
+def _count_special(sample: bytes) -> int:
+    return len(sample.translate(None, delete=_PLAIN))
+
+
+def _guess_piece(sample: bytes) -> str | None:
     import chardet  # lazy: rarely needed
 
     eras = chardet.EncodingEra
     era = eras.ALL & ~eras.MAINFRAME
-    if len(sample.translate(None, delete=_PLAIN)) < _FEW_BYTES:
+    if _count_special(sample) < _FEW_BYTES:
         era = eras.MODERN_WEB | eras.LEGACY_ISO  # too few to tell rare encodings from common ones
     guess = chardet.detect(
         sample,
