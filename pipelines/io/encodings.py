@@ -13,7 +13,7 @@ import itertools
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple, cast
 
 UTF8 = "utf-8"
@@ -116,7 +116,7 @@ def _guess(sample: bytes) -> str | None:
     number = min(_MAX_PIECES, len(lines), _count_special(sample) // _ENOUGH_BYTES)
     if b"\0" in sample or number < _MIN_PIECES:
         return _guess_piece(sample)
-    pieces = [b"".join(lines[at :: number]) for at in range(number)]
+    pieces = [b"".join(lines[at::number]) for at in range(number)]
     encoding, votes = Counter(map(_guess_piece, pieces)).most_common(1)[0]
     return encoding if encoding and 2 * votes > number else _guess_piece(sample)
 
@@ -184,7 +184,7 @@ def decode_utf8(data: bytes) -> str | None:
 
 def convert_to_utf8(
     chunks: Iterable[bytes], on_encoding: Callable[[str], object], *, encoding: str = ""
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """Yield a text in UTF-8. Bytes that do not exist in its encoding give invalid UTF-8.
 
     Args:

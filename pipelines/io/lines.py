@@ -78,7 +78,7 @@ def read_lines(
         InputError: A line has more than `MAX_LINE_BYTES`, or the text is UTF-16 or UTF-32 and is
             not converted.
     """
-    chunks = read_chunks(file, start=start)
+    chunks: Iterator[bytes] = read_chunks(file, start=start)
     if on_encoding is not None and start == 0 and end is None:
         chunks = convert_to_utf8(chunks, on_encoding, encoding=file.encoding)
     yield from _cut(chunks, where=file.uri, start=start, end=end, longest=longest)
@@ -98,7 +98,7 @@ def stream_lines(
     yield from _cut(chunks, where=where, start=0, end=None)
 
 
-def read_chunks(file: SourceFile, *, start: int = 0) -> Iterator[bytes]:
+def read_chunks(file: SourceFile, *, start: int = 0) -> Generator[bytes, None, None]:
     """Yield the decompressed bytes of a file in chunks. `start` must be 0 unless it is plain.
 
     Raises:

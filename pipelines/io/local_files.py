@@ -87,7 +87,7 @@ def skip_reason(path: str | Path, *, root: str) -> str:
         if not target.exists():
             return "broken link"
         if not target.is_relative_to(root):
-            return "link that leads out of the folder"
+            return "link out of the folder"
         if target.is_dir():
             return "link to a folder"
     return "named pipe, device or socket" if is_special(path) else ""

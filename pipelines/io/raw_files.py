@@ -136,7 +136,7 @@ def _suffix(name: str) -> str:
 
 
 def _listed(skipped: Counter[str]) -> str:
-    return ", ".join(f"{n:,} {what}" for what, n in sorted(skipped.items()) if what != HIDDEN and n)
+    return ", ".join(f"{what} {n:,}" for what, n in sorted(skipped.items()) if what != HIDDEN and n)
 
 
 def open_file(uri: str, *, start: int = 0, ahead: int = READ_AHEAD) -> IO[bytes]:

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - texts in several scripts
 """The source `text`: .txt, .jsonl and .parquet files, written here."""
 
 from __future__ import annotations
@@ -184,17 +185,17 @@ def test_json_rows_in_another_encoding_are_read(tmp_path: Path) -> None:
 
 
 def test_damaged_records_are_dropped_and_counted(tmp_path: Path) -> None:
-    for text, encoding, bad in (
+    for written, encoding, bad in (
         (RUSSIAN, "utf-8", b"\xd0 \xff"),
         (RUSSIAN, "utf-8", b"\x00\x01"),
         (FRENCH, "cp1252", b"\x81\x8d"),
         (JAPANESE, "euc-jp", b"\xff\xfe"),
         (FRENCH, "cp1252", b"\x00\x01"),
     ):
-        good = [f"{number}: {text}" for number in range(9)]
+        good = [f"{number}: {written}" for number in range(40)]
         content = "\n\n".join(good).encode(encoding) + b"\n\nbad " + bad + b" bad\n"
         documents, counters = read(tmp_path / "a.txt", content)
-        assert paragraphs(documents) == [[text] for text in good]
+        assert paragraphs(documents) == [[paragraph] for paragraph in good]
         assert counters["rows-dropped-undecodable"] == 1
         assert counters.examples["rows-dropped-undecodable"][0].text.startswith("a.txt, byte")
 
