@@ -194,7 +194,7 @@ def test_tables_of_other_columns_and_unreadable_files_are_not_in_recipe(tmp_path
 
 def test_names_in_any_case_and_other_encodings_are_read(tmp_path: Path) -> None:
     (tmp_path / "utf-16.TXT").write_text(ENGLISH * 9, encoding="utf-16")
-    (tmp_path / "Plain.Txt").write_text(ENGLISH * 9)
+    (tmp_path / "Plain.Txt").write_text(ENGLISH * 300)
     (tmp_path / "Packed.txt.GZ").write_bytes(gzip.compress(ENGLISH.encode() * 9))
     rows = "".join(f"{json.dumps({'text': f'{number}. {ENGLISH}'})}\n" for number in range(50))
     (tmp_path / "Rows.JSONL").write_text(rows)

@@ -166,6 +166,16 @@ def test_odd_members_are_dropped_and_counted(tmp_path: Path, form: str) -> None:
     }
 
 
+@pytest.mark.parametrize("form", ["books", "books.zip"])
+def test_every_gzip_member_of_a_book_is_read(tmp_path: Path, form: str) -> None:
+    parts = [f"{PROSE} Part {number}.".encode() for number in range(3)]
+    members = b"".join(gzip.compress(part + b"\n\n") for part in parts)
+    write_books(tmp_path / form, {"a.TXT": members, "b.txt.GZ": members, "c.txt": members + b"x"})
+    _, documents, counters = read_all(books, config_of(tmp_path / form))
+    assert [raw.paragraphs for raw in documents] == [[part.decode() for part in parts]] * 2
+    assert counters["books-dropped-undecodable"] == 1
+
+
 def test_links_and_devices_are_never_followed(tmp_path: Path) -> None:
     kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)
     entries = [tar_entry(f"{n}.txt", kind=kind) for n, kind in enumerate(kinds)]
