@@ -200,7 +200,8 @@ def _read_row(raw: RawInput, document: Mapping[str, Any]) -> RawText:
     if not position.isdigit():
         return RawText("", problem="The id does not have the position in the file.")
     chunks = convert_to_utf8(read_chunks(file), lambda _: None)
-    return RawText(_take(chunks, int(position), _MAX_STREAM_ROW).decode("utf-8", "ignore"))
+    text = _take(chunks, int(position), _MAX_STREAM_ROW).decode("utf-8", "ignore")
+    return RawText(text.removeprefix("\ufeff"))
 
 
 def _take(chunks: Generator[bytes, None, None], start: int, size: int) -> bytes:

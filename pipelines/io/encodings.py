@@ -38,6 +38,8 @@ _SUPERSETS = {"iso8859-1": "cp1252", "iso8859-9": "cp1254"}
 _FEW_BYTES, _ENOUGH_BYTES = 16, 32
 """Numbers of bytes that are not ASCII, for a guess."""
 
+_PAIR = re.compile(b"[\x80-\xff]{2}")
+_COMMON_LATIN = ("cp1250", "cp1252", "cp1254", "cp1257", "iso8859-1", "iso8859-2", "iso8859-15")
 _MIN_PIECES, _MAX_PIECES = 3, 9
 _LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
@@ -129,14 +131,18 @@ def _guess_piece(sample: bytes) -> str | None:
     import chardet  # lazy: rarely needed
 
     eras = chardet.EncodingEra
-    era = eras.ALL & ~eras.MAINFRAME
-    if _count_special(sample) < _FEW_BYTES:
-        era = eras.MODERN_WEB | eras.LEGACY_ISO  # too few to tell rare encodings from common ones
+    era, included = eras.ALL & ~eras.MAINFRAME, None
+    if (number := _count_special(sample)) < _FEW_BYTES:  # too few to find rare encodings
+        era = eras.MODERN_WEB | eras.LEGACY_ISO
+        is_single = 3 * len(_PAIR.findall(sample)) < number and not sample.isascii()
+        if is_single:  # letters of other scripts stand together
+            included = _COMMON_LATIN
     guess = chardet.detect(
         sample,
         max_bytes=len(sample),
         encoding_era=era,
         compat_names=False,
+        include_encodings=included,
         exclude_encodings=[UTF8, "utf-8-sig"],
         no_match_encoding="ascii",
     )
