@@ -143,7 +143,7 @@ ENCODED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "encoding"), ENCODED)
+@pytest.mark.parametrize(("text", "encoding"), ENCODED, ids=[name for _, name in ENCODED])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_encoding_is_decided_once_for_a_file(
     tmp_path: Path, text: str, encoding: str, suffix: str
@@ -166,6 +166,7 @@ def test_encoding_is_decided_once_for_a_file(
 @pytest.mark.parametrize(
     ("unit", "encoding"),
     [(RUSSIAN, "koi8-r"), (JAPANESE, "cp932"), (SIMPLIFIED, "gb18030"), (SIMPLIFIED, "utf-16")],
+    ids=["koi8-r", "cp932", "gb18030", "utf-16"],
 )
 def test_long_line_in_another_encoding_is_not_cut_within_a_character(
     tmp_path: Path, unit: str, encoding: str
