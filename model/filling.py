@@ -135,7 +135,7 @@ class MaskFiller:
         if not positions:
             raise PredictionsError(
                 f"{text[:80]!r}: no {MASK} in it: write {MASK} in the place of a word, such "
-                f'as "The capital of {MASK} is"'
+                f'as "The house has a {MASK} roof."'
             )
         longest = self._model.config.max_position_embeddings
         if len(encoded.ids) > longest:

@@ -26,7 +26,7 @@ from pipelines.io.encodings import detect_encoding
 from pipelines.io.local_files import walk_folder
 from pipelines.io.splits import SourceFile
 from pipelines.sources.archives import read_members
-from schemas.errors import ConfigError, CorruptInputError, MissingInputError
+from schemas.errors import CorruptInputError, MissingInputError
 
 _ENDINGS = {
     "archive": r"\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz|tzst)$",
@@ -50,7 +50,11 @@ _DUMP_TEXT_RATIO = 0.3
 
 _GUTENBERG = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG", re.IGNORECASE)
 _EMPTY = "empty file"
-_LONG_FILE_BYTES, _MANY_FILES = 1 << 16, 20
+_MANY_FILES = 20
+_SENTENCE_END = re.compile(
+    r"[.!?\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4][\"')\]\u201d\u2019\u00bb\u300d\u300f]*$"
+)
+"""Mark at the end of a sentence, with closing quotes, of several scripts."""
 
 
 class FileGroup(NamedTuple):
@@ -121,25 +125,24 @@ class _Scan(NamedTuple):
 
 
 def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
-    """Scan a folder.
+    """Scan a folder, or one file.
 
     Args:
-        folder: Folder with texts.
+        folder: Folder with texts, or a file of them.
         store: Absolute path of the run's artifact store, which is skipped.
 
     Raises:
         MissingInputError: The folder does not exist or has no readable file.
-        ConfigError: It is a file.
     """
     folder = folder.expanduser()
     folder = folder.resolve() if ".." in folder.parts else folder.absolute()
-    if folder.is_file():
-        raise ConfigError(f"{folder}: expected a folder, got a file. Pass the folder of your texts")
-    if not folder.is_dir():
-        raise MissingInputError(f"{folder}: no such folder. Pass the folder of your texts")
+    if not folder.exists():
+        raise MissingInputError(f"{folder}: no such folder or file. Pass the folder of your texts")
     scan = _Scan(set(), [], Counter())
     by_format = defaultdict[str, list[_File]](list)
-    for path in _walk(folder, store, scan.ignored):
+    if folder.is_file():
+        scan.mixed.add(folder.parent)  # its neighbors are not read
+    for path in [folder] if folder.is_file() else _walk(folder, store, scan.ignored):
         matches = (
             (key, re.search(pattern, path.name, re.IGNORECASE)) for key, pattern in _ENDINGS.items()
         )
@@ -175,10 +178,26 @@ def scan_lines(scan: FolderScan) -> Iterator[str]:
             parts.append(f"about {format_count(group.documents, 'document')}")
         parts.append(f"about {format_bytes(group.text_bytes)} of text")
         yield f"  read      {', '.join(parts)}"
+        yield f"  document  {_describe_document(group)}"
     for reason, count in scan.ignored:
         yield f"  ignored   {_pluralize(reason, count)}"
     hint = "" if scan.guess.is_sure else " (not detected; set `language` in the recipe)"
     yield f"  language  {scan.guess.language}{hint}"
+
+
+def _describe_document(group: FileGroup) -> str:
+    """Return what one document of a group is, for the terminal."""
+    if group.kind == "wikipedia":
+        return "one page"
+    if group.kind == "books":
+        return "one book"
+    if "text_column" in group.fields:
+        return "one row"
+    unit = {"blank-line": "text between blank lines", "file": "one file"}
+    text = unit[group.fields["document_delimiter"]]
+    limit = group.fields.get("max_document_bytes")
+    cut = f", cut after {format_bytes(limit)}" if limit else ""
+    return f"{text}{cut} (to change it, edit document_delimiter in the recipe)"
 
 
 def _pluralize(text: str, count: int) -> str:
@@ -279,20 +298,26 @@ def _group_documents(
         return None
     scan.samples.extend(heads)
     text_bytes = sum(file.plain_size for file in files)
-    delimiter, documents = "file", len(files)
-    is_long = statistics.median(file.size for file in files) >= _LONG_FILE_BYTES
-    if len(files) < _MANY_FILES or is_long:
-        ratios = {
-            name: statistics.mean(head.count(mark) / len(head) for head in heads)
-            for name, mark in (("blank-line", "\n\n"), ("line", "\n"))
-        }
-        delimiter = next((name for name, ratio in ratios.items() if ratio), "file")
-        documents = max(len(files), int(ratios.get(delimiter, 0) * text_bytes))
-    fields: dict[str, Any] = {"name": name, "paths": paths, "document_delimiter": delimiter}
-    if documents < _MANY_FILES:  # split them, so that some documents can be held out
+    fields: dict[str, Any] = {"name": name, "paths": paths, "document_delimiter": "file"}
+    documents = len(files)
+    if 2 * sum(map(_has_one_sentence_per_line, heads)) > len(heads):
+        fields["document_delimiter"] = "blank-line"
+        share = statistics.mean(head.count("\n\n") / len(head) for head in heads)
+        documents = max(documents, int(share * text_bytes))
+    if documents < _MANY_FILES:  # cut them, so that some documents can be held out
         fields["max_document_bytes"] = max(2048, text_bytes // 100)
         documents = max(documents, text_bytes // fields["max_document_bytes"])
     return _group("text", title, files, fields, documents=documents)
+
+
+def _has_one_sentence_per_line(text: str) -> bool:
+    """Return whether a text has the form of Google's BERT: blank lines between documents, and one
+    sentence per line. Blank lines of other texts are between paragraphs."""
+    blocks = [block.split("\n") for block in text.split("\n\n")[:-1] if block.strip()]
+    lines = [line.rstrip() for block in blocks for line in block]
+    if len(lines) < 3 * len(blocks) or not blocks:
+        return False
+    return sum(bool(_SENTENCE_END.search(line)) for line in lines) > 0.9 * len(lines)
 
 
 def _group_tables(files: list[_File], scan: _Scan, *, name: str, title: str) -> FileGroup | None:
@@ -391,10 +416,13 @@ def _head(path: Path, size: int) -> bytes:
 
 
 def _decode(data: bytes) -> str:
-    """Return the text of the first bytes of a file, whose last character can be cut; "" if it is
-    none."""
+    """Return the text of the first bytes of a file, whose last character can be cut.
+
+    Lines end with a line feed. "" if the bytes are no text.
+    """
     encoding = detect_encoding(data)
-    return data.decode(encoding, "ignore").removeprefix("\ufeff") if encoding else ""
+    text = data.decode(encoding, "ignore").removeprefix("\ufeff") if encoding else ""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _archive_head(path: Path) -> str:
