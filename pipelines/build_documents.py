@@ -18,7 +18,6 @@ from pipelines.documents.plan import (
     raw_inputs,
     raw_inputs_of,
 )
-from pipelines.sources.archives import delete_unpacked
 from schemas.corpus_configs import DocumentsConfig
 from schemas.errors import InputError
 from schemas.execution_configs import ExecutionConfig
@@ -55,18 +54,15 @@ def build_documents(
     del inputs
     planned = plan(config)
     buckets = buckets_for(expected_documents(planned, config))
-    try:
-        done = run_shard_job(
-            "build-documents",
-            planned,
-            work=BuildDocumentShard(config, output, buckets),
-            output=output,
-            execution=execution,
-            pieces=pieces,
-            grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=output)),
-        )
-    finally:
-        delete_unpacked({item.split.file for item in planned})
+    done = run_shard_job(
+        "build-documents",
+        planned,
+        work=BuildDocumentShard(config, output, buckets),
+        output=output,
+        execution=execution,
+        pieces=pieces,
+        grouping=BucketReduce(functools.partial(find_duplicates_in_bucket, output=output)),
+    )
     damaged = count_corrupt_streams(config, planned, done.reports)
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
     job = JobCounts.of(planned, done.reports, duplicates, more=damaged)
@@ -115,7 +111,7 @@ STAGE = Stage(
     run=build_documents,
     config=DocumentsConfig,
     output_type="documents",
-    libraries=("pyarrow", "sentencex", "charset-normalizer"),
+    libraries=("pyarrow", "sentencex", "chardet"),
     raw_inputs=raw_inputs,
     supports_reuse=True,
 )

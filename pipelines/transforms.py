@@ -50,10 +50,8 @@ from pipelines.instances.pairing import NO_SEGMENT_B, create_instances
 from pipelines.instances.token_documents import NextSentencePool
 from pipelines.io.raw_files import expand_paths
 from pipelines.io.shards import ShardWriter
-from pipelines.io.splits import SourceFile
 from pipelines.seeds import key_for
 from pipelines.sources import SOURCES
-from pipelines.sources.archives import delete_unpacked
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from pipelines.wordpiece.vocab_files import read_vocab
 from schemas.arrow import DOCUMENTS, instances_schema, tokens_schema
@@ -196,23 +194,15 @@ class _SourceFn(beam.DoFn):
 
     def __init__(self, source: AnySource) -> None:
         self._source = source
-        self._files: set[SourceFile] = set()
-
-    def teardown(self) -> None:
-        # Not after each split: a machine decompresses a tar once.
-        delete_unpacked(self._files)
 
 
 class _Plan(_SourceFn):
     def process(self, _: bytes) -> Iterator[DocumentItem]:
-        for item in plan(DocumentsConfig(sources=(self._source,))):
-            self._files.add(item.split.file)
-            yield item
+        yield from plan(DocumentsConfig(sources=(self._source,)))
 
 
 class _Read(_SourceFn):
     def process(self, item: DocumentItem) -> Iterator[_Texts]:
-        self._files.add(item.split.file)
         texts = read_texts(item.split, self._source, _beam_count("ReadDocuments"))
         for row, (raw, text) in enumerate(texts):
             position = f"{self._source.name}/{item.number:08d}/{row:010d}"

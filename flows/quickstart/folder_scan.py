@@ -6,11 +6,9 @@ result is the same for each scan of an unchanged folder.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import glob
 import json
-import os
 import re
 import statistics
 from collections import Counter, defaultdict
@@ -24,14 +22,14 @@ from fsspec.utils import infer_compression
 
 from flows.formatting import format_bytes, format_count
 from flows.quickstart.language_detection import Guess, guess_language
-from pipelines.io.encodings import decode_text
-from pipelines.io.local_files import check_regular
+from pipelines.io.encodings import detect_encoding
+from pipelines.io.local_files import walk_folder
 from pipelines.io.splits import SourceFile
 from pipelines.sources.archives import read_members
 from schemas.errors import CorruptInputError, MissingInputError
 
 _ENDINGS = {
-    "archive": r"\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz)$",
+    "archive": r"\.(zip|tar(\.(gz|bz2|xz|zst))?|tgz|tbz2|txz|tzst)$",
     "dump": r"\.xml(-p\d+p\d+)?(\.(bz2|gz|zst))?$",
     "text": r"\.txt(\.(gz|bz2|zst))?$",
     "markdown": r"\.(md|markdown|rst)$",
@@ -57,8 +55,6 @@ _SENTENCE_END = re.compile(
     r"[.!?\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4][\"')\]\u201d\u2019\u00bb\u300d\u300f]*$"
 )
 """Mark at the end of a sentence, with closing quotes, of several scripts."""
-
-_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 
 
 class FileGroup(NamedTuple):
@@ -112,7 +108,7 @@ class _File(NamedTuple):
     @property
     def plain_size(self) -> int:
         """Approximate size without compression."""
-        return int(self.size * _EXPANSION.get(self.path.suffix, 1.0))
+        return int(self.size * _EXPANSION.get(self.path.suffix.lower(), 1.0))
 
 
 class _Scan(NamedTuple):
@@ -147,7 +143,9 @@ def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
     if folder.is_file():
         scan.mixed.add(folder.parent)  # its neighbors are not read
     for path in [folder] if folder.is_file() else _walk(folder, store, scan.ignored):
-        matches = ((key, re.search(pattern, path.name)) for key, pattern in _ENDINGS.items())
+        matches = (
+            (key, re.search(pattern, path.name, re.IGNORECASE)) for key, pattern in _ENDINGS.items()
+        )
         file_format, ending = next(((key, match[0]) for key, match in matches if match), ("", ""))
         if reason := _find_problem(path, file_format):
             scan.ignored[reason] += 1
@@ -155,12 +153,14 @@ def scan_folder(folder: Path, *, store: Path | None = None) -> FolderScan:
                 scan.mixed.add(path.parent)
         else:
             by_format[file_format].append(_File(path, ending, path.stat().st_size))
+            if path.is_symlink():  # it may lead out of the folder of a pattern
+                scan.mixed.add(path.parent)
     groups = [
         group
         for file_format, files in sorted(by_format.items())
         if (group := _GROUPERS[file_format](files, scan)) is not None
     ]
-    ignored, sample = tuple(scan.ignored.most_common()), "\n".join(scan.samples)
+    ignored, sample = tuple((+scan.ignored).most_common()), "\n".join(scan.samples)
     if not groups:
         reasons = "; ".join(_pluralize(*item) for item in ignored) or "no file"
         raise MissingInputError(
@@ -202,23 +202,21 @@ def _describe_document(group: FileGroup) -> str:
 
 def _pluralize(text: str, count: int) -> str:
     """Return a count with the first noun of a text: "3 .pdf files: convert to .txt first"."""
-    plural = re.sub(r"(?<![\w.])(file|folder|dump|archive)\b", r"\1s", text, count=1)
+    plural = re.sub(r"(?<![\w.])(file|folder|link|pipe|dump|archive)\b", r"\1s", text, count=1)
     return f"{count:,} {text if count == 1 else plural}"
 
 
 def _walk(folder: Path, store: Path | None, ignored: Counter[str]) -> Iterator[Path]:
-    """Yield the files in a folder, without hidden ones and those of artifact stores."""
-    denied = "folder: no permission to read it"
-    for name, folders, names in os.walk(folder, onerror=lambda _: ignored.update([denied])):
-        if Path(name) == store or ("FORMAT.json" in names and "artifacts" in folders):
-            ignored["folder: artifact store of bertloom"] += 1
-            folders.clear()
-            continue
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-        visible = sorted(each for each in names if not each.startswith("."))
-        if hidden := len(names) - len(visible):
-            ignored["hidden file"] += hidden
-        yield from (Path(name, each) for each in visible)
+    """Yield the files in a folder, as a run finds them, without those of artifact stores."""
+
+    def enters(inner: Path) -> bool:
+        is_store = inner == store or (
+            (inner / "FORMAT.json").exists() and (inner / "artifacts").is_dir()
+        )
+        ignored["folder: artifact store of bertloom"] += is_store
+        return not is_store
+
+    yield from map(Path, walk_folder(folder, ignored, enters=enters))
 
 
 def _find_problem(path: Path, file_format: str) -> str:
@@ -230,15 +228,12 @@ def _find_problem(path: Path, file_format: str) -> str:
         return ".txt file: index or checksums of a dump"
     try:
         path.name.encode()
-        check_regular(path)
         with path.open("rb") as stream:
             head = stream.read(4)
     except (OSError, UnicodeEncodeError):
-        return "file: not a readable regular file, or its name is not UTF-8"
+        return "file: no permission to read it, or its name is not UTF-8"
     if not head:
         return _EMPTY
-    if file_format in ("text", "markdown", "json") and head.startswith(_WIDE_MARKS):
-        return "text file: UTF-16 or UTF-32, convert to UTF-8 first (`iconv`)"
     return ""
 
 
@@ -423,13 +418,10 @@ def _head(path: Path, size: int) -> bytes:
 def _decode(data: bytes) -> str:
     """Return the text of the first bytes of a file, whose last character can be cut.
 
-    Lines end with a line feed.
+    Lines end with a line feed. "" if the bytes are no text.
     """
-    try:
-        text = codecs.getincrementaldecoder("utf-8-sig")().decode(data)
-    except UnicodeDecodeError:
-        decoded = decode_text(data)
-        text = decoded.text if decoded is not None else ""
+    encoding = detect_encoding(data)
+    text = data.decode(encoding, "ignore").removeprefix("\ufeff") if encoding else ""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -438,6 +430,6 @@ def _archive_head(path: Path) -> str:
     file = SourceFile(uri=str(path), name=path.name, size=path.stat().st_size, sha256="")
     with contextlib.suppress(CorruptInputError):
         for member, stream in read_members(file, max_bytes=1 << 26):
-            if stream is not None and member.name.endswith(".txt"):
+            if stream is not None and member.name.lower().endswith(".txt"):
                 return _decode(stream.read(_HEAD_BYTES))
     return ""

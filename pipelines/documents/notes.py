@@ -161,15 +161,24 @@ _WITHOUT_NOTE = (*_SHAPE_COUNTERS, "pages-dropped-", "documents-dropped-too-few-
 """Counters with other notes, and counters that every corpus has."""
 
 
+_CONVERT = "`iconv -f ENCODING -t UTF-8 FILE > NEW_FILE`"
+_ADVICE = {
+    "-dropped-undecodable": f". Their encoding is unknown, or they are damaged: {_CONVERT}",
+    "-decoded-as-": f". If this is not their encoding, convert them: {_CONVERT}",
+}
+"""What to do about records, by a part of the counter's name."""
+
+
 def _quarantined(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
     """Yield a note on each counter of records that were dropped or repaired, with an example."""
     for source in config.sources:
         for name, examples in sorted(job.examples.items()):
             counted, _, of = name.rpartition("@")
             if of == source.name and not counted.startswith(_WITHOUT_NOTE):
+                advice = next((text for part, text in _ADVICE.items() if part in counted), "")
                 yield (
                     f"source {source.name!r}: {counted} {job.counters[name]:,}, the first of them "
-                    f"{examples[0].text}"
+                    f"{examples[0].text}{advice}"
                 )
 
 

@@ -35,6 +35,7 @@ from flows.sample.pages import Page
 from flows.store.artifacts import ArtifactStore
 from model.pretraining import speed
 from pipelines.documents.plan import raw_files
+from pipelines.io.raw_files import expand_paths
 from pipelines.sources import SOURCES
 from pipelines.wordpiece.vocab_training import count_words, train_vocabulary
 from schemas.corpus_configs import VocabularyConfig
@@ -193,11 +194,49 @@ def test_tables_of_other_columns_and_unreadable_files_are_not_in_recipe(tmp_path
     for name, column in (("a", "text"), ("b", "text"), ("c", "review")):
         rows = [{column: f"{number}. {ENGLISH}"} for number in range(200)]
         (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (tmp_path / "utf-16.txt").write_text(ENGLISH, encoding="utf-16")
     (tmp_path / "gone.txt").symlink_to("nowhere")
     scan = scan_folder(tmp_path)
-    assert [count for _, count in scan.ignored] == [1, 1, 1]
+    assert [count for _, count in scan.ignored] == [1, 1]
     assert proposed_files(scan, tmp_path) == {"json": ["a.jsonl", "b.jsonl"]}
+
+
+def test_names_in_any_case_and_other_encodings_are_read(tmp_path: Path) -> None:
+    (tmp_path / "utf-16.TXT").write_text(ENGLISH * 9, encoding="utf-16")
+    (tmp_path / "Plain.Txt").write_text(ENGLISH * 300)
+    (tmp_path / "Packed.txt.GZ").write_bytes(gzip.compress(ENGLISH.encode() * 9))
+    rows = "".join(f"{json.dumps({'text': f'{number}. {ENGLISH}'})}\n" for number in range(50))
+    (tmp_path / "Rows.JSONL").write_text(rows)
+    scan = scan_folder(tmp_path)
+    assert scan.ignored == ()
+    assert ENGLISH in scan.sample
+    files = proposed_files(scan, tmp_path)
+    assert files == {
+        "json": ["Rows.JSONL"], "texts": ["Packed.txt.GZ", "Plain.Txt", "utf-16.TXT"],
+    }  # fmt: skip
+
+
+def test_scan_and_run_pass_over_the_same_links(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, outside = tmp_path / "mine", tmp_path / "outside"
+    (folder / "deep").mkdir(parents=True)
+    outside.mkdir()
+    fill_with_texts(folder, 30)
+    for path in (outside / "secret.txt", folder / "deep" / "a.txt"):
+        path.write_text(ENGLISH * 9)
+    for link, target in (
+        ("loop", ".."), ("deep/up", ".."), ("far", outside), ("out.txt", outside / "secret.txt"),
+        ("gone.txt", "nowhere"), ("self.txt", "self.txt"), ("deep/0.txt", "../0.txt"),
+    ):  # fmt: skip
+        (folder / link).symlink_to(target)
+    scan = scan_folder(folder)
+    assert sum(count for _, count in scan.ignored) == 6
+    expected = sorted([*(f"{number}.txt" for number in range(30)), "0.txt", "a.txt"])
+    files = proposed_files(scan, tmp_path)
+    assert files == {"texts": sorted({*expected, *(f for f in files["texts"] if "/0.txt" in f)})}
+    read = [name for _, name in expand_paths([str(folder)], suffixes=[".txt"])]
+    assert sorted(name.rpartition("/")[2] for name in read) == expected
+    assert [record.args[1] for record in caplog.records if record.args][-1] == 6
 
 
 def test_unusable_folders_leave_no_recipe(
