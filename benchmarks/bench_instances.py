@@ -36,7 +36,8 @@ from pipelines.instances.pairing import (
     document_keys,
     next_sentence_pairs,
 )
-from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
+from pipelines.instances.next_sentence_pool import NextSentencePool
+from pipelines.instances.token_documents import TokenDocuments
 from pipelines.lengths import PairCounts
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.corpus_configs import (

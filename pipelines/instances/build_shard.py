@@ -19,7 +19,8 @@ from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX, TRAINING, is_held_out
 from pipelines.instances.masking import read_vocabulary_ids
 from pipelines.instances.pairing import InstanceBatch, create_instances
 from pipelines.instances.plan import REMEMBERED_BYTES, InstanceItem, ShardRanking, pool_text
-from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
+from pipelines.instances.next_sentence_pool import NextSentencePool
+from pipelines.instances.token_documents import TokenDocuments
 from pipelines.io.file_systems import is_local
 from pipelines.io.files import Statistics
 from pipelines.io.shards import ShardWriter, open_shard

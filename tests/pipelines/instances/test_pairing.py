@@ -23,7 +23,8 @@ from pipelines.instances.pairing import (
     next_sentence_pairs,
     pack_full_sentences,
 )
-from pipelines.instances.token_documents import NextSentencePool, TokenDocuments
+from pipelines.instances.next_sentence_pool import NextSentencePool
+from pipelines.instances.token_documents import TokenDocuments
 from pipelines.lengths import PairCounts
 from pipelines.seeds import integers, key_for, random_bits, uniform
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
