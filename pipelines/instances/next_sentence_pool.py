@@ -25,6 +25,24 @@ _MIN_ENDINGS = 8
 slightly shorter and longer ones are added."""
 
 
+class RealSegments(NamedTuple):
+    """The real Bs that random ones replace; arrays of shape (draws,).
+
+    Attributes:
+        a_length: Number of tokens of A.
+        length: Number of tokens from the first unit of B on.
+        moved: Number of these tokens that are part of A.
+        is_inside: The first unit begins inside a sentence.
+        is_end: B ends with its document.
+    """
+
+    a_length: Int64s
+    length: Int64s
+    moved: Int64s
+    is_inside: Bools
+    is_end: Bools
+
+
 class Draw(NamedTuple):
     """Runs of tokens drawn from a pool; arrays of shape (draws,).
 
@@ -106,15 +124,7 @@ class RandomSegments:
         self.num_documents = int(np.count_nonzero(np.bincount(document)))
 
     def draw(
-        self,
-        keys: UInt64s,
-        *,
-        counter: int,
-        own_shard: int,
-        own_rows: Int64s,
-        lengths: tuple[Int64s, Int64s],
-        is_inside: Bools,
-        is_end: Bools,
+        self, keys: UInt64s, *, counter: int, own_shard: int, own_rows: Int64s, real: RealSegments
     ) -> Draw:
         """Draw a B for each key, in place of the real one.
 
@@ -123,26 +133,31 @@ class RandomSegments:
             counter: First of the counters.
             own_shard: Number of the shard of A's documents.
             own_rows: Row of A's document in its token shard.
-            lengths: Number of tokens of A and of the real B.
-            is_inside: The real B begins inside a sentence.
-            is_end: The real B ends with its document.
+            real: The real Bs.
         """
         own = self._first_document[own_shard] + np.searchsorted(self._rows[own_shard], own_rows)
         start, stop, document = (np.zeros(len(keys), np.int64) for _ in range(3))
-        a_lengths, b_lengths = lengths
-        is_inside = self._drawable(is_inside)
+        is_inside = self._drawable(real.is_inside)
         for inside, starts in self._starts.items():
             at = np.flatnonzero(is_inside == inside)
-            if len(at):
-                drawn = starts.draw(
-                    keys[at], counter, excluded=own[at], lengths=b_lengths[at], is_end=is_end[at]
-                )
-                document[at], stop[at] = starts.document[drawn], starts.end[drawn]
-                start[at] = starts.start[drawn]
-                if inside:  # it can begin at any token of the sentence
-                    exact = np.maximum(stop[at] - b_lengths[at], starts.earliest[drawn])
-                    start[at] = np.where(is_end[at], exact, start[at])
-        longest = np.where(is_end, self._max_tokens - a_lengths, b_lengths)
+            if not len(at):
+                continue
+            drawn = starts.draw(
+                keys[at],
+                counter,
+                excluded=own[at],
+                lengths=real.length[at],
+                is_end=real.is_end[at],
+            )
+            document[at], stop[at] = starts.document[drawn], starts.end[drawn]
+            start[at] = starts.start[drawn] + real.moved[at]
+            if inside:  # it can begin at any token of the sentence
+                exact = stop[at] - (real.length[at] - real.moved[at])
+                exact = np.maximum(exact, starts.earliest[drawn])
+                start[at] = np.where(real.is_end[at], exact, start[at])
+        start = np.minimum(start, stop - 1)
+        length = real.length - real.moved
+        longest = np.where(real.is_end, self._max_tokens - real.a_length, length)
         stop = np.minimum(stop, start + longest)
         base = self._base[document]
         return Draw(self._shard[document], self._row[document], start - base, stop - base)

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from pipelines.arrays import Bools, Int64s, TokenIds, UInt64s, offsets_of, ranges
 from pipelines.counters import Count
 from pipelines.instances.masking import VocabularyIds, mask_batch
-from pipelines.instances.next_sentence_pool import NextSentencePool, RandomSegments
+from pipelines.instances.next_sentence_pool import NextSentencePool, RealSegments
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.instances.units import Units
 from pipelines.seeds import integers, keys_for, random_bits, uniform
@@ -42,7 +42,7 @@ IS_NEXT, IS_RANDOM, NO_SEGMENT_B = 0, 1, -1
 _SHORT, _SHORT_LENGTH, _FIRST_INSTANCE = 0, 1, 2
 # ... and under that of an instance, which is the draw _FIRST_INSTANCE + its first unit.
 # A text without a B begins at a token, so its draw is _FIRST_INSTANCE + that token.
-_IS_RANDOM, _A_END, _SHIFT, _MASKING, _AGAIN, _RANDOM_SEGMENT = 0, 1, 2, 3, 4, 5
+_IS_RANDOM, _A_END, _SHIFT, _MOVED, _MASKING, _AGAIN, _RANDOM_SEGMENT = range(7)
 
 _MAX_ENDINGS = 3
 """Maximum number of pairs for the last unit of a document. It is a B in all of them and never an A,
@@ -139,7 +139,8 @@ def next_sentence_pairs(
     chunks = _repeat_endings(every.take(chosen), random_share=share)
     is_random = uniform(chunks.key, _IS_RANDOM) < share
     document_row = documents.rows[rows.start + chunks.document]
-    b_start = units.bounds[chunks.b_start]
+    moved = _moved_bounds(chunks, units)
+    b_start = units.bounds[chunks.b_start] + moved
     segments = Segments(
         document_row=document_row,
         masking_key=random_bits(chunks.key, _MASKING),
@@ -148,10 +149,20 @@ def next_sentence_pairs(
         b_shard=np.full(len(document_row), own_shard, np.int64),
         b_row=document_row.copy(),
         b_start=b_start.copy(),
-        b_stop=chunks.stop,
+        b_stop=chunks.stop.copy(),
         label=np.where(is_random, IS_RANDOM, IS_NEXT).astype(np.int8),
     )
-    _draw_random_segments(segments, chunks, units, random_segments)
+    at = np.flatnonzero(is_random)
+    if len(at):
+        drawn = random_segments.draw(
+            chunks.key[at],
+            counter=_RANDOM_SEGMENT,
+            own_shard=own_shard,
+            own_rows=document_row[at],
+            real=_real_segments(chunks.take(at), units, moved[at]),
+        )
+        segments.b_shard[at], segments.b_row[at] = drawn.shard, drawn.row
+        segments.b_start[at], segments.b_stop[at] = drawn.start, drawn.stop
     return segments
 
 
@@ -220,27 +231,26 @@ def _repeat_endings(chunks: _Chunks, *, random_share: float) -> _Chunks:
     return chunks.take(row[order])._replace(key=np.concatenate(keys)[order])
 
 
-def _draw_random_segments(
-    segments: Segments, chunks: _Chunks, units: Units, random_segments: RandomSegments
-) -> None:
-    """Replace the real B by a random one in instances with the label IS_RANDOM."""
-    at = np.flatnonzero(segments.label == IS_RANDOM)
-    if not len(at):
-        return
-    drawn = random_segments.draw(
-        chunks.key[at],
-        counter=_RANDOM_SEGMENT,
-        own_shard=int(segments.b_shard[0]),
-        own_rows=segments.document_row[at],
-        lengths=(
-            segments.a_stop[at] - segments.a_start[at],
-            segments.b_stop[at] - segments.b_start[at],
-        ),
-        is_inside=units.is_inside[chunks.b_start[at]],
-        is_end=chunks.stop[at] == units.bounds[units.offsets[chunks.document[at] + 1]],
+def _moved_bounds(chunks: _Chunks, units: Units) -> Int64s:
+    """Return how many tokens of B's first unit are part of A: some, if it begins in a sentence.
+
+    So a sentence that is read in several passes is not always cut at the same token.
+    """
+    start = units.bounds[chunks.b_start]
+    most = np.minimum(units.bounds[chunks.b_start + 1], chunks.stop) - start
+    below = np.where(units.is_inside[chunks.b_start], most // 2 + 1, 1)
+    return integers(chunks.key, _MOVED, below=below)
+
+
+def _real_segments(chunks: _Chunks, units: Units, moved: Int64s) -> RealSegments:
+    b_start = units.bounds[chunks.b_start]
+    return RealSegments(
+        a_length=b_start + moved - chunks.a_start,
+        length=chunks.stop - b_start,
+        moved=moved,
+        is_inside=units.is_inside[chunks.b_start],
+        is_end=chunks.stop == units.bounds[units.offsets[chunks.document + 1]],
     )
-    segments.b_shard[at], segments.b_row[at] = drawn.shard, drawn.row
-    segments.b_start[at], segments.b_stop[at] = drawn.start, drawn.stop
 
 
 def pack_full_sentences(
