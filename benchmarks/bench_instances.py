@@ -28,6 +28,7 @@ from pipelines.counters import Counters
 from pipelines.documents.build_shard import read_documents
 from pipelines.documents.plan import plan
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.next_sentence_pool import NextSentencePool
 from pipelines.instances.pairing import (
     BATCH_TOKENS,
     InstanceBatch,
@@ -36,7 +37,6 @@ from pipelines.instances.pairing import (
     document_keys,
     next_sentence_pairs,
 )
-from pipelines.instances.next_sentence_pool import NextSentencePool
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.lengths import PairCounts
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer

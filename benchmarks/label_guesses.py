@@ -74,7 +74,8 @@ def guess_accuracies(pairs: Pairs) -> dict[str, float]:
 def _accuracy(values: Ints, labels: Ints, *, is_length: bool) -> float:
     rule = _threshold_guesses if is_length else _majority_guesses
     scores = [
-        rule(values[half::2], labels[half::2], values[1 - half :: 2]) * (2 * labels[1 - half :: 2] - 1)
+        rule(values[half::2], labels[half::2], values[1 - half :: 2])
+        * (2 * labels[1 - half :: 2] - 1)
         for half in (0, 1)
     ]
     return 0.5 + 0.5 * float(np.concatenate(scores).mean())
@@ -155,8 +156,9 @@ def corpora(*, tokens: int) -> Iterator[tuple[str, TokenDocuments]]:
     yield "sentences of one length", make_documents(sizes(1, 2, 3), rng, spread=0.0)
     yield "half long sentences", make_documents(sizes(1, 2, 12), rng, long_share=0.5)
     yield "without full stops", make_documents(sizes(1, 2, 12), rng, long_share=0.2, end_share=0.0)
-    yield "half of one token", make_documents(
-        _mixed(rng, np.ones_like(many), many), rng, one_token=True
+    yield (
+        "half of one token",
+        make_documents(_mixed(rng, np.ones_like(many), many), rng, one_token=True),
     )
 
 

@@ -9,8 +9,16 @@ from model.pretraining.state import PhaseState
 from model.training.health import (
     TrainingWarning,
     check_evaluations,
+    check_held_out_size,
     check_phases,
     check_unigram,
+)
+from pipelines.instances import HELD_OUT
+from pipelines.instances.notes import (
+    MIN_HELD_OUT_DOCUMENTS,
+    advise_fraction,
+    describe_sample,
+    is_too_small,
 )
 from schemas.model_configs import Objective
 
@@ -20,6 +28,7 @@ def find_warnings(job: TrainingJob, state: PhaseState) -> list[TrainingWarning |
     warnings = [find_unigram_warning(state, objective=job.config.objective)]
     if not state.evaluation:
         return warnings
+    warnings.append(find_held_out_warning(job))
     loss = state.evaluation["mlm_loss"]
     before = job.checkpoint.statistics if job.checkpoint is not None else {}
     loss_before = before.get("held_out", {}).get("mlm_loss")
@@ -29,6 +38,37 @@ def find_warnings(job: TrainingJob, state: PhaseState) -> list[TrainingWarning |
     lowest = state.lowest_evaluation
     warnings.append(check_evaluations(loss, lowest["mlm_loss"], lowest_step=int(lowest["step"])))
     return warnings
+
+
+def held_out_size(job: TrainingJob) -> tuple[int, int]:
+    """Return the number of held-out instances that a phase evaluates, and of their documents."""
+    counters = job.instances.counters
+    instances = counters.get(f"{HELD_OUT}-instances", 0)
+    evaluated = min(instances, job.config.evaluation.max_eval_samples)
+    return evaluated, counters.get(f"{HELD_OUT}-documents-kept", 0)
+
+
+def held_out_caution(job: TrainingJob) -> str:
+    """Return the size of a held-out set that is too small, for wherever its metrics are shown.
+
+    Returns:
+        Text such as `only 3 instances of 1 document`; "" for a set that is large enough.
+    """
+    size = held_out_size(job)
+    return f"only {describe_sample(*size)}" if is_too_small(*size) else ""
+
+
+def find_held_out_warning(job: TrainingJob) -> TrainingWarning | None:
+    """Check the number of held-out instances and documents, and advise how to get more."""
+    counters, entry = job.instances.counters, job.config.instances
+    instances, documents = held_out_size(job)
+    if instances < counters.get(f"{HELD_OUT}-instances", 0) and documents >= MIN_HELD_OUT_DOCUMENTS:
+        advice = "Raise evaluation.max_eval_samples"
+    else:
+        dropped = counters.get("documents-dropped-held-out", 0)
+        passes = max(1, dropped // max(1, counters.get(f"{HELD_OUT}-documents-in", 0)))
+        advice = f"build_instances.{entry}: {advise_fraction(counters, passes=passes)}"
+    return check_held_out_size(instances, documents, advice=advice)
 
 
 def find_unigram_warning(state: PhaseState, *, objective: Objective) -> TrainingWarning | None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.arrays import Bools, Int64s, UInt64s, offsets_of
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.instances.units import Units, split_units
 from pipelines.seeds import integers
 
-DRAW_COUNTERS = 6
-"""Number of counters of a key that a draw uses."""
-
-_ATTEMPTS = DRAW_COUNTERS - 2
-"""Draws from all documents. If all of them draw A's own document, the next draw is from the others
-only."""
+_ATTEMPTS = 4
+"""Number of draws from all documents. If each of them draws A's own document, the next one is from
+the others only."""
 
 _MIN_ENDINGS = 8
 """Minimum number of document ends that one is drawn from. If fewer have the length of the real B,
@@ -30,8 +27,8 @@ class RealSegments(NamedTuple):
 
     Attributes:
         a_length: Number of tokens of A.
-        length: Number of tokens from the first unit of B on.
-        moved: Number of these tokens that are part of A.
+        length: Number of tokens from B's first unit on.
+        moved: Number of these tokens that are part of A. 0 where the unit begins a sentence.
         is_inside: The first unit begins inside a sentence.
         is_end: B ends with its document.
     """
@@ -41,6 +38,10 @@ class RealSegments(NamedTuple):
     moved: Int64s
     is_inside: Bools
     is_end: Bools
+
+    def take(self, rows: Int64s) -> RealSegments:
+        columns: tuple[npt.NDArray[Any], ...] = self
+        return RealSegments(*(column[rows] for column in columns))
 
 
 class Draw(NamedTuple):
@@ -78,7 +79,7 @@ class NextSentencePool:
 
 
 class RandomSegments:
-    """Draws a B from another document so that nothing but its content tells it from the real B.
+    """Draws a B from another document so that only its content tells it from the real B.
 
     A real B begins at a unit that is not the first of its document. So does a random one:
 
@@ -90,6 +91,10 @@ class RandomSegments:
 
     Documents of fewer than two tokens have no second unit and are never drawn. If no other document
     has a B like the real one, any other document is drawn.
+
+    Attributes:
+        units: Units of the documents of each shard.
+        num_documents: Number of documents that can be drawn.
     """
 
     def __init__(self, shards: Mapping[int, TokenDocuments], *, max_tokens: int) -> None:
@@ -97,31 +102,29 @@ class RandomSegments:
             number: split_units(shard, max_tokens=max_tokens) for number, shard in shards.items()
         }
         self._max_tokens = max_tokens
-        numbers = list(shards)
         documents = offsets_of([len(shard) for shard in shards.values()])
         tokens = offsets_of([len(shard.token_ids) for shard in shards.values()])
-        self._first_document = dict(zip(numbers, documents.tolist(), strict=False))
-        # One entry per document; tokens are counted across all shards.
-        self._shard = np.repeat(np.array(numbers, np.int64), np.diff(documents))
+        self._first_document = dict(zip(shards, documents[:-1].tolist(), strict=True))
+        # One entry per document; documents and tokens are numbered across all shards.
+        self._shard = np.repeat(np.array(list(shards), np.int64), np.diff(documents))
         self._base = np.repeat(tokens[:-1], np.diff(documents))
         self._rows = {number: shard.rows for number, shard in shards.items()}
-        self._row = np.concatenate([shard.rows for shard in shards.values()])
-        starts = [_later_starts(units) for units in self.units.values()]
-        document, start, end, earliest, is_inside = (
-            np.concatenate(column) for column in zip(*starts, strict=True)
+        self._row = np.concatenate(list(self._rows.values()))
+        starts = _Starts.join(
+            [
+                _later_starts(units).shifted(document, token)
+                for units, document, token in zip(
+                    self.units.values(), documents.tolist(), tokens.tolist(), strict=False
+                )
+            ]
         )
-        counts = [len(part.document) for part in starts]
-        document += np.repeat(documents[:-1], counts)
-        for column in (start, end, earliest):
-            column += np.repeat(tokens[:-1], counts)
-        self._starts = {
-            inside: _Starts(
-                *(column[is_inside == inside] for column in (document, start, end, earliest)),
-                max_tokens=max_tokens,
+        self.num_documents = int(np.count_nonzero(np.bincount(starts.document)))
+        self._by_kind = {
+            kind: _SortedStarts(
+                starts.take(np.flatnonzero(starts.is_inside == kind)), max_tokens=max_tokens
             )
-            for inside in (False, True)
+            for kind in (False, True)
         }
-        self.num_documents = int(np.count_nonzero(np.bincount(document)))
 
     def draw(
         self, keys: UInt64s, *, counter: int, own_shard: int, own_rows: Int64s, real: RealSegments
@@ -129,166 +132,155 @@ class RandomSegments:
         """Draw a B for each key, in place of the real one.
 
         Args:
-            keys: Keys of the draws, which use `DRAW_COUNTERS` counters.
-            counter: First of the counters.
+            keys: Keys of the draws.
+            counter: First of the counters of the keys that the draws use.
             own_shard: Number of the shard of A's documents.
             own_rows: Row of A's document in its token shard.
             real: The real Bs.
         """
         own = self._first_document[own_shard] + np.searchsorted(self._rows[own_shard], own_rows)
-        start, stop, document = (np.zeros(len(keys), np.int64) for _ in range(3))
-        is_inside = self._drawable(real.is_inside)
-        for inside, starts in self._starts.items():
-            at = np.flatnonzero(is_inside == inside)
-            if not len(at):
-                continue
-            drawn = starts.draw(
-                keys[at],
-                counter,
-                excluded=own[at],
-                lengths=real.length[at],
-                is_end=real.is_end[at],
-            )
-            document[at], stop[at] = starts.document[drawn], starts.end[drawn]
-            start[at] = starts.start[drawn] + real.moved[at]
-            if inside:  # it can begin at any token of the sentence
-                exact = stop[at] - (real.length[at] - real.moved[at])
-                exact = np.maximum(exact, starts.earliest[drawn])
-                start[at] = np.where(real.is_end[at], exact, start[at])
-        start = np.minimum(start, stop - 1)
-        length = real.length - real.moved
-        longest = np.where(real.is_end, self._max_tokens - real.a_length, length)
+        document, start, stop = (np.zeros(len(keys), np.int64) for _ in range(3))
+        kinds = self._drawable_kinds(real.is_inside)
+        for kind, starts in self._by_kind.items():
+            at = np.flatnonzero(kinds == kind)
+            if len(at):
+                replaced = real.take(at)
+                drawn = starts.draw(keys[at], counter, excluded=own[at], real=replaced)
+                document[at], stop[at] = drawn.document, drawn.end
+                start[at] = _begin(drawn, replaced) if kind else drawn.start
+        # A longer end of a document is cut where the pair is full.
+        longest = np.where(real.is_end, self._max_tokens - real.a_length, real.length - real.moved)
         stop = np.minimum(stop, start + longest)
         base = self._base[document]
         return Draw(self._shard[document], self._row[document], start - base, stop - base)
 
-    def _drawable(self, is_inside: Bools) -> Bools:
+    def _drawable_kinds(self, is_inside: Bools) -> Bools:
         """Replace a kind of start that no other document has by the other kind."""
-        drawable = [inside for inside, starts in self._starts.items() if starts.num_documents > 1]
+        drawable = [kind for kind, starts in self._by_kind.items() if starts.num_documents > 1]
         if len(drawable) == 2:
             return is_inside
         return np.full(len(is_inside), drawable[0]) if drawable else ~is_inside
 
 
-class _LaterStarts(NamedTuple):
-    """Starts of all units but the first of each document of a shard, in their order."""
+class _Starts(NamedTuple):
+    """Units that a B can begin at; arrays of shape (starts,)."""
 
     document: Int64s
     start: Int64s
     end: Int64s  # of the document
-    earliest: Int64s  # token where a B can begin, not before the second of the unit before it
+    earliest: Int64s  # the second token of the unit before
     is_inside: Bools
 
+    def shifted(self, documents: int, tokens: int) -> _Starts:
+        """Return the starts with other numbers of documents and tokens."""
+        document, *positions = self[:4]
+        moved = (position + tokens for position in positions)
+        return _Starts(document + documents, *moved, self.is_inside)
 
-def _later_starts(units: Units) -> _LaterStarts:
+    def take(self, rows: Int64s) -> _Starts:
+        columns: tuple[npt.NDArray[Any], ...] = self
+        return _Starts(*(column[rows] for column in columns))
+
+    @classmethod
+    def join(cls, parts: list[_Starts]) -> _Starts:
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _later_starts(units: Units) -> _Starts:
+    """Return the units of a shard that are not the first of their document, in their order."""
     counts = np.diff(units.offsets)
     is_later = np.ones(len(units.is_inside), np.bool_)
     is_later[units.offsets[:-1][counts > 0]] = False
-    document = np.repeat(np.arange(len(counts)), counts)[is_later]
-    return _LaterStarts(
+    unit = np.flatnonzero(is_later)
+    document = np.repeat(np.arange(len(counts)), np.maximum(counts - 1, 0))
+    return _Starts(
         document=document,
-        start=units.bounds[:-1][is_later],
+        start=units.bounds[unit],
         end=units.bounds[units.offsets[document + 1]],
-        earliest=units.bounds[:-1][np.flatnonzero(is_later) - 1] + 1,
-        is_inside=units.is_inside[is_later],
+        earliest=units.bounds[unit - 1] + 1,
+        is_inside=units.is_inside[unit],
     )
 
 
-class _Starts:
-    """Places of one kind where a B can begin, sorted by the number of tokens behind them."""
+def _begin(drawn: _Starts, real: RealSegments) -> Int64s:
+    """Return where Bs begin that may begin at any token of a sentence.
 
-    def __init__(
-        self,
-        document: Int64s,
-        start: Int64s,
-        end: Int64s,
-        earliest: Int64s,
-        *,
-        max_tokens: int,
-    ) -> None:
-        remaining = np.minimum(end - start, max_tokens)
-        order = np.argsort(remaining.astype(np.uint16), kind="stable")  # a radix sort
-        self.document, self.start, self.end = document[order], start[order], end[order]
-        self.earliest = earliest[order]
+    The ends of documents have exactly the number of tokens of the real B.
+    """
+    ending = np.maximum(drawn.end - (real.length - real.moved), drawn.earliest)
+    return np.where(real.is_end, ending, np.minimum(drawn.start + real.moved, drawn.end - 1))
+
+
+class _SortedStarts:
+    """Starts of one kind, sorted by the number of tokens from there to the document's end."""
+
+    def __init__(self, starts: _Starts, *, max_tokens: int) -> None:
+        self._unsorted = starts
+        remaining = np.minimum(starts.end - starts.start, max_tokens)
+        self._order = np.argsort(remaining.astype(np.uint16), kind="stable")  # a radix sort
         self._shortest = offsets_of(np.bincount(remaining, minlength=max_tokens + 1))
-        """The starts from _shortest[n] on have n tokens or more behind them."""
+        """Starts from `_shortest[n]` on are followed by at least n tokens."""
 
-        self._first_ending, self._last_ending = _group_endings(self._shortest)
-        first = np.flatnonzero(np.diff(document, prepend=-1))
-        self._documents, self._ends = document[first], end[first]
-        self._offsets = np.append(first, len(document))
-        self._in_documents, self._order = start, order
+        self._ending_ranges = _group_endings(self._shortest[:-1])
+        first = np.flatnonzero(np.diff(starts.document, prepend=-1))
+        self._documents = starts.document[first]
+        self._offsets = np.append(first, len(starts.document))
 
     @property
     def num_documents(self) -> int:
-        """Number of documents with such a place."""
+        """Number of documents with such a start."""
         return len(self._documents)
 
-    def draw(
-        self, keys: UInt64s, counter: int, *, excluded: Int64s, lengths: Int64s, is_end: Bools
-    ) -> Int64s:
-        """Draw a place with enough tokens behind it, or as many, in another document."""
-        low = np.where(is_end, self._first_ending[lengths], self._shortest[lengths])
-        high = np.where(is_end, self._last_ending[lengths], len(self.start))
-        low, high = np.minimum(low, len(self.start) - 1), np.maximum(high, 1)
+    def draw(self, keys: UInt64s, counter: int, *, excluded: Int64s, real: RealSegments) -> _Starts:
+        """Draw a start with enough tokens behind it, or as many, in another document."""
+        first, stop = (ends[real.length] for ends in self._ending_ranges)
+        low = np.where(real.is_end, first, self._shortest[real.length])
+        high = np.where(real.is_end, stop, len(self._order))
+        low = np.minimum(low, len(self._order) - 1)
+        below = np.maximum(high - low, 1)
         drawn = np.empty(len(keys), np.int64)
         left = np.arange(len(keys))
         for attempt in range(_ATTEMPTS):
-            first = low[left]
-            below = high[left] - first
-            drawn[left] = first + integers(keys[left], counter + attempt, below=below)
-            left = left[self.document[drawn[left]] == excluded[left]]
+            rank = low[left] + integers(keys[left], counter + attempt, below=below[left])
+            drawn[left] = self._order[rank]
+            left = left[self._unsorted.document[drawn[left]] == excluded[left]]
             if not len(left):
-                return drawn
+                return self._unsorted.take(drawn)
         drawn[left] = self._draw_document_first(
-            keys[left],
-            counter + _ATTEMPTS,
-            excluded=excluded[left],
-            lengths=lengths[left],
-            is_end=is_end[left],
+            keys[left], counter + _ATTEMPTS, excluded=excluded[left], real=real.take(left)
         )
-        return drawn
+        return self._unsorted.take(drawn)
 
     def _draw_document_first(
-        self, keys: UInt64s, counter: int, *, excluded: Int64s, lengths: Int64s, is_end: Bools
+        self, keys: UInt64s, counter: int, *, excluded: Int64s, real: RealSegments
     ) -> Int64s:
-        """Draw one of the other documents, then a place in it."""
+        """Draw one of the other documents, then a start in it."""
         rank = np.searchsorted(self._documents, excluded)
-        is_present = self._documents[np.minimum(rank, len(self._documents) - 1)] == excluded
-        others = len(self._documents) - is_present
-        document = integers(keys, counter, below=others)
+        is_present = self._documents[np.minimum(rank, self.num_documents - 1)] == excluded
+        document = integers(keys, counter, below=self.num_documents - is_present)
         document += is_present & (document >= rank)
         first = self._offsets[document]
-        latest = self._ends[document] - lengths
-        enough = np.searchsorted(self._in_documents, latest, side="right") - first
+        latest = self._unsorted.end[first] - real.length
+        enough = np.searchsorted(self._unsorted.start, latest, side="right") - first
         enough = np.maximum(enough, 1)
-        place = np.where(is_end, enough - 1, integers(keys, counter + 1, below=enough))
-        return self._rank[first + place]
-
-    @cached_property
-    def _rank(self) -> Int64s:
-        """Position in the sorted order of each place in the order of documents."""
-        rank = np.empty_like(self._order)
-        rank[self._order] = np.arange(len(rank))
-        return rank
+        place = np.where(real.is_end, enough - 1, integers(keys, counter + 1, below=enough))
+        return first + place
 
 
 def _group_endings(shortest: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the range of starts that the end of a document of each length is drawn from.
+    """Return the range of sorted starts that the end of a document of each length is drawn from.
 
     These are the starts with as many tokens behind them. If there are fewer than `_MIN_ENDINGS`,
-    neighboring lengths share a range, so that each place in it is drawn as often as it is replaced.
+    neighboring lengths share a range, so that each start is drawn as often as it is replaced.
+
+    Args:
+        shortest: Position of the first start of each length. Those from the last length on are not
+            ends.
     """
-    bounds = [0]
-    for bound in shortest[:-1].tolist():  # without the last length: these have more tokens
-        if bound - bounds[-1] >= _MIN_ENDINGS:
-            bounds.append(bound)
-    last = int(shortest[-2])
-    if len(bounds) > 1 and last - bounds[-1] < _MIN_ENDINGS:
-        bounds.pop()
-    if last > bounds[-1]:
-        bounds.append(last)
-    edges = np.array(bounds, np.int64)
-    group = np.maximum(np.searchsorted(edges, shortest[:-1], side="right") - 1, 0)
-    group = np.minimum(group, max(len(edges) - 2, 0))
-    return edges[group], edges[np.minimum(group + 1, len(edges) - 1)]
+    last, edges = int(shortest[-1]), [0]
+    for edge in shortest.tolist():
+        if edge - edges[-1] >= _MIN_ENDINGS and last - edge >= _MIN_ENDINGS:
+            edges.append(edge)
+    first = np.array(edges, np.int64)
+    group = np.searchsorted(first, np.minimum(shortest, max(last - 1, 0)), side="right") - 1
+    return first[group], np.append(first[1:], last)[group]

@@ -401,7 +401,11 @@ def document_groups(documents: TokenDocuments, batch_tokens: int) -> Iterator[ra
 
 
 def _count_input(
-    documents: TokenDocuments, segments: Segments, rows: range, config: InstancesConfig, count: Count
+    documents: TokenDocuments,
+    segments: Segments,
+    rows: range,
+    config: InstancesConfig,
+    count: Count,
 ) -> None:
     """Count documents, and their tokens that are in an A or a real B of this pass."""
     tokens = np.diff(documents.document_bounds[rows.start : rows.stop + 1])

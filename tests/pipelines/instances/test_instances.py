@@ -13,8 +13,8 @@ import pytest
 
 from pipelines.counters import Counters, check_balance
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
-from pipelines.instances.pairing import InstanceBatch, create_instances
 from pipelines.instances.next_sentence_pool import NextSentencePool
+from pipelines.instances.pairing import InstanceBatch, create_instances
 from pipelines.instances.token_documents import TokenDocuments
 from pipelines.wordpiece.tokenizer import WordPieceTokenizer
 from schemas.corpus_configs import InstancesConfig, MaskingConfig
