@@ -129,14 +129,23 @@ def reference_pairs(documents: TokenDocuments, config: InstancesConfig, *, passe
     return Pairs(*np.array(rows, np.int64).T)
 
 
-def as_lists(documents: TokenDocuments) -> list[Document]:
-    """Return documents as lists of sentences, which are lists of ids."""
+def as_lists(documents: TokenDocuments, *, tokens: int | None = None) -> list[Document]:
+    """Return documents that are not empty as lists of sentences, which are lists of ids.
+
+    Args:
+        documents: Documents of a shard.
+        tokens: Approximate number of tokens to return, but at least two documents. Default: all.
+    """
+    lists: list[Document] = []
     bounds, offsets = documents.token_bounds.tolist(), documents.sentence_offsets.tolist()
     ids = documents.token_ids.tolist()
-    return [
-        [ids[bounds[s] : bounds[s + 1]] for s in range(offsets[row], offsets[row + 1])]
-        for row in range(len(documents))
-    ]
+    for row in range(len(documents)):
+        sentences = range(offsets[row], offsets[row + 1])
+        if sentences:
+            lists.append([ids[bounds[s] : bounds[s + 1]] for s in sentences])
+        if tokens is not None and len(lists) > 1 and bounds[offsets[row + 1]] >= tokens:
+            break
+    return lists
 
 
 def corpora(*, tokens: int) -> Iterator[tuple[str, TokenDocuments]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from model.pretraining.job import TrainingJob
 from model.pretraining.state import PhaseState
@@ -14,12 +15,7 @@ from model.training.health import (
     check_unigram,
 )
 from pipelines.instances import HELD_OUT
-from pipelines.instances.notes import (
-    MIN_HELD_OUT_DOCUMENTS,
-    advise_fraction,
-    describe_sample,
-    is_too_small,
-)
+from pipelines.instances.notes import advise_fraction, describe_sample, is_too_small
 from schemas.model_configs import Objective
 
 
@@ -40,35 +36,36 @@ def find_warnings(job: TrainingJob, state: PhaseState) -> list[TrainingWarning |
     return warnings
 
 
-def held_out_size(job: TrainingJob) -> tuple[int, int]:
-    """Return the number of held-out instances that a phase evaluates, and of their documents."""
-    counters = job.instances.counters
-    instances = counters.get(f"{HELD_OUT}-instances", 0)
-    evaluated = min(instances, job.config.evaluation.max_eval_samples)
-    return evaluated, counters.get(f"{HELD_OUT}-documents-kept", 0)
-
-
-def held_out_caution(job: TrainingJob) -> str:
+def held_out_caution(counters: Mapping[str, int]) -> str:
     """Return the size of a held-out set that is too small, for wherever its metrics are shown.
+
+    Args:
+        counters: Counters of the instances.
 
     Returns:
         Text such as `only 3 instances of 1 document`; "" for a set that is large enough.
     """
-    size = held_out_size(job)
+    size = _held_out_size(counters)
     return f"only {describe_sample(*size)}" if is_too_small(*size) else ""
 
 
 def find_held_out_warning(job: TrainingJob) -> TrainingWarning | None:
     """Check the number of held-out instances and documents, and advise how to get more."""
-    counters, entry = job.instances.counters, job.config.instances
-    instances, documents = held_out_size(job)
-    if instances < counters.get(f"{HELD_OUT}-instances", 0) and documents >= MIN_HELD_OUT_DOCUMENTS:
-        advice = "Raise evaluation.max_eval_samples"
-    else:
-        dropped = counters.get("documents-dropped-held-out", 0)
-        passes = max(1, dropped // max(1, counters.get(f"{HELD_OUT}-documents-in", 0)))
-        advice = f"build_instances.{entry}: {advise_fraction(counters, passes=passes)}"
-    return check_held_out_size(instances, documents, advice=advice)
+    counters = job.instances.counters
+    dropped = counters.get("documents-dropped-held-out", 0)
+    passes = max(1, dropped // max(1, counters.get(f"{HELD_OUT}-documents-in", 0)))
+    advice = advise_fraction(counters, passes=passes)
+    return check_held_out_size(
+        *_held_out_size(counters), advice=f"build_instances.{job.config.instances}: {advice}"
+    )
+
+
+def _held_out_size(counters: Mapping[str, int]) -> tuple[int, int]:
+    """Return the number of held-out instances and of their documents."""
+    return (
+        counters.get(f"{HELD_OUT}-instances", 0),
+        counters.get(f"{HELD_OUT}-documents-kept", 0),
+    )
 
 
 def find_unigram_warning(state: PhaseState, *, objective: Objective) -> TrainingWarning | None:

@@ -90,7 +90,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
         self.checkpoint_config = config.checkpoints
         self.is_bf16, self.is_compiled = config.precision == "bf16", config.compile
         self.held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
-        self._caution = held_out_caution(job)
+        self._caution = held_out_caution(job.instances.counters)
         if config.keep == "best" and self.held_out is None:
             raise ConfigError(
                 f"{job.name}: keep is best: expected held-out instances to choose by, found none. "

@@ -133,7 +133,7 @@ def _statistics(job: TrainingJob, state: PhaseState, *, snapshots: Snapshots) ->
         step: {"held_out": _held_out(found["evaluation"]), "tokens": found["tokens"]}
         for step, found in snapshots.measured().items()
     }
-    caution = held_out_caution(job) if state.evaluation else ""
+    caution = held_out_caution(job.instances.counters) if state.evaluation else ""
     return {
         "objective": job.config.objective,
         "max_seq_length": job.instances.statistics["max_seq_length"],

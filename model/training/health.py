@@ -130,7 +130,7 @@ def check_held_out_size(instances: int, documents: int, *, advice: str) -> Train
     """Compare the size of a held-out set with the size from which its scores say something.
 
     Args:
-        instances: Number of held-out instances that the model is evaluated on.
+        instances: Number of held-out instances.
         documents: Number of held-out documents.
         advice: How to get more.
     """
