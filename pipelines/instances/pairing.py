@@ -115,7 +115,7 @@ def next_sentence_pairs(
     keys: UInt64s,
     own_shard: int,
 ) -> Segments:
-    """Return the instances of documents in one pass, truncated to `max_seq_length`.
+    """Return the instances of documents in one pass, of at most `max_seq_length` tokens.
 
     Args:
         documents: Documents of a shard.
@@ -131,13 +131,7 @@ def next_sentence_pairs(
     units = random_segments.units[own_shard].part(rows)
     targets = target_lengths(keys, config)
     share = config.random_next_prob if random_segments.num_documents > 1 else 0.0
-    every = _chunk_at_each_unit(units, keys, targets=targets, max_tokens=max_tokens)
-    is_random = uniform(every.key, _IS_RANDOM) < share
-    following = np.where(is_random & ~every.is_ending, every.b_start, every.following)
-    chosen = _walk(following)
-    chosen = chosen[np.diff(units.offsets)[every.document[chosen]] > 1]
-    chunks = _repeat_endings(every.take(chosen), random_share=share)
-    is_random = uniform(chunks.key, _IS_RANDOM) < share
+    chunks = _choose_chunks(units, keys, targets=targets, share=share, max_tokens=max_tokens)
     document_row = documents.rows[rows.start + chunks.document]
     moved = _moved_bounds(chunks, units)
     b_start = units.bounds[chunks.b_start] + moved
@@ -150,9 +144,9 @@ def next_sentence_pairs(
         b_row=document_row.copy(),
         b_start=b_start.copy(),
         b_stop=chunks.stop.copy(),
-        label=np.where(is_random, IS_RANDOM, IS_NEXT).astype(np.int8),
+        label=np.where(_are_random(chunks.key, share), IS_RANDOM, IS_NEXT).astype(np.int8),
     )
-    at = np.flatnonzero(is_random)
+    at = np.flatnonzero(segments.label == IS_RANDOM)
     if len(at):
         drawn = random_segments.draw(
             chunks.key[at],
@@ -164,6 +158,27 @@ def next_sentence_pairs(
         segments.b_shard[at], segments.b_row[at] = drawn.shard, drawn.row
         segments.b_start[at], segments.b_stop[at] = drawn.start, drawn.stop
     return segments
+
+
+def _are_random(keys: UInt64s, share: float) -> Bools:
+    return uniform(keys, _IS_RANDOM) < share
+
+
+def _choose_chunks(
+    units: Units, keys: UInt64s, *, targets: Int64s, share: float, max_tokens: int
+) -> _Chunks:
+    """Return the chunks of documents of at least two units. `share` of them have a random B."""
+    every = _chunk_at_each_unit(units, keys, targets=targets, max_tokens=max_tokens)
+    puts_back = _are_random(every.key, share) & ~every.is_ending
+    chosen = _walk(np.where(puts_back, every.b_start, every.following))
+    chosen = chosen[np.diff(units.offsets)[every.document[chosen]] > 1]
+    chunks = every.take(chosen)
+    # Tokens behind B that no pair would have, in place of as many at the beginning of A.
+    most = (units.bounds[chosen + 1] - chunks.a_start + 1) // 2
+    spare = np.minimum(units.bounds[chunks.following] - chunks.stop, most)
+    shift = integers(chunks.key, _SHIFT, below=np.maximum(spare, 1))
+    chunks = chunks._replace(a_start=chunks.a_start + shift, stop=chunks.stop + shift)
+    return _repeat_endings(chunks, share=share)
 
 
 def _chunk_at_each_unit(
@@ -184,16 +199,13 @@ def _chunk_at_each_unit(
     latest = np.maximum(np.minimum(latest, last - 1), unit + 1)
     key = random_bits(keys[document], unit - offsets[document] + _FIRST_INSTANCE)
     b_start = unit + 1 + integers(key, _A_END, below=latest - unit)
-    following = np.searchsorted(bounds, stop)
-    spare = np.minimum(bounds[following] - stop, (sizes + 1) // 2)
-    shift = integers(key, _SHIFT, below=np.maximum(spare, 1))
     chunks = _Chunks(
         key=key,
         document=document,
-        a_start=start + shift,
+        a_start=start.copy(),
         b_start=b_start,
-        stop=stop + shift,
-        following=following,
+        stop=stop,
+        following=np.searchsorted(bounds, stop),
         is_ending=unit == last,
     )
     _extend_endings(chunks, units, tokens=tokens, max_tokens=max_tokens)
@@ -219,11 +231,11 @@ def _walk(following: Int64s) -> Int64s:
     return np.array(chosen, np.int64)
 
 
-def _repeat_endings(chunks: _Chunks, *, random_share: float) -> _Chunks:
+def _repeat_endings(chunks: _Chunks, *, share: float) -> _Chunks:
     """Repeat the chunk of a document's last unit while its B is random."""
     rows, keys = [np.arange(len(chunks.key))], [chunks.key]
     for _ in range(_MAX_ENDINGS - 1):
-        is_repeated = chunks.is_ending[rows[-1]] & (uniform(keys[-1], _IS_RANDOM) < random_share)
+        is_repeated = chunks.is_ending[rows[-1]] & _are_random(keys[-1], share)
         rows.append(rows[-1][is_repeated])
         keys.append(random_bits(keys[-1][is_repeated], _AGAIN))
     row = np.concatenate(rows)
