@@ -1,8 +1,8 @@
-"""How well simple features of a pair tell its next-sentence label.
+"""Measure how well simple features of a pair predict its next-sentence label.
 
 Each feature guesses with a rule that is learned from every second pair and measured on the others,
-and the other way round: a threshold for lengths, the most frequent label for each token. Labels
-that a feature says nothing about are guessed with 0.5.
+and the other way round: a threshold for lengths, the most frequent label for each token. A
+feature that does not depend on the label has an accuracy of 0.5.
 """
 
 from __future__ import annotations

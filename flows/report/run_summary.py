@@ -145,7 +145,7 @@ def _list_changes(before: Built, after: Built) -> Iterator[str]:
         ends = (values["perplexity"] for values in held_out)
         caution = after.statistics.get("held_out_caution")
         sample = f" ({caution})" if caution else ""
-        yield "{} perplexity {:,.2f} \u2192 {:,.2f}{}".format(after.name, *ends, sample)
+        yield "{} perplexity {:,.2f} \u2192 {:,.2f}".format(after.name, *ends) + sample
 
 
 def _highlights(steps: Steps) -> Iterator[tuple[str, str]]:

@@ -127,7 +127,7 @@ def check_evaluations(
 
 
 def check_held_out_size(instances: int, documents: int, *, advice: str) -> TrainingWarning | None:
-    """Compare the size of a held-out set with the size from which its scores say something.
+    """Compare the size of a held-out set with the minimum for meaningful scores.
 
     Args:
         instances: Number of held-out instances.

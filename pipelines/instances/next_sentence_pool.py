@@ -79,7 +79,7 @@ class NextSentencePool:
 
 
 class RandomSegments:
-    """Draws a B from another document so that only its content tells it from the real B.
+    """Draws a B from another document that differs from the real B in its content only.
 
     A real B begins at a unit that is not the first of its document. So does a random one:
 
@@ -173,9 +173,13 @@ class _Starts(NamedTuple):
 
     def shifted(self, documents: int, tokens: int) -> _Starts:
         """Return the starts with other numbers of documents and tokens."""
-        document, *positions = self[:4]
-        moved = (position + tokens for position in positions)
-        return _Starts(document + documents, *moved, self.is_inside)
+        return _Starts(
+            document=self.document + documents,
+            start=self.start + tokens,
+            end=self.end + tokens,
+            earliest=self.earliest + tokens,
+            is_inside=self.is_inside,
+        )
 
     def take(self, rows: Int64s) -> _Starts:
         columns: tuple[npt.NDArray[Any], ...] = self

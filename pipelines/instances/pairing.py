@@ -91,7 +91,8 @@ class _Chunks(NamedTuple):
     is_ending: Bools  # begins at the last unit of the document, which is its B
 
     def take(self, rows: Int64s) -> _Chunks:
-        return _Chunks(*(column[rows] for column in self))
+        columns: tuple[npt.NDArray[Any], ...] = self
+        return _Chunks(*(column[rows] for column in columns))
 
 
 def document_keys(document_ids: Sequence[str], *, seed: int, pass_number: int) -> UInt64s:

@@ -113,7 +113,7 @@ class Start(NamedTuple):
 
 
 class SlowPool:
-    """Where random Bs can begin, by whether that is inside a sentence."""
+    """Starts of random Bs, by whether they are inside a sentence."""
 
     def __init__(self, shards: Shards, max_tokens: int) -> None:
         self.units = {number: slow_units(shards[number], max_tokens) for number in sorted(shards)}
