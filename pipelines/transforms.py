@@ -46,8 +46,8 @@ from pipelines.instances.build_shard import (
     training_documents,
 )
 from pipelines.instances.masking import VocabularyIds, read_vocabulary_ids
+from pipelines.instances.next_sentence_pool import NextSentencePool
 from pipelines.instances.pairing import NO_SEGMENT_B, create_instances
-from pipelines.instances.token_documents import NextSentencePool
 from pipelines.io.raw_files import expand_paths
 from pipelines.io.shards import ShardWriter
 from pipelines.seeds import key_for

@@ -15,7 +15,7 @@ from model.launch.stopping import StopRequest
 from model.monitoring.reporter import PretrainingLogger
 from model.monitoring.training_log import EvaluationRecord, StepRecord
 from model.optim.schedules import learning_rate
-from model.pretraining.checks import find_unigram_warning
+from model.pretraining.checks import find_unigram_warning, held_out_caution
 from model.pretraining.evaluation import HeldOutEvaluator
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import PretrainingSetup, open_setup
@@ -90,6 +90,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
         self.checkpoint_config = config.checkpoints
         self.is_bf16, self.is_compiled = config.precision == "bf16", config.compile
         self.held_out = HeldOutEvaluator.open(job, group=group, setup=setup)
+        self._caution = held_out_caution(job.instances.counters)
         if config.keep == "best" and self.held_out is None:
             raise ConfigError(
                 f"{job.name}: keep is best: expected held-out instances to choose by, found none. "
@@ -245,7 +246,7 @@ class PretrainingModule(TrainingModule[StepBatch]):
             held_out_nsp_loss=metrics.get("nsp_loss"),
             held_out_nsp_accuracy=metrics.get("nsp_accuracy"),
         )
-        self.logger.log_evaluation(record)
+        self.logger.log_evaluation(record, caution=self._caution)
         self._report_unigram_level()
         return is_best
 

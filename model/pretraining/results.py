@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from safetensors.torch import save as save_tensors
 
 from model.encoder.hf_weights import save_model
-from model.pretraining.checks import find_warnings
+from model.pretraining.checks import find_warnings, held_out_caution
 from model.pretraining.job import TrainingJob
 from model.pretraining.setup import open_model
 from model.pretraining.snapshots import Snapshots
@@ -133,11 +133,13 @@ def _statistics(job: TrainingJob, state: PhaseState, *, snapshots: Snapshots) ->
         step: {"held_out": _held_out(found["evaluation"]), "tokens": found["tokens"]}
         for step, found in snapshots.measured().items()
     }
+    caution = held_out_caution(job.instances.counters) if state.evaluation else ""
     return {
         "objective": job.config.objective,
         "max_seq_length": job.instances.statistics["max_seq_length"],
         "vocab_size": job.vocabulary.statistics["vocab_size"],
         "held_out": _held_out(state.evaluation),
+        **({"held_out_caution": caution} if caution else {}),
         "warnings": warnings_json(find_warnings(job, state)),
         **({"snapshots": along} if along else {}),
     }
