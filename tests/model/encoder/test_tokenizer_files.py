@@ -24,16 +24,16 @@ from benchmarks.local_server import LocalServer
 from model.finetune import raw_inputs
 from model.finetuning.setup import open_trial
 from model.pretraining.setup import open_model
+from pipelines.build_vocabulary import raw_inputs as vocabulary_inputs
 from pipelines.io.stage_inputs import input_file
+from pipelines.wordpiece.text_rules import read_stated_rules
 from pipelines.wordpiece.tokenizer import tokenizer_json
 from pipelines.wordpiece.vocab_files import (
     TOKENIZER_FILE,
     VOCAB_FILE,
-    read_lowercase,
     read_vocab,
     vocab_text,
 )
-from pipelines.wordpiece.vocab_files import raw_inputs as vocabulary_inputs
 from schemas.corpus_configs import VocabularyConfig
 from schemas.errors import CheckpointError, InstanceDataError, VocabularyError
 
@@ -64,7 +64,7 @@ def test_tokenizer_of_transformers_is_read(tmp_path: Path, lowercase: bool) -> N
     theirs.save_pretrained(str(tmp_path / "saved"))
     url = str(tmp_path / "saved" / TOKENIZER_FILE)
     assert read_vocab(url) == list(VOCAB)
-    assert read_lowercase(url) == lowercase
+    assert read_stated_rules(url)["lowercase"] == lowercase
 
 
 def test_added_tokens_are_part_of_the_vocabulary(tmp_path: Path) -> None:
@@ -119,10 +119,9 @@ def test_damaged_file_is_refused(
 @pytest.mark.parametrize(
     "change",
     [
-        lambda described: described["normalizer"].update(strip_accents=False),
-        lambda described: described["normalizer"].update(lowercase=False, strip_accents=True),
+        lambda described: described["normalizer"].update(strip_accents="false"),
+        lambda described: described["normalizer"].update(lowercase=None),
         lambda described: described["normalizer"].update(clean_text=False),
-        lambda described: described["normalizer"].update(handle_chinese_chars=False),
         lambda described: described["normalizer"].update(type="Lowercase"),
         lambda described: described.update(normalizer=None),
         lambda described: described.update(pre_tokenizer={"type": "Whitespace"}),
@@ -132,7 +131,7 @@ def test_tokenizer_with_other_rules_than_berts_is_refused(
     tmp_path: Path, change: Callable[[dict[str, Any]], object]
 ) -> None:
     with pytest.raises(VocabularyError):
-        read_lowercase(write_json(tmp_path / TOKENIZER_FILE, change))
+        read_stated_rules(write_json(tmp_path / TOKENIZER_FILE, change))
 
 
 def test_finetuning_starts_from_checkpoint_without_vocab_txt(tmp_path: Path) -> None:
