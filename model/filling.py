@@ -116,7 +116,8 @@ class MaskFiller:
             k: Number of candidates per mask.
 
         Raises:
-            PredictionsError: A text has no [MASK], or exceeds the model's positions.
+            PredictionsError: A text has no [MASK] or exceeds the model's positions, or the model's
+                outputs are not finite.
         """
         for text in texts:
             yield self._fill(text, k=k)
@@ -136,6 +137,11 @@ class MaskFiller:
                 f"model has positions for {longest:,}: give less text around the {MASK}"
             )
         probabilities = self._probabilities(encoded.ids, positions)
+        if not probabilities.isfinite().all():
+            raise PredictionsError(
+                f"{text[:80]!r}: expected finite outputs, got NaN: the weights are too large, "
+                "because the training diverged or the files are damaged. Use another checkpoint"
+            )
         best = torch.topk(probabilities, min(k, probabilities.shape[1]))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         masks = tuple(
