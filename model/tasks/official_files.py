@@ -159,7 +159,8 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
         given = ", ".join(config.data_files)
         return MissingInputError(
             f"{task.name} {split}: no file. The recipe's files are those of {given or 'no split'}: "
-            f"add {split} to data_files, or give a folder with {expected}{_split_advice(split, task)}"
+            f"add {split} to data_files, or give a folder with {expected}"
+            f"{_split_advice(split, task)}"
         )
     names: list[str] = []
     if is_folder(config.data_dir):
