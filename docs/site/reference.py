@@ -79,6 +79,7 @@ UNITS = {
     "num_perm": "hashes",
     "num_processes workers": "processes",
     "restarts": "trainings",
+    "keep_versions": "versions",
     "num_threads number_of_worker_harness_threads": "threads",
     "total_budget": "as the budget",
     "type_vocab_size": "segments",

@@ -12,11 +12,13 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import typer
 
+from pipelines.io.local_files import is_special, write_atomic
 from schemas.errors import BertloomError, UsageError
 from schemas.redaction import RedactingFormatter, escape_control_characters, redact
 
@@ -142,3 +144,15 @@ def echo_raw(text: str, *, err: bool = False) -> None:
 def print_json(value: Any) -> None:
     """Print a JSON value with secrets redacted."""
     echo_raw(json.dumps(redact(value), indent=2, ensure_ascii=False))
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file that is complete as soon as it is visible.
+
+    A pipe or a device, such as `/dev/stdout`, is written to as it is.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if is_special(path):
+        path.write_bytes(data)
+    else:
+        write_atomic(path, data)

@@ -9,7 +9,7 @@ import typer
 
 from flows.cli import options
 from flows.cli.completion import artifact_names
-from flows.cli.console import echo, print_json
+from flows.cli.console import echo, print_json, write_file
 from flows.cli.tables import print_parts
 from flows.lineage.queries import Direction
 from flows.lineage.queries import lineage as find_lineage
@@ -69,7 +69,7 @@ def lineage(
     elif as_mermaid:
         echo(mermaid_text(graph))
     elif html is not None:
-        html.write_text(lineage_page(graph), encoding="utf-8")
+        write_file(html, lineage_page(graph))
         echo(f"wrote {html}")
     else:
         print_parts(*metrics, *tree_lines(graph))

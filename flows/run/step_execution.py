@@ -90,7 +90,7 @@ def build_step(
         BertloomError: The stage or the store failed. Nothing is published.
     """
     stage, clock, started_at = step.stage, time.monotonic(), now()
-    folders = stage_folders(step, key, store=store, rebuild=rebuild)
+    folders = stage_folders(step, key, store=store)
     attempt = store.begin(stage.name)
     with (
         _discard_on_error(step, attempt, store=store),
@@ -136,19 +136,22 @@ def worker_code(stage: Stage) -> str:
     return f"sha256:{code_digest()}" if stage.module.startswith("pipelines.") else ""
 
 
-def stage_folders(
-    step: Step, key: StepKey, *, store: ArtifactStore, rebuild: bool = False
-) -> dict[str, str]:
-    """Return the URLs of the folders that a stage resumes from, by the stage's parameter.
-
-    A rebuild deletes finished work items of earlier runs.
-    """
+def stage_folders(step: Step, key: StepKey, *, store: ArtifactStore) -> dict[str, str]:
+    """Return the URLs of the folders that a stage resumes from, by the stage's parameter."""
     stage, folders = step.stage, {}
     if stage.supports_resume:
         folders["work"] = store.work(stage.name, key.cache_key)
     if stage.supports_reuse:
-        folders["pieces"] = store.pieces(stage.name, item_key(key.spec), clear=rebuild)
+        folders["pieces"] = store.pieces(stage.name, item_key(key.spec))
     return folders
+
+
+def delete_progress(step: Step, key: StepKey, *, store: ArtifactStore) -> None:
+    """Delete checkpoints and finished work items of a step. Requires the lease of its key."""
+    if step.stage.supports_resume:
+        store.clear_work(step.stage.name, key.cache_key)
+    if step.stage.supports_reuse:
+        store.clear_pieces(step.stage.name, item_key(key.spec))
 
 
 def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> StageInput:

@@ -76,7 +76,9 @@ def quarantine(store: ArtifactStore, results: Sequence[VerifyResult]) -> None:
             if result.is_inconsistent:  # first: a run that finds no pointer reads these records
                 delete_items(store.backend, pointer.stage, pointer.location)
             reason = "; ".join(result.errors)
-            store.quarantine(pointer.path, expected=pointer.to_json(), reason=reason)
+            stored = store.backend.read_if_exists(pointer.path)
+            if stored is not None and Pointer.from_json(stored) == pointer:
+                store.quarantine(pointer.path, expected=stored, reason=reason)
 
 
 def _verify(

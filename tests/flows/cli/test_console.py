@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,7 +24,7 @@ from typer.testing import CliRunner
 
 from flows.bert import stages
 from flows.cli import app as command
-from flows.cli import options, plan, run
+from flows.cli import console, options, plan, run
 from flows.recipes import loader
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
@@ -223,6 +224,7 @@ import sys, time, signal
 sys.path.insert(0, {str(ROOT / "tests")!r})
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import pytest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from support.fake_stages import installed
 from flows.recipes import loader
@@ -304,3 +306,31 @@ def test_noisy_log_messages_of_libraries_are_hidden(caplog: pytest.LogCaptureFix
         beam.warning("If direct_num_workers is not equal to 1, direct_running_mode is ignored")
         beam.warning("a worker is gone")
     assert caplog.messages == ["said by apitools not found", "a worker is gone"]
+
+
+def test_file_of_command_is_whole_or_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "page.html"
+    console.write_file(target, "old")
+
+    def fail(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="No space left"):
+            console.write_file(target, "new")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+    console.write_file(target, b"new")
+    assert target.read_text() == "new"
+
+
+def test_output_file_can_be_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        text = pool.submit(pipe.read_text)
+        console.write_file(pipe, "page")
+        assert text.result() == "page"
+    assert pipe.is_fifo()
