@@ -25,7 +25,8 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 _WEIGHTS = "model*.safetensors"
 _OLD_CONFIG = "bert_config.json"
-_HUB_MODEL = re.compile(r"[\w.-]*bert-[\w.-]+", re.IGNORECASE)
+_GOOGLE_MODEL = re.compile(r"bert-(base|large)-[a-z-]*(cased|chinese|masking)[a-z-]*")
+_HUB_MODEL = re.compile(r"\w[\w.-]*/[\w.-]*bert-[\w.-]+", re.IGNORECASE)
 _SHOWN_NAMES, _SHOWN_LETTERS, _SHOWN_PROBLEMS = 8, 60, 3
 
 Activation = Literal["gelu", "gelu_tanh"]
@@ -167,10 +168,12 @@ def pickle_advice(folder: str) -> str:
 def download_advice(name: str) -> str:
     """Return how to download a missing checkpoint that is named like a model of the hub, or ""."""
     local = name.rpartition("/")[2]
-    if "://" in name or not _HUB_MODEL.fullmatch(local):
+    if _HUB_MODEL.fullmatch(name):
+        hub_id = name
+    elif _GOOGLE_MODEL.fullmatch(local) and "://" not in name:
+        hub_id = f"google-bert/{local}"
+    else:
         return ""
-    is_hub_id = not name.startswith((".", "/", "~")) and name.count("/") == 1
-    hub_id = name if is_hub_id else f"google-bert/{local}"
     return (
         ". A model of Hugging Face's hub has to be downloaded first: "
         f"hf download {hub_id} --local-dir {local}"

@@ -176,7 +176,7 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
 
 
 def _split_advice(split: str, task: Task) -> str:
-    """Return how to do without a dev file, or ""."""
+    """Return how to make a dev split of training rows, or ""."""
     if split != "dev" or not task.can_split_train:
         return ""
     return ", or use a part of train: dev_fraction: 0.1 (--dev-fraction 0.1)"

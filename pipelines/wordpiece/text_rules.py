@@ -24,7 +24,7 @@ from schemas.errors import VocabularyError
 
 
 class TextRules(TypedDict):
-    """Rules that differ between BERT models; rules with their default are left out."""
+    """Rules that differ between BERT models. Rules that have their default are absent."""
 
     lowercase: bool
     """Whether to lowercase the text."""
@@ -39,7 +39,7 @@ class TextRules(TypedDict):
 def get_text_rules(values: Mapping[str, Any]) -> TextRules:
     """Return the rules among other values, such as the statistics of a vocabulary.
 
-    Rules with their default are left out, so that equal rules are equal.
+    Rules that have their default are absent, so that equal rules are equal.
     """
     rules = TextRules(lowercase=values["lowercase"])
     if values.get("strip_accents") not in (None, rules["lowercase"]):

@@ -305,7 +305,7 @@ def test_missing_checkpoint_with_name_of_hub_names_the_download(
         with pytest.raises(MissingInputError, match=f"hf download {model}"):
             check_layout(str(tmp_path / name))
     with pytest.raises(MissingInputError) as error:
-        check_layout(str(tmp_path / "phase-1"))
+        check_layout(str(tmp_path / "distilbert-base-uncased"))
     assert "hf download" not in str(error.value)
 
 
