@@ -26,17 +26,21 @@ from pipelines.counters import Counters, check_balance
 from pipelines.io.shards import ShardWriter
 from schemas.arrow import EXAMPLES
 from schemas.errors import TaskDataError
-from schemas.finetune_configs import ExamplesConfig
+from schemas.finetune_configs import ExamplesConfig, TaskTypeName
 from schemas.manifest import FileEntry
 
 _BATCH_ROWS = 4096
 _SHOWN_IDS = 5
 _DROPPED = "rows-dropped-"
 _IN_TRAIN = "rows-also-in-train"
-_NO_TEXTS = frozenset(
-    {"id", "title", "label", "score", "tags", "answers", "answer_starts", "is_impossible"}
-)
-"""Columns of examples that are not part of the input of the model."""
+_TEXTS: dict[TaskTypeName, tuple[str, ...]] = {
+    "classification": ("text_a", "text_b"),
+    "regression": ("text_a", "text_b"),
+    "choice": ("context", "continuations"),
+    "span": ("question", "context"),
+    "tagging": ("words",),
+}
+"""Columns of an example that the model reads."""
 
 
 class SplitBuild:
@@ -208,8 +212,7 @@ class LabelSet:
 
     def is_in_train(self, split: str, row: Row) -> bool:
         """Record the texts of training rows; return whether a row of another split has those."""
-        texts = [value for name, value in row.values.items() if name not in _NO_TEXTS]
-        key = hash(repr(texts))
+        key = hash(tuple(str(row.values[name]) for name in _TEXTS[self._task.type]))
         if split == "train":
             self._train_texts.add(key)
         return split not in ("train", "augmentation") and key in self._train_texts
