@@ -30,6 +30,7 @@ DUMPS = {
     "wikibooks": ("en", "wikibooks/*.bz2"),
 }
 _SHOWN = 10
+_TIMESTAMP = "2024-01-01T00:00:00Z"  # for templates that write the date of the revision
 
 
 class Counts(NamedTuple):
@@ -52,7 +53,8 @@ def count(paths: list[Path], language: str) -> Counts:
         for title, text in read_articles(path):
             if is_redirect(text):
                 continue
-            for paragraph in clean_wikitext(text, markup, holes, title=title):
+            paragraphs = clean_wikitext(text, markup, holes, title=title, timestamp=_TIMESTAMP)
+            for paragraph in paragraphs:
                 characters += len(paragraph)
                 words += len(paragraph.split())
     return Counts(characters, characters // 2 if markup.spaceless else words, holes)

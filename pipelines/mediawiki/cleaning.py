@@ -61,7 +61,6 @@ _SWITCH = re.compile(
     "|目次(?:強制|非表示)?|節編集非表示|索引|KEIN_INHALTSVERZEICHNIS|INHALTSVERZEICHNIS|INDICE|NOINDICE"
     "|SOMMAIRE|AUCUNSOMMAIRE|ОГЛ|БЕЗОГЛ|ОГЛАВЛЕНИЕ|БЕЗ_ОГЛ|TDC|NOTDC|SEMTDC|BEZSPISU|SPIS)__"
 )
-_CONVERSION = re.compile(r"-\{([^{}]*)\}-")
 
 # A sentence ends here: a mark, closing quotes, and a space with no lower-case letter after it.
 _SENTENCE_END = re.compile(
@@ -70,9 +69,11 @@ _SENTENCE_END = re.compile(
 )
 
 _BLANK = r"\s\ufdd0"
+# “ closes a quotation in „...“, so it opens one only after a blank or an opening bracket.
+_BEHIND_OPENING = r"(?<=[(（\[「『“])(?<![^\s(（\[「『]“)"
 _SUSPECT = re.compile(
     "[,;:.!?)\\]、。，；」』）(（\\[「『“\ufdd0]"
-    rf"(?:(?<=[{_BLANK},;、，；].)(?<![(（\[「『“])|(?<=[(（\[「『“])[{_BLANK},;:、，；)）\]」』”]"
+    rf"(?:(?<=[{_BLANK},;、，；].)(?<![(（\[「『“])|{_BEHIND_OPENING}[{_BLANK},;:、，；)）\]」』”]"
     "|(?<=\ufdd0))"
 )
 _NO_BEGINNING = frozenset(",;:.)、。，；）」』]\ufdd0")
@@ -88,7 +89,7 @@ _EMPTY_OTHER = re.compile(
     rf"\[[{_BLANK}]+\]|\[\ufdd0+\]|「[{_BLANK}]*」|『[{_BLANK}]*』|“[{_BLANK}]*”"
 )
 _CALL = re.compile(r"(?<=[A-Za-z0-9_])\(\)")
-_AFTER_OPENING = re.compile(rf"([(（\[「『“])[{_BLANK},;:、，；]+")
+_AFTER_OPENING = re.compile(rf"{_BEHIND_OPENING}[{_BLANK},;:、，；]+")
 _BEFORE_CLOSING = re.compile(rf"(?<![{_BLANK},;、，；])[{_BLANK},;、，；]++([)）\]」』])")
 _REPEATED = re.compile(rf"([,;、，；])(?:[{_BLANK}]*+[,;、，；])++")
 _BLANKS = rf"(?<![{_BLANK}])[{_BLANK}]++"
@@ -116,8 +117,6 @@ def clean_paragraph(raw: str, *, language: str = "en") -> str:
         raw = decode_entities(raw)
     if "__" in raw:
         raw = _SWITCH.sub(DROPPED, raw)
-    if language == "zh" and "-{" in raw:
-        raw = _CONVERSION.sub(_first_variant, raw)
     if not raw.isascii():
         raw = _INVISIBLE.sub("", raw)
         if "\u200c" in raw or "\u200d" in raw:
@@ -161,7 +160,7 @@ def _mend(text: str, *, french: bool) -> str:
         text = _LABEL.sub(DROPPED, _LINKING.sub(DROPPED, text))
     text = _REPEATED.sub(r"\1", text)
     text = _EMPTY_OTHER.sub("", _EMPTY.sub("", text))
-    text = _BEFORE_CLOSING.sub(r"\1", _AFTER_OPENING.sub(r"\1", text))
+    text = _BEFORE_CLOSING.sub(r"\1", _AFTER_OPENING.sub("", text))
     text = _EMPTY_OTHER.sub("", _EMPTY.sub("", text))
     text = (_BEFORE_MARK_FRENCH if french else _BEFORE_MARK).sub("", text)
     text = _LEADING.sub("", _COMMA_STOP.sub("", _REPEATED.sub(r"\1", text)))
@@ -254,12 +253,6 @@ def is_in_brackets(before: str) -> bool:
     return max(before.rfind("("), before.rfind("（")) > max(before.rfind(")"), before.rfind("）"))
 
 
-def _first_variant(match: re.Match[str]) -> str:
-    """Return the first Chinese variant of `-{zh-hans:...; zh-hant:...}-`."""
-    first = match[1].split(";")[0]
-    return first.split(":", 1)[-1].split("=>")[-1].strip()
-
-
 MOST_NAMES = 200
 """Unknown and dropped names that one split reports, the most frequent of each."""
 
@@ -267,16 +260,27 @@ _LEAST_ROOM = 20 * MOST_NAMES  # names that are counted before the rarest are fo
 _PREFIXES = (UNKNOWN_TEMPLATE, DROPPED_TEMPLATE)
 _LONGEST_NAME = 60
 _UNPROTECT = {private: character for character, private in PROTECT.items()}
-_MARK = re.compile(f"{HOLE}({DROPPED}?)([^{HOLE}]*){HOLE}")
+_MARK = re.compile(f"{HOLE}([{DROPPED}{LOST}]?)([^{HOLE}]*){HOLE}")
 _CLOSING = frozenset('"”’»」』)）')
 STOPS = frozenset(".!?…。！？؟۔।")
 _HIRAGANA = ("\u3041", "\u309f")
 
 
-def template_marker(name: str, *, is_dropped: bool) -> str:
-    """Return the mark that replaces the template `name` in the text."""
-    name = name[:_LONGEST_NAME].replace(HOLE, "").replace(DROPPED, "").translate(PROTECT)
-    return f"{HOLE}{DROPPED if is_dropped else ''}{name}{HOLE}"
+def template_marker(name: str, kind: str = "") -> str:
+    """Return the mark that replaces the template `name` in the text.
+
+    Args:
+        name: Name of the template.
+        kind: `DROPPED` if it shows no text, `LOST` if its sentence is dropped with it, or "".
+    """
+    name = name[:_LONGEST_NAME].replace(HOLE, "").replace(DROPPED, "").replace(LOST, "")
+    return f"{HOLE}{kind}{name.translate(PROTECT)}{HOLE}"
+
+
+def first_gap(text: str) -> str:
+    """Return the first mark of a template whose text is missing, or ""."""
+    marks = _MARK.finditer(text) if HOLE in text else ()
+    return next((mark[0] for mark in marks if mark[1] != DROPPED), "")
 
 
 def without_names(text: str) -> str:
@@ -325,11 +329,12 @@ class UnknownTemplates:
             end = match.end()
             is_inside = before not in STOPS or text[end : end + 2].lstrip()[:1].islower()
             is_hole = is_inside and not match[1]
+            is_lost = is_inside and match[1] == LOST
             if is_inside:
                 self.total += is_hole
                 self.templates_dropped += not is_hole
                 self._count_name(_PREFIXES[not is_hole] + match[2].translate(_UNPROTECT))
-            parts += (plain, LOST if is_hole and self._drops else DROPPED)
+            parts += (plain, LOST if is_lost or (is_hole and self._drops) else DROPPED)
         text = "".join((*parts, text[end:]))
         if LOST in text:
             text, dropped = drop_marked_sentences(text, frozenset(LOST))

@@ -53,7 +53,9 @@ def clean_page(
     site: str = "",
 ) -> RawDocument | None:
     """Return a page as a document; None if its markup has no text."""
-    paragraphs = clean_wikitext(page.text, markup, holes, title=page.title)
+    paragraphs = clean_wikitext(
+        page.text, markup, holes, title=page.title, timestamp=page.timestamp or ""
+    )
     if not paragraphs:
         return None
     revision = [] if page.revision_id is None else [str(page.revision_id)]

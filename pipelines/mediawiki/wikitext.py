@@ -9,11 +9,10 @@ Grammar: https://www.mediawiki.org/wiki/Markup_spec and the preprocessor's rules
 # ruff: noqa: RUF001 - punctuation of several scripts
 from __future__ import annotations
 
-import bisect
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pipelines.mediawiki.cleaning import (
@@ -22,15 +21,18 @@ from pipelines.mediawiki.cleaning import (
     FORMULA,
     HOLE,
     LINK_TEXT,
+    LOST,
     PROTECT,
     STOPS,
     UnknownTemplates,
     clean_paragraph,
     continues_sentence,
+    first_gap,
     is_in_brackets,
     template_marker,
     without_names,
 )
+from pipelines.mediawiki.delimiters import NESTING_TAGS, NOT_FOUND, Delimiters
 from pipelines.mediawiki.languages import (
     FALLBACK,
     LANGUAGE_CODES,
@@ -40,6 +42,7 @@ from pipelines.mediawiki.languages import (
     wiki_settings,
 )
 from pipelines.mediawiki.templates import (
+    PIPE,
     Rule,
     counter_name,
     parse_arguments,
@@ -47,6 +50,7 @@ from pipelines.mediawiki.templates import (
     rule_for,
     subpage_word,
 )
+from pipelines.mediawiki.variants import CONVERTERS, shown_text
 
 
 def _names(names: str) -> frozenset[str]:
@@ -60,8 +64,6 @@ _DROPPED_TAGS = _names(
     "quiz script style rt rp h1 h2 h3 h4 h5 h6 pre syntaxhighlight source caption phonos "
     "mapdata languages"
 )
-# The same, but these nest in themselves.
-_NESTING_TAGS = frozenset({"table", "ul", "ol", "dl", "menu"})
 # Tags whose content is necessary for a sentence, but is not text.
 _FORMULA_TAGS = frozenset({"math", "chem", "ce", "code"})
 # Tags that end a paragraph.
@@ -77,7 +79,7 @@ _INLINE_TAGS = _names(
     "acronym translate tvar includeonly thead tbody tfoot nowiki math code br blink main nav "
     "ref chem ce section"
 )
-_KNOWN_TAGS = _DROPPED_TAGS | _NESTING_TAGS | _FORMULA_TAGS | _BLOCK_TAGS | _INLINE_TAGS
+_KNOWN_TAGS = _DROPPED_TAGS | NESTING_TAGS | _FORMULA_TAGS | _BLOCK_TAGS | _INLINE_TAGS
 
 _PLAIN_CODE = re.compile(r"(?=.*\w)[\w.,/@$%+()-][\w.,/@$%+() -]{0,39}")
 """Code that reads as a word: the name of a function, a file or a command."""
@@ -89,140 +91,11 @@ _MARKUP = re.compile(r"\{\{|\[\[|</|''|<[a-z]|\n[*#|=:]")
 _HIDDEN = re.compile(r"display\s*:\s*none")
 _RAISED = re.compile(r"([^<>{}\[\]|\n]{1,6})</sup\s*>", re.IGNORECASE)
 
-
-def _ending_pattern(name: str) -> re.Pattern[str]:
-    """Return the pattern of the closing tag `name`; a nesting tag's opening is group 1."""
-    opening = rf"(<{name}\b[^<>]*>)|" if name in _NESTING_TAGS else ""
-    return re.compile(rf"{opening}</{name}\s*>", re.IGNORECASE)
-
-
-_ENDINGS = {
-    name: _ending_pattern(name)
-    for name in _DROPPED_TAGS | _NESTING_TAGS | _FORMULA_TAGS | {"nowiki", "span"}
-}
-
-
-NOT_FOUND = -1
-"""Result if there is no closing delimiter."""
-
-_BRACES = re.compile(r"\{\{++|\}\}++|<(?:!--|(nowiki|math|pre|source|syntaxhighlight)\b[^<>]*+>)")
-_BRACKETS = re.compile(r"\[\[|\]\]")
-_TABLE = re.compile(r"\n[ \t:*#]*+(?:(\{\|)|\|\}(?!\})|\{\{[ ]*[Ee]nd[ ]*\}\})")
-_COMMENT_END = re.compile("-->")
-_BREAK = re.compile(r"\n[ \t]*(?=[\n=])")
-
-
-class Delimiters:
-    """Closing delimiters of a page. Positions are offsets in its text."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._found: dict[str, tuple[list[int], list[int]]] = {}  # endings of tags, by name
-        self._budget = 8 * len(text) + 1024  # characters that failing searches may read
-
-    def end_of_paragraph(self, position: int) -> int:
-        """Return the next blank line or heading, which ends unclosed markup."""
-        found = _BREAK.search(self._text, position)
-        return found.start() if found else len(self._text)
-
-    def end_of_line(self, position: int) -> int:
-        end = self._text.find("\n", position)
-        return end if end >= 0 else len(self._text)
-
-    def end_of_braces(self, position: int) -> int:
-        """Return the end of the braces that open at `position`, nested braces included."""
-        text, depth, start = self._text, 0, position
-        if self._budget < 0:
-            return NOT_FOUND
-        while (found := _BRACES.search(text, position)) is not None:
-            position = found.end()
-            first = text[found.start()]
-            if first == "{":
-                depth += position - found.start()
-            elif first == "}":
-                depth -= position - found.start()
-                if depth <= 0:
-                    end = position + depth
-                    if text.find("\n==", start, end) < 0:
-                        return end
-                    break  # a template has no headings: the braces belong to another one
-            else:
-                inside = self.end_of_tag(found[1] or "-->", position)
-                position = inside if inside != NOT_FOUND else position
-        self._budget -= position - start if found else len(text) - start
-        return NOT_FOUND
-
-    def end_of_picture(self, position: int) -> int:
-        """Return the end of a `[[File:...]]` with links in its caption. It has one paragraph."""
-        text, depth, start = self._text, 1, position
-        if self._budget < 0:
-            return NOT_FOUND
-        while (found := _BRACKETS.search(text, position)) is not None:
-            position = found.end()
-            depth += 1 if found[0] == "[[" else -1
-            if depth == 0:
-                if text.find("\n\n", start, position) >= 0:
-                    break
-                return position + text.startswith("]", position)
-        self._budget -= position - start if found else len(text) - start
-        return NOT_FOUND
-
-    def end_of_table(self, position: int) -> int:
-        """Return the end of a table, nested tables included."""
-        depth = 1
-        if self._budget < 0:
-            return NOT_FOUND
-        for found in _TABLE.finditer(self._text, position):
-            depth += 1 if found[1] else -1
-            if depth == 0:
-                return found.end()
-        self._budget -= len(self._text) - position
-        return NOT_FOUND
-
-    def end_of_tag(self, name: str, position: int) -> int:
-        """Return the end of the first closing tag `name`, or of a comment (name "-->").
-
-        For a tag that nests, `position` is directly after its opening tag.
-        """
-        starts, ends = self._endings(name)
-        index = bisect.bisect_left(starts, position)
-        if name in _NESTING_TAGS:  # the end of the last opening tag before
-            return ends[index - 1] if index else NOT_FOUND
-        return ends[index] if index < len(ends) else NOT_FOUND
-
-    def _endings(self, name: str) -> tuple[list[int], list[int]]:
-        """Return starts and ends of closing tags; for a nesting tag, of the tags themselves."""
-        found = self._found.get(name)
-        if found is None:
-            matches = (_COMMENT_END if name == "-->" else _ENDINGS[name]).finditer(self._text)
-            if name in _NESTING_TAGS:
-                found = _matched(matches)
-            else:
-                spans = [match.span() for match in matches]
-                found = [start for start, _ in spans], [end for _, end in spans]
-            self._found[name] = found
-        return found
-
-
-def _matched(tags_found: Iterable[re.Match[str]]) -> tuple[list[int], list[int]]:
-    """Return the start of each opening tag and the end of its closing tag or `NOT_FOUND`."""
-    starts, ends, open_tags = list[int](), list[int](), list[int]()
-    for match in tags_found:
-        if match.lastindex:
-            open_tags.append(len(starts))
-            starts.append(match.start())
-            ends.append(NOT_FOUND)
-        elif open_tags:
-            ends[open_tags.pop()] = match.end()
-    return starts, ends
-
-
 _MAX_DEPTH = 40  # deeper nesting is not text; MediaWiki has the same limit
 
 # Each alternative begins with a literal character outside of groups, so that `re` can skip ahead by
 # first character.
-_TOKEN = re.compile(
-    r"""
+_TOKENS = r"""
       \[\[ (?: [^\[\]{}<>|\n:]*+ \| )? ([^\[\]{}<>|\n:]++) \]\]     # 1 a whole link: its label
     | \[ ( \[ [ ]* (:? [^\[\]{}<>|\n:]*+ :)? )                       # 2 a link opens; 3 its prefix
     | \] ( \] )                                                      # 4 a link closes
@@ -239,9 +112,13 @@ _TOKEN = re.compile(
     | \n ( [ \t:*\#]*+ \{\| )                                        # 17 a table opens
     | \[ ( (?: (?: https? | ftp | irc | news ) :// | // | mailto: ) [^\s\[\]<>"|{}]*+
            (?: [^\S\n]++ ([^\[\]\n{}<>]*+) \] | \] | [^\S\n]++ )? ) # 18 a web link; 19 its label
-    """,
-    re.VERBOSE,
-)
+"""
+_VARIANT_TOKENS = r"""
+    | - ( \{ ) (?!\{)                                               # 20 words of variants open
+    | \} ( - )                                                      # 21 and close
+"""
+_TOKEN = re.compile(_TOKENS, re.VERBOSE)
+_VARIANT_TOKEN = re.compile(_TOKENS + _VARIANT_TOKENS, re.VERBOSE)
 _HEADING = re.compile(r"\n(={1,6})[^\n=][^\n]*=")
 # Lines of closing sections: one that may be prose, by whether the language is spaceless; a work.
 _LONG_LINE = {
@@ -259,20 +136,26 @@ _INDENT = re.compile(r"[ \t]*:*[ \t]*")
 _LOOK_BACK = 200  # pieces and characters of the output before a pronunciation
 
 _rule = functools.lru_cache(maxsize=4096)(rule_for)
-_SUBPAGE_WORD = Rule(subpage_word)
+_SUBPAGE_WORD = Rule(subpage_word, always_shows_text=True)
+_WORD_BEFORE = re.compile(r"[^\W\d_]\.?\s\Z")
+# "or" between two pronunciations, the first of which is dropped.
+_LINKED = re.compile(rf"{HOLE}\s*(?:or|and|o|e|ou|et|oder|und|y|または)\s*\Z")
 
 
 class _Open(NamedTuple):
-    """A link or a template that is open."""
+    """A link, a template or `-{` that is open."""
 
     start: int
     """Index of its text in the output."""
 
     rule: Rule | None
-    """Rule of the template; None for a link."""
+    """Rule of the template; None for a link and for `-{`."""
+
+    source: int = 0
+    """Position of the template in the page."""
 
     name: str = ""
-    """The template's name, as in the page."""
+    """The template's name, as in the page; `-{` for the words of variants; "" for a link."""
 
 
 def _shown(target: str) -> str:
@@ -280,6 +163,13 @@ def _shown(target: str) -> str:
     prefix, colon, title = target.lstrip(":").partition(":")
     is_wiki = colon and title and prefix.strip().lower() in WIKI_PREFIXES
     return title if is_wiki else target.removeprefix(":")
+
+
+def _mark_kind(rule: Rule | None) -> str:
+    """Return the kind of mark (`template_marker`) of a template that is not written."""
+    if rule is not None and rule.is_missing:
+        return LOST
+    return DROPPED if rule is not None and rule.is_drop else ""
 
 
 def _without_comments(line: str) -> str:
@@ -304,17 +194,22 @@ class Scanner:
     A line that starts with one of `*#:;|!=` or a blank is not text but a list, table or heading.
     """
 
-    def __init__(self, text: str, markup: WikiSettings, title: str = "") -> None:
+    def __init__(
+        self, text: str, markup: WikiSettings, title: str = "", timestamp: str = ""
+    ) -> None:
         self._text = "\n" + text.replace("\r\n", "\n")
         self._markup = markup
         self._title = title
+        self._timestamp = timestamp
         self._out: list[str] = []
         self._stack: list[_Open] = []
         self._templates = 0  # how many of the stack are templates
         self._delimiters = Delimiters(self._text)
+        self._converter = CONVERTERS.get(markup.converter)
 
     def run(self) -> str:
-        text, out, search = self._text, self._out, _TOKEN.search
+        tokens = _VARIANT_TOKEN if self._converter else _TOKEN
+        text, out, search = self._text, self._out, tokens.search
         handlers = self._handlers()
         position = 0
         while (token := search(text, position)) is not None:
@@ -343,6 +238,8 @@ class Scanner:
             16: self._list_lines,
             17: self._table,
             18: self._web_link,
+            20: self._open_variants,
+            21: self._close_variants,
         }
 
     # Dropped markup
@@ -379,7 +276,7 @@ class Scanner:
         return self._skip(end) if end != NOT_FOUND else self._delimiters.end_of_line(position)
 
     def _close_link(self, token: re.Match[str]) -> int:
-        if self._stack and self._stack[-1].rule is None:
+        if self._is_link_open():
             index = self._stack.pop().start
             content = "".join(self._out[index:])
             target, pipe, label = content.partition("|")
@@ -388,6 +285,10 @@ class Scanner:
             del self._out[index:]
             self._out.append(label if pipe and label else _shown(target))
         return token.end()
+
+    def _is_link_open(self) -> bool:
+        """Return whether the innermost open markup is a link."""
+        return bool(self._stack) and self._stack[-1].rule is None and not self._stack[-1].name
 
     def _web_link(self, token: re.Match[str]) -> int:
         whole, label = token[0], token[19]
@@ -407,9 +308,9 @@ class Scanner:
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n" and "\n" not in name
         if rule is None and is_inline and self._is_subpage_word(token):
             rule = _SUBPAGE_WORD
-        is_written = rule is not None and not rule.is_drop
+        is_written = rule is not None and not rule.is_drop and not rule.is_missing
         if is_written and "\n\n" not in name and len(self._stack) < _MAX_DEPTH:
-            self._stack.append(_Open(len(self._out), rule, name))
+            self._stack.append(_Open(len(self._out), rule, start, name))
             self._out.append("")
             self._templates += 1
             return token.end()
@@ -417,8 +318,7 @@ class Scanner:
         if end != NOT_FOUND:
             is_line = "\n" not in name and text.find("\n", token.end(), end) < 0
             if is_line or is_inline:
-                is_dropped = rule is not None and rule.is_drop
-                return self._leave_mark(end, name, is_inline=is_inline, is_dropped=is_dropped)
+                return self._leave_mark(end, name, _mark_kind(rule), is_inline=is_inline)
             return self._skip(end, mark=DROPPED)
         if text.startswith("{{{", start) and not name:
             return self._skip(start + 3, mark=DROPPED)
@@ -429,19 +329,22 @@ class Scanner:
         has_arguments = self._text.startswith("|", token.end())
         return has_arguments and "/" in token[6] and self._markup.language == FALLBACK
 
-    def _leave_mark(self, position: int, name: str, *, is_inline: bool, is_dropped: bool) -> int:
+    def _leave_mark(self, position: int, name: str, kind: str, *, is_inline: bool) -> int:
         """Continue after a template that writes nothing. Leave a mark with its name if it is in a
         line of text."""
         plain = counter_name(name, self._markup.language)
         if not plain or not (is_inline or continues_sentence(self._text, position)):
             return self._skip(position, mark=DROPPED)
-        self._out.append(template_marker(plain, is_dropped=is_dropped))
+        self._out.append(template_marker(plain, kind))
         return position
 
-    def _is_in_brackets(self) -> bool:
-        """Return whether a bracket is open in the last characters of the output."""
+    def _is_aside(self, source: int) -> bool:
+        """Return whether a pronunciation is an aside in brackets. One that a word introduces, as in
+        "(named /x/, plural ...)", belongs to the text."""
         before = "".join(part[-_LOOK_BACK:] for part in self._out[-_LOOK_BACK:])[-_LOOK_BACK:]
-        return is_in_brackets(before.rpartition("\n\n")[2])
+        word = _WORD_BEFORE.search(self._text, max(0, source - 3), source)
+        is_introduced = word and not _LINKED.search(before)
+        return is_in_brackets(before.rpartition("\n\n")[2]) and not is_introduced
 
     def _close_template(self, token: re.Match[str]) -> int:
         if not self._templates:
@@ -454,16 +357,21 @@ class Scanner:
             self._forgive(top)  # the braces belong to another template: its content is text
             return token.end()
         del self._out[top.start :]
-        arguments = parse_arguments(top.name + content, title=self._title)
+        arguments = parse_arguments(
+            top.name + content, title=self._title, timestamp=self._timestamp
+        )
         value = top.rule.render(arguments)
-        is_dropped = top.rule.is_pronunciation and self._is_in_brackets()
+        is_dropped = top.rule.is_pronunciation and self._is_aside(top.source)
+        if not value and not arguments.are_filled():
+            value = first_gap(content)  # of a template that its own text depends on
         if value and not is_dropped:
             self._out.append(value)
             return token.end()
-        is_empty = top.rule.may_be_empty or not arguments.are_filled()
-        is_dropped |= is_empty and top.rule is not _SUBPAGE_WORD
+        has_arguments = arguments.are_filled() or top.rule.always_shows_text
+        is_dropped |= top.rule.may_be_empty or not has_arguments
         is_inline = bool(self._out) and self._out[-1][-1:] != "\n"
-        return self._leave_mark(token.end(), top.name, is_inline=is_inline, is_dropped=is_dropped)
+        kind = DROPPED if is_dropped else ""
+        return self._leave_mark(token.end(), top.name, kind, is_inline=is_inline)
 
     def _unwind(self) -> None:
         """Write the text of all open markup. It is never closed."""
@@ -479,6 +387,31 @@ class Scanner:
                 first, newline, rest = out[index].partition("\n")
                 out[index] = first.rpartition("|")[2] + newline + rest
                 return
+
+    # Language variants
+
+    def _open_variants(self, token: re.Match[str]) -> int:
+        if len(self._stack) < _MAX_DEPTH:
+            self._stack.append(_Open(len(self._out), None, name="-{"))
+            self._out.append("")
+        return token.end()
+
+    def _close_variants(self, token: re.Match[str]) -> int:
+        self._end_links()
+        if self._converter is None or not self._is_variants_open():
+            self._out.append(token[0])
+            return token.end()
+        index = self._stack.pop().start
+        shown = shown_text("".join(self._out[index:]), self._converter)
+        del self._out[index:]
+        if not shown.strip():
+            return self._skip(token.end(), mark=DROPPED)
+        self._out.append(shown.replace("|", PIPE) if self._templates else shown)
+        return token.end()
+
+    def _is_variants_open(self) -> bool:
+        """Return whether the innermost open markup is `-{`."""
+        return bool(self._stack) and self._stack[-1].name == "-{"
 
     # Tags
 
@@ -504,7 +437,7 @@ class Scanner:
                 return self._protected(end)
             if name in _FORMULA_TAGS:
                 return self._formula(name, end)
-            if name in _DROPPED_TAGS or name in _NESTING_TAGS:
+            if name in _DROPPED_TAGS or name in NESTING_TAGS:
                 return self._dropped_tag(token, name)
             if name == "sup" and (raised := _RAISED.match(self._text, end)):
                 self._out.append(raised_text(raised[1]))
@@ -570,7 +503,7 @@ class Scanner:
     # Lines
 
     def _end_links(self) -> None:
-        while self._stack and self._stack[-1].rule is None:
+        while self._is_link_open():
             self._forgive(self._stack.pop())
 
     def _heading(self, token: re.Match[str]) -> int:
@@ -605,6 +538,9 @@ class Scanner:
 
     def _list_lines(self, token: re.Match[str]) -> int:
         self._end_links()
+        if self._is_variants_open():  # its rules may begin lines with a semicolon
+            self._out.append("\n")
+            return token.start(16)
         self._out.append(token[0] if self._stack else f"\n{token[16][0]}")
         return token.end()
 
@@ -638,7 +574,12 @@ def is_redirect(text: str) -> bool:
 
 
 def clean_wikitext(
-    text: str, markup: WikiSettings, holes: UnknownTemplates | None = None, *, title: str = ""
+    text: str,
+    markup: WikiSettings,
+    holes: UnknownTemplates | None = None,
+    *,
+    title: str = "",
+    timestamp: str = "",
 ) -> list[str]:
     """Return the text passages of one page in order.
 
@@ -649,12 +590,13 @@ def clean_wikitext(
         markup: Settings of the wiki (`wiki_settings`).
         holes: Counts of templates within sentences that write nothing.
         title: Title of the page, for templates that write it.
+        timestamp: Time of the revision in ISO 8601, for templates that write the current date.
 
     Returns:
         Non-empty paragraphs without line breaks. They exclude headings, lists, indented lines,
         tables, references, pictures, formulas and closing sections.
     """
-    raws = _raw_paragraphs(Scanner(text, markup, title).run().split("\n"), markup)
+    raws = _raw_paragraphs(Scanner(text, markup, title, timestamp).run().split("\n"), markup)
     if len(raws) > 1:  # a line in bold is a heading
         raws = [raw for raw in raws if raw[:3] != "'''" or not _BOLD_LINE.fullmatch(raw)]
     counted = UnknownTemplates() if holes is None else holes

@@ -19,10 +19,12 @@ from typing import Any
 import pytest
 from support.fake_stages import FakeStages, Recorder
 from support.lineage_builder import put, put_recipe
+from support.store_builder import write_run
 
 from flows.cli import tables
 from flows.cli.final_summary import MAX_MESSAGES, summary_parts
 from flows.cli.progress import StepPrinter
+from flows.cli.runs import runs
 from flows.cli.tables import print_parts
 from flows.run.estimates import StepEstimate
 from flows.run.events import RunStarted, StepFailed, StepFinished
@@ -254,3 +256,21 @@ def test_progress_bars_of_processes_have_different_lines(
             assert (first, second, third) == (0, 1, 2)
         with other.reserve() as again:
             assert again == 0
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120, 160, 240])
+def test_runs_are_listed_at_any_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    store = ArtifactStore(str(tmp_path))
+    names = ("20260101t000000-aa", "20260102t000000-bb")
+    for run_id in names:
+        write_run(store, run_id, recipe={"name": "a-recipe-with-a-long-name"})
+    with terminal(monkeypatch, columns=columns) as read:
+        runs(store=str(tmp_path))
+        header, *lines = re.sub(r"\x1b\[[0-9;]*m", "", read()).splitlines()
+    assert [line.split()[0] for line in lines] == [*reversed(names)]  # one line per run
+    titles = header.split()
+    assert titles[0] == "run"
+    assert titles[-1] == "result"
+    assert ("cached" in titles) == (columns >= 120)
