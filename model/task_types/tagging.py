@@ -30,7 +30,7 @@ from model.task_types.task_type import (
     check_outputs,
     most_frequent,
 )
-from model.tasks.column_files import split_line
+from model.tasks.column_files import is_tagged_word, split_line
 from model.tasks.entities import OUTSIDE, EntityCounts, entities_of, iob2, is_tag
 from model.tasks.task import Task
 from pipelines.arrays import Float32s, Int64s, joined, offsets_of, ranges
@@ -342,7 +342,7 @@ def _read_columns(url: str, examples: pa.Table, *, task: Task) -> list[dict[str,
             continue
         cells = split_line(line)
         can_be_comment = task.layout.allows_comments and line.startswith("# ")
-        if not can_be_comment or is_tag(cells[-1]):
+        if not can_be_comment or is_tagged_word(cells):
             tokens.append((f"{url}, line {number}", cells))
     words = [word for row in examples["words"].to_pylist() for word in row]
     if len(tokens) != len(words):

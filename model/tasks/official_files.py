@@ -18,7 +18,7 @@ from pipelines.io.raw_files import (
     is_folder,
     list_folder_of,
 )
-from schemas.errors import MissingInputError
+from schemas.errors import ConfigError, MissingInputError
 from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import RawInput
 
@@ -78,6 +78,9 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
             files = [uri for uri, _ in expand_paths(config.data_files[split])]
         elif config.data_dir is not None:
             files = _match(config.data_dir, file_globs(task, split), list_files=list_files)
+        if split == "dev" and config.dev_fraction:
+            _check_no_dev(files)
+            files = [*found["train"]]
         if files:
             found[split] = tuple(files)
         elif split in ("train", "dev"):
@@ -105,6 +108,13 @@ def _data_label_file(config: ExamplesConfig) -> str:
         return ""
     files = {name: uri for uri, name in _list_files(config.data_dir)}
     return files.get(DATA_LABEL_FILE, "")
+
+
+def _check_no_dev(files: Sequence[str]) -> None:
+    if files:
+        raise ConfigError(
+            f"dev_fraction: expected 0, as there is a dev file, {files[0]}. Remove one of them"
+        )
 
 
 def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[RawInput, ...]:
@@ -174,7 +184,8 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
         given = ", ".join(config.data_files)
         return MissingInputError(
             f"{task.name} {split}: no file. The recipe's files are those of {given or 'no split'}: "
-            f"add {split} to files, or give a folder with {expected}"
+            f"add {split} to data_files, or give a folder with {expected}"
+            f"{_split_advice(split, task)}"
         )
     names: list[str] = []
     if is_folder(config.data_dir):
@@ -185,5 +196,12 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
         shown += f" and {len(names) - _MAX_SHOWN_NAMES} more"
     return MissingInputError(
         f"{config.data_dir}: expected {expected} for {task.name} {split}, found {shown}. "
-        f"Correct data_dir, or name the file in data_files.{split}"
+        f"Correct data_dir, or name the file in data_files.{split}{_split_advice(split, task)}"
     )
+
+
+def _split_advice(split: str, task: Task) -> str:
+    """Return how to make a dev split of training rows, or ""."""
+    if split != "dev" or not task.can_split_train:
+        return ""
+    return ", or use a part of train: dev_fraction: 0.1 (--dev-fraction 0.1)"
