@@ -37,7 +37,7 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
     sentences: list[str] = []
     marks: list[str] = []  # parts without a letter or digit after the last sentence
     rules = ordinal_rules(language)
-    is_special = rules.is_special
+    ordinary = rules.ordinary
     for paragraph in paragraphs:
         if len(paragraph) <= _WINDOW:
             segments = sentencex.segment(language, paragraph)
@@ -45,17 +45,23 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
             segments = _window_segments(paragraph, language)
         if "[" in paragraph or language in _SPACELESS_LANGUAGES:
             segments = _with_attached(segments)
-        for number, segment in enumerate(segments):
+        number, has_capitals = 0, False
+        for segment in segments:
             sentence = segment.strip()
-            if is_special[sentence[:1]]:
-                if not sentence:
-                    continue
-                if sentence[0] in rules.continuing and number and sentences and not marks:
-                    gap = rules.find_gap(segments, number)
-                    if gap is not None:
-                        sentences[-1] += gap + sentence
-                        continue
-                if not (sentence[1:2].isalpha() or _WORD_CHARACTER.search(sentence)):
+            if not sentence:
+                continue
+            if sentence[0] not in ordinary:
+                if sentence[0] in rules.continuing:
+                    # In text without capital letters, a lower-case word begins sentences, too.
+                    has_capitals = has_capitals if number else not paragraph.islower()
+                    # Equal segments begin alike, so this is the next of them.
+                    number = segments.index(segment, number) + 1
+                    if has_capitals and sentences and not marks:
+                        gap = rules.find_gap(segments, number - 1)
+                        if gap is not None and len(sentences[-1]) < max_characters:
+                            sentences[-1] += gap + sentence
+                            continue
+                if not (sentence[0].isalpha() or _WORD_CHARACTER.search(sentence)):
                     marks.append(sentence)
                     continue
             if marks:
