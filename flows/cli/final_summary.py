@@ -5,6 +5,7 @@ The most important result and the address of the report come last, where a termi
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections import defaultdict
@@ -18,6 +19,7 @@ from flows.cli.options import relative, store_option
 from flows.cli.tables import table
 from flows.formatting import format_bytes, format_count, format_duration
 from flows.lineage.graph import upstream_graph
+from flows.quickstart.mask_prompts import held_out_prompts
 from flows.report.results import read_tables
 from flows.report.run_steps import Built, Steps, collect_warnings
 from flows.report.run_summary import find_headline
@@ -93,8 +95,10 @@ def _activation() -> str:
 def _next_commands(steps: Steps, source: Built, store: ArtifactStore, recipe: str) -> list[str]:
     """Return commands about the artifacts of a run, most interesting first."""
     commands = [f"lineage {recipe}/{source.label}"]
-    if phase := steps.last_of_type("checkpoint"):
-        commands.insert(0, f"fill 'The capital of [MASK] is' --model {recipe}/{phase.label}")
+    phase = steps.last_of_type("checkpoint")
+    if phase and (prompts := held_out_prompts(store.artifact(phase.manifest), limit=1)):
+        text = shlex.quote(prompts[0].text)
+        commands.insert(0, f"fill {text} --model {recipe}/{phase.label}")
     rows = (steps.last_of_type(name) for name in ("instances", "tokens", "documents"))
     if built := next(filter(None, rows), None):
         commands += [f"trace {recipe}/{built.label}:0", f"head {recipe}/{built.label} -n 1"]

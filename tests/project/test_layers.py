@@ -129,7 +129,7 @@ STAGES = ("pretrain", "build_examples", "finetune", "evaluate", "tabulate")
 LOADED = {
     "files": (
         ["pipelines.documents.plan", "pipelines.wordpiece.vocab_files"],
-        "apache_beam pyarrow numpy tokenizers sentencex charset_normalizer",
+        "apache_beam pyarrow numpy tokenizers sentencex chardet",
     ),
     "schemas": (
         ["schemas.corpus_configs", "schemas.arrow", "schemas.manifest"],

@@ -219,9 +219,9 @@ def test_run_without_tables_ends_with_lineage_and_last_score(
     lines = summarize(results_of(made), store)
     assert lines[-2].startswith("cola: matthews ")
     assert block(lines, "try next (after: source env/bin/activate)") == [
-        "  bertloom fill 'The capital of [MASK] is' --model mine/pretrain.phase-2 --store kept",
         "  bertloom lineage mine/evaluate.cola --store kept",
         "  bertloom trace mine/build-instances.short:0 --store kept",
+        "  bertloom head mine/build-instances.short -n 1 --store kept",
     ]
     rows = block(lines, "lineage of evaluate.cola")
     stages = [row.split()[0] for row in rows]
