@@ -33,8 +33,7 @@ class Ancestors:
 def find_ancestors(store: ArtifactStore, manifest: Manifest) -> Ancestors:
     """Follow the inputs of an artifact up to the raw files.
 
-    The artifact that a vocabulary was copied from is left out: no row and no weight comes from its
-    corpus.
+    A reused vocabulary ends the walk: no row and no weight comes from its earlier corpus.
     """
     ancestors = Ancestors()
     _add(manifest, ancestors, store)

@@ -121,7 +121,7 @@ def artifact_datasets(run: Run, step: Step, manifest: Manifest) -> list[InputDat
 
 
 def _dataset_name(artifact: Artifact) -> str:
-    """Return the name under which the run that built an artifact reported it, or else its path."""
+    """Return the name that the run of an artifact reported; its path if the record is deleted."""
     manifest = artifact.manifest
     with contextlib.suppress(StoreError):  # the record of the run was deleted
         record = read_run(artifact.store, manifest.produced_by.run_id)
