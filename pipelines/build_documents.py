@@ -48,7 +48,7 @@ def build_documents(
         find_duplicates_in_bucket,
         write_duplicates,
     )
-    from pipelines.documents.notes import JobCounts, document_notes
+    from pipelines.documents.notes import JobCounts, count_repeated_ids, document_notes
     from pipelines.documents.samples import CorpusSamples, drop_reasons, excluded_documents
 
     del inputs
@@ -65,7 +65,13 @@ def build_documents(
     )
     damaged = count_corrupt_streams(config, planned, done.reports)
     duplicates = write_duplicates(done.groups, output=output, shards=done.files)
-    job = JobCounts.of(planned, done.reports, duplicates, more=damaged)
+    job = JobCounts.of(
+        planned,
+        done.reports,
+        duplicates,
+        more=damaged,
+        repeated_counts=count_repeated_ids(done.files, duplicates, output=output),
+    )
     _check_counts(config, job.counters)
     if not job.counters["documents-kept"]:
         raise InputError(

@@ -40,6 +40,7 @@ def build_instances(
     """
     from pipelines.instances import HELD_OUT, HELD_OUT_PREFIX
     from pipelines.instances.build_shard import BuildInstanceShard, corpus_statistics
+    from pipelines.instances.notes import instance_notes
     from pipelines.instances.plan import colocation_key, plan
     from pipelines.instances.samples import InstanceSamples, sample_instances
     from pipelines.lengths import LengthsRecord
@@ -67,8 +68,9 @@ def build_instances(
         shared=shared,
     )
     counters = sum_counters(job.reports)
-    for records in ("documents", f"{HELD_OUT}-documents"):
-        check_balance(counters, records, where="build-instances")
+    for records in ("documents", "source-tokens"):
+        for part in ("", f"{HELD_OUT}-"):
+            check_balance(counters, f"{part}{records}", where="build-instances")
     lengths = LengthsRecord.merge([report.details[0] for report in job.reports if report.details])
     samples = InstanceSamples()
     first = next((f for f in job.files if f.rows and not f.path.startswith(HELD_OUT_PREFIX)), None)
@@ -81,6 +83,7 @@ def build_instances(
         counters=dict(sorted(counters.items())),
         statistics=corpus_statistics(config, counters, vocab_size),
         table_name="instances",
+        notes=tuple(instance_notes(config, counters)),
         reuse=job.reuse,
     )
 

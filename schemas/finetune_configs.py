@@ -97,9 +97,14 @@ class ExamplesConfig(Config):
     """Names of labels or tags that files hold as numbers, in order from 0. []: the names in the
     Parquet files of `datasets`, or the numbers."""
 
+    dev_fraction: float = Field(default=0.0, ge=0, lt=1)
+    """Fraction of the rows of `train` to use as `dev`, for own labels without a dev file. Rows with
+    equal texts are in the same split. 0: `dev` has its own file."""
+
     data_label: str = Field(default="", max_length=40)
-    """Name of data other than the task's own, such as the sample's. Tables show it, do not compare
-    such scores with the paper's, and nothing is submitted."""
+    """Name of data other than the task's own. Results show it, do not compare such scores with the
+    paper's, and nothing is submitted. "": the text in `data-label.txt` of `data_dir`, if any, such
+    as `generated sample`."""
 
     evidence_dir: str | None = content_in_key(None)
     """Folder of TriviaQA's documents (`wikipedia` and `web`) for the split `augmentation` of SQuAD.
@@ -115,6 +120,8 @@ class ExamplesConfig(Config):
     def _problems(self) -> Iterator[str]:
         if self.data_dir is None and not self.data_files:
             yield "expected data_dir (official file names) or data_files, got neither"
+        if self.dev_fraction and "dev" in self.data_files:
+            yield "dev_fraction: expected 0, as data_files has dev. Remove one of them"
         if not self.columns and self.file_format != FileFormatConfig():
             yield "file_format: requires columns"
         columns = list(self.columns.values())

@@ -46,6 +46,12 @@ def finetune(
             "--data-file", metavar="SPLIT=PATH", help="File of one split, e.g. train=a.tsv."
         ),
     ] = None,
+    dev_fraction: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Fraction of the training rows to use as dev, without a dev file."
+        ),
+    ] = 0.0,
     columns: options.Columns = None,
     table: options.FileFormat = None,
     labels: options.Labels = None,
@@ -75,6 +81,7 @@ def finetune(
     examples = {"task": resolved.name, **options.parse_columns(columns, table, labels)}
     examples |= {"data_dir": data_dir} if data_dir else {}
     examples |= {"data_files": dict(files)} if files else {}
+    examples |= {"dev_fraction": dev_fraction} if dev_fraction else {}
     grid = {
         "batch_size": _parse_numbers("batch-size", batch_size, int),
         "learning_rate": _parse_numbers("learning-rate", learning_rate, float),

@@ -65,7 +65,7 @@ def run(
         engine=engine,
     )
     print_estimate(prepared.planned, store=loaded.store, ignore_disk_space=ignore_disk_space)
-    print_results(loaded, execute_run(prepared), as_json=as_json)
+    print_results(loaded, execute_run(prepared, until=until), as_json=as_json)
 
 
 def print_results(recipe: Recipe, results: Sequence[StepResult], *, as_json: bool = False) -> None:

@@ -14,8 +14,9 @@ from flows.run.estimates import RunEstimate, free_bytes
 from flows.run.graph import Step
 from model.build_examples import check_files
 from model.encoder.hf_config import check_layout, vocabulary_url
+from pipelines.build_vocabulary import raw_inputs
 from pipelines.runners.registry import check_known, get_runner
-from pipelines.wordpiece.vocab_files import TOKENIZER_FILE, raw_inputs, read_lowercase
+from pipelines.wordpiece.text_rules import read_stated_rules
 from schemas.base_configs import Config
 from schemas.corpus_configs import DocumentsConfig, VocabularyConfig
 from schemas.errors import BertloomError, ConfigError, MissingInputError, raise_all
@@ -87,8 +88,8 @@ def check_checkpoint(folder: str, *, needs_vocabulary: bool) -> None:
         InputError, VocabularyError, CheckpointError: A file is missing or cannot be used.
     """
     check_layout(folder, needs_vocabulary=needs_vocabulary)
-    if needs_vocabulary and (url := vocabulary_url(folder)).endswith(TOKENIZER_FILE):
-        read_lowercase(url)
+    if needs_vocabulary:
+        read_stated_rules(vocabulary_url(folder))
 
 
 def _find_error(config: Config) -> BertloomError | None:

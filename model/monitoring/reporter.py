@@ -116,8 +116,8 @@ class TrainingProgress:
             max_length = None if columns is None else int(columns) - bar_columns
             self._bar.bar_format = _BAR_FORMAT + self.status(max_length=max_length)
 
-    def log_evaluation(self, evaluation: EvaluationRecord) -> None:
-        """Log the scores of an evaluation."""
+    def log_evaluation(self, evaluation: EvaluationRecord, *, caution: str = "") -> None:
+        """Log the scores of an evaluation, and why they may say little."""
         parts = [
             f"held-out MLM loss {evaluation.held_out_mlm_loss:.3f}",
             f"perplexity {evaluation.perplexity:,.2f}",
@@ -125,6 +125,8 @@ class TrainingProgress:
         ]
         if evaluation.held_out_nsp_accuracy is not None:
             parts.append(f"NSP {format_percent(evaluation.held_out_nsp_accuracy)}")
+        if caution:
+            parts.append(caution)
         self._log(f"step {evaluation.step:,}, {', '.join(parts)}")
 
     def warn(self, text: str) -> None:
@@ -278,12 +280,12 @@ class PretrainingLogger:
             writer.write_step(record, throughput)
             progress.log_step(record, throughput)
 
-    def log_evaluation(self, record: EvaluationRecord) -> None:
-        """Log an evaluation."""
+    def log_evaluation(self, record: EvaluationRecord, *, caution: str = "") -> None:
+        """Log an evaluation, and why its scores may say little."""
         if self._main is not None:
             writer, progress = self._main
             writer.write_evaluation(record)
-            progress.log_evaluation(record)
+            progress.log_evaluation(record, caution=caution)
 
     def warn(self, text: str) -> None:
         """Log a warning."""

@@ -18,7 +18,7 @@ from model.tables.paper_results import (
     PaperTable,
     glue_average,
 )
-from model.tables.results import MAJORITY_CLASS, ResultRow, TableModel, model_label
+from model.tables.results import MAJORITY_CLASS, ResultRow, TableModel, model_label, task_label
 from model.tables.significance import VariantComparison, compare_features
 from model.tasks.reduced_data import cut_notes, marked
 
@@ -117,8 +117,16 @@ class FilledTable(TableModel):
     comparisons: tuple[VariantComparison, ...] = ()
     """Tests of our rows, in tables where the paper compares its rows."""
 
+    verdict: str = ""
+    """Verdict on our rows: the data of the comparison, and its result. "": no rows."""
+
     data: str = ""
     """Data of our rows, if not the tasks' own; otherwise ""."""
+
+    @property
+    def heading(self) -> str:
+        """Title with the name of our data if it is not the tasks' own."""
+        return task_label(self.title, f"ours: {self.data}" if self.data else "")
 
     @property
     def has_average(self) -> bool:

@@ -112,7 +112,8 @@ def _draw_bars(
         value = 100 * (row.shown or 0.0)
         axes.barh(y, value, height=0.72, color=colors[row.model], zorder=2)
         if row.sd is not None:
-            axes.errorbar(value, y, xerr=100 * row.sd, **whisker)
+            low, high = spread(value, 100 * row.sd)
+            axes.errorbar(value, y, xerr=[[value - low], [high - value]], **whisker)
         draw_marks(axes, row, y)
         number = marked(format_percent(row.shown, row.sd), row.cut)
         axes.text(_NUMBERS, y, number, va="center", fontsize=8, color=INK)
@@ -221,7 +222,7 @@ def draw_panel(axes: Axes, chart: Chart, panel: ChartPanel) -> None:
     for number, (name, points) in enumerate(panel.lines.items()):
         color, label = COLORS[number % len(COLORS)], name or None
         xs, means, sds = zip(*points, strict=True)
-        low, high = ([x + sign * sd for x, sd in zip(means, sds, strict=True)] for sign in (-1, 1))
+        low, high = zip(*map(spread, means, sds), strict=True)
         if chart.names:
             axes.hlines(xs, low, high, color=color)
             axes.plot(means, xs, "o-", color=color, clip_on=False, label=label)
@@ -235,6 +236,14 @@ def draw_panel(axes: Axes, chart: Chart, panel: ChartPanel) -> None:
     else:
         axes.set_xlim(0, max(point.x for points in panel.lines.values() for point in points) or 1)
         axes.set_ylim(*widen(*axes.get_ylim()))
+
+
+def spread(mean: float, sd: float) -> tuple[float, float]:
+    """Return one standard deviation either way of a mean, times 100, without impossible scores.
+
+    Only correlations can be below 0.
+    """
+    return max(mean - sd, 0.0 if mean >= 0 else -100.0), min(mean + sd, 100.0)
 
 
 def use_rows(axes: Axes, names: Sequence[str]) -> None:

@@ -61,6 +61,7 @@ def task_of(config: ExamplesConfig) -> Task:
     _check_columns(task, config)
     _check_splits(task, config)
     _check_labels(task, config)
+    _check_dev_fraction(task, config)
     has_new_labels = bool(config.labels) and task.type == "classification"
     layout = replace(
         task.layout,
@@ -68,6 +69,7 @@ def task_of(config: ExamplesConfig) -> Task:
         file_format=config.file_format,
         label_names=config.labels,
         evidence=config.evidence_dir,
+        shares=_shares(config.dev_fraction) or task.layout.shares,
     )
     return replace(task, layout=layout, labels=config.labels if has_new_labels else task.labels)
 
@@ -108,6 +110,19 @@ def _check_splits(task: Task, config: ExamplesConfig) -> None:
     for split, limit in config.max_samples.items():
         if limit < 1:
             raise ConfigError(f"max_samples: expected 1 or more of {split}, got {limit}")
+
+
+def _check_dev_fraction(task: Task, config: ExamplesConfig) -> None:
+    if config.dev_fraction and not task.can_split_train:
+        possible = [name for name, other in TASKS.items() if other.can_split_train]
+        raise ConfigError(
+            f"dev_fraction: expected 0 for {task.name}, which has a dev split of its own, got "
+            f"{config.dev_fraction:g}. It is for {', '.join(possible)}"
+        )
+
+
+def _shares(dev_fraction: float) -> dict[str, float]:
+    return {"dev": dev_fraction, "train": 1.0 - dev_fraction} if dev_fraction else {}
 
 
 def _check_labels(task: Task, config: ExamplesConfig) -> None:

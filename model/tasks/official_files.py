@@ -10,6 +10,7 @@ from functools import cache
 from model.tasks.evidence import evidence_inputs, find_evidence
 from model.tasks.files import base_name
 from model.tasks.task import Task
+from pipelines.io.file_systems import read_file
 from pipelines.io.raw_files import (
     digest_file,
     expand_paths,
@@ -17,10 +18,14 @@ from pipelines.io.raw_files import (
     is_folder,
     list_folder_of,
 )
-from schemas.errors import MissingInputError
+from schemas.errors import ConfigError, MissingInputError
 from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import RawInput
 
+DATA_LABEL_FILE = "data-label.txt"
+"""File in the folder of a task with the name of its data, if that is not the task's own."""
+
+_MAX_DATA_LABEL = 40
 _MAX_SHOWN_NAMES = 8
 _MAX_SHOWN_GLOBS = 3
 _COMPRESSED = (".gz", ".bz2", ".zst")
@@ -73,6 +78,9 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
             files = [uri for uri, _ in expand_paths(config.data_files[split])]
         elif config.data_dir is not None:
             files = _match(config.data_dir, file_globs(task, split), list_files=list_files)
+        if split == "dev" and config.dev_fraction:
+            _check_no_dev(files)
+            files = [*found["train"]]
         if files:
             found[split] = tuple(files)
         elif split in ("train", "dev"):
@@ -80,6 +88,33 @@ def find_files(config: ExamplesConfig, *, task: Task) -> dict[str, tuple[str, ..
     if not found:
         raise _missing(next(iter(task.splits)), config, task=task)
     return found
+
+
+def find_data_label(config: ExamplesConfig) -> str:
+    """Return the name of data other than the task's own, as the recipe or the folder states it."""
+    file = _data_label_file(config)
+    text = read_file(file).decode(errors="replace") if file else config.data_label
+    return " ".join(text.split())[:_MAX_DATA_LABEL]
+
+
+def data_label_inputs(config: ExamplesConfig) -> tuple[RawInput, ...]:
+    """Return the file of the folder that names the data, if the recipe does not."""
+    file = _data_label_file(config)
+    return (_raw_input(file, DATA_LABEL_FILE, DATA_LABEL_FILE),) if file else ()
+
+
+def _data_label_file(config: ExamplesConfig) -> str:
+    if config.data_label or config.data_dir is None:
+        return ""
+    files = {name: uri for uri, name in _list_files(config.data_dir)}
+    return files.get(DATA_LABEL_FILE, "")
+
+
+def _check_no_dev(files: Sequence[str]) -> None:
+    if files:
+        raise ConfigError(
+            f"dev_fraction: expected 0, as there is a dev file, {files[0]}. Remove one of them"
+        )
 
 
 def raw_inputs_of(found: Mapping[str, Sequence[str]], *, task: Task) -> tuple[RawInput, ...]:
@@ -149,7 +184,8 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
         given = ", ".join(config.data_files)
         return MissingInputError(
             f"{task.name} {split}: no file. The recipe's files are those of {given or 'no split'}: "
-            f"add {split} to files, or give a folder with {expected}"
+            f"add {split} to data_files, or give a folder with {expected}"
+            f"{_split_advice(split, task)}"
         )
     names: list[str] = []
     if is_folder(config.data_dir):
@@ -160,5 +196,12 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
         shown += f" and {len(names) - _MAX_SHOWN_NAMES} more"
     return MissingInputError(
         f"{config.data_dir}: expected {expected} for {task.name} {split}, found {shown}. "
-        f"Correct data_dir, or name the file in data_files.{split}"
+        f"Correct data_dir, or name the file in data_files.{split}{_split_advice(split, task)}"
     )
+
+
+def _split_advice(split: str, task: Task) -> str:
+    """Return how to make a dev split of training rows, or ""."""
+    if split != "dev" or not task.can_split_train:
+        return ""
+    return ", or use a part of train: dev_fraction: 0.1 (--dev-fraction 0.1)"

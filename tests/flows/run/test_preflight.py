@@ -110,8 +110,12 @@ def test_preflight_checks_vocabulary_and_tokenizer_of_checkpoint(tmp_path: Path)
     described = json.loads(tokenizer_json(VOCAB, lowercase=True))
     Path(folder, TOKENIZER_FILE).write_text(json.dumps(described))
     check_checkpoint(folder, needs_vocabulary=True)
-    described["normalizer"]["strip_accents"] = False
+    described["normalizer"]["clean_text"] = False
     Path(folder, TOKENIZER_FILE).write_text(json.dumps(described))
+    with pytest.raises(VocabularyError):
+        check_checkpoint(folder, needs_vocabulary=True)
+    # Its rules count beside a vocab.txt, too.
+    Path(folder, VOCAB_FILE).write_text(vocab_text(VOCAB))
     with pytest.raises(VocabularyError):
         check_checkpoint(folder, needs_vocabulary=True)
 

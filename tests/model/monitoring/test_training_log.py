@@ -298,6 +298,8 @@ def test_narrow_terminal_drops_details_and_keeps_the_bar(
     assert len(last) <= 110
     progress.log_evaluation(evaluation_record(120))
     assert "pretrain.phase-1: step 120, held-out MLM loss 2.500" in capsys.readouterr().err
+    progress.log_evaluation(evaluation_record(120), caution="only 3 instances of 1 document")
+    assert "only 3 instances of 1 document" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
