@@ -113,7 +113,7 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
 STAGE = Stage(
     name="build-documents",
     module=__name__,
-    version=7,
+    version=8,
     run=build_documents,
     config=DocumentsConfig,
     output_type="documents",

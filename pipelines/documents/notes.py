@@ -223,7 +223,7 @@ _ADVICE = {
     "-dropped-undecodable": f". Their encoding is unknown, or they are damaged: {_CONVERT}",
     "-decoded-as-": f". If this is not their encoding, convert them: {_CONVERT}",
 }
-"""What to do about records, by a part of the counter's name."""
+"""Advice about records, by a part of the name of their counter."""
 
 
 def _quarantined(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
