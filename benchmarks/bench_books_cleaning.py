@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.timing import add_data_option, parser_for
-from pipelines.books.clean_book import clean_book
+from pipelines.books.clean_book import clean_books
 from pipelines.sources.books import decode_book
 from schemas.errors import InputError
 
@@ -170,10 +170,10 @@ def measure(folder: Path, *, align: bool) -> Result:
         decoded = decode_book(data)
         if decoded is None:
             raise InputError(f"{folder / RAW}: {name} cannot be decoded")
-        book = clean_book(decoded.text)
+        books = list(clean_books(decoded.text))
         seconds = result.seconds + time.process_time() - start
         result = result._replace(seconds=seconds, raw_bytes=result.raw_bytes + len(data))
-        ours = words_of(" ".join(book.paragraphs))
+        ours = words_of(" ".join(p for book in books for p in book.paragraphs))
         expected = by_hand[name].decode("utf-8-sig")
         both = ((result.as_it_is, expected), (result.set_aside, set_headings_aside(expected)))
         for scores, text in both:

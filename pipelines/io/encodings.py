@@ -28,7 +28,7 @@ _MAX_NON_ASCII_SHARE = 0.35
 _MIN_WESTERN_SHARE = 0.95
 _MAX_FOREIGN_SHARE = 0.02
 _LETTER_RUN = re.compile(f"[{''.join(sorted(_WESTERN_LETTERS))}]{{3}}")
-_LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_LINE_ENDS = re.compile(r"[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
 _SPACES = re.compile("[\t\xa0\u2000-\u200a\u202f\u205f\u3000]")
 
@@ -117,5 +117,5 @@ def _guessed(data: bytes) -> DecodedText | None:
 
 def normalise(text: str) -> str:
     """Return text with LF line ends and plain spaces, without control or invisible characters."""
-    text = _LINE_ENDS.sub("\n", text)
+    text = _LINE_ENDS.sub("\n", text.replace("\r\n", "\n"))
     return _SPACES.sub(" ", _INVISIBLE.sub("", text))
