@@ -216,7 +216,9 @@ def _find_first_prose(book: _Book, reasons: list[Reason | None]) -> int:
     run = 0
     for number, reason in enumerate(reasons):
         is_text = reason is None and (book.has_end[number] or not book.uses_marks)
+        is_long = book.words[number] >= _MIN_PROSE_WORDS
+        is_text = is_text and (is_long or not book.texts[number].isupper())
         run = run + 1 if is_text else 0
-        if run >= _MIN_PROSE_RUN or (is_text and book.words[number] >= _MIN_PROSE_WORDS):
+        if run >= _MIN_PROSE_RUN or (is_text and is_long):
             return number - run + 1
     return len(reasons)

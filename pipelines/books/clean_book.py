@@ -48,10 +48,11 @@ def clean_books(text: str) -> Iterator[CleanedBook]:
     Args:
         text: Decoded text with any line ends, hard-wrapped or with one line per paragraph.
     """
-    return map(_clean_book, split_books(text))
+    return map(clean_book, split_books(text))
 
 
-def _clean_book(book: BookText) -> CleanedBook:
+def clean_book(book: BookText) -> CleanedBook:
+    """Return the prose of one book of `pipelines.books.gutenberg.split_books`."""
     dropped: Counter[str] = Counter()
     body, words = book.body, count_words(book.body)
     outside = count_words(book.header) + count_words(book.license)

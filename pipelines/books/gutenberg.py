@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from pipelines.io.encodings import normalise
 
-_MarkKind = Literal["header", "start", "small-print", "end"]
+_MarkKind = Literal["header", "start", "small-print", "end-of-small-print", "end"]
 
 _PROJECT = r"Proje[ck]t\s+Gutenberg"
 _NAMES_OF_MARKS = (
@@ -31,7 +31,11 @@ _KINDS: tuple[tuple[_MarkKind, re.Pattern[str]], ...] = (
             re.IGNORECASE,
         ),
     ),
-    ("small-print", re.compile(r".{0,80}\*\s*END[*\s]+(?:THE\s+)?SMALL\s+PRINT", re.IGNORECASE)),
+    ("small-print", re.compile(r"[\s*]*START[*\s]+(?:THE\s+)?SMALL\s+PRINT", re.IGNORECASE)),
+    (
+        "end-of-small-print",
+        re.compile(r".{0,80}\*\s*END[*\s]+(?:THE\s+)?SMALL\s+PRINT", re.IGNORECASE),
+    ),
     (
         "end",
         re.compile(
@@ -132,20 +136,28 @@ class _Span(NamedTuple):
 def _find_spans(text: str) -> Iterator[_Span]:
     """Yield the books of a file, at least one.
 
-    A book begins at a START mark or at the end of small print and ends at its END mark. Behind END,
-    small print belongs to no book unless a header precedes it.
+    A book begins at a START mark or behind small print, and ends at its END mark. Small print at
+    the end of a book belongs to no other book.
     """
-    header: int | None = 0  # None: behind END
+    header: int | None = 0  # start of the current book; None behind END
     body, is_marked = 0, False
     next_header: int | None = None
-    for mark in _find_marks(text):
-        if mark.kind == "end":
+    small_print: int | None = None
+    for mark, following in _pairs(_find_marks(text), end=len(text)):
+        if mark.kind == "small-print":
+            small_print = mark.start
+        elif mark.kind == "end-of-small-print" and not text[mark.end : following].strip():
+            if header is not None:
+                yield _Span(header, body, mark.start if small_print is None else small_print)
+            header = None
+        elif mark.kind == "end":
             if header is not None:
                 yield _Span(header, body, mark.start)
-            header, is_marked, next_header = None, False, None
+            header = None
         elif header is None:
-            if mark.kind != "small-print":
+            if mark.kind != "end-of-small-print":
                 header, body, is_marked = mark.start, mark.end, mark.kind == "start"
+            next_header = small_print = None
         elif mark.kind == "header":
             if next_header is None or mark.start - next_header > _MAX_HEADER:
                 next_header = mark.start
@@ -156,6 +168,17 @@ def _find_spans(text: str) -> Iterator[_Span]:
             body, is_marked, next_header = mark.end, True, None
     if header is not None and (is_marked or header == 0):
         yield _Span(header, body, len(text))
+
+
+def _pairs(marks: Iterator[_Mark], *, end: int) -> Iterator[tuple[_Mark, int]]:
+    """Yield each mark with the start of the next one, or the end of the text."""
+    previous: _Mark | None = None
+    for mark in marks:
+        if previous is not None:
+            yield previous, mark.start
+        previous = mark
+    if previous is not None:
+        yield previous, end
 
 
 def _find_marks(text: str) -> Iterator[_Mark]:
@@ -186,7 +209,7 @@ def _end_of_mark(text: str, kind: _MarkKind, start: int, end: int) -> int:
     """Return the end of a mark, which can have several lines."""
     if kind == "start":
         match = _START_END.match(text, start, start + _MAX_START)
-    elif kind == "small-print":
+    elif kind == "end-of-small-print":
         match = _SMALL_PRINT_END.match(text, start)
     else:
         return end
@@ -278,7 +301,7 @@ _LEGAL = re.compile(
     r"licen[cs]e|copyright|\be-?text|\be-?book|donat|distribut|html", re.IGNORECASE
 )
 _CREDITS = re.compile(
-    r"distributed\s+proofread|pgdp|gutenberg|\be-?text\b|\be-?book\b|internet archive"
+    r"distributed\s+proofread|pgdp|gutenberg\.org|\be-?text\b|\be-?book\b|internet archive"
     r"|transcribed (?:from|by)|produced by|https?:|www\.",
     re.IGNORECASE,
 )
