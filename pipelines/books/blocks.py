@@ -24,12 +24,14 @@ Reason = Literal["license", "front-matter", "heading", "list", "note", "ornament
 """Reason why words of a raw book are dropped."""
 
 _MAX_HEADING_LINES = 4
-_MAX_HEADING_WORDS = 16  # below more blank lines than usual
-_MAX_PLAIN_HEADING_WORDS = 9  # below the usual number of blank lines
-_MAX_ENDED_HEADING_WORDS = 6  # that ends with a punctuation mark
-_MIN_SERIES = 3
+_MAX_HEADING = 60  # characters, below more blank lines than usual
+_MAX_PLAIN_HEADING = 36  # characters, below the usual number of blank lines
+_MAX_NUMBERED_WORDS = 6  # of a heading with a number at its end
+_MIN_SERIES = 2
 _MAX_EQUAL_HEADINGS = 3  # more equal blocks are names of speakers, refrains, ...
 _MIN_PROSE_WORDS = 15  # of the first paragraph
+_OUTER_BLOCKS = 40  # lists of contents, illustrations and so on are among so many blocks ...
+_OUTER_SHARE = 0.05  # ... or this share of them, at either end
 _MIN_PROSE_RUN = 3  # consecutive blocks of sentences that begin the text, however short
 _CREDITED_BLOCKS = 12  # at both ends of a book
 _WRAPPING = " \t_*=\"'“”‘’«»‹›()[]{}<>「」『』（）［］【】〈〉《》"
@@ -40,7 +42,8 @@ _LONE_NUMBER = re.compile(rf"\W*{_NUMBER}\W*$")
 _NUMBERED = re.compile(
     rf"[\W_]*(?P<series>[^\s\d]+(?:\s[^\s\d]+)?)(?:\s*\d{{1,4}}|\s+{_NUMBER})\W*$"
 )
-_FIRST_NUMBER = re.compile(rf"[\W_]*(?:{_NUMBER}[.):]|\d{{1,4}}\s)")
+_FIRST_NUMBER = re.compile(rf"[\W_]*(?:{_NUMBER}(?:[.):]|\s{{2,}})|\d{{1,4}}\s)")
+_PAGE = re.compile(r"(?:\S\s{2,}|\.\s?\.)\W*\d{1,4}\W*$")
 _SIGNED = re.compile(r"(?:--|—)\s*[\w\W]{0,2}?[^\W\d_][^.!?]{0,40}$")
 
 
@@ -66,28 +69,26 @@ class _Book:
         """Return whether more blank lines than usual are above a block."""
         return self.blocks[number].gap > self.usual_gap
 
+    def is_outer(self, number: int) -> bool:
+        """Return whether a block is near the start or the end of a book, where lists are."""
+        distance = min(number, len(self.blocks) - 1 - number)
+        return distance < max(_OUTER_BLOCKS, _OUTER_SHARE * len(self.blocks))
+
     def _uses_marks(self) -> bool:
         """Return whether paragraphs end with marks, which they do not in Thai."""
         ends = [
             has_end
             for has_end, words in zip(self.has_end, self.words, strict=True)
-            if words > _MAX_HEADING_WORDS
+            if words >= _MIN_PROSE_WORDS
         ]
         return 2 * sum(ends) >= len(ends)
 
     def _find_series(self) -> frozenset[str]:
-        """Return first words of several short blocks: `Chapter` of `Chapter 1`, `Chapter 2`.
-
-        The blocks end with different numbers, or each has more blank lines than usual above it.
-        """
+        """Return the words that stand before different numbers: `Chapter` of `Chapter 2.`"""
         members = defaultdict[str, set[str]](set)
-        for number, text in enumerate(self.texts):
-            if self.words[number] > _MAX_ENDED_HEADING_WORDS:
-                continue
-            if match := _NUMBERED.match(text):
+        for text, words in zip(self.texts, self.words, strict=True):
+            if words <= _MAX_NUMBERED_WORDS and (match := _NUMBERED.match(text)):
                 members[match["series"]].add(text)
-            if self.is_spaced(number):
-                members[_first_word(text)].add(text)
         return frozenset(name for name, texts in members.items() if len(texts) >= _MIN_SERIES)
 
 
@@ -120,9 +121,9 @@ def _find_reason(book: _Book, number: int) -> Reason | None:
     lines, text = book.blocks[number].lines, book.texts[number]
     if has_license(text):
         return "license"
-    if len(lines) > 1 and not book.has_end[number] and _is_numbered_list(lines):
+    if book.is_outer(number) and _is_list(lines, text, has_end=book.has_end[number]):
         return "list"
-    if len(lines) > _MAX_HEADING_LINES or book.words[number] > _MAX_HEADING_WORDS:
+    if len(lines) > _MAX_HEADING_LINES or len(text) > _MAX_HEADING:
         return None
     if not any(map(str.isalnum, text)):
         return "ornament"
@@ -130,23 +131,19 @@ def _find_reason(book: _Book, number: int) -> Reason | None:
 
 
 def _is_heading(book: _Book, number: int) -> bool:
-    text, is_spaced = book.texts[number], book.is_spaced(number)
+    text, lines = book.texts[number], book.blocks[number].lines
     if book.times[text] > _MAX_EQUAL_HEADINGS:
         return False
     numbered = _NUMBERED.match(text)
     if _LONE_NUMBER.match(text) or (numbered and numbered["series"] in book.series):
         return True
-    if text.startswith(_SPEECH):
-        return is_spaced and not book.has_end[number]
-    if book.has_end[number]:
-        is_short = is_spaced and book.words[number] <= _MAX_ENDED_HEADING_WORDS
-        return is_short and (text.isupper() or _first_word(text) in book.series)
-    if text.lstrip(_WRAPPING)[:1].islower() or _is_verse(book.blocks[number].lines):
+    starts_lower = text.lstrip(_WRAPPING)[:1].islower()
+    if book.has_end[number] or starts_lower or _is_verse(lines):
         return False
-    if is_spaced:
+    if book.is_spaced(number):
         return True
     is_below_sentence = number == 0 or not _continues(book.texts[number - 1])
-    is_short = book.words[number] <= _MAX_PLAIN_HEADING_WORDS
+    is_short = len(text) <= _MAX_PLAIN_HEADING and not text.startswith(_SPEECH)
     return book.uses_marks and is_below_sentence and is_short
 
 
@@ -161,10 +158,6 @@ def _continues(text: str) -> bool:
     return text.rstrip(_WRAPPING)[-1:] in _CONTINUING
 
 
-def _first_word(text: str) -> str:
-    return text.lstrip(_WRAPPING).partition(" ")[0]
-
-
 def _is_verse(lines: list[str]) -> bool:
     """Return whether some lines go on in the next one or the last names the author."""
     return len(lines) > 1 and (
@@ -172,13 +165,17 @@ def _is_verse(lines: list[str]) -> bool:
     )
 
 
-def _is_numbered_list(lines: list[str]) -> bool:
-    """Return whether half of the lines end with a page or begin with a number."""
+def _is_list(lines: list[str], text: str, *, has_end: bool) -> bool:
+    """Return whether lines are a list of contents, of illustrations or the like."""
+    if len(lines) > _MAX_HEADING_LINES and text.isupper():
+        return True
+    if has_end:
+        return False
     numbered = sum(
         line.rstrip(_WRAPPING)[-1:].isdigit() or _FIRST_NUMBER.match(line) is not None
         for line in lines
     )
-    return numbered >= max(2, len(lines) / 2)
+    return numbered >= max(2, len(lines) / 2) or _PAGE.search(lines[-1]) is not None
 
 
 def _drop_notes(book: _Book, reasons: list[Reason | None]) -> None:
@@ -202,11 +199,11 @@ def _drop_front_matter(book: _Book, reasons: list[Reason | None]) -> None:
     start = _find_first_prose(book, reasons)
     last_heading = max((n for n in range(start) if reasons[n] == "heading"), default=-1)
     for number in range(start):
-        is_short = book.words[number] < _MIN_PROSE_WORDS
+        lines = book.blocks[number].lines
+        is_short = book.words[number] < _MIN_PROSE_WORDS and not _is_verse(lines)
         is_outside = number < last_heading or not book.has_end[number]
         if reasons[number] is None and is_outside and is_short:
             reasons[number] = "front-matter"
-        lines = book.blocks[number].lines
         if reasons[number] is None and len(lines) > _MAX_HEADING_LINES:
             reasons[number] = None if any(map(_has_end_mark, lines)) else "list"
 

@@ -222,7 +222,9 @@ _LABEL = re.compile(
     r"|Footnote|Sidenote|Editor(?:'s|’s)? Note|Typographical|Music)\b",
     re.IGNORECASE,
 )
-_NOTE = re.compile(r"\[[ _*]*+(?!Greek|Hebrew|Arabic)[^\W\d_]{1,20}[ ]*+(?P<number>\d{1,4}|\w)?+[ _*]*+:\s*+")
+_NOTE = re.compile(
+    r"\[[ _*]*+(?!Greek|Hebrew|Arabic)[^\W\d_]{1,20}[ ]*+(?P<number>\d{1,4}|\w)?+[ _*]*+:\s*+"
+)
 _PARAGRAPH_BEFORE = re.compile(r"(?:\A|\n[ ]*\n)[ ]*\Z")
 _ANY_BRACKET = re.compile(r"[\[\]]")
 _MAX_BRACKET = 20_000
@@ -297,9 +299,7 @@ def _bracket_end(text: str, start: int, ends: dict[int, int]) -> int:
     return len(text) if blank < 0 else blank
 
 
-_LEGAL = re.compile(
-    r"licen[cs]e|copyright|\be-?text|\be-?book|donat|distribut|html", re.IGNORECASE
-)
+_LEGAL = re.compile(r"licen[cs]e|copyright|\be-?text|\be-?book|donat|distribut|html", re.IGNORECASE)
 _CREDITS = re.compile(
     r"distributed\s+proofread|pgdp|gutenberg\.org|\be-?text\b|\be-?book\b|internet archive"
     r"|transcribed (?:from|by)|produced by|https?:|www\.",

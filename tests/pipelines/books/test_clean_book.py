@@ -461,10 +461,14 @@ SMALL_PRINT = (
 )
 FILES = {
     "new": gutenberg_file("Alpha"),
-    "small-print-first": gutenberg_file("Beta", start=SMALL_PRINT, end="End of this Project Gutenberg Etext"),
+    "small-print-first": gutenberg_file(
+        "Beta", start=SMALL_PRINT, end="End of this Project Gutenberg Etext"
+    ),
     "small-print-last": gutenberg_file("Gamma", footer=SMALL_PRINT),
     "german": gutenberg_file("Delta", end="Ende dieses Projekt Gutenberg Etextes Delta"),
-    "small-print-before-end": gutenberg_file("Epsilon", end=f"{SMALL_PRINT}\nEnd of The Project Gutenberg Etext"),
+    "small-print-before-end": gutenberg_file(
+        "Epsilon", end=f"{SMALL_PRINT}\nEnd of The Project Gutenberg Etext"
+    ),
 }
 
 
