@@ -67,10 +67,10 @@ class WikipediaSource(SourceConfig):
 
 
 class BooksSource(SourceConfig):
-    """One text file per book, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst)."""
+    """Text files of books, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst)."""
 
     kind: Literal["books"] = "books"
-    """`books`: one file per book."""
+    """`books`: files of one book, or of several between Project Gutenberg's marks."""
 
 
 class BookCorpusSource(SourceConfig):

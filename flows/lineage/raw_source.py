@@ -32,13 +32,14 @@ from pipelines.mediawiki.dumps import (
 )
 from pipelines.mediawiki.pages import page_url, revision_url
 from pipelines.sources.archives import Member, is_archive, is_compressed_tar, read_members
-from pipelines.sources.books import MAX_BOOK_BYTES, decode_book
+from pipelines.sources.books import MAX_BOOK_BYTES, decode_book, read_book
 from schemas.errors import BertloomError, InputError
 from schemas.manifest import Manifest, RawInput
 
 _MAX_ROW, _MAX_STREAM_ROW = 4 << 20, 1 << 16
 _SIGNATURE = 8
 _DIGEST = re.compile(r"~([0-9a-f]{12})\Z")
+_NUMBER = re.compile(r"#\d+\Z")
 _TXT = re.compile(r"\.txt(\.gz)?\Z", re.IGNORECASE)
 
 
@@ -191,26 +192,28 @@ def _read_page(raw: RawInput, document: Mapping[str, Any]) -> RawText:
 def _read_book(raw: RawInput, document: Mapping[str, Any]) -> RawText:
     if not is_archive(raw.name):
         with open_file(raw.uri) as source:
-            return _decode_book(raw.name, source.read(MAX_BOOK_BYTES + 1))
-    # Books with equal names have a digest in their ids.
-    stem = document["document_id"].removeprefix(f"{document['source']}:")
+            return _decode_book(raw.name, source.read(MAX_BOOK_BYTES + 1), document)
+    # Books with equal names have a digest in their ids, further books of a file a number.
+    name_in_id = document["document_id"].removeprefix(f"{document['source']}:")
+    stem = _NUMBER.sub("", name_in_id)
     digest = _DIGEST.search(stem)
     plain = stem[: digest.start()] if digest else stem
     file = SourceFile(raw.uri, raw.name, raw.size_bytes, raw.sha256)
     for member, stream in read_members(file, max_bytes=MAX_BOOK_BYTES):
-        if stream is not None and (name := _TXT.sub("", member.name)) in (stem, plain):
+        name = _TXT.sub("", member.name)
+        if stream is not None and name in (name_in_id, stem, plain):
             data = stream.read(MAX_BOOK_BYTES + 1)
             sha256 = hashlib.sha256(data).hexdigest()
-            if name == stem or (digest and sha256.startswith(digest[1])):
-                return _decode_book(member.name, data)
+            if name != plain or not digest or sha256.startswith(digest[1]):
+                return _decode_book(member.name, data, document)
     return RawText("", problem=f"{raw.uri}: {stem}.txt is not in the file, which has changed.")
 
 
-def _decode_book(name: str, data: bytes) -> RawText:
+def _decode_book(name: str, data: bytes, document: Mapping[str, Any]) -> RawText:
     decoded = decode_book(data)
     if decoded is None:
         return RawText("", name, f"{name}: the text cannot be decoded.")
-    return RawText(decoded.text.removeprefix("\ufeff"), name)
+    return RawText(read_book(decoded.text.removeprefix("\ufeff"), document["document_id"]), name)
 
 
 def _read_row(raw: RawInput, document: Mapping[str, Any]) -> RawText:
