@@ -94,9 +94,10 @@ def _label_notes(
         return
     if 0 < random < pairs:
         most_frequent = max(random, pairs - random) / pairs
-        if pairs >= _MIN_PAIRS and (guess_accuracy or 0.0) > most_frequent + _MAX_GAIN:
+        accuracy = guess_accuracy or 0.0
+        if pairs >= _MIN_PAIRS and accuracy > most_frequent + _MAX_GAIN:
             yield (
-                f"next sentence prediction is easy: {100 * guess_accuracy:.0f} % of the labels "
+                f"next sentence prediction is easy: {100 * accuracy:.0f} % of the labels "
                 f"follow from the length of a pair, because documents are few. {_NO_PAIRS}"
             )
         return
