@@ -92,7 +92,7 @@ def build_instances(
 STAGE = Stage(
     name="build-instances",
     module=__name__,
-    version=6,
+    version=7,
     run=build_instances,
     config=InstancesConfig,
     output_type="instances",
