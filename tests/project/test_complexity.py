@@ -129,7 +129,7 @@ KNOWN = [
     (page, ("word ", "«", "", "a")),
     (french_page, ("a", "{{x}}", "", "b")),
     (page, ("1. a ", "b. ")),
-    (page, ("Ab 1. ", "")),
+    (page, ("Ab ", "1. a ")),
     (page, ("Ab 1. a ", "2. ")),
     (german_page, ("Am 1. ", "Mai 2. ")),
     (book, ("", " ")),
