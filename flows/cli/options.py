@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from flows.cli import completion
 from flows.recipes.errors import format_validation_error
-from flows.recipes.loader import default_store
+from flows.store.default_store import default_store
 from model.tasks import Task, task_of
 from schemas.errors import UsageError
 from schemas.finetune_configs import ExamplesConfig
