@@ -57,8 +57,8 @@ def fit_details(details: Sequence[str], *, max_length: int | None) -> str:
 
     Args:
         details: The most important first, except for the last, such as the time left.
-        max_length: Number of characters. The last but one is left out until the line fits; the
-            first two and the last stay. None: no limit.
+        max_length: Maximum number of characters. Details before the last are dropped until the
+            line fits; the first two and the last stay. None: no limit.
     """
     kept = list(details)
     while max_length is not None and len(", ".join(kept)) > max_length and len(kept) > 3:
