@@ -21,9 +21,9 @@ _NO_PAIRS = (
 )
 
 
-_MAX_GAIN, _MIN_PAIRS = 0.05, 1_000
-"""Accuracy that the length of a pair may add to that of the most frequent label, and number of
-pairs from which more is not noise."""
+_MAX_GAIN, _STANDARD_ERRORS = 0.05, 2.5
+"""Accuracy that the length of a pair may add to that of the most frequent label. In few pairs, more
+than that can be noise."""
 
 
 def instance_notes(
@@ -94,7 +94,8 @@ def _label_notes(
         return
     if 0 < random < pairs:
         most_frequent = max(random, pairs - random) / pairs
-        if pairs >= _MIN_PAIRS and (guess_accuracy or 0.0) > most_frequent + _MAX_GAIN:
+        noise = _STANDARD_ERRORS * 0.5 / math.sqrt(pairs)
+        if guess_accuracy and guess_accuracy > most_frequent + max(_MAX_GAIN, noise):
             yield (
                 f"next sentence prediction is easy: {100 * guess_accuracy:.0f} % of the labels "
                 f"follow from the length of a pair, because documents are few. {_NO_PAIRS}"

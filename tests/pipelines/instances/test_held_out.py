@@ -430,7 +430,7 @@ def test_constant_labels_are_noted_with_a_remedy(
 
 @pytest.mark.parametrize(
     ("guess_accuracy", "pairs", "has_note"),
-    [(0.6, 5_000, True), (0.6, 300, False), (0.53, 5_000, False), (None, 5_000, False)],
+    [(0.6, 5_000, True), (0.6, 100, False), (0.53, 5_000, False), (None, 5_000, False)],
 )
 def test_labels_that_follow_from_lengths_are_noted(
     guess_accuracy: float | None, pairs: int, has_note: bool
