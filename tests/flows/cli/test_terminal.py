@@ -37,7 +37,7 @@ from flows.store.artifacts import ArtifactStore
 from model.tables.document import JSON_FILE, Tables
 from model.tables.verdicts import Verdict
 from pipelines.terminal import LogHandler, TerminalBar, copy_lines
-from schemas.errors import InputError
+from schemas.errors import InputError, TrainingError
 from schemas.manifest import Manifest
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
@@ -330,6 +330,19 @@ def test_interrupt_says_what_was_saved(
     error.add_note("phase: stopped after step 7, saved")
     StepPrinter().on_event(RunFinished(finished[0].run, "interrupted", {"": error}))
     assert capsys.readouterr().out.splitlines() == ["phase: stopped after step 7, saved"]
+
+
+def test_stopped_training_is_no_failure(
+    finished: list[StepFinished], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, step = finished[0].run, finished[0].step
+    run.stopping.set()
+    error = TrainingError(f"{step.label}: stopped after step 7, saved")
+    StepPrinter().on_event(StepFailed(run, step, {}, error))
+    [line] = capsys.readouterr().err.splitlines()
+    assert "FAILED" not in line
+    assert line.count(step.label) == 1
+    assert "step 7" in line
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 120, 160, 240])
