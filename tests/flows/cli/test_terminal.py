@@ -36,7 +36,7 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.tables.document import JSON_FILE, Tables
 from model.tables.verdicts import Verdict
-from pipelines.terminal import LogHandler, TerminalBar, copy_lines
+from pipelines.terminal import LogHandler, TerminalBar, copy_lines, lines_above_bars
 from schemas.errors import InputError, TrainingError
 from schemas.manifest import Manifest
 
@@ -264,6 +264,8 @@ def screen(output: str) -> list[str]:
             column = 0
         elif part == "\x1b[A":
             row -= 1
+        elif part == "\x1b[J":
+            lines[row:] = [lines[row][:column]]
         elif not part.startswith("\x1b"):
             line = lines[row].ljust(column)
             lines[row] = line[:column] + part + line[column + 1 :]
@@ -303,6 +305,20 @@ def test_lines_between_two_bars_are_whole(
     assert re.fullmatch(r"one:  89%\|.{20,}\| step, loss 1.5, MLM 50.1, 3 min left", first)
     assert re.fullmatch(r"two:  89%\|.{20,}\| \d\d:\d\d<\S+", second)
     assert closed == lines  # the bars are removed
+
+
+def test_line_after_a_closed_second_bar_begins_at_the_margin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with terminal(monkeypatch) as read:
+        with closing(TerminalBar("one", total=9)) as one:
+            second = TerminalBar("two", total=9)
+            second.show(3)
+            one.close()
+            second.close()
+        with lines_above_bars(sys.stderr):
+            sys.stderr.write("a line\n")
+        assert screen(read()) == ["a line"]
 
 
 def test_consecutive_cached_steps_are_one_line(
