@@ -19,6 +19,7 @@ BARS_VARIABLE = "BERTLOOM_BARS"
 
 _BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| "
 _MIN_BAR_COLUMNS = 25
+_CLEAR_BELOW = "\r\x1b[J"
 
 
 class TerminalBar:
@@ -70,6 +71,8 @@ def fit_details(details: Sequence[str], *, max_length: int | None) -> str:
 def lines_above_bars(stream: TextIO) -> Iterator[None]:
     """Remove the bars while the block writes lines to a stream, and draw them again below."""
     with tqdm.external_write_mode(file=stream):
+        if stream.isatty():  # tqdm leaves the cursor behind a closed bar that was not the first
+            stream.write(_CLEAR_BELOW)
         yield
         stream.flush()
 

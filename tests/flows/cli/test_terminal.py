@@ -36,8 +36,8 @@ from flows.running import run_recipe
 from flows.store.artifacts import ArtifactStore
 from model.tables.document import JSON_FILE, Tables
 from model.tables.verdicts import Verdict
-from pipelines.terminal import LogHandler, TerminalBar, copy_lines
-from schemas.errors import InputError
+from pipelines.terminal import LogHandler, TerminalBar, copy_lines, lines_above_bars
+from schemas.errors import InputError, TrainingError
 from schemas.manifest import Manifest
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
@@ -264,6 +264,8 @@ def screen(output: str) -> list[str]:
             column = 0
         elif part == "\x1b[A":
             row -= 1
+        elif part == "\x1b[J":
+            lines[row:] = [lines[row][:column]]
         elif not part.startswith("\x1b"):
             line = lines[row].ljust(column)
             lines[row] = line[:column] + part + line[column + 1 :]
@@ -305,6 +307,20 @@ def test_lines_between_two_bars_are_whole(
     assert closed == lines  # the bars are removed
 
 
+def test_line_after_a_closed_second_bar_begins_at_the_margin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with terminal(monkeypatch) as read:
+        with closing(TerminalBar("one", total=9)) as one:
+            second = TerminalBar("two", total=9)
+            second.show(3)
+            one.close()
+            second.close()
+        with lines_above_bars(sys.stderr):
+            sys.stderr.write("a line\n")
+        assert screen(read()) == ["a line"]
+
+
 def test_consecutive_cached_steps_are_one_line(
     finished: list[StepFinished], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -330,6 +346,19 @@ def test_interrupt_says_what_was_saved(
     error.add_note("phase: stopped after step 7, saved")
     StepPrinter().on_event(RunFinished(finished[0].run, "interrupted", {"": error}))
     assert capsys.readouterr().out.splitlines() == ["phase: stopped after step 7, saved"]
+
+
+def test_stopped_training_is_no_failure(
+    finished: list[StepFinished], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, step = finished[0].run, finished[0].step
+    run.stopping.set()
+    error = TrainingError(f"{step.label}: stopped after step 7, saved")
+    StepPrinter().on_event(StepFailed(run, step, {}, error))
+    [line] = capsys.readouterr().err.splitlines()
+    assert "FAILED" not in line
+    assert line.count(step.label) == 1
+    assert "step 7" in line
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 120, 160, 240])
