@@ -29,7 +29,7 @@ from schemas.finetune_configs import ExamplesConfig
 NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
 """Characters that names in recipes cannot have."""
 
-_FIELD_OPTIONS = {
+FIELD_OPTIONS = {
     **options.TASK_FILE_OPTIONS,
     "data_dir": "--data-dir",
     "data_files": "--data-file",
@@ -45,7 +45,7 @@ _FIELD_OPTIONS = {
 """Option by field of the recipe that the command makes."""
 
 
-@options.use_option_names(_FIELD_OPTIONS)
+@options.use_option_names(FIELD_OPTIONS)
 def finetune(
     task: options.TaskName,
     checkpoint: Annotated[

@@ -30,6 +30,7 @@ ADVICE = re.compile(
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+[a-z](?![\w-])")
 
 OTHER_NAMES = {
+    "it",
     "config.json",  # a file of a checkpoint
     "encoding",  # a line of the sample's books: "Character set encoding: UTF-8"
 }
