@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.lineage.resolve import artifact_of_path, open_artifact, open_store
+from flows.lineage.resolve import open_artifact, open_store
 from flows.run.preflight import check_checkpoint
 from flows.store.artifact import Artifact
+from flows.store.artifact_paths import artifact_of_path
 from flows.store.runs import read_run, run_ids
 from model.encoder.hf_config import download_advice
 from model.evaluate import STAGE as EVALUATE

@@ -121,7 +121,7 @@ def _check_labels(labels: Sequence[str], *, task: Task, files: Mapping[str, Sequ
 STAGE = Stage(
     name="build-examples",
     module=__name__,
-    version=2,
+    version=3,
     run=build_examples,
     config=ExamplesConfig,
     output_type="examples",

@@ -273,7 +273,7 @@ def _notes(config: EvaluateConfig, task: Task, *, chosen: list[Trial]) -> tuple[
 STAGE = Stage(
     name="evaluate",
     module=__name__,
-    version=5,
+    version=6,
     run=evaluate,
     config=EvaluateConfig,
     output_type="evaluation",

@@ -156,7 +156,7 @@ def _statistics(tables: Tables) -> dict[str, Any]:
 STAGE = Stage(
     name="tabulate",
     module=__name__,
-    version=6,
+    version=7,
     run=tabulate,
     config=TabulateConfig,
     output_type="tables",

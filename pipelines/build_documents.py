@@ -106,14 +106,14 @@ def _check_counts(config: DocumentsConfig, counters: Counters) -> None:
             for name, amount in counters.items()
             if name.endswith(f"@{source.name}")
         }
-        for records in ("pages", "books", "rows", "documents"):
+        for records in ("pages", "books", "book-words", "rows", "documents"):
             check_balance(of_source, records, where=f"build-documents, source {source.name!r}")
 
 
 STAGE = Stage(
     name="build-documents",
     module=__name__,
-    version=7,
+    version=8,
     run=build_documents,
     config=DocumentsConfig,
     output_type="documents",

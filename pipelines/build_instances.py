@@ -72,6 +72,7 @@ def build_instances(
         for part in ("", f"{HELD_OUT}-"):
             check_balance(counters, f"{part}{records}", where="build-instances")
     lengths = LengthsRecord.merge([report.details[0] for report in job.reports if report.details])
+    guess_accuracy = lengths.pairs.guess_accuracy() if lengths.pairs else None
     samples = InstanceSamples()
     first = next((f for f in job.files if f.rows and not f.path.startswith(HELD_OUT_PREFIX)), None)
     if first is not None:
@@ -83,7 +84,7 @@ def build_instances(
         counters=dict(sorted(counters.items())),
         statistics=corpus_statistics(config, counters, vocab_size),
         table_name="instances",
-        notes=tuple(instance_notes(config, counters)),
+        notes=tuple(instance_notes(config, counters, guess_accuracy=guess_accuracy)),
         reuse=job.reuse,
     )
 
@@ -91,7 +92,7 @@ def build_instances(
 STAGE = Stage(
     name="build-instances",
     module=__name__,
-    version=6,
+    version=7,
     run=build_instances,
     config=InstancesConfig,
     output_type="instances",

@@ -35,7 +35,7 @@ _MAX_COMMANDS = 3
 
 
 def summary_parts(
-    results: Sequence[StepResult], *, store: ArtifactStore, recipe: str, report: str
+    results: Sequence[StepResult], *, store: ArtifactStore, recipe: str, report: str, seconds: float
 ) -> list[str | Table]:
     """Return the lines and tables that end a run.
 
@@ -44,6 +44,7 @@ def summary_parts(
         store: Store with the artifacts.
         recipe: Name of the recipe.
         report: URL of the run's report.
+        seconds: Wall time of the run.
     """
     steps = Steps((), tuple(Built(result.label, result.manifest) for result in results))
     built_tables = steps.last_of_type("tables")
@@ -51,8 +52,10 @@ def summary_parts(
     source = _find_evaluation(steps, tables) or steps.built[-1]
     cached = sum(result.was_cached for result in results)
     count = format_count(len(results), "step")
+    headline = find_headline(steps, tables)
     messages = warning_lines(results)
-    messages += [verdict.sentence for verdict in tables.verdicts] if tables else []
+    sentences = [verdict.sentence for verdict in tables.verdicts] if tables else []
+    messages += [sentence for sentence in sentences if sentence != headline]
     messages += dict.fromkeys(
         f"note: {entry_label(built.label)}: {note}"
         for built in steps.built
@@ -61,7 +64,8 @@ def summary_parts(
     if rest := len(messages[MAX_MESSAGES:]):
         messages[MAX_MESSAGES:] = [f"... and {rest:,} more: see the report"]
     return [
-        f"\n{recipe}: {count}, {len(results) - cached:,} built, {cached:,} cached\n",
+        f"\n{recipe}: {count}, {len(results) - cached:,} built, {cached:,} cached, "
+        f"in {format_duration(seconds)}\n",
         table(("step", "time", "contents"), _step_rows(results), right=(1,), wrap=False),
         "",
         *messages,
@@ -71,7 +75,7 @@ def summary_parts(
         f"\ntry next{_activation()}:",
         *(f"  {command}" for command in _next_commands(steps, source, store, recipe)),
         f"\nstore: {relative(store.root)}",
-        find_headline(steps, tables),
+        headline,
         f"report: {relative(report)}",
     ]
 

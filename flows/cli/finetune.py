@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -124,7 +125,9 @@ def finetune(
     elif dry_run:
         print_plan(loaded)
     else:
-        print_results(loaded, run_recipe(loaded, listeners=[StepPrinter()], engine=engine))
+        started = time.monotonic()
+        results = run_recipe(loaded, listeners=[StepPrinter()], engine=engine)
+        print_results(loaded, results, seconds=time.monotonic() - started)
 
 
 def _check_inputs(examples: dict[str, Any], checkpoint: str, *, store: str | None) -> str:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from flows.cli import completion
 from flows.recipes.errors import format_validation_error
-from flows.recipes.loader import default_store
+from flows.store.default_store import default_store
 from model.tasks import TASKS, Task, task_of
 from schemas.errors import UsageError
 from schemas.field_names import use_field_names

@@ -29,12 +29,13 @@ from flows.quickstart.recipe_proposal import (
     write_recipe,
     written_budget,
 )
-from flows.recipes.loader import default_store, load_recipe
+from flows.recipes.loader import load_recipe
 from flows.run.plan import PlannedStep, estimate_run
 from flows.run.preflight import check_disk_space
 from flows.run.run import get_store
 from flows.run.step_execution import StepResult
 from flows.running import run_recipe
+from flows.store.default_store import default_store
 from model.pretrain import STAGE as PRETRAIN
 from schemas.errors import BertloomError, UsageError
 from schemas.recipe import Recipe

@@ -8,6 +8,7 @@ from flows.formatting import format_duration
 from flows.run.events import (
     Event,
     JobSubmitted,
+    RunFinished,
     RunMessage,
     StepFailed,
     StepFinished,
@@ -52,6 +53,8 @@ def event_lines(event: Event) -> list[str]:
             ]
         case RunMessage(_, text):
             return [text]
+        case RunFinished(state="interrupted", failures=failures):
+            return list(getattr(failures.get(""), "__notes__", ()))
     return []
 
 

@@ -69,7 +69,7 @@ def write_results(
         "threads": torch.get_num_threads(),
     }
     (folder / TIMING_FILE).write_bytes(to_json(pace))
-    logger.log_result(metrics.get(DEV, {}), seconds=done.seconds)
+    logger.finish()
     statistics = _statistics(setup, metrics, threshold=threshold, done=done)
     return {
         "statistics": {**statistics, "warnings": warnings_json(warnings)},

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from model.monitoring.formatting import format_percent
 from model.monitoring.palette import COLORS, GRAY, GRID, INK, SURFACE
 from model.tables.charts import Chart, ChartPanel
-from model.tables.results import DEV, MAJORITY_CLASS, ResultRow, main_rows
+from model.tables.results import DEV, MAJORITY_CLASS, ResultRow, main_rows, with_bracket
 from model.tasks.reduced_data import cut_notes, marked
 from schemas.errors import PredictionsError
 
@@ -121,7 +121,7 @@ def _draw_bars(
         if row.task not in tasks:
             tasks.add(row.task)
             style: Any = {"va": "bottom", "fontsize": 9, "fontweight": "bold", "color": INK}
-            axes.text(0.0, y - 0.52, f"{row.name} ({row.metric})", **style)
+            axes.text(0.0, y - 0.52, with_bracket(row.name, row.metric), **style)
     axes.set_ylim(places[-1] + 0.7, places[0] - 1.3)
     # Correlations can be below 0.
     lowest = min(100 * score for row in rows for score in (row.shown or 0.0, *row.runs))

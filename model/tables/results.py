@@ -350,7 +350,16 @@ class ResultRow(Scores):
 
 def task_label(name: str, data: str) -> str:
     """Return a name with that of its data, such as `SST-2 (generated sample)`."""
-    return f"{name} ({data})" if data else name
+    return with_bracket(name, data) if data else name
+
+
+def with_bracket(text: str, remark: str) -> str:
+    """Return a text with a remark in brackets; a bracket that ends the text takes it in.
+
+    >>> with_bracket("+56 points on SST-2", "p 0.01"), with_bracket("CoLA (own data)", "p 0.01")
+    ('+56 points on SST-2 (p 0.01)', 'CoLA (own data, p 0.01)')
+    """
+    return f"{text[:-1]}, {remark})" if text.endswith(")") else f"{text} ({remark})"
 
 
 def in_order(evaluations: Sequence[Evaluation], *, tasks: Mapping[str, Task]) -> list[Evaluation]:

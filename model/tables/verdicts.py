@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from model.monitoring.formatting import format_percent
 from model.tables.filled_tables import FilledTable
 from model.tables.paper_results import ABLATIONS, CUSTOM
-from model.tables.results import ResultRow, TableModel, main_rows, task_label
+from model.tables.results import ResultRow, TableModel, main_rows, task_label, with_bracket
 from model.tables.significance import (
     FINE_TUNED,
     LEVEL,
@@ -204,7 +204,7 @@ def _sentence(result: _Result, claim: str, *, place: str, first: str, second: st
     """Return the sentence: the claim if the test shows a difference, otherwise what is missing."""
     difference = _difference(result)
     if result.outcome in ("better", "worse"):
-        return f"{claim}: {difference} {place} ({_evidence(result)})"
+        return with_bracket(f"{claim}: {difference} {place}", _evidence(result))
     if result.outcome == "no difference":
         between = f"{place} between {first} and {second}"
         return (
@@ -270,7 +270,9 @@ def _summarize(verdicts: Sequence[Verdict], mean: EntryComparison) -> Verdict:
         claim, place = f"{verbs} of {tasks}", f"on average over all {count}"
         if count in (helped, hurt):
             claim, place = f"{'helps' if helped else 'hurts'} on all {tasks}", "on average"
-        sentence = f"Pretraining {claim}: {_difference(result)} {place} ({_evidence(result)} each)"
+        sentence = with_bracket(
+            f"Pretraining {claim}: {_difference(result)} {place}", f"{_evidence(result)} each"
+        )
         if not (helped and hurt):
             outcome = "better" if helped else "worse"
     return _verdict("pretraining", result, sentence, outcome=outcome, title=tasks, data=data)

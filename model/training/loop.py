@@ -425,8 +425,8 @@ class Trainer(Generic[Batch]):
         self.save_if_needed()
         of = "" if training.total_steps is None else f" of {training.total_steps}"
         raise TrainingError(
-            f"{training.name}: stopped after step {training.steps}{of} ({self._stop.reason}); "
-            f"rerun to resume from {self.checkpoints.url}"
+            f"{training.name}: stopped after step {training.steps}{of} ({self._stop.reason}), "
+            f"saved in {self.checkpoints.url}. Run the same command to continue."
         )
 
 

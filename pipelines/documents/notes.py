@@ -15,7 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.beam.shard_work import WorkResult
-from pipelines.counters import DROPPED_TEMPLATE, MAX_EXAMPLES, UNKNOWN_TEMPLATE, Counters, Example
+from pipelines.counters import (
+    DROPPED_TEMPLATE,
+    MAX_EXAMPLES,
+    TEXT_UNITS,
+    UNKNOWN_TEMPLATE,
+    Counters,
+    Example,
+)
 from pipelines.documents.build_shard import read_examples
 from pipelines.documents.duplicates import SAME_ID, Duplicates, excluded_rows
 from pipelines.documents.plan import DocumentItem, raw_files
@@ -223,7 +230,7 @@ _ADVICE = {
     "-dropped-undecodable": f". Their encoding is unknown, or they are damaged: {_CONVERT}",
     "-decoded-as-": f". If this is not their encoding, convert them: {_CONVERT}",
 }
-"""What to do about records, by a part of the counter's name."""
+"""Advice about records, by a part of the name of their counter."""
 
 
 def _quarantined(config: DocumentsConfig, job: JobCounts) -> Iterator[str]:
@@ -261,7 +268,9 @@ def _contents(counts: Counters) -> str:
     found = ", ".join(
         f"{counts[name]:,} {name.removesuffix('-in')}" for name in went_in if counts[name]
     )
-    dropped = sorted(name for name in counts if "-dropped-" in name)
+    dropped = sorted(
+        name for name in counts if "-dropped-" in name and not name.startswith(TEXT_UNITS)
+    )
     why = ", ".join(f"{name.partition('-dropped-')[2]} {counts[name]:,}" for name in dropped)
     ignored = sorted(name for name in counts if name.startswith("files-ignored-"))
     why = ", ".join([*([why] if why else []), *(f"{name} {counts[name]:,}" for name in ignored)])

@@ -88,7 +88,7 @@ class OrdinalRules:
         self._before_capital = before_capital
 
     def find_gap(self, segments: Sequence[str], number: int) -> str | None:
-        """Return the white space before a segment that continues a sentence, else None.
+        """Return the white space before a segment, or None if it begins a sentence.
 
         Args:
             segments: Segments of a paragraph.

@@ -37,7 +37,7 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
     sentences: list[str] = []
     marks: list[str] = []  # parts without a letter or digit after the last sentence
     rules = ordinal_rules(language)
-    ordinary = rules.ordinary
+    ordinary, continuing = rules.ordinary, rules.continuing
     for paragraph in paragraphs:
         if len(paragraph) <= _WINDOW:
             segments = sentencex.segment(language, paragraph)
@@ -50,8 +50,9 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
             sentence = segment.strip()
             if not sentence:
                 continue
-            if sentence[0] not in ordinary:
-                if sentence[0] in rules.continuing:
+            first = sentence[0]
+            if first not in ordinary:
+                if first in continuing:
                     # In text without capital letters, a lower-case word begins sentences, too.
                     has_capitals = has_capitals if number else not paragraph.islower()
                     # Equal segments begin alike, so this is the next of them.
@@ -61,7 +62,7 @@ def split_sentences(paragraphs: list[str], language: str, *, max_characters: int
                         if gap is not None and len(sentences[-1]) < max_characters:
                             sentences[-1] += gap + sentence
                             continue
-                if not (sentence[0].isalpha() or _WORD_CHARACTER.search(sentence)):
+                if not (first.isalpha() or _WORD_CHARACTER.search(sentence)):
                     marks.append(sentence)
                     continue
             if marks:

@@ -17,7 +17,7 @@ _ATTEMPTS = 4
 """Number of draws from all documents. If each of them draws A's own document, the next one is from
 the others only."""
 
-_MIN_ENDINGS = 8
+_MIN_ENDINGS = 4
 """Minimum number of document ends that one is drawn from. If fewer have the length of the real B,
 slightly shorter and longer ones are added."""
 
@@ -168,7 +168,7 @@ class _Starts(NamedTuple):
     document: Int64s
     start: Int64s
     end: Int64s  # of the document
-    earliest: Int64s  # the second token of the unit before
+    spare: Int64s  # number of tokens of the unit that can be part of A
     is_inside: Bools
 
     def shifted(self, documents: int, tokens: int) -> _Starts:
@@ -177,7 +177,7 @@ class _Starts(NamedTuple):
             document=self.document + documents,
             start=self.start + tokens,
             end=self.end + tokens,
-            earliest=self.earliest + tokens,
+            spare=self.spare,
             is_inside=self.is_inside,
         )
 
@@ -201,18 +201,21 @@ def _later_starts(units: Units) -> _Starts:
         document=document,
         start=units.bounds[unit],
         end=units.bounds[units.offsets[document + 1]],
-        earliest=units.bounds[unit - 1] + 1,
+        spare=(units.bounds[unit + 1] - units.bounds[unit]) // 2,
         is_inside=units.is_inside[unit],
     )
 
 
 def _begin(drawn: _Starts, real: RealSegments) -> Int64s:
-    """Return where Bs begin that may begin at any token of a sentence.
+    """Return where Bs begin that begin inside a sentence: at one of the tokens that real ones do.
 
-    The ends of documents have exactly the number of tokens of the real B.
+    At the end of a document it is the token that gives B the length of the real one, if there is
+    such a token.
     """
-    ending = np.maximum(drawn.end - (real.length - real.moved), drawn.earliest)
-    return np.where(real.is_end, ending, np.minimum(drawn.start + real.moved, drawn.end - 1))
+    exact = drawn.end - (real.length - real.moved)
+    is_exact = (drawn.start <= exact) & (exact <= drawn.start + drawn.spare)
+    moved = drawn.start + real.moved % (drawn.spare + 1)
+    return np.where(real.is_end & is_exact, exact, moved)
 
 
 class _SortedStarts:

@@ -16,15 +16,27 @@ _MARGIN = 1.5
 
 _MAX_FRACTION = 0.5
 
+_NO_PAIRS = (
+    "Set pairing to none, for full sentences without a segment B, and train with objective: mlm"
+)
 
-def instance_notes(config: InstancesConfig, counters: Mapping[str, int]) -> Iterator[str]:
+
+_MAX_GAIN, _STANDARD_ERRORS = 0.05, 2.5
+"""Accuracy that the length of a pair may add to that of the most frequent label. In few pairs, more
+than that can be noise."""
+
+
+def instance_notes(
+    config: InstancesConfig, counters: Mapping[str, int], *, guess_accuracy: float | None
+) -> Iterator[str]:
     """Yield what a reader of the manifest should know.
 
     Args:
         config: Configuration of the stage.
         counters: Counters of the stage.
+        guess_accuracy: `PairCounts.guess_accuracy` of the training pairs.
     """
-    yield from _label_notes(config, counters)
+    yield from _label_notes(config, counters, guess_accuracy=guess_accuracy)
     if not config.held_out_fraction:
         return
     documents = counters.get(f"{HELD_OUT}-documents-kept", 0)
@@ -73,10 +85,21 @@ def advise_fraction(counters: Mapping[str, int], *, passes: int) -> str:
     return f"Set held_out_fraction to {math.ceil(fraction * digits) / digits:g} or more"
 
 
-def _label_notes(config: InstancesConfig, counters: Mapping[str, int]) -> Iterator[str]:
+def _label_notes(
+    config: InstancesConfig, counters: Mapping[str, int], *, guess_accuracy: float | None
+) -> Iterator[str]:
     pairs = counters.get("instances", 0) - counters.get("without-segment-b", 0)
     random = counters.get("random-next", 0)
-    if not pairs or 0 < random < pairs:
+    if not pairs:
+        return
+    if 0 < random < pairs:
+        most_frequent = max(random, pairs - random) / pairs
+        noise = _STANDARD_ERRORS * 0.5 / math.sqrt(pairs)
+        if guess_accuracy and guess_accuracy > most_frequent + max(_MAX_GAIN, noise):
+            yield (
+                f"next sentence prediction is easy: {100 * guess_accuracy:.0f} % of the labels "
+                f"follow from the length of a pair, because documents are few. {_NO_PAIRS}"
+            )
         return
     label = "random" if random else "next"
     reason = (
@@ -86,6 +109,5 @@ def _label_notes(config: InstancesConfig, counters: Mapping[str, int]) -> Iterat
     )
     yield (
         f"next sentence prediction is constant: all {pairs:,} pairs have the label {label} "
-        f"({reason}). Set pairing to none, for full sentences without a segment B, and train "
-        "with objective: mlm"
+        f"({reason}). {_NO_PAIRS}"
     )

@@ -41,7 +41,7 @@ _FEW_BYTES, _ENOUGH_BYTES = 16, 32
 _PAIR = re.compile(b"[\x80-\xff]{2}")
 _COMMON_LATIN = ("cp1250", "cp1252", "cp1254", "cp1257", "iso8859-1", "iso8859-2", "iso8859-15")
 _MIN_PIECES, _MAX_PIECES = 3, 9
-_LINE_ENDS = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_LINE_ENDS = re.compile(r"[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _INVISIBLE = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
 _SPACES = re.compile("[\t\xa0\u2000-\u200a\u202f\u205f\u3000]")
 
@@ -231,5 +231,5 @@ codecs.register_error(_MARK_AS_INVALID, _mark_as_invalid)
 
 def normalise(text: str) -> str:
     """Return text with LF line ends and plain spaces, without control or invisible characters."""
-    text = _LINE_ENDS.sub("\n", text)
+    text = _LINE_ENDS.sub("\n", text.replace("\r\n", "\n"))
     return _SPACES.sub(" ", _INVISIBLE.sub("", text))

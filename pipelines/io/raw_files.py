@@ -94,7 +94,7 @@ def expand_paths(
             or fsspec URLs.
         suffixes: Suffixes such as `.txt`, in lower case, of the files to take from folders and
             patterns. A file given by its path is always taken.
-        selects: Returns whether to take a file by its name, if suffixes do not say it.
+        selects: Returns whether to take a file by its name. Replaces the test of the suffix.
         is_companion: Returns whether a file belongs to others, such as their checksums. It is not
             counted as passed over.
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 NESTING_TAGS = frozenset({"table", "ul", "ol", "dl", "menu"})
 """Tags that nest in themselves."""
 
+_MAX_CAPTION = 5_000  # characters; brackets that are closed later belong to other markup
+
 NOT_FOUND = -1
 """Result if there is no closing delimiter."""
 
@@ -68,7 +70,7 @@ class Delimiters:
         return NOT_FOUND
 
     def end_of_picture(self, position: int) -> int:
-        """Return the end of a `[[File:...]]` with links in its caption. It has one paragraph."""
+        """Return the end of a `[[File:...]]`, whose caption may hold links and blank lines."""
         text, depth, start = self._text, 1, position
         if self._budget < 0:
             return NOT_FOUND
@@ -76,7 +78,7 @@ class Delimiters:
             position = found.end()
             depth += 1 if found[0] == "[[" else -1
             if depth == 0:
-                if text.find("\n\n", start, position) >= 0:
+                if position - start > _MAX_CAPTION or text.find("\n==", start, position) >= 0:
                     break
                 return position + text.startswith("]", position)
         self._budget -= position - start if found else len(text) - start

@@ -47,6 +47,7 @@ from schemas.errors import ConfigError
 
 PIPE = "\ufdd2"  # replaces a | that separates nothing ({{!}}) until the page is cleaned
 APOSTROPHE = "\ufdd3"  # replaces an apostrophe that is text, not markup
+EQUALS = "\ufdd8"  # replaces a = that separates no name from its value
 SUPERSCRIPTS = str.maketrans("0123456789+-−=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")
 
 _NAMED = re.compile(r"\s*([^\W_][\w .-]{0,40}?)\s*=(.*)", re.DOTALL)
@@ -185,6 +186,43 @@ def raised_text(text: str) -> str:
     raised = text.strip()
     is_power = 0 < len(raised) <= 6 and all(ord(character) in SUPERSCRIPTS for character in raised)
     return raised.translate(SUPERSCRIPTS) if is_power else text
+
+
+def _sic(call: Call, arguments: Arguments) -> str:
+    """Write `{sic "[sic]" 1}`: words of a quotation and a mark, which the argument `hide` omits.
+
+    Without fields the words are all unnamed arguments. A first argument `?` marks a doubt.
+    """
+    mark, *_ = call.words
+    words = [field(arguments) for field in call.fields[1:]]
+    words = words or arguments.positional or [arguments.at(1)]
+    if words[0] == "?":
+        words, mark = words[1:], mark.replace("]", "?]")
+    text = "".join(words)
+    if arguments.named.get("hide"):
+        return text
+    return f"{text} {mark}" if text else mark
+
+
+# Ships
+
+_PREFIX_BIT, _NAME_BIT, _NUMBER_BIT = 4, 2, 1
+
+
+def _ship(call: Call, arguments: Arguments) -> str:
+    """Write `{ship HMS 1 2 3}`: prefix (a word or an argument), name and number of a ship.
+
+    The bits of the last argument choose what is written of it; without one it is everything.
+    """
+    name, number, choice = (field(arguments) for field in call.fields[1:])
+    prefix = call.field(arguments) if call.words[0].isdecimal() else call.words[0]
+    bits = int(choice) % 8 if choice.isascii() and choice.isdecimal() else 0
+    if bits in (0, _PREFIX_BIT):
+        bits = _PREFIX_BIT | _NAME_BIT | _NUMBER_BIT
+    if number and bits != _NUMBER_BIT:
+        number = f"({number})"
+    parts = ((_PREFIX_BIT, prefix), (_NAME_BIT, name), (_NUMBER_BIT, number))
+    return " ".join(part for bit, part in parts if bits & bit and part)
 
 
 # Numbers
@@ -476,6 +514,7 @@ FUNCTIONS: dict[str, Callable[[Call, Arguments], str]] = {
     "coordinates": _coordinates,
     "date": _date,
     "ending": _ending,
+    "equals": lambda _call, _arguments: EQUALS,
     "expression": _expression,
     "formatnum": _formatnum,
     "fraction": _fraction,
@@ -494,6 +533,8 @@ FUNCTIONS: dict[str, Callable[[Call, Arguments], str]] = {
     "quantity": _quantity,
     "raised": lambda call, arguments: raised_text(call.field(arguments)),
     "roman": _roman,
+    "ship": _ship,
+    "sic": _sic,
     "space": _space,
     "title": _title,
     "value": _value,

@@ -1,12 +1,15 @@
-"""Books: one text file per book, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
+"""Books: text files in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
 
 Examples are BookCorpusOpen's `epubtxt` folder and Project Gutenberg's files. A document is the
-cleaned text of one book (`pipelines.books.clean_book`). Files are grouped to splits in the order of
-the folder or archive. The id of a document is the file name without `.txt`, followed by a digest if
-several books have this name.
+cleaned text of one book (`pipelines.books.clean_book`). A file has one book, or several between
+Project Gutenberg's START and END marks. Files are grouped to splits in the order of the folder or
+archive. The id of a document is the file name without `.txt`, followed by a digest if several files
+have this name, and by `#2`, `#3`, ... for further books of a file.
 
 Counters: `books-in`, `books-kept`, `books-dropped-` not-a-file, encrypted, too-large,
-unknown-method, empty, undecodable or no-prose; `books-decoded-as-ENCODING`,
+unknown-method, empty, undecodable or no-prose; `book-words-in`, `book-words-kept`,
+`book-words-dropped-` license, front-matter, heading, list, note or ornament, of the raw text of
+decoded books (in scripts without spaces, two characters are a word); `books-decoded-as-ENCODING`,
 `books-unzipped` (a gzip file under a .txt name), `books-named-in-ENCODING` (where names are not
 UTF-8), `books-disambiguated-by-digest`, `files-ignored-not-text` (members of archives that are not
 named .txt), `raw-bytes`. In folders only .txt and .txt.gz files and archives are read.
@@ -18,11 +21,13 @@ import collections
 import gzip
 import hashlib
 import io
+import itertools
 import json
+import re
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from pipelines.counters import Count
 from pipelines.io.encodings import UTF8, DecodedText, decode_text
@@ -51,10 +56,14 @@ from pipelines.sources.archives import (
 )
 from schemas.corpus_configs import BooksSource
 
+if TYPE_CHECKING:
+    from pipelines.books.gutenberg import BookText
+
 MAX_BOOK_BYTES = 64 << 20
 """Maximum size of a book, which must fit into memory. The longest novels have about 10 MB."""
 
 _TEXT_SUFFIXES = (".txt", ".txt.gz")
+_BOOK_NUMBER = re.compile(r"#(\d{1,9})\Z")
 _GZIP = b"\x1f\x8b"
 _MAX_FILES = 4096  # maximum number of books in a group
 
@@ -104,23 +113,146 @@ def read(
         if "files" in detail
         else _archive_entries(split, count, is_all=detail["all"])
     )
-    repeated = frozenset(detail["repeated"])
-    for member, stream, file in reading.records(entries, file=split.file):
-        if not reading.is_new:
-            continue
-        count("books-in")
-        where = f"{member.name!r}" + ("" if "files" in detail else f" of {split.file.name}")
+    books = _books(entries, config, count, split=split, repeated=frozenset(detail["repeated"]))
+    for book in reading.records(books, file=split.file):
+        if reading.is_new and (document := _document(book, count)) is not None:
+            yield document
+
+
+class _RawBook(NamedTuple):
+    """One book of a file."""
+
+    text: BookText
+    raw: str
+    """Its text in the file, with header and license."""
+
+    document_id: str
+    title: str
+    """Title if the header has none."""
+
+    where: str
+    byte_start: int
+    byte_end: int
+    file: str
+
+
+def _books(
+    entries: Iterable[_Entry],
+    config: BooksSource,
+    count: Count,
+    *,
+    split: Split,
+    repeated: Container[str],
+) -> Iterator[_RawBook]:
+    """Yield the books of all files, and count the files that cannot be read as dropped books."""
+    from pipelines.books.gutenberg import split_books  # lazy: `plan` does not need it
+
+    for member, stream, file in entries:
+        where = f"{member.name!r}" + (f" of {split.file.name}" if not file else "")
         if member.problem or stream is None:
+            count("books-in")
             count(f"books-dropped-{member.problem or 'not-a-file'}", example=where)
             continue
         if member.name_encoding != "utf-8":
             count(f"books-named-in-{member.name_encoding}", example=where)
         data = stream.read(MAX_BOOK_BYTES + 1)
         count("raw-bytes", len(data))
-        document = _document(data, member, config, count, repeated=repeated, where=where)
-        if document is not None:
-            count("books-kept")
-            yield document._replace(file=file)
+        decoded = _decode(data, count, where=where)
+        if decoded is None:
+            continue
+        name = stem = _stem(member.name)
+        if stem in repeated:  # another file has this name, here or in another archive
+            name = f"{stem}~{hashlib.sha256(data).hexdigest()[:12]}"
+            count("books-disambiguated-by-digest", example=where)
+        texts = split_books(decoded.text)
+        ranges = _byte_ranges(member, data, decoded, texts)
+        for number, (text, (byte_start, byte_end)) in enumerate(
+            zip(texts, ranges, strict=True), start=1
+        ):
+            suffix = "" if number == 1 else f"#{number}"
+            yield _RawBook(
+                text=text,
+                raw=decoded.text[text.start : text.end],
+                document_id=f"{config.name}:{name}{suffix}",
+                title=PurePosixPath(stem).name.removesuffix(".epub") + suffix,
+                where=where + suffix,
+                byte_start=byte_start,
+                byte_end=byte_end,
+                file=file,
+            )
+
+
+def _decode(data: bytes, count: Count, *, where: str) -> DecodedText | None:
+    """Return the text of a file, or None and count the book as dropped."""
+    if len(data) > MAX_BOOK_BYTES:
+        reason = "too-large"
+    elif not data.strip(b"\0\t\n\r\x0b\x0c "):
+        reason = "empty"
+    elif (decoded := decode_book(data)) is None:
+        reason = "undecodable"
+    else:
+        if data.startswith(_GZIP):
+            count("books-unzipped")
+        foreign = where if decoded.encoding != UTF8 else ""
+        count(f"books-decoded-as-{decoded.encoding}", example=foreign)
+        return decoded
+    count("books-in")
+    count(f"books-dropped-{reason}", example=where)
+    return None
+
+
+def _byte_ranges(
+    member: Member, data: bytes, decoded: DecodedText, books: Sequence[BookText]
+) -> list[tuple[int, int]]:
+    """Return the position of each book in the stored file.
+
+    It is that of the member if it has one book, or if the member is compressed.
+    """
+    is_stored = member.data_end - member.data_start == len(data) and not data.startswith(_GZIP)
+    if len(books) == 1 or not is_stored:
+        return [(member.data_start, member.data_end)] * len(books)
+    pieces = [
+        decoded.text[book.start : book.end].encode(decoded.encoding, "replace") for book in books
+    ]
+    mark = len(data) - sum(map(len, pieces))  # byte-order mark
+    ends = list(itertools.accumulate(map(len, pieces), initial=member.data_start + mark))
+    return list(zip([member.data_start, *ends[1:-1]], ends[1:], strict=True))
+
+
+def _document(book: _RawBook, count: Count) -> RawDocument | None:
+    from pipelines.books.clean_book import clean_book  # lazy: `plan` does not need it
+
+    count("books-in")
+    cleaned = clean_book(book.text)
+    count("book-words-in", cleaned.words)
+    count("book-words-kept", cleaned.kept_words)
+    for reason, words in cleaned.dropped_words.items():
+        if words:
+            count(f"book-words-dropped-{reason}", words)
+    if not cleaned.paragraphs:
+        count("books-dropped-no-prose", example=book.where)
+        return None
+    count("books-kept")
+    return RawDocument(
+        document_id=book.document_id,
+        title=book.text.title or book.title,
+        paragraphs=cleaned.paragraphs,
+        byte_start=book.byte_start,
+        byte_end=book.byte_end,
+        file=book.file,
+        raw=book.raw,
+    )
+
+
+def read_book(text: str, document_id: str) -> str:
+    """Return the part of a file that is the book of a document."""
+    from pipelines.books.gutenberg import split_books  # lazy: `plan` does not need it
+
+    books = split_books(text)
+    match = _BOOK_NUMBER.search(document_id)
+    number = int(match[1]) if match else 1
+    book = books[number - 1 if number <= len(books) else 0]
+    return text[book.start : book.end]
 
 
 def decode_book(data: bytes) -> DecodedText | None:
@@ -136,50 +268,6 @@ def decode_book(data: bytes) -> DecodedText | None:
         if len(data) > MAX_BOOK_BYTES:
             return None
     return decode_text(data)
-
-
-def _document(
-    data: bytes,
-    member: Member,
-    config: BooksSource,
-    count: Count,
-    *,
-    repeated: Container[str],
-    where: str,
-) -> RawDocument | None:
-    if len(data) > MAX_BOOK_BYTES:
-        count("books-dropped-too-large", example=where)
-        return None
-    if not data.strip(b"\0\t\n\r\x0b\x0c "):
-        count("books-dropped-empty", example=where)
-        return None
-    from pipelines.books.clean_book import clean_book  # lazy: `plan` does not need it
-
-    decoded = decode_book(data)
-    if decoded is None:
-        count("books-dropped-undecodable", example=where)
-        return None
-    if data.startswith(_GZIP):
-        count("books-unzipped")
-    foreign = where if decoded.encoding != UTF8 else ""
-    count(f"books-decoded-as-{decoded.encoding}", example=foreign)
-    book = clean_book(decoded.text)
-    if not book.paragraphs:
-        count("books-dropped-no-prose", example=where)
-        return None
-    stem = _stem(member.name)
-    name = stem
-    if stem in repeated:  # another book has this name, here or in another archive
-        name = f"{stem}~{hashlib.sha256(data).hexdigest()[:12]}"
-        count("books-disambiguated-by-digest", example=where)
-    return RawDocument(
-        document_id=f"{config.name}:{name}",
-        title=book.title or PurePosixPath(stem).name.removesuffix(".epub"),
-        paragraphs=book.paragraphs,
-        byte_start=member.data_start,
-        byte_end=member.data_end,
-        raw=decoded.text,
-    )
 
 
 def _stem(name: str) -> str:

@@ -9,7 +9,9 @@ empty or no-text-left; `xml-bytes` (decompressed) and `raw-bytes` (stored); if n
 `revisions-superseded`, `streams-dropped-corrupt` and `files-truncated`. Of the pages kept:
 `templates-unknown` (templates within a sentence whose text is missing), `templates-dropped` (those
 that show no text, and pronunciations in brackets), the most frequent ones of a split as
-`template-unknown:NAME` and `template-dropped:NAME`, and `sentences-dropped-unknown-template`.
+`template-unknown:NAME` and `template-dropped:NAME`. Text that is dropped within pages:
+`sentences-dropped-` formula, code or unknown-template, and `characters-dropped-` the same or table,
+list, heading, caption, reference, template or closing-section (`pipelines.mediawiki.dropped_text`).
 """
 
 from __future__ import annotations
@@ -128,8 +130,10 @@ def read(
             before the damage cannot be verified.
     """
     # lazy: `plan` does not need them
+    from pipelines.mediawiki.dropped_text import DroppedText
     from pipelines.mediawiki.pages import (
         clean_page,
+        count_dropped,
         count_holes,
         count_names,
         drop_reason,
@@ -144,6 +148,7 @@ def read(
     count("raw-bytes", split.end - split.start)
     drop_sentences = config.on_unknown_template == "drop-sentence"
     holes = UnknownTemplates(drop_sentences=drop_sentences, names=reading.names)
+    dropped = DroppedText()
     last_whole = ""
     for item in reading.records(_pages(split, detail, count), file=split.file):
         if isinstance(item, Damage):
@@ -156,12 +161,13 @@ def read(
         if item.revisions > 1:
             count("revisions-superseded", item.revisions - 1)
         reason = drop_reason(item, namespaces=config.namespaces, names=detail.namespaces)
-        document = (
-            None
-            if reason
-            else clean_page(item, markup, source=split.source, holes=holes, site=detail.site)
-        )
+        document = None
+        if not reason:
+            document = clean_page(
+                item, markup, source=split.source, holes=holes, dropped=dropped, site=detail.site
+            )
         count_holes(holes, count)
+        count_dropped(dropped, count)
         if document is None:
             example = page_example(item, site=detail.site)
             count(f"pages-dropped-{reason or 'no-text-left'}", example=example)

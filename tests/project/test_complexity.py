@@ -19,7 +19,7 @@ from support import complexity
 
 from flows.recipes.loader import recipe_from
 from flows.recipes.safe_yaml import parse_yaml
-from pipelines.books.clean_book import clean_book
+from pipelines.books.clean_book import clean_books
 from pipelines.counters import Counters
 from pipelines.documents.sentences import split_sentences
 from pipelines.io.compression import Chunk
@@ -52,7 +52,8 @@ def chinese_page(text: str) -> None:
 
 
 def book(text: str) -> None:
-    split_sentences(clean_book(text).paragraphs, "en", max_characters=1000)
+    for cleaned in clean_books(text):
+        split_sentences(cleaned.paragraphs, "en", max_characters=1000)
 
 
 def lines(text: str) -> None:
@@ -128,7 +129,7 @@ KNOWN = [
     (page, ("word ", "«", "", "a")),
     (french_page, ("a", "{{x}}", "", "b")),
     (page, ("1. a ", "b. ")),
-    (page, ("Ab 1. ", "")),
+    (page, ("Ab ", "1. a ")),
     (page, ("Ab 1. a ", "2. ")),
     (german_page, ("Am 1. ", "Mai 2. ")),
     (book, ("", " ")),

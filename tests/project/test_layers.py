@@ -16,7 +16,8 @@ PRESENT = [name for name in LAYERS if (ROOT / name / "__init__.py").exists()]
 
 ORDER = {
     "pipelines": [
-        "arrays counters progress seeds",
+        "arrays counters seeds terminal",
+        "progress",
         "io",
         "lengths",
         "runners",

@@ -19,7 +19,11 @@ from pipelines.build_instances import build_instances
 from pipelines.counters import check_balance
 from pipelines.instances import TRAINING, build_shard, is_held_out, split_id
 from pipelines.instances.build_shard import TokenShards, held_out_rows
-from pipelines.instances.notes import MIN_HELD_OUT_DOCUMENTS, MIN_HELD_OUT_INSTANCES
+from pipelines.instances.notes import (
+    MIN_HELD_OUT_DOCUMENTS,
+    MIN_HELD_OUT_INSTANCES,
+    instance_notes,
+)
 from pipelines.instances.plan import ShardRanking, plan, pool_numbers
 from pipelines.io.files import write_text_file
 from pipelines.io.shards import ShardWriter, open_shard
@@ -422,6 +426,19 @@ def test_constant_labels_are_noted_with_a_remedy(
     notes = notes_on(output, "next sentence prediction is constant")
     assert len(notes) == has_note
     assert all("pairing" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("guess_accuracy", "pairs", "has_note"),
+    [(0.6, 5_000, True), (0.6, 100, False), (0.53, 5_000, False), (None, 5_000, False)],
+)
+def test_labels_that_follow_from_lengths_are_noted(
+    guess_accuracy: float | None, pairs: int, has_note: bool
+) -> None:
+    counters = {"instances": pairs, "random-next": pairs // 2}
+    config = InstancesConfig(held_out_fraction=0.0)
+    notes = list(instance_notes(config, counters, guess_accuracy=guess_accuracy))
+    assert ["pairing" in note for note in notes] == [True] * has_note
 
 
 def test_passes_over_a_shard_fetch_it_once_and_change_no_byte(

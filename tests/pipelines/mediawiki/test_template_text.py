@@ -10,6 +10,7 @@ from support.dump_builder import dump, page
 
 from pipelines.counters import DROPPED_TEMPLATE
 from pipelines.counters import Counters as Counts
+from pipelines.mediawiki.dropped_text import DroppedText
 from pipelines.mediawiki.wikitext import UnknownTemplates, clean_wikitext, wiki_settings
 from pipelines.sources import wikipedia
 from schemas.corpus_configs import WikipediaSource
@@ -182,10 +183,11 @@ def test_sentence_with_data_of_other_pages_is_dropped_and_counted(
 ) -> None:
     stop = "。" if language == "ja" else "."
     wikitext = f"One stays{stop} There are {{{{{template}}}}} here{stop} Two stays{stop}"
-    holes = UnknownTemplates()
-    (text,) = clean_wikitext(wikitext, wiki_settings(language), holes)
+    holes, dropped = UnknownTemplates(), DroppedText()
+    (text,) = clean_wikitext(wikitext, wiki_settings(language), holes, dropped=dropped)
     assert text.replace(" ", "") == f"Onestays{stop}Twostays{stop}"
-    assert (holes.total, holes.sentences_dropped, holes.templates_dropped) == (0, 1, 1)
+    assert (holes.total, holes.templates_dropped) == (0, 1)
+    assert dropped.sentences == {"unknown-template": 1}
     assert len(holes.most_common(DROPPED_TEMPLATE)) == 1
 
 

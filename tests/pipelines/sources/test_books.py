@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import stat
 import tarfile
 import zipfile
@@ -38,7 +39,7 @@ def read_all(source: Any, config: Any) -> tuple[list[Split], list[RawDocument], 
     counters = Counters()
     splits = source.plan(config)
     documents = [raw for split in splits for raw in source.read(split, config, counters.count)]
-    for things in ("books", "rows"):
+    for things in ("books", "book-words", "rows"):
         check_balance(counters, things, where="test")
     return splits, documents, counters
 
@@ -151,8 +152,9 @@ def test_odd_members_are_dropped_and_counted(tmp_path: Path, form: str) -> None:
     texts = {raw.document_id: raw.paragraphs for raw in documents}
     assert texts["test:latin"] == [f"{PROSE} Caf\xe9."]
     assert texts["test:crlf"] == [PROSE, PROSE]
-    del counters["raw-bytes"]
-    assert counters == {
+    counted = {name: number for name, number in counters.items() if "words" not in name}
+    del counted["raw-bytes"]
+    assert counted == {
         "books-in": 17,
         "books-kept": 12,
         "books-dropped-empty": 2,
@@ -204,6 +206,45 @@ def test_member_that_is_too_large_is_not_read(
     assert [raw.document_id for raw in documents] == ["test:small"]
     assert counters["books-dropped-too-large"] == 1
     assert counters["books-dropped-undecodable"] == 1
+
+
+@pytest.mark.parametrize("suffix", ["", ".tar", ".zip", ".tar.gz"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "iso-8859-1", "utf-16"])
+def test_several_books_in_a_file_are_documents_with_their_own_bytes(
+    tmp_path: Path, suffix: str, encoding: str
+) -> None:
+    end = "\n\n*** END OF THE PROJECT GUTENBERG EBOOK ***\nLicense.\n"
+    texts = [f"{book(f'Café {number}').decode()}{end}" for number in range(3)]
+    write_books(tmp_path / f"books{suffix}", {"all.txt": "".join(texts).encode(encoding)})
+    splits, documents, counters = read_all(books, config_of(tmp_path / f"books{suffix}"))
+    assert [raw.document_id for raw in documents] == ["test:all", "test:all#2", "test:all#3"]
+    assert [raw.title for raw in documents] == ["Café 0", "Café 1", "Café 2"]
+    assert all(raw.paragraphs == [PROSE] * 3 for raw in documents)
+    assert [raw.raw for raw in documents] == texts
+    assert counters["books-in"] == counters["books-kept"] == 3
+    assert counters["book-words-kept"] == 9 * len(PROSE.split())
+    if suffix in ("", ".tar"):
+        stored = Path(
+            json.loads(splits[0].detail)["files"][0][0] if not suffix else splits[0].file.uri
+        )
+        data = stored.read_bytes()
+        pieces = [data[raw.byte_start : raw.byte_end] for raw in documents]
+        assert b"".join(pieces) == "".join(texts).encode(encoding)
+        decoder = encoding.removesuffix("-sig") if encoding != "utf-16" else "utf-16-le"
+        assert [piece.decode(decoder).lstrip("\ufeff") for piece in pieces] == texts
+    for raw, text in zip(documents, texts, strict=True):
+        assert books.read_book("".join(texts), raw.document_id) == text
+
+
+def test_words_of_dropped_books_are_counted_by_reason(tmp_path: Path) -> None:
+    write_books(
+        tmp_path / "books", {"a.txt": b"THE TITLE\n\nBY\n\nAN AUTHOR\n", "b.txt": book("B")}
+    )
+    _, _, counters = read_all(books, config_of(tmp_path / "books"))
+    assert counters["books-dropped-no-prose"] == 1
+    assert counters["book-words-in"] == 5 + len(book("B").split())
+    assert counters["book-words-dropped-heading"] == 5
+    assert counters["book-words-dropped-license"] == len(book("B", paragraphs=0).split())
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
