@@ -24,6 +24,7 @@ from schemas.base_configs import (
     expect_one,
     not_in_key,
 )
+from schemas.field_names import field_name
 from schemas.model_configs import CheckpointConfig, ModelConfig, OptimizerConfig
 
 TaskTypeName = Literal["classification", "regression", "choice", "span", "tagging"]
@@ -119,17 +120,21 @@ class ExamplesConfig(Config):
 
     def _problems(self) -> Iterator[str]:
         if self.data_dir is None and not self.data_files:
-            yield "expected data_dir (official file names) or data_files, got neither"
+            yield (
+                f"expected {field_name('data_dir')} (official file names) or "
+                f"{field_name('data_files')}, got neither"
+            )
         if self.dev_fraction and "dev" in self.data_files:
-            yield "dev_fraction: expected 0, as data_files has dev. Remove one of them"
+            dev_files = field_name("data_files.dev")
+            yield f"dev_fraction: expected 0, as {dev_files} is set. Remove one of them"
         if not self.columns and self.file_format != FileFormatConfig():
-            yield "file_format: requires columns"
+            yield f"file_format: requires {field_name('columns')}"
         columns = list(self.columns.values())
         if len(set(columns)) < len(columns):
             yield f"columns: expected one column per field, got {columns}"
         for field, column in self.columns.items():
             if isinstance(column, str) and self.file_format.header is False:
-                expected = "a 0-based number, as file_format.header is false"
+                expected = f"a 0-based number, as {field_name('file_format.header')} is false"
                 yield f"columns.{field}: expected {expected}, got {column!r}"
 
 

@@ -30,7 +30,23 @@ from schemas.finetune_configs import ExamplesConfig
 NOT_IN_NAMES = re.compile(r"[^a-z0-9_.-]+")
 """Characters that names in recipes cannot have."""
 
+FIELD_OPTIONS = {
+    **options.TASK_FILE_OPTIONS,
+    "data_dir": "--data-dir",
+    "data_files": "--data-file",
+    "dev_fraction": "--dev-fraction",
+    "init_checkpoint": "--checkpoint",
+    "batch_size": "--batch-size",
+    "learning_rate": "--learning-rate",
+    "num_epochs": "--num-epochs",
+    "restarts": "--restarts",
+    "max_seq_length": "--max-seq-length",
+    "name": "--name",
+}
+"""Option by field of the recipe that the command makes."""
 
+
+@options.use_option_names(FIELD_OPTIONS)
 def finetune(
     task: options.TaskName,
     checkpoint: Annotated[
@@ -104,7 +120,8 @@ def finetune(
         recipe, where="bertloom finetune", folder=Path.cwd(), overrides=overrides or (), store=store
     )
     if show_recipe:
-        echo_raw(yaml.safe_dump(recipe, sort_keys=False).rstrip())
+        fields = loaded.unexpanded.model_dump(mode="json", exclude_unset=True)
+        echo_raw(yaml.safe_dump(fields, sort_keys=False).rstrip())
     elif dry_run:
         print_plan(loaded)
     else:
@@ -119,7 +136,7 @@ def _check_inputs(examples: dict[str, Any], checkpoint: str, *, store: str | Non
     try:
         check_files(ExamplesConfig.model_validate(examples))
     except ValidationError as error:
-        errors.append(ConfigError(format_validation_error(error)))
+        errors.append(ConfigError(format_validation_error(error, ExamplesConfig)))
     except BertloomError as error:
         errors.append(error)
     folder = ""

@@ -179,7 +179,7 @@ def _validate(
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
-        raise RecipeError(*find_problems(error)) from error
+        raise RecipeError(*find_problems(error, Recipe)) from error
     if recipe.build_examples and (problems := list(_task_problems(recipe))):
         raise RecipeError(*problems)
     return recipe

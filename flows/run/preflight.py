@@ -45,18 +45,23 @@ def check_environment(recipe: Recipe, steps: Sequence[Step]) -> None:
 def check_inputs(steps: Sequence[Step]) -> None:
     """Check the task files, the vocabulary file and the checkpoints that these steps read.
 
-    Dumps and books are not checked: the first step reads them.
+    Dumps and books are not checked: planning digests them.
 
     Raises:
         InputError, VocabularyError, CheckpointError: One file cannot be used.
         ConfigError: Several files cannot be used; lists all of them.
     """
+    check_sample(steps)
+    raise_all(_find_error(step.config) for step in steps)
+
+
+def check_sample(steps: Sequence[Step]) -> None:
+    """Raise MissingInputError if the steps read the sample and its folder does not exist."""
     sample = Path(_SAMPLE_FOLDER).absolute()
     if not sample.exists() and any(Path(path).is_relative_to(sample) for path in raw_paths(steps)):
         raise MissingInputError(
             f"{sample}: no such folder. Write the sample with `bertloom sample {_SAMPLE_FOLDER}`"
         )
-    raise_all(_find_error(step.config) for step in steps)
 
 
 def check_disk_space(estimate: RunEstimate, *, store: str) -> None:

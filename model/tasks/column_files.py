@@ -25,6 +25,7 @@ from model.tasks.files import file_lines, shown
 from model.tasks.input_tables import TextFormat, describe_cells, first_line, named_columns
 from model.tasks.task import BadRow, FileLayout
 from schemas.errors import TaskDataError
+from schemas.field_names import field_name
 
 _MARK = re.compile(r"-DOCSTART-([ \t]|$)")
 _BLANK = " \t\r"
@@ -173,7 +174,8 @@ def _describe_columns(rows: Sequence[Sequence[str]], form: _Format) -> str:
     hint = f"tags are in column {tagged[-1]}" if tagged else "no column has tags alone"
     return (
         f"No sentence can be used: expected {expected}, counted from 0; the first line has "
-        f"{describe_cells(rows[0])}; {hint}. Name the columns: columns: {{words: 1, tags: 2}}"
+        f"{describe_cells(rows[0])}; {hint}. Correct "
+        f"{field_name('columns.words')} and {field_name('columns.tags')}"
     )
 
 

@@ -37,6 +37,7 @@ from model.tasks.task import (
     split_of,
 )
 from schemas.errors import TaskDataError
+from schemas.field_names import field_name
 
 BARE_TAGS = "bare-tags"
 _COLUMNS = {"words": (("tokens",), ("words",)), "tags": (("ner_tags",), ("tags",))}
@@ -163,8 +164,8 @@ def _sentence(row: Row, *, table: Table, task: Task, split: str, url: str) -> Se
     if not names and any(type(tag) is int for tag in tags):
         raise TaskDataError(
             f"{url}: expected names of tags in {tags_column}, got the numbers {shown(tags)}, which "
-            "the file does not name. Name them in order: labels: [O, B-PER, I-PER] (or --labels "
-            "O,B-PER,I-PER)"
+            "the file does not name. Name them in order, e.g. O, B-PER, I-PER, by "
+            f"{field_name('labels')}"
         )
     for at, tag in enumerate(tags):
         name = tag

@@ -19,6 +19,7 @@ from pipelines.io.raw_files import (
     list_folder_of,
 )
 from schemas.errors import ConfigError, MissingInputError
+from schemas.field_names import field_name
 from schemas.finetune_configs import ExamplesConfig
 from schemas.manifest import RawInput
 
@@ -113,7 +114,8 @@ def _data_label_file(config: ExamplesConfig) -> str:
 def _check_no_dev(files: Sequence[str]) -> None:
     if files:
         raise ConfigError(
-            f"dev_fraction: expected 0, as there is a dev file, {files[0]}. Remove one of them"
+            f"{field_name('dev_fraction')}: expected 0, as there is a dev file, {files[0]}. "
+            "Remove one of them"
         )
 
 
@@ -181,11 +183,11 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
     more = " or another of its official names" if len(globs) > _MAX_SHOWN_GLOBS else ""
     expected = ", ".join(globs[:_MAX_SHOWN_GLOBS]) + more
     if config.data_dir is None:
-        given = ", ".join(config.data_files)
+        splits = ", ".join(config.data_files)
         return MissingInputError(
-            f"{task.name} {split}: no file. The recipe's files are those of {given or 'no split'}: "
-            f"add {split} to data_files, or give a folder with {expected}"
-            f"{_split_advice(split, task)}"
+            f"{field_name(f'data_files.{split}')}: expected a file of {task.name} {split}, got "
+            f"files of {splits} only. Add it, or set {field_name('data_dir')} to a folder with "
+            f"{expected}{_split_advice(split, task)}"
         )
     names: list[str] = []
     if is_folder(config.data_dir):
@@ -196,7 +198,8 @@ def _missing(split: str, config: ExamplesConfig, *, task: Task) -> MissingInputE
         shown += f" and {len(names) - _MAX_SHOWN_NAMES} more"
     return MissingInputError(
         f"{config.data_dir}: expected {expected} for {task.name} {split}, found {shown}. "
-        f"Correct data_dir, or name the file in data_files.{split}{_split_advice(split, task)}"
+        f"Correct {field_name('data_dir')}, or name the file by "
+        f"{field_name(f'data_files.{split}')}{_split_advice(split, task)}"
     )
 
 
@@ -204,4 +207,4 @@ def _split_advice(split: str, task: Task) -> str:
     """Return how to make a dev split of training rows, or ""."""
     if split != "dev" or not task.can_split_train:
         return ""
-    return ", or use a part of train: dev_fraction: 0.1 (--dev-fraction 0.1)"
+    return f", or use a part of train as {split} by {field_name('dev_fraction')}, e.g. 0.1"

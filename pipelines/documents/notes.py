@@ -290,8 +290,8 @@ def _text_shape(source: TextSource, job: JobCounts) -> Iterator[str]:
     if endless:
         yield (
             f"source {source.name!r}: {endless:,} long files have no blank line, so each is one "
-            f"document, first {where[1]}. Set `document: line` if each line is a text, or "
-            "`document: file` if each file is one"
+            f"document, first {where[1]}. Set document_delimiter: line if each line is a text, "
+            "or document_delimiter: file if each file is one"
         )
     every = job.raw_files_of(source.name)
     files = [name for name in every if ".txt" in name.lower()]
@@ -306,5 +306,5 @@ def _text_shape(source: TextSource, job: JobCounts) -> Iterator[str]:
         yield (
             f"source {source.name!r}: {len(files):,} .txt files make {documents:,} documents of "
             f"{words} words on average, because a blank line ends one. If a blank line only "
-            "separates paragraphs there, set `document: file`"
+            "separates paragraphs there, set document_delimiter: file"
         )

@@ -180,8 +180,10 @@ def test_concurrent_steps_wait_for_their_inputs(recipe: Recipe, fakes: FakeStage
 
 
 def test_interrupt_stops_trainings_of_other_threads(
-    recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch
+    recipe: Recipe, fakes: FakeStages, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\na b\t0\nc d\t1\n")
     stopped, results = threading.Event(), []
 
     def train(*_: Any, **__: Any) -> None:
@@ -191,10 +193,9 @@ def test_interrupt_stops_trainings_of_other_threads(
 
     monkeypatch.setattr(fakes.module, "documents", train)
     monkeypatch.setattr("flows.run.run.stop_running_calls", stopped.set)
-    examples = {"a": ExamplesConfig(task="cola", data_dir="cola")}
+    examples = {"a": ExamplesConfig(task="single-sentence", data_dir=str(tmp_path))}
     execution = recipe.execution.model_copy(update={"max_parallel_steps": 2})
     recipe = recipe.model_copy(update={"execution": execution, "build_examples": examples})
-    monkeypatch.setattr("flows.preparation.check_inputs", lambda steps: None)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(recipe, log=lambda line: None)
     assert results == [True]
