@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -144,8 +144,9 @@ _PAIR_FIELDS = ("columns", "data_files", "file_format")
 """Fields whose options have the form KEY=VALUE."""
 
 
-def use_option_names(options: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Let errors name fields by the options of a command.
+@contextmanager
+def use_option_names(options: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name fields by the options of a command; a decorator of the command.
 
     Args:
         options: Option by field. Other fields keep their names.
@@ -157,7 +158,8 @@ def use_option_names(options: Mapping[str, str]) -> AbstractContextManager[None]
             return field
         return f"{options[name]} {below}=" if below and name in _PAIR_FIELDS else options[name]
 
-    return use_field_names(format_field)
+    with use_field_names(format_field):
+        yield
 
 
 def _strip_entry(field: str) -> str:

@@ -196,7 +196,7 @@ def test_dev_fraction_splits_tagged_documents(tmp_path: Path) -> None:
 
 def test_dev_fraction_needs_a_task_without_dev_file(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "train.csv", ["x", "y"] * 20)
-    with pytest.raises(MissingInputError, match=r"dev_fraction: 0\.1"):
+    with pytest.raises(MissingInputError, match="dev_fraction"):
         build(tmp_path / "out", task="single-sentence", data_files={"train": (file,)})
     with pytest.raises(ConfigError, match="dev_fraction"):
         build(tmp_path / "out", task="sst-2", data_files={"train": (file,)}, dev_fraction=0.1)
