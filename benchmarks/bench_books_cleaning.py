@@ -1,6 +1,6 @@
 """Agreement of the book cleaner with books that were cleaned by hand, and its speed.
 
-    python -m benchmarks.bench_books_cleaning [--data DIR]
+    python -m benchmarks.bench_books_cleaning [--data DIR] [--all]
 
 Cleans each raw children's book of Project Gutenberg and aligns its words with the same book cleaned
 by hand (birmingham-ccr/corpora). Words are runs of letters and digits, compared without case.
@@ -13,10 +13,17 @@ Prints two results, micro-averaged over all books:
   paragraphs in square brackets that are not footnotes (captions).
 
 recall = matching words / words by hand; precision = matching words / our words.
+
+Each is printed for words in the same order, and as multisets (the order is ignored).
+
+`--all` cleans all books of the folder instead. It prints the words by reason, and how many hyphens
+at line ends are wrong. A hyphen is decidable if all books together have the word at least
+`MIN_FORMS` times elsewhere, and `MIN_SHARE` of these with a hyphen or without.
 """
 
 from __future__ import annotations
 
+import bisect
 import collections
 import difflib
 import re
@@ -27,13 +34,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.timing import add_data_option, parser_for
-from pipelines.books.clean_book import clean_book
+from pipelines.books.clean_book import clean_books
+from pipelines.books.layout import LineJoiner
+from pipelines.io.encodings import normalise
 from pipelines.sources.books import decode_book
 from schemas.errors import InputError
 
 RAW = "gutenberg-raw-children-73.tar.gz"
 BY_HAND = "gutenberg-clean-children-71.tar.gz"
 _RUN = 8  # words
+MIN_FORMS = 3
+MIN_SHARE = 0.9
+_CUT = re.compile(r"(?<![^\W\d_])(?P<left>[^\W\d_]+)-[ \t]*\n[ \t]*(?P<right>[^\W\d_A-ZÀ-Þ]+)")
+_FORM = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _WORDS = re.compile(r"[^\W_]+")
 _MADE_UNIFORM = re.compile(
     r"(?:CHAPTER|BOOK|PART|VOLUME|PREFACE|INTRODUCTION|PRELUDE|PROLOGUE|EPILOGUE|CONCLUSION"
@@ -131,14 +144,26 @@ def _matches(ours: list[str], by_hand: list[str]) -> Iterator[difflib.Match]:
 
 
 def _anchors(ours: list[str], by_hand: list[str]) -> Iterator[tuple[int, int]]:
-    """Places of runs of `_RUN` words that are unique in both, ascending in both."""
+    """Places of runs of `_RUN` words that are unique in both: most that ascend in both.
+
+    A list of contents has the words of headings that come much later, and must not be one of them.
+    """
     mine, theirs = _unique_runs(ours), _unique_runs(by_hand)
-    last = -1
-    for run, place in mine.items():
-        other = theirs.get(run, -1)
-        if other > last:
-            last = other
-            yield place, other
+    places = [(place, theirs[run]) for run, place in mine.items() if run in theirs]
+    lasts: list[int] = []  # of the best chain of each length: its last place by hand ...
+    chains: list[int] = []  # ... and the number of that place
+    before: list[int] = []  # number of the place before each place in its chain
+    for number, (_, other) in enumerate(places):
+        length = bisect.bisect_left(lasts, other)
+        before.append(chains[length - 1] if length else -1)
+        lasts[length : length + 1] = [other]
+        chains[length : length + 1] = [number]
+    chain: list[tuple[int, int]] = []
+    number = chains[-1] if chains else -1
+    while number >= 0:
+        chain.append(places[number])
+        number = before[number]
+    yield from reversed(chain)
 
 
 def _unique_runs(words: list[str]) -> dict[tuple[str, ...], int]:
@@ -170,10 +195,10 @@ def measure(folder: Path, *, align: bool) -> Result:
         decoded = decode_book(data)
         if decoded is None:
             raise InputError(f"{folder / RAW}: {name} cannot be decoded")
-        book = clean_book(decoded.text)
+        books = list(clean_books(decoded.text))
         seconds = result.seconds + time.process_time() - start
         result = result._replace(seconds=seconds, raw_bytes=result.raw_bytes + len(data))
-        ours = words_of(" ".join(book.paragraphs))
+        ours = words_of(" ".join(p for book in books for p in book.paragraphs))
         expected = by_hand[name].decode("utf-8-sig")
         both = ((result.as_it_is, expected), (result.set_aside, set_headings_aside(expected)))
         for scores, text in both:
@@ -181,6 +206,65 @@ def measure(folder: Path, *, align: bool) -> Result:
             agreeing = agreeing_words(ours, words, align=align)
             scores.append(Score(name, len(words), len(ours), agreeing))
     return result
+
+
+class Hyphens(NamedTuple):
+    """Hyphens at line ends of many books."""
+
+    decidable: int
+    wrongly_removed: int
+    wrongly_kept: int
+
+
+def count_wrong_hyphens(texts: list[str]) -> Hyphens:
+    """Compare the hyphens that `LineJoiner` keeps with the words of all books."""
+    forms = collections.Counter[str]()
+    for text in texts:
+        forms.update(_FORM.findall(_CUT.sub(" ", text.lower())))
+    decidable = removed = kept = 0
+    for text in texts:
+        joiner = LineJoiner(text)
+        for match in _CUT.finditer(text):
+            left, right = match["left"], match["right"]
+            hyphenated, joined = forms[f"{left}-{right}".lower()], forms[(left + right).lower()]
+            most = max(hyphenated, joined)
+            if hyphenated + joined < MIN_FORMS or most < MIN_SHARE * (hyphenated + joined):
+                continue
+            decidable += 1
+            has_hyphen = "-" in joiner.join([f"{left}-", right])
+            removed += not has_hyphen and hyphenated > joined
+            kept += has_hyphen and joined > hyphenated
+    return Hyphens(decidable, removed, kept)
+
+
+def measure_all(folder: Path) -> None:
+    """Clean all books in `folder`, and print words by reason, wrong hyphens and the speed."""
+    texts, seconds, bodies = list[str](), 0.0, 0
+    words, kept, dropped = 0, 0, collections.Counter[str]()
+    for archive in sorted(folder.glob("*.tar.gz")):
+        for name, data in members(archive):
+            start = time.process_time()
+            decoded = decode_book(data)
+            if decoded is None:
+                raise InputError(f"{archive}: {name} cannot be decoded")
+            books = list(clean_books(decoded.text))
+            seconds += time.process_time() - start
+            texts.append(normalise(decoded.text))
+            bodies += len(books)
+            words += sum(book.words for book in books)
+            kept += sum(book.kept_words for book in books)
+            for book in books:
+                dropped.update(book.dropped_words)
+    characters = sum(map(len, texts))
+    print(f"{len(texts)} files, {bodies} books, {words:,} words: {kept:,} kept, dropped:")
+    for reason, number in dropped.most_common():
+        print(f"    {reason:14}{number:10,}  {number / words:.3%}")
+    print(f"speed: {seconds:.1f} s, {characters / seconds / 1e6:.1f} M characters/s, one core")
+    hyphens = count_wrong_hyphens(texts)
+    print(
+        f"hyphens at line ends: {hyphens.decidable:,} decidable, {hyphens.wrongly_removed} wrongly "
+        f"removed, {hyphens.wrongly_kept} wrongly kept"
+    )
 
 
 def report(title: str, scores: list[Score]) -> None:
@@ -201,9 +285,15 @@ def main() -> None:
     """Measure, and print."""
     parser = parser_for(__doc__)
     add_data_option(parser)
-    result = measure(parser.parse_args().data / "books", align=True)
-    report("as it is", result.as_it_is)
-    report("headings set aside", result.set_aside)
+    parser.add_argument("--all", action="store_true", help="Clean all books, count hyphens.")
+    arguments = parser.parse_args()
+    if arguments.all:
+        measure_all(arguments.data / "books")
+        return
+    for order, align in (("in order", True), ("multisets", False)):
+        result = measure(arguments.data / "books", align=align)
+        report(f"as it is, {order}", result.as_it_is)
+        report(f"headings set aside, {order}", result.set_aside)
     words = total(result.as_it_is).ours
     print(
         f"speed: {words / result.seconds:,.0f} words/s, "

@@ -377,7 +377,7 @@ def fill(
 ) -> list[FilledText]:
     """Predict the masked tokens of texts, as `bertloom fill` does.
 
-        [result] = bertloom.fill("The capital of [MASK] is", model="mine/pretrain.short")
+        [result] = bertloom.fill("The [MASK] was cold.", model="mine/pretrain.short")
         result.filled, [piece.token for piece in result.masks[0]]
 
     Args:

@@ -67,10 +67,10 @@ class WikipediaSource(SourceConfig):
 
 
 class BooksSource(SourceConfig):
-    """One text file per book, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst)."""
+    """Text files of books, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst)."""
 
     kind: Literal["books"] = "books"
-    """`books`: one file per book."""
+    """`books`: files of one book, or of several between Project Gutenberg's marks."""
 
 
 class BookCorpusSource(SourceConfig):
@@ -145,7 +145,8 @@ class VocabularyConfig(Config):
     """`build-vocabulary`: learn a WordPiece vocabulary or read it from a file."""
 
     vocab_file: str | None = content_in_key(None)
-    """vocab.txt or WordPiece tokenizer.json (local or any fsspec URL) to use. None: learn one."""
+    """vocab.txt or WordPiece tokenizer.json (local or any fsspec URL) to use; or the name of a
+    step, RECIPE/build-vocabulary. None: learn one."""
 
     vocab_size: int = Field(default=30_522, ge=FIRST_LEARNED_ID + 2, le=1 << 20)
     """Exact number of lines of the learned vocab.txt, special and unused ones included."""

@@ -29,6 +29,7 @@ _NAMES = (
     r"|googleaccessid|\bsig\b|\bpwd\b)[a-z0-9_-]{0,40}"
 )
 _QUERY = re.compile(r"(https?://[^\s?#'\"<>]*\?)([^\s'\"<>]+)", re.IGNORECASE)
+_PAGE = re.compile(r"(?:curid|oldid)=\d{1,12}")
 # A colon after the value is part of the message: `URL?sig=VALUE: cannot be reached`.
 _PARAMETER = re.compile(rf"({_NAMES}(?:=|%3D))[^&\s'\"<>]+?(?=:?(?:[&\s'\"<>]|$))", re.IGNORECASE)
 _QUOTED = re.compile(rf"({_NAMES}(['\"])\s?:\s?(?:b?)(['\"]))(?:(?!\3)[^\n])+", re.IGNORECASE)
@@ -124,9 +125,13 @@ def _redact_text(text: str) -> str:
 
 
 def _hide_query(match: re.Match[str]) -> str:
-    """Hide a query whole: a key or signature in it can have any name."""
-    query = match[2]
-    return f"{match[1]}{_HIDDEN}{query[len(query.rstrip(_CLOSING)) :]}"
+    """Hide a query whole: a key or signature in it can have any name.
+
+    Addresses of wiki pages and revisions stay, as lineage ends with them.
+    """
+    query = match[2].rstrip(_CLOSING)
+    shown = query if _PAGE.fullmatch(query) else _HIDDEN
+    return f"{match[1]}{shown}{match[2][len(query) :]}"
 
 
 def _is_secret_flag(value: Any) -> bool:

@@ -27,6 +27,7 @@ from model.tasks.reduced_data import cut_split, split_text
 from schemas.errors import ConfigError, PredictionsError, UsageError
 
 
+@options.use_option_names(options.TASK_FILE_OPTIONS)
 def evaluate(
     task: options.TaskName,
     references: Annotated[str, typer.Argument(help="Path or URL of a file with answers.")],

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from flows.run.artifact_inputs import find_artifact_files, input_ref
 from flows.run.cache_keys import StepKey, item_key
 from flows.run.graph import Step
 from flows.run.provenance import checkout, environment, platform_name
@@ -22,7 +23,15 @@ from pipelines.runners.code import code_digest
 from schemas.errors import BertloomError, LeaseLostError, NetworkError, RunnerError
 from schemas.execution_configs import ExecutionConfig
 from schemas.fingerprint import content_digest, logical_digest
-from schemas.manifest import InputRef, Manifest, ProducedBy, StageInput, StageOutput, path_order
+from schemas.manifest import (
+    InputRef,
+    Manifest,
+    ProducedBy,
+    RawInput,
+    StageInput,
+    StageOutput,
+    path_order,
+)
 from schemas.redaction import public_address, redact_record
 from schemas.stage import Stage
 
@@ -91,6 +100,7 @@ def build_step(
     """
     stage, clock, started_at = step.stage, time.monotonic(), now()
     folders = stage_folders(step, key, store=store)
+    artifact_files = find_artifact_files(key.raw_inputs, config=step.config, store=store)
     attempt = store.begin(stage.name)
     with (
         _discard_on_error(step, attempt, store=store),
@@ -115,7 +125,15 @@ def build_step(
         duration_seconds=round(time.monotonic() - clock, 3),
         reuse=output.reuse,
     )
-    manifest = _manifest(step, key, output, attempt=attempt, inputs=inputs, produced_by=produced_by)
+    manifest = _manifest(
+        step,
+        key,
+        output,
+        attempt=attempt,
+        refs=(*(input_ref(name, inputs[name]) for name in step.inputs), *artifact_files.inputs),
+        raw_inputs=artifact_files.mark(output.raw_inputs or key.raw_inputs),
+        produced_by=produced_by,
+    )
     commit = store.commit(manifest, replace=rebuild)
     warning = ""
     if (
@@ -169,18 +187,6 @@ def stage_input(name: str, manifest: Manifest, *, store: ArtifactStore) -> Stage
     )
 
 
-def input_ref(name: str, manifest: Manifest) -> InputRef:
-    """Return the reference to an artifact that manifests built from it contain."""
-    return InputRef(
-        name=name,
-        stage=manifest.stage,
-        artifact_id=manifest.artifact_id,
-        cache_key=manifest.cache_key,
-        content_digest=manifest.content_digest,
-        manifest=manifest.manifest_path,
-    )
-
-
 def is_transient(error: BaseException) -> bool:
     """Return whether another try of a step can succeed: a network or disk error, not a user's.
 
@@ -205,12 +211,13 @@ def _manifest(
     output: StageOutput,
     *,
     attempt: Attempt,
-    inputs: Mapping[str, Manifest],
+    refs: tuple[InputRef, ...],
+    raw_inputs: tuple[RawInput, ...],
     produced_by: ProducedBy,
 ) -> Manifest:
     files = sorted(output.files, key=lambda entry: path_order(entry.path))
-    raw, notes = output.raw_inputs or key.raw_inputs, output.notes
-    for item in raw:
+    notes = output.notes
+    for item in raw_inputs:
         notes = tuple(note.replace(item.uri, public_address(item.uri)) for note in notes)
     return Manifest(
         artifact_id=attempt.artifact_id,
@@ -226,8 +233,10 @@ def _manifest(
         statistics=output.statistics,
         table_name=output.table_name,
         notes=redact_record(notes),
-        raw_inputs=tuple(item.model_copy(update={"uri": public_address(item.uri)}) for item in raw),
-        inputs=tuple(input_ref(name, inputs[name]) for name in step.inputs),
+        raw_inputs=tuple(
+            item.model_copy(update={"uri": public_address(item.uri)}) for item in raw_inputs
+        ),
+        inputs=refs,
         produced_by=produced_by,
         environment=environment(),
         config=redact_record(step.config.model_dump(mode="json")),

@@ -34,7 +34,7 @@ from schemas.errors import (
     RefConflictError,
     StoreError,
 )
-from schemas.manifest import FileEntry, Manifest
+from schemas.manifest import FileEntry, InputRef, Manifest
 
 _FORMAT = {"layout": 4, "digest": "sha256"}
 
@@ -136,6 +136,7 @@ class ArtifactStore:
         """
         self.backend = open_backend(root)
         self._manifests: dict[str, Manifest] = {}
+        self._other_stores: dict[str, ArtifactStore] = {}
         try:
             layout = load_json(self._read_format(create=create))
         except StoreError:
@@ -179,6 +180,23 @@ class ArtifactStore:
     def artifact(self, manifest: Manifest) -> Artifact:
         """Return the artifact of a manifest."""
         return Artifact(manifest, self)
+
+    def input(self, ref: InputRef) -> Artifact:
+        """Return the artifact that an input of an artifact of this store refers to.
+
+        Raises:
+            ArtifactNotFoundError: It was deleted, or is in another store that cannot be opened.
+        """
+        store = self if not ref.store else self._open_other(ref.store)
+        return store.artifact(store.manifest(ref.manifest))
+
+    def _open_other(self, root: str) -> ArtifactStore:
+        if root not in self._other_stores:
+            try:
+                self._other_stores[root] = ArtifactStore(root, create=False)
+            except StoreError as error:
+                raise ArtifactNotFoundError(f"another store: {error}") from error
+        return self._other_stores[root]
 
     def list_artifacts(self, stage: str | None = None) -> list[ListedArtifact]:
         """Return every published artifact, or those of a stage, newest first."""

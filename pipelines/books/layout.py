@@ -13,9 +13,11 @@ A stanza of verse is one block. Its lines are joined like those of a paragraph.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 Layout = Literal["blank-lines", "one-line", "no-blank-lines"]
@@ -30,16 +32,22 @@ _SENTENCE_MARKS = frozenset(".!?…:;。！？।؟۔")
 _CLOSING_MARKS = " \"'”’»)]_*」』"
 _INDENT = 2
 _MAX_INDENT = 8
-_TITLE_SHARE = 0.7
+_TITLE_SHARE = 0.7  # of the usual width: titles are shorter, lines of text are longer
+_MAX_TITLE_LINES = 3
+_TITLE_WRAPPING = " _*="
+_RULE_MARKS = frozenset("_*=~#-")
 _RULE_LINE = re.compile(r"[ \t]*+(?:[_*=~#-][ \t]*+){10,}+$|[ \t]*+(?:\*[ \t]*+){3,}+$")
 _ENDS_STRONGLY = re.compile(r"[.!?][\"'”’»)\]_*]*\s*$")
 _ENDS_SENTENCE = re.compile(r"[.!?:;][\"'”’»)\]_*]*\s*$|(?:--|[-—–])[\"'”’»]?\s*$")
 _STARTS_PARAGRAPH = re.compile(r"[\"'“‘«(\[_]*[^\W\d_a-zß-öø-ÿ]|[\"'“‘«(\[_]*\d")
 _STARTS_LOWER = re.compile(r"[\"'“‘«(\[_]*[a-zß-öø-ÿ]")
-_HYPHENATED = re.compile(r"(?<![^\W\d_])([^\W\d_]++)-$")
-_FIRST_WORD = re.compile(r"([a-zß-öø-ÿ]+)")
-_CUT_WORD = re.compile(r"(?<!\S)\S++(?<=\S-)[ \t]*+\n\s*+\S++")
-_WORDS = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_WORD = r"[^\W\d_]++(?:-[^\W\d_]++)*+"
+_WORDS = re.compile(_WORD)
+_LAST_WORD = re.compile(rf"[\W_]*+({_WORD})-\Z")
+_DASH = re.compile("--|—")
+_SPACELESS_END = re.compile("[\u2e80-\u9fff\uff01-\uffef]\n")
+_CUT_WORD = re.compile(r"(?<!\S)(?P<before>\S++(?<=\S-))[ \t]*+\n\s*+(?P<after>\S++)")
+_MIN_COMPOUND_PART = 4  # letters; shorter ones are often syllables
 
 
 class Block(NamedTuple):
@@ -63,80 +71,93 @@ def find_layout(lines: list[str]) -> Layout:
     return "no-blank-lines" if blank < _BLANK_SHARE * len(written) else "blank-lines"
 
 
-def split_blocks(lines: list[str], *, is_heading: Callable[[str], bool]) -> list[Block]:
-    """Split the lines of a text into blocks.
-
-    Args:
-        lines: The text, without line ends.
-        is_heading: Return whether a line is a heading in any context. It gets a separate block.
-    """
+def split_blocks(lines: list[str]) -> list[Block]:
+    """Split the lines of a text, without line ends, into blocks."""
     layout = find_layout(lines)
     width = _median_width(lines)
     blocks: list[Block] = []
     for group in _groups(lines):
-        paragraphs = _paragraphs(group.lines, layout=layout, width=width, is_heading=is_heading)
+        paragraphs = _paragraphs(group.lines, layout=layout, width=width)
         for number, paragraph in enumerate(paragraphs):
             blocks.append(Block(paragraph, group.gap if number == 0 else 0))
     return blocks
 
 
 def _median_width(lines: list[str]) -> int:
-    widths = sorted(len(line) for line in lines if line.strip())
+    widths = sorted(map(len, filter(None, lines)))
     return widths[len(widths) // 2] if widths else 0
 
 
 def _groups(lines: list[str]) -> Iterator[Block]:
+    """Yield the lines between blank lines, and each rule of stars or dashes."""
     gap, group = 0, list[str]()
     blank = 0
     for line in lines:
         stripped = line.rstrip()
-        ruled = len(stripped) > 4 and _RULE_LINE.match(stripped) is not None
-        if ruled and group:
-            yield Block(group, gap)
-            group, gap, blank = [], 0, 0
-        if ruled:
+        if not stripped:
+            if group:
+                yield Block(group, gap)
+                group = []
+            blank += 1
+        elif stripped[-1] in _RULE_MARKS and _RULE_LINE.match(stripped):
+            if group:
+                yield Block(group, gap)
+                group, blank = [], 0
             yield Block([stripped], blank)
             blank = 0
-            continue
-        if stripped:
+        else:
             if not group:
-                gap = blank
+                gap, blank = blank, 0
             group.append(stripped)
-            blank = 0
-            continue
-        if group:
-            yield Block(group, gap)
-            group = []
-        blank += 1
     if group:
         yield Block(group, gap)
 
 
-def _paragraphs(
-    lines: list[str], *, layout: Layout, width: int, is_heading: Callable[[str], bool]
-) -> Iterator[list[str]]:
-    """Return the blocks of lines without blank lines between them."""
-    indented = _is_indented_prose(lines) if layout != "one-line" else False
-    paragraph: list[str] = []
-    headed = False
-    for line in lines:
-        if headed and len(line.strip()) < _TITLE_SHARE * width and not _ENDS_SENTENCE.search(line):
-            headed = False  # a chapter's title, under its number
-            yield [line]
-            continue
-        if paragraph and _breaks(paragraph, line, layout=layout, width=width, indented=indented):
+def _paragraphs(lines: list[str], *, layout: Layout, width: int) -> Iterator[list[str]]:
+    """Yield the blocks of lines without blank lines between them."""
+    is_indented = layout != "one-line" and _is_indented_prose(lines)
+    bounds = _find_headings(lines, layout=layout, width=width)
+    if layout == "blank-lines" and not is_indented and not bounds:
+        yield lines
+        return
+    paragraph = lines[:1]
+    for number, line in enumerate(lines[1:], start=1):
+        if number in bounds or _breaks(
+            paragraph, line, layout=layout, width=width, indented=is_indented
+        ):
             yield paragraph
             paragraph = []
-        if layout == "no-blank-lines" and is_heading(line):
-            if paragraph:
-                yield paragraph
-            yield [line]
-            paragraph, headed = [], True
-            continue
-        headed = False
         paragraph.append(line)
-    if paragraph:
-        yield paragraph
+    yield paragraph
+
+
+def _find_headings(lines: list[str], *, layout: Layout, width: int) -> set[int]:
+    """Return where headings above full lines of text begin and end.
+
+    A heading has a few short lines without a mark at their ends. It is at the start of a block or,
+    without blank lines, below a sentence.
+    """
+    bounds = set[int]()
+    if layout == "one-line" or (layout == "blank-lines" and not _is_title(lines[0], width)):
+        return bounds
+    last = 1 if layout == "blank-lines" else len(lines)
+    for start in range(last):
+        if start and not _ENDS_SENTENCE.search(lines[start - 1]):
+            continue
+        end = start
+        while end < len(lines) - 1 and end < start + _MAX_TITLE_LINES:
+            if not _is_title(lines[end], width):
+                break
+            end += 1
+        if end > start and len(lines[end].strip()) >= _TITLE_SHARE * width:
+            bounds.update((start, end))
+    return bounds
+
+
+def _is_title(line: str, width: int) -> bool:
+    """Return whether a line can be a heading: short, and with a letter or number at its end."""
+    text = line.strip(_TITLE_WRAPPING)
+    return text[-1:].isalnum() and not text[0].islower() and len(text) < _TITLE_SHARE * width
 
 
 def _breaks(paragraph: list[str], line: str, *, layout: Layout, width: int, indented: bool) -> bool:
@@ -159,6 +180,8 @@ def _breaks(paragraph: list[str], line: str, *, layout: Layout, width: int, inde
 
 def _is_indented_prose(lines: list[str]) -> bool:
     """Return whether paragraphs begin with an indented line: few indents of one line each."""
+    if not any(line[0] == " " for line in lines):
+        return False
     indents = [_indent(line) for line in lines]
     steps = sum(after >= before + _INDENT for before, after in itertools.pairwise(indents))
     flush = min(indents)
@@ -229,9 +252,10 @@ def _is_spaceless(character: str) -> bool:
 class LineJoiner:
     """Joins the wrapped lines of a block to one line, and words hyphenated at line ends.
 
-    The hyphen is removed if the book elsewhere has the word without it. It is kept if the book
-    elsewhere has the word with it, or if both parts are words of the book ("broad-" + "brimmed").
-    Otherwise it is removed.
+    The book's own words decide whether a hyphen stays. The form that is more frequent elsewhere in
+    the book wins: `mother-in-law` or `motherinlaw`. For other words, the printer's habit decides:
+    most books only break a line at a hyphen that is part of the word. In a book that breaks words,
+    a hyphen stays between two long words of the book ("broad-" + "brimmed").
 
     Args:
         text: Text of the book, whose words are collected on first use.
@@ -242,10 +266,16 @@ class LineJoiner:
     def __init__(self, text: str, *, prefers_hyphens: bool = False) -> None:
         self._text = text
         self._prefers_hyphens = prefers_hyphens
-        self._words: frozenset[str] | None = None
 
-    def join(self, lines: list[str]) -> str:
-        """Return the lines of a block as one line with single spaces."""
+    def join(self, lines: list[str], *, joined: str = "") -> str:
+        """Return the lines of a block as one line with single spaces.
+
+        Args:
+            lines: The lines, not empty.
+            joined: The lines joined with single spaces, if known.
+        """
+        if not _needs_care("\n".join(lines)):
+            return joined or " ".join(" ".join(lines).split())
         parts = [" ".join(lines[0].split())]
         for line in lines[1:]:
             after = " ".join(line.split())
@@ -263,18 +293,65 @@ class LineJoiner:
         if before.endswith(("--", "—")) or after.startswith(("--", "—")):
             spaced = before.endswith((" --", " —")) or after.startswith(("-- ", "— "))
             return before, " " if spaced else ""
-        cut, rest = _HYPHENATED.search(before), _FIRST_WORD.match(after)
-        if cut is None or rest is None:
+        left, right = _last_word(before), _WORDS.match(after)
+        if not left or right is None:
             return before, " "
-        return (before if self._keeps_hyphen(cut[1], rest[1]) else before[:-1]), ""
+        return (before if self._keeps_hyphen(left, right[0]) else before[:-1]), ""
 
     def _keeps_hyphen(self, left: str, right: str) -> bool:
-        if self._words is None:
-            whole = _CUT_WORD.sub(" ", self._text)  # a cut word's halves are no evidence
-            self._words = frozenset(_WORDS.findall(whole.lower()))
+        if right[0].isupper():
+            return True  # "Anglo-" + "Saxon"
         left, right = left.lower(), right.lower()
-        if left + right in self._words:
-            return False
-        if self._prefers_hyphens or f"{left}-{right}" in self._words:
+        joined, hyphenated = self._count_forms(left, right)
+        if joined != hyphenated:
+            return hyphenated > joined
+        if self._prefers_hyphens or "-" in right:
             return True
-        return left in self._words and right in self._words
+        if self._breaks_words is None:
+            return left in self._parts and right in self._parts
+        if not self._breaks_words:
+            return True
+        is_long = min(len(left), len(right)) >= _MIN_COMPOUND_PART
+        return is_long and left in self._parts and right in self._parts
+
+    def _count_forms(self, left: str, right: str) -> tuple[int, int]:
+        """Return how often the text elsewhere has a word without and with a hyphen."""
+        joined, hyphenated = self._words[left + right], self._words[f"{left}-{right}"]
+        if joined == hyphenated == 0 and "-" in left + right:
+            left, right = left.rpartition("-")[2], right.partition("-")[0]
+            return self._words[left + right], self._words[f"{left}-{right}"]
+        return joined, hyphenated
+
+    @functools.cached_property
+    def _words(self) -> Counter[str]:
+        """Number of each word. A cut word's halves are no evidence."""
+        return Counter(_WORDS.findall(_CUT_WORD.sub(" ", self._text).lower()))
+
+    @functools.cached_property
+    def _parts(self) -> frozenset[str]:
+        """Words, and words between hyphens."""
+        return frozenset(part for word in self._words for part in word.split("-"))
+
+    @functools.cached_property
+    def _breaks_words(self) -> bool | None:
+        """Whether lines of the text end within words; None if no word tells."""
+        votes = 0
+        for match in _CUT_WORD.finditer(self._text):
+            left, right = _last_word(match["before"]), _WORDS.match(match["after"])
+            if left and right is not None:
+                joined, hyphenated = self._count_forms(left.lower(), right[0].lower())
+                votes += (joined > hyphenated) - (joined < hyphenated)
+        return votes > 0 if votes else None
+
+
+def _needs_care(text: str) -> bool:
+    """Return whether lines may have to be joined by other means than a space."""
+    if "-\n" in text or "--" in text:
+        return True
+    return not text.isascii() and ("—" in text or _SPACELESS_END.search(text) is not None)
+
+
+def _last_word(line: str) -> str:
+    """Return the word before the hyphen at the end of a line, or ""."""
+    match = _LAST_WORD.match(_DASH.split(line.rpartition(" ")[2])[-1])
+    return match[1] if match else ""

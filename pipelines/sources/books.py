@@ -1,30 +1,36 @@
-"""Books: one text file per book, in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
+"""Books: text files in a folder, a .zip or a .tar (also .gz, .bz2, .xz, .zst).
 
 Examples are BookCorpusOpen's `epubtxt` folder and Project Gutenberg's files. A document is the
-cleaned text of one book (`pipelines.books.clean_book`). Files are grouped to splits in the order of
-the folder or archive. The id of a document is the file name without `.txt`, followed by a digest if
-several books have this name.
+cleaned text of one book (`pipelines.books.clean_book`). A file has one book, or several between
+Project Gutenberg's START and END marks. Files are grouped to splits in the order of the folder or
+archive. The id of a document is the file name without `.txt`, followed by a digest if several files
+have this name, and by `#2`, `#3`, ... for further books of a file.
 
-Counters: `books-in`, `books-kept`, `books-dropped-` unsafe-name, not-a-file, encrypted, too-large,
-unknown-method, empty, undecodable or no-prose; `books-decoded-as-ENCODING`, `books-unzipped` (a
-gzip file under a .txt name), `books-named-in-ENCODING` (where names are not UTF-8),
-`books-disambiguated-by-digest`, `files-ignored-not-text` (members of archives that are not named
-.txt), `raw-bytes`. In folders only .txt and .txt.gz files and archives are read.
+Counters: `books-in`, `books-kept`, `books-dropped-` not-a-file, encrypted, too-large,
+unknown-method, empty, undecodable or no-prose; `book-words-in`, `book-words-kept`,
+`book-words-dropped-` license, front-matter, heading, list, note or ornament, of the raw text of
+decoded books (in scripts without spaces, two characters are a word); `books-decoded-as-ENCODING`,
+`books-unzipped` (a gzip file under a .txt name), `books-named-in-ENCODING` (where names are not
+UTF-8), `books-disambiguated-by-digest`, `files-ignored-not-text` (members of archives that are not
+named .txt), `raw-bytes`. In folders only .txt and .txt.gz files and archives are read.
 """
 
 from __future__ import annotations
 
 import collections
-import functools
+import gzip
 import hashlib
+import io
+import itertools
 import json
+import re
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from pipelines.counters import Count
-from pipelines.io.encodings import DecodedText, decode_text
+from pipelines.io.encodings import UTF8, DecodedText, decode_text
 from pipelines.io.raw_files import describe_each, expand_paths, open_file
 from pipelines.io.splits import (
     RawDocument,
@@ -39,17 +45,25 @@ from pipelines.sources.archives import (
     ARCHIVE_SUFFIXES,
     Member,
     MemberStream,
+    PlannedMember,
     Problem,
     is_archive,
+    is_compressed_tar,
+    list_members,
     member_name,
     read_members,
+    warn_of_one_worker,
 )
 from schemas.corpus_configs import BooksSource
+
+if TYPE_CHECKING:
+    from pipelines.books.gutenberg import BookText
 
 MAX_BOOK_BYTES = 64 << 20
 """Maximum size of a book, which must fit into memory. The longest novels have about 10 MB."""
 
-_TEXT_SUFFIXES = (".txt", ".TXT", ".txt.gz")
+_TEXT_SUFFIXES = (".txt", ".txt.gz")
+_BOOK_NUMBER = re.compile(r"#(\d{1,9})\Z")
 _GZIP = b"\x1f\x8b"
 _MAX_FILES = 4096  # maximum number of books in a group
 
@@ -71,11 +85,11 @@ def plan(config: BooksSource) -> list[Split]:
         CorruptInputError: An archive is truncated or damaged.
     """
     found = expand_paths(config.paths, suffixes=(*_TEXT_SUFFIXES, *ARCHIVE_SUFFIXES))
-    files = describe_each(found)
+    files = [described.file for described in describe_each(found)]
     loose = [file for file in files if not is_archive(file.name)]
-    archives = {file: _members_of(file) for file in files if is_archive(file.name)}
+    archives = {file: list_members(file) for file in files if is_archive(file.name)}
     times = collections.Counter(_stem(member_name(file.name)) for file in loose)
-    times.update(member.stem for members in archives.values() for member in members)
+    times.update(stem for members in archives.values() for stem in _stems(members))
     target = split_bytes(config.target_split_bytes, files)
     splits = _plan_loose(loose, config, times, target_split_bytes=target)
     for file, members in archives.items():
@@ -99,23 +113,146 @@ def read(
         if "files" in detail
         else _archive_entries(split, count, is_all=detail["all"])
     )
-    repeated = frozenset(detail["repeated"])
-    for member, stream, file in reading.records(entries, file=split.file):
-        if not reading.is_new:
-            continue
-        count("books-in")
-        where = f"{member.name!r}" + ("" if "files" in detail else f" of {split.file.name}")
+    books = _books(entries, config, count, split=split, repeated=frozenset(detail["repeated"]))
+    for book in reading.records(books, file=split.file):
+        if reading.is_new and (document := _document(book, count)) is not None:
+            yield document
+
+
+class _RawBook(NamedTuple):
+    """One book of a file."""
+
+    text: BookText
+    raw: str
+    """Its text in the file, with header and license."""
+
+    document_id: str
+    title: str
+    """Title if the header has none."""
+
+    where: str
+    byte_start: int
+    byte_end: int
+    file: str
+
+
+def _books(
+    entries: Iterable[_Entry],
+    config: BooksSource,
+    count: Count,
+    *,
+    split: Split,
+    repeated: Container[str],
+) -> Iterator[_RawBook]:
+    """Yield the books of all files, and count the files that cannot be read as dropped books."""
+    from pipelines.books.gutenberg import split_books  # lazy: `plan` does not need it
+
+    for member, stream, file in entries:
+        where = f"{member.name!r}" + (f" of {split.file.name}" if not file else "")
         if member.problem or stream is None:
+            count("books-in")
             count(f"books-dropped-{member.problem or 'not-a-file'}", example=where)
             continue
         if member.name_encoding != "utf-8":
             count(f"books-named-in-{member.name_encoding}", example=where)
         data = stream.read(MAX_BOOK_BYTES + 1)
         count("raw-bytes", len(data))
-        document = _document(data, member, config, count, repeated=repeated, where=where)
-        if document is not None:
-            count("books-kept")
-            yield document._replace(file=file)
+        decoded = _decode(data, count, where=where)
+        if decoded is None:
+            continue
+        name = stem = _stem(member.name)
+        if stem in repeated:  # another file has this name, here or in another archive
+            name = f"{stem}~{hashlib.sha256(data).hexdigest()[:12]}"
+            count("books-disambiguated-by-digest", example=where)
+        texts = split_books(decoded.text)
+        ranges = _byte_ranges(member, data, decoded, texts)
+        for number, (text, (byte_start, byte_end)) in enumerate(
+            zip(texts, ranges, strict=True), start=1
+        ):
+            suffix = "" if number == 1 else f"#{number}"
+            yield _RawBook(
+                text=text,
+                raw=decoded.text[text.start : text.end],
+                document_id=f"{config.name}:{name}{suffix}",
+                title=PurePosixPath(stem).name.removesuffix(".epub") + suffix,
+                where=where + suffix,
+                byte_start=byte_start,
+                byte_end=byte_end,
+                file=file,
+            )
+
+
+def _decode(data: bytes, count: Count, *, where: str) -> DecodedText | None:
+    """Return the text of a file, or None and count the book as dropped."""
+    if len(data) > MAX_BOOK_BYTES:
+        reason = "too-large"
+    elif not data.strip(b"\0\t\n\r\x0b\x0c "):
+        reason = "empty"
+    elif (decoded := decode_book(data)) is None:
+        reason = "undecodable"
+    else:
+        if data.startswith(_GZIP):
+            count("books-unzipped")
+        foreign = where if decoded.encoding != UTF8 else ""
+        count(f"books-decoded-as-{decoded.encoding}", example=foreign)
+        return decoded
+    count("books-in")
+    count(f"books-dropped-{reason}", example=where)
+    return None
+
+
+def _byte_ranges(
+    member: Member, data: bytes, decoded: DecodedText, books: Sequence[BookText]
+) -> list[tuple[int, int]]:
+    """Return the position of each book in the stored file.
+
+    It is that of the member if it has one book, or if the member is compressed.
+    """
+    is_stored = member.data_end - member.data_start == len(data) and not data.startswith(_GZIP)
+    if len(books) == 1 or not is_stored:
+        return [(member.data_start, member.data_end)] * len(books)
+    pieces = [
+        decoded.text[book.start : book.end].encode(decoded.encoding, "replace") for book in books
+    ]
+    mark = len(data) - sum(map(len, pieces))  # byte-order mark
+    ends = list(itertools.accumulate(map(len, pieces), initial=member.data_start + mark))
+    return list(zip([member.data_start, *ends[1:-1]], ends[1:], strict=True))
+
+
+def _document(book: _RawBook, count: Count) -> RawDocument | None:
+    from pipelines.books.clean_book import clean_book  # lazy: `plan` does not need it
+
+    count("books-in")
+    cleaned = clean_book(book.text)
+    count("book-words-in", cleaned.words)
+    count("book-words-kept", cleaned.kept_words)
+    for reason, words in cleaned.dropped_words.items():
+        if words:
+            count(f"book-words-dropped-{reason}", words)
+    if not cleaned.paragraphs:
+        count("books-dropped-no-prose", example=book.where)
+        return None
+    count("books-kept")
+    return RawDocument(
+        document_id=book.document_id,
+        title=book.text.title or book.title,
+        paragraphs=cleaned.paragraphs,
+        byte_start=book.byte_start,
+        byte_end=book.byte_end,
+        file=book.file,
+        raw=book.raw,
+    )
+
+
+def read_book(text: str, document_id: str) -> str:
+    """Return the part of a file that is the book of a document."""
+    from pipelines.books.gutenberg import split_books  # lazy: `plan` does not need it
+
+    books = split_books(text)
+    match = _BOOK_NUMBER.search(document_id)
+    number = int(match[1]) if match else 1
+    book = books[number - 1 if number <= len(books) else 0]
+    return text[book.start : book.end]
 
 
 def decode_book(data: bytes) -> DecodedText | None:
@@ -124,57 +261,13 @@ def decode_book(data: bytes) -> DecodedText | None:
     Returns None if the bytes are not text, a damaged gzip file, or more than `MAX_BOOK_BYTES`.
     """
     if data.startswith(_GZIP):
-        unzip = zlib.decompressobj(31)
         try:
-            data = unzip.decompress(data, MAX_BOOK_BYTES)
-        except zlib.error:
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_BOOK_BYTES + 1)
+        except (OSError, EOFError, zlib.error):
             return None
-        if not unzip.eof:
+        if len(data) > MAX_BOOK_BYTES:
             return None
     return decode_text(data)
-
-
-def _document(
-    data: bytes,
-    member: Member,
-    config: BooksSource,
-    count: Count,
-    *,
-    repeated: Container[str],
-    where: str,
-) -> RawDocument | None:
-    if len(data) > MAX_BOOK_BYTES:
-        count("books-dropped-too-large", example=where)
-        return None
-    if not data.strip(b"\0\t\n\r\x0b\x0c "):
-        count("books-dropped-empty", example=where)
-        return None
-    from pipelines.books.clean_book import clean_book  # lazy: `plan` does not need it
-
-    decoded = decode_book(data)
-    if decoded is None:
-        count("books-dropped-undecodable", example=where)
-        return None
-    if data.startswith(_GZIP):
-        count("books-unzipped")
-    count(f"books-decoded-as-{decoded.encoding}")
-    book = clean_book(decoded.text)
-    if not book.paragraphs:
-        count("books-dropped-no-prose", example=where)
-        return None
-    stem = _stem(member.name)
-    name = stem
-    if stem in repeated:  # another book has this name, here or in another archive
-        name = f"{stem}~{hashlib.sha256(data).hexdigest()[:12]}"
-        count("books-disambiguated-by-digest", example=where)
-    return RawDocument(
-        document_id=f"{config.name}:{name}",
-        title=book.title or PurePosixPath(stem).name.removesuffix(".epub"),
-        paragraphs=book.paragraphs,
-        byte_start=member.data_start,
-        byte_end=member.data_end,
-        raw=decoded.text,
-    )
 
 
 def _stem(name: str) -> str:
@@ -228,44 +321,33 @@ def _loose_entries(files: Iterable[SourceFile]) -> Iterator[_Entry]:
             yield _Entry(member, stream, file.sha256)
 
 
-class _PlannedMember(NamedTuple):
-    position: int
-    size: int
-    stem: str
-    """Name without suffix; "" if it is not text."""
-
-
-@functools.lru_cache(maxsize=64)
-def _members_of(file: SourceFile) -> tuple[_PlannedMember, ...]:
-    """Return the members of an archive. The cache key and the job share the result."""
-    return tuple(
-        _PlannedMember(
-            member.position, member.size, _stem(member.name) if _is_text(member.name) else ""
-        )
-        for member, _ in read_members(file, max_bytes=MAX_BOOK_BYTES)
-    )
+def _stems(members: Iterable[PlannedMember]) -> list[str]:
+    return [_stem(member.name) for member in members if _is_text(member.name)]
 
 
 def _splits_by_size(
     file: SourceFile,
-    members: Sequence[_PlannedMember],
+    members: Sequence[PlannedMember],
     config: BooksSource,
     times: Mapping[str, int],
     *,
     target_split_bytes: int,
 ) -> Iterator[Split]:
-    groups: list[list[_PlannedMember]] = [[]]
+    groups: list[list[PlannedMember]] = [[]]
     text = 0
     for member in members:
         if text >= target_split_bytes:
-            groups.append([])
+            if is_compressed_tar(file.name):
+                warn_of_one_worker(file.uri)
+            else:
+                groups.append([])
             text = 0
         groups[-1].append(member)
         text += member.size
     starts = [group[0].position if group else 0 for group in groups]
     last = max((member.position + member.size for member in members), default=0)
     for group, start, end in zip(groups, [0, *starts[1:]], [*starts[1:], last + 1], strict=True):
-        repeated = _repeated((member.stem for member in group if member.stem), times)
+        repeated = _repeated(_stems(group), times)
         detail = {"all": len(groups) == 1, "repeated": repeated}
         yield Split(config.name, file, start, end, json.dumps(detail))
 
@@ -277,7 +359,7 @@ def _archive_entries(split: Split, count: Count, *, is_all: bool) -> Iterator[_E
         start=split.start,
         end=None if is_all else split.end,
     ):
-        if member.is_folder and member.problem != "unsafe-name":
+        if member.is_folder:
             continue
         if not _is_text(member.name):
             count("files-ignored-not-text")

@@ -178,26 +178,22 @@ def read(
 
 
 def _find_dumps(config: WikipediaSource) -> list[tuple[str, str]]:
-    found: dict[str, str] = {}
-    for path in config.paths:
-        files = expand_paths([path])
-        is_named = len(files) == 1 and path.replace("\\", "/").endswith(files[0][1])
-        dumps = [(uri, name) for uri, name in files if _is_dump(name, is_named=is_named)]
-        if not dumps:
-            shown = ", ".join(name for _, name in files[:8])
-            raise MissingInputError(
-                f"{path}: expected dumps, *.xml or *.xml.bz2, .gz or .zst, found {shown}. "
-                "Correct the path, or name the file itself"
-            )
-        for uri, name in dumps:
-            found.setdefault(uri, name)
-    return sorted(found.items(), key=lambda pair: (pair[1], pair[0]))
+    def is_companion(name: str) -> bool:
+        return is_index(name) or is_checksum_list(name)
 
-
-def _is_dump(name: str, *, is_named: bool) -> bool:
-    if is_index(name) or is_checksum_list(name):
-        return False
-    return is_named or _DUMP.search(name) is not None
+    found = expand_paths(
+        config.paths,
+        suffixes=(".xml", ".xml.bz2", ".xml.gz", ".xml.zst"),
+        selects=lambda name: _DUMP.search(name) is not None and not is_companion(name),
+        is_companion=is_companion,
+    )
+    dumps = [(uri, name) for uri, name in found if not is_companion(name)]
+    if not dumps:
+        raise MissingInputError(
+            f"{', '.join(config.paths)}: expected dumps, *.xml or *.xml.bz2, .gz or .zst, got "
+            f"{', '.join(name for _, name in found)}. Correct the path"
+        )
+    return dumps
 
 
 def _describe(files: list[tuple[str, str]], config: WikipediaSource) -> list[SourceFile]:

@@ -19,7 +19,7 @@ from support import complexity
 
 from flows.recipes.loader import recipe_from
 from flows.recipes.safe_yaml import parse_yaml
-from pipelines.books.clean_book import clean_book
+from pipelines.books.clean_book import clean_books
 from pipelines.counters import Counters
 from pipelines.documents.sentences import split_sentences
 from pipelines.io.compression import Chunk
@@ -43,12 +43,17 @@ def french_page(text: str) -> None:
     page(text, "fr")
 
 
+def german_page(text: str) -> None:
+    page(text, "de")
+
+
 def chinese_page(text: str) -> None:
     page(text, "zh")
 
 
 def book(text: str) -> None:
-    split_sentences(clean_book(text).paragraphs, "en", max_characters=1000)
+    for cleaned in clean_books(text):
+        split_sentences(cleaned.paragraphs, "en", max_characters=1000)
 
 
 def lines(text: str) -> None:
@@ -123,6 +128,10 @@ KNOWN = [
     (page, ("word ", "“")),
     (page, ("word ", "«", "", "a")),
     (french_page, ("a", "{{x}}", "", "b")),
+    (page, ("1. a ", "b. ")),
+    (page, ("Ab ", "1. a ")),
+    (page, ("Ab 1. a ", "2. ")),
+    (german_page, ("Am 1. ", "Mai 2. ")),
     (book, ("", " ")),
     (book, ("word\n", " ", "", "word")),
     (book, ("a", " ", "", "b\nc\nd")),

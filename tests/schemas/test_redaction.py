@@ -42,6 +42,7 @@ SECRETS = [
 ]
 HARMLESS = [
     "http://host:8080/a/b@c/d",
+    "https://en.wikipedia.org/?curid=12, revision https://en.wikipedia.org/?oldid=345.",
     "432,409 tokens",
     "--set publish.limits.max_tokens_decrease=0.02",
     "batch.per_device_max_tokens=32768",

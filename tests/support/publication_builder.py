@@ -9,7 +9,7 @@ from typing import Any
 from support.store_builder import describe, produced_by
 
 from flows.bert import recipe_steps
-from flows.run.step_execution import input_ref
+from flows.run.artifact_inputs import input_ref
 from flows.store.artifacts import ArtifactStore
 from pipelines.io.files import write_text_file
 from schemas.corpus_configs import DocumentsConfig, InstancesConfig, WikipediaSource

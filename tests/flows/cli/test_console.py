@@ -25,9 +25,9 @@ from typer.testing import CliRunner
 from flows.bert import stages
 from flows.cli import app as command
 from flows.cli import console, options, plan, run
-from flows.recipes import loader
 from flows.run import dependencies
 from flows.store.artifacts import ArtifactStore
+from flows.store.default_store import STORE_VARIABLE
 from flows.store.runs import read_run, run_ids
 from pipelines.runners.registry import RUNNERS
 from schemas.errors import VocabularyError
@@ -182,7 +182,7 @@ def test_extras_provide_what_stages_need() -> None:
     for package, extra in extras.items():
         assert dependencies.install_hint(package) == f"pip install 'bertloom[{extra}]'"
     assert dependencies.install_hint("numpy") is None  # in no extra
-    required = {"pyarrow", "numpy", "tokenizers", "sentencex", "charset-normalizer", "rensa"}
+    required = {"pyarrow", "numpy", "tokenizers", "sentencex", "chardet", "rensa"}
     for stage in stages().values():
         for name in stage.libraries:
             assert dependencies.install_hint(name) or name in required, name
@@ -293,7 +293,7 @@ def test_completion_offers_recipes_steps_tasks_and_names_of_store(
     store.set_ref("fake/build-tokens", manifest := published(store))
     write_run(store, "20260101t000000-aa")
     assert complete(f"--verbose report --store {store.root} 2") == ["20260101t000000-aa"]
-    monkeypatch.setenv(loader.STORE_VARIABLE, store.root)
+    monkeypatch.setenv(STORE_VARIABLE, store.root)
     assert complete("show fake/") == ["fake/build-tokens"]
     assert complete(f"verify {manifest.artifact_id[:8]}") == [manifest.artifact_id]
 
