@@ -77,8 +77,8 @@ _REASONS = {
 # Tags whose content is necessary for a sentence, but is not text.
 _FORMULA_TAGS = frozenset({"math", "chem", "ce", "code"})
 # Tags around text whose lines may be indented.
-_QUOTE_TAG = re.compile(r"<(/?)(?:poem|blockquote)\b[^<>]*+>", re.IGNORECASE)
-_INDENTS = re.compile(rf"\n[ \t:]++(?!<math|{FORMULA})")
+_QUOTE_TAGS = frozenset({"poem", "blockquote"})
+_INDENTS = re.compile(rf"\n[ \t:]++(?!{FORMULA})")
 # Tags that end a paragraph.
 _BLOCK_TAGS = _names(
     "p div blockquote center poem hr gallery pre syntaxhighlight source table ul ol dl menu "
@@ -173,18 +173,6 @@ class _Open(NamedTuple):
     """The template's name, as in the page; `-{` for the words of variants; "" for a link."""
 
 
-def _without_indents(text: str) -> str:
-    """Remove the indentation of lines in quotations and poems: it is style there."""
-    parts, end, start = list[str](), 0, -1
-    for tag in _QUOTE_TAG.finditer(text):
-        if not tag[1]:
-            start = tag.end()
-        elif start >= 0:
-            parts += (text[end:start], _INDENTS.sub("\n", text[start : tag.start()]))
-            end, start = tag.start(), -1
-    return "".join((*parts, text[end:]))
-
-
 def _shown(target: str) -> str:
     """Return the text of a link without a label: its target without the name of another wiki."""
     prefix, colon, title = target.lstrip(":").partition(":")
@@ -229,12 +217,13 @@ class Scanner:
         timestamp: str = "",
         dropped: DroppedText | None = None,
     ) -> None:
-        self._text = _without_indents("\n" + text.replace("\r\n", "\n"))
+        self._text = "\n" + text.replace("\r\n", "\n")
         self._markup = markup
         self._title = title
         self._timestamp = timestamp
         self._dropped = (DroppedText() if dropped is None else dropped).characters
         self._end_of_closing = 0  # of the last closing section
+        self._quotation: int | None = None  # index of the output where an open quotation begins
         self._out: list[str] = []
         self._stack: list[_Open] = []
         self._templates = 0  # how many of the stack are templates
@@ -505,7 +494,17 @@ class Scanner:
                 return self._skip(hidden if hidden != NOT_FOUND else end, mark=DROPPED)
         if name in _BLOCK_TAGS:
             self._out.append("\n\n")
+            if name in _QUOTE_TAGS:
+                self._end_quotation()
+                self._quotation = None if closes else len(self._out)
         return self._skip(end)
+
+    def _end_quotation(self) -> None:
+        """Remove the indentation of the lines of an open quotation or poem: it is style there."""
+        start = self._quotation
+        if start is None or (self._stack and self._stack[-1].start >= start):
+            return  # nothing is open, or markup that begins in it
+        self._out[start:] = [_INDENTS.sub("\n", "".join(self._out[start:]))]
 
     def _unknown_tag(self, token: re.Match[str]) -> int:
         """Keep an unknown tag as text, as MediaWiki shows it."""
@@ -571,6 +570,7 @@ class Scanner:
         if not title.endswith("="):
             return self._unclosed_heading(token)
         self._unwind()
+        self._quotation = None
         self._out.append("\n\n")
         level = min(len(token[14]), len(title) - len(title.rstrip("=")))
         is_closing = title.strip("= '\t").lower() in self._markup.closing_titles
@@ -630,11 +630,13 @@ class Scanner:
 
     def _list_lines(self, token: re.Match[str]) -> int:
         self._end_links()
-        self._out.append(f"\n{token[16][0]}")
-        if self._stack:  # arguments of a template, which may end on this line
-            return token.start(16) + 1
-        self._dropped[line_reason(token[16])] += len(token[16]) - 1
-        return token.end()
+        start, end = token.span(16)
+        mark = self._text[start]
+        self._out.append(f"\n{mark}")
+        if self._stack or self._quotation is not None:  # they may end on this line
+            return start + 1
+        self._dropped[line_reason(mark)] += end - start - 1
+        return end
 
     def _table(self, token: re.Match[str]) -> int:
         self._end_links()

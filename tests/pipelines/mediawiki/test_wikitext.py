@@ -419,6 +419,8 @@ BROKEN = [
     ("A <!-- b\n\nText stays.", "A\nText stays."),
     ("A <REF>b</REF> c <ref>d</ref >.", "A c."),
     ("A <math>b\n\nC.", "A b\nC."),
+    ("<blockquote>A {{nowrap|b</blockquote> c}} d.", "A b\nc d."),
+    ("<poem>\n:A b.\n\n== H ==\nC {{nowrap|d</poem> e", "C d\ne"),
     ("{{x|{{y}}\n== H ==\nText stays.\n{{z}}", "Text stays."),
     ("a < b and <foo> c", "a < b and <foo> c"),
 ]
