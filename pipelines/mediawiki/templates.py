@@ -43,6 +43,8 @@ from pipelines.mediawiki.languages import (
     unit_form,
     unit_symbol,
 )
+from pipelines.mediawiki.roman_numbers import roman_number
+from pipelines.mediawiki.ships import ship_name
 from schemas.errors import ConfigError
 
 PIPE = "\ufdd2"  # replaces a | that separates nothing ({{!}}) until the page is cleaned
@@ -57,8 +59,6 @@ _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?")
 _GROUPED = re.compile(r"[-+−]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _LEADING_NUMBER = re.compile(r"([-+−]?\d[\d.,]*+)\s+(\D.*)", re.DOTALL)
 _TIMESTAMP = re.compile(r"(\d{4})-(0[1-9]|1[0-2])-(\d\d)T(\d\d):(\d\d)")
-_ROMAN = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"),
-          (40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))  # fmt: skip
 
 
 class Arguments(NamedTuple):
@@ -199,30 +199,15 @@ def _sic(call: Call, arguments: Arguments) -> str:
     if words[0] == "?":
         words, mark = words[1:], mark.replace("]", "?]")
     text = "".join(words)
-    if arguments.named.get("hide"):
-        return text
-    return f"{text} {mark}" if text else mark
-
-
-# Ships
-
-_PREFIX_BIT, _NAME_BIT, _NUMBER_BIT = 4, 2, 1
+    parts = (text, "" if arguments.named.get("hide") else mark)
+    return " ".join(filter(None, parts))
 
 
 def _ship(call: Call, arguments: Arguments) -> str:
-    """Write `{ship HMS 1 2 3}`: prefix (a word or an argument), name and number of a ship.
-
-    The bits of the last argument choose what is written of it; without one it is everything.
-    """
-    name, number, choice = (field(arguments) for field in call.fields[1:])
+    """Write `{ship HMS 1 2 3}`: prefix (a word or an argument), name, number, format number."""
     prefix = call.field(arguments) if call.words[0].isdecimal() else call.words[0]
-    bits = int(choice) % 8 if choice.isascii() and choice.isdecimal() else 0
-    if bits in (0, _PREFIX_BIT):
-        bits = _PREFIX_BIT | _NAME_BIT | _NUMBER_BIT
-    if number and bits != _NUMBER_BIT:
-        number = f"({number})"
-    parts = ((_PREFIX_BIT, prefix), (_NAME_BIT, name), (_NUMBER_BIT, number))
-    return " ".join(part for bit, part in parts if bits & bit and part)
+    name, number, choice = (field(arguments) for field in call.fields[1:])
+    return ship_name(prefix, name, number, choice)
 
 
 # Numbers
@@ -289,11 +274,7 @@ def _roman(call: Call, arguments: Arguments) -> str:
     text = call.field(arguments)
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:5]) < 4000):
         return text
-    number, letters = int(text[:5]), []
-    for value, letter in _ROMAN:
-        letters.append(letter * (number // value))
-        number %= value
-    return "".join(letters)
+    return roman_number(int(text[:5]))
 
 
 def _ordinal(call: Call, arguments: Arguments) -> str:

@@ -1,7 +1,7 @@
 """Extract the text passages of a page of wikitext (paper 3.1: "extract only the text passages and
 ignore lists, tables, and headers").
 
-`_Scanner` removes the markup, `clean_wikitext` joins lines to paragraphs, and
+`Scanner` removes the markup, `pipelines.mediawiki.paragraphs` joins lines to paragraphs, and
 `pipelines.mediawiki.cleaning` cleans each. The time is linear in the length of any page.
 Grammar: https://www.mediawiki.org/wiki/Markup_spec and the preprocessor's rules there.
 """
@@ -10,14 +10,12 @@ Grammar: https://www.mediawiki.org/wiki/Markup_spec and the preprocessor's rules
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Callable
 from typing import NamedTuple
 
 from pipelines.mediawiki.cleaning import (
     CODE,
-    DISPLAY,
     DROPPED,
     FORMULA,
     HOLE,
@@ -43,6 +41,7 @@ from pipelines.mediawiki.languages import (
     WikiSettings,
     wiki_settings,
 )
+from pipelines.mediawiki.paragraphs import join_paragraphs, line_reason
 from pipelines.mediawiki.templates import (
     EQUALS,
     PIPE,
@@ -634,7 +633,7 @@ class Scanner:
         self._out.append(f"\n{token[16][0]}")
         if self._stack:  # arguments of a template, which may end on this line
             return token.start(16) + 1
-        self._dropped[_line_reason(token[16])] += len(token[16]) - 1
+        self._dropped[line_reason(token[16])] += len(token[16]) - 1
         return token.end()
 
     def _table(self, token: re.Match[str]) -> int:
@@ -653,14 +652,7 @@ _REDIRECT = re.compile(
     rf"\s*[#＃]\s*(?:{'|'.join(map(re.escape, sorted(REDIRECT_WORDS)))})\s*[:：]?\s*\[\[",
     re.IGNORECASE,
 )
-_NO_TEXT = "*#:;|!= "  # a line that begins so is a list, table, heading or preformatted line
-_LINE_REASONS = {"=": "heading", "|": "table", "!": "table"}
-_SENTENCE_MARKS = frozenset(".!?:;。！？：…\"”’'）)」")
 _BOLD_LINE = re.compile(r"'''[^'\n]+'''[ \t]*")
-_NUMBER = re.compile(r"\(?([0-9]{1,3})(?:[.)]|\.\))(?=[ \t]|$)")  # before an item of a list
-_MAX_REJOINED = 20_000  # characters; a longer paragraph is not joined again
-_MAX_TITLE_WORDS = 4
-_MAX_TITLE_WIDTH = 12  # characters, where there are no spaces between words
 
 
 def is_redirect(text: str) -> bool:
@@ -695,7 +687,7 @@ def clean_wikitext(
     """
     dropped = DroppedText() if dropped is None else dropped
     scanned = Scanner(text, markup, title, timestamp, dropped).run().split("\n")
-    raws = _raw_paragraphs(scanned, markup, dropped)
+    raws = join_paragraphs(scanned, markup, dropped)
     if len(raws) > 1:
         raws = [raw for raw in raws if not _is_bold_heading(raw, dropped)]
     counted = UnknownTemplates() if holes is None else holes
@@ -714,114 +706,3 @@ def _is_bold_heading(raw: str, dropped: DroppedText) -> bool:
         return False
     dropped.characters["heading"] += len(raw)
     return True
-
-
-def _raw_paragraphs(scanned: list[str], markup: WikiSettings, dropped: DroppedText) -> list[str]:
-    """Join lines of text to paragraphs, which other lines separate.
-
-    A formula on a separate indented line belongs to the sentence that it interrupts: a mark joins
-    the text before and after it, and the sentence is dropped.
-    """
-    raws: list[str] = []
-    lines: list[str] = []
-    numbered = _numbered_lines(scanned, markup)
-
-    def flush() -> None:
-        if lines:
-            raws.append(_join_lines(lines, spaceless=markup.spaceless))
-            lines.clear()
-
-    for index, line in enumerate(scanned):
-        if not line or line.startswith("----"):
-            flush()
-        elif line[0] not in _NO_TEXT and index not in numbered:
-            if not lines and line[0].islower() and _ends_in_formula(raws):
-                lines.append(raws.pop())
-            lines.append(line)
-        else:
-            if line[0] == ":" and FORMULA in line:
-                if not lines and _ends_open(raws):
-                    lines.append(raws.pop())
-                if lines:
-                    lines.append(DISPLAY)
-            elif len(lines) == 1 and line[0] in "*#" and _is_title(lines[0], markup):
-                dropped.characters["heading"] += len(lines.pop())
-            flush()
-            dropped.characters["formula" if FORMULA in line else _line_reason(line)] += len(line)
-    flush()
-    return raws
-
-
-def _line_reason(line: str) -> str:
-    """Return why a line that begins with a mark is dropped."""
-    return _LINE_REASONS.get(line[0], "list")
-
-
-def _numbered_lines(scanned: list[str], markup: WikiSettings) -> set[int]:
-    """Return the indexes of lines of a list numbered by hand ("1. ...", "2. ..."), also with blank
-    lines between them.
-
-    Most items of a list are no sentences. Paragraphs of prose may begin with a date or an ordinal.
-    """
-    listed: set[int] = set()
-    run: list[int] = []
-    last = 0
-
-    def end_run() -> None:
-        sentences = sum(_is_sentence(scanned[index], markup) for index in run)
-        if len(run) > 1 and 2 * sentences < len(run):
-            listed.update(run)
-        run.clear()
-
-    for index, line in enumerate(scanned):
-        if not line.strip():
-            continue
-        match = _NUMBER.match(line) if line[0] in "0123456789(" else None
-        number = int(match[1]) if match else 0
-        if run and number != last + 1:
-            end_run()
-        if number:
-            run.append(index)
-        last = number
-    end_run()
-    return listed
-
-
-def _ends_in_formula(raws: list[str]) -> bool:
-    """Return whether the last paragraph ends with a formula and may continue."""
-    return bool(raws) and raws[-1][-1] == DISPLAY and len(raws[-1]) < _MAX_REJOINED
-
-
-def _ends_open(raws: list[str]) -> bool:
-    """Return whether the last paragraph ends within a sentence."""
-    if not raws or len(raws[-1]) > _MAX_REJOINED:
-        return False
-    return raws[-1][-8:].rstrip()[-1:] not in _SENTENCE_MARKS | {DISPLAY}
-
-
-def _is_title(line: str, markup: WikiSettings) -> bool:
-    """Return whether a line directly above a list is its title rather than a sentence."""
-    line = without_names(line).rstrip()
-    return line[-1:] not in _SENTENCE_MARKS and _is_short(line, markup)
-
-
-def _is_sentence(line: str, markup: WikiSettings) -> bool:
-    """Return whether a line ends as a sentence and is longer than a title."""
-    line = without_names(line).rstrip(f" \t{DROPPED}")
-    return line[-1:] in _SENTENCE_MARKS and not _is_short(line, markup)
-
-
-def _is_short(line: str, markup: WikiSettings) -> bool:
-    if markup.spaceless:
-        return len(line) <= _MAX_TITLE_WIDTH
-    return line.count(" ") < _MAX_TITLE_WORDS
-
-
-def _join_lines(lines: list[str], *, spaceless: bool) -> str:
-    if not spaceless or len(lines) == 1:
-        return "\n".join(lines)
-    parts = [lines[0]]
-    for before, line in itertools.pairwise(lines):
-        wide = before[-1] >= "\u2e80" and line[0] >= "\u2e80"
-        parts.append(line if wide else f"\n{line}")
-    return "".join(parts)

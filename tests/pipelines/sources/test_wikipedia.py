@@ -115,6 +115,7 @@ def test_every_reason_to_drop_is_counted_and_pages_behind_are_kept(folder: Path)
         "pages-dropped-not-wikitext": 1,
         "pages-dropped-malformed": 1,
         "revisions-superseded": 1,
+        "characters-dropped-template": len("{{Infobox|a=b}}"),
     }
     assert ids(read_all(source(folder, namespaces=(6,)))[0]) == [2]
 
